@@ -1,0 +1,144 @@
+"""What the engine costs a step: microseconds of a bare loop and of hookline, interleaved in one run, least of several.
+
+python benchmarks/overhead.py            a table
+python benchmarks/overhead.py --json     the same as JSON
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from hookline import Hook, Optim, Runner, TrainLoop
+
+NO_DEFAULT_HOOKS = dict.fromkeys(("runtime_info", "timer", "sampler_seed", "logger", "param_scheduler", "checkpoint"))
+
+Data = list[tuple[torch.Tensor, torch.Tensor]]
+
+
+class EpochHook(Hook):
+    """A hook that does not touch iteration points."""
+
+    def before_train(self, runner: Runner) -> None:
+        """Nothing."""
+
+    def after_train_epoch(self, runner: Runner) -> None:
+        """Nothing."""
+
+    def after_val_epoch(self, runner: Runner) -> None:
+        """Nothing."""
+
+
+def make_model() -> nn.Module:
+    """A small net, so that what is measured is the engine and not the arithmetic."""
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+
+
+def loss_of(model: nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+    """The step, the same everywhere."""
+    inputs, target = batch
+    return nn.functional.cross_entropy(model(inputs), target)
+
+
+def bare(data: Data) -> float:
+    """The loop that one would write by hand."""
+    model = make_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    began = time.perf_counter()
+    for batch in data:
+        optimizer.zero_grad()
+        loss = loss_of(model, batch)
+        loss.backward()  # type: ignore[no-untyped-call]  # torch has no annotations here
+        optimizer.step()
+    return (time.perf_counter() - began) / len(data)
+
+
+class Clock(Hook):
+    """Times the epoch alone: the bare loop has no files to open either."""
+
+    priority = "HIGHEST"
+    seconds = 0.0
+
+    def around_train_epoch(self) -> Any:
+        """From before the first batch until after the last."""
+        began = time.perf_counter()
+        yield
+        self.seconds = time.perf_counter() - began
+
+
+def with_hookline(data: Data, **parts: Any) -> float:
+    """The same training as a run of hookline."""
+    model = make_model()
+    clock = Clock()
+    hooks = [clock, *parts.pop("custom_hooks", [])]
+    with tempfile.TemporaryDirectory() as folder:
+        runner = Runner(
+            model,
+            train=TrainLoop(data, loss_of, max_epochs=1),
+            optim=Optim(torch.optim.SGD(model.parameters(), lr=0.01)),
+            custom_hooks=hooks,
+            work_dir=folder,
+            device="cpu",
+            quiet=True,
+            **parts,
+        )
+        runner.train()
+    return clock.seconds / len(data)
+
+
+def cases() -> dict[str, Callable[[Data], float]]:
+    """What is compared, by name."""
+    return {
+        "bare loop": bare,
+        "hookline, no hooks": lambda data: with_hookline(data, default_hooks=NO_DEFAULT_HOOKS),
+        "hookline, 100 epoch hooks": lambda data: with_hookline(
+            data, default_hooks=NO_DEFAULT_HOOKS, custom_hooks=[EpochHook() for _ in range(100)]
+        ),
+        "hookline, six default hooks": with_hookline,
+    }
+
+
+def measure(steps: int, rounds: int) -> dict[str, float]:
+    """Microseconds a step of each case, least of all rounds; the cases take turns, so that all see the same machine."""
+    generator = torch.Generator().manual_seed(0)
+    batches = [
+        (torch.randn(16, 64, generator=generator), torch.randint(10, (16,), generator=generator)) for _ in range(50)
+    ]
+    data = [batches[i % 50] for i in range(steps)]
+    least = dict.fromkeys(cases(), float("inf"))
+    for _ in range(rounds):
+        for name, run in cases().items():
+            least[name] = min(least[name], run(data))
+    return {name: seconds * 1e6 for name, seconds in least.items()}
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=300, help="steps of a measurement")
+    parser.add_argument("--rounds", type=int, default=60, help="measurements of each case")
+    parser.add_argument("--threads", type=int, default=1, help="torch threads; one is steadier for a net this small")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    measure(steps=200, rounds=1)  # warm up
+    found = measure(options.steps, options.rounds)
+    base = found["bare loop"]
+    if options.json:
+        print(json.dumps({name: {"microseconds": us, "ratio": us / base} for name, us in found.items()}, indent=2))
+        return
+    print(f"{'':30}{'us/step':>10}{'ratio':>8}")
+    for name, microseconds in found.items():
+        print(f"{name:30}{microseconds:10.1f}{microseconds / base:8.3f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+"""hookline: a hook-driven training engine for PyTorch.
+
+    from hookline import Runner, TrainLoop, EvalLoop, Optim, Hook
+
+What is here is imported when it is first used, so `import hookline` costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hookline.hook import Hook, Priority, every, not_a_point
+    from hookline.hub import MessageHub
+    from hookline.loops import EvalLoop, TrainLoop
+    from hookline.optim import Optim
+    from hookline.registry import HOOKS, WRITERS
+    from hookline.runner import Runner
+    from hookline.writers.base import Writer
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "HOOKS",
+    "WRITERS",
+    "EvalLoop",
+    "Hook",
+    "MessageHub",
+    "Optim",
+    "Priority",
+    "Runner",
+    "TrainLoop",
+    "Writer",
+    "__version__",
+    "every",
+    "not_a_point",
+]
+
+_HOME = {
+    "HOOKS": "registry",
+    "WRITERS": "registry",
+    "EvalLoop": "loops",
+    "Hook": "hook",
+    "MessageHub": "hub",
+    "Optim": "optim",
+    "Priority": "hook",
+    "Runner": "runner",
+    "TrainLoop": "loops",
+    "Writer": "writers.base",
+    "every": "hook",
+    "not_a_point": "hook",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        value = getattr(importlib.import_module(f"hookline.{_HOME[name]}"), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'hookline' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return __all__

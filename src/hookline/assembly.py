@@ -1,0 +1,121 @@
+"""Parts of a run out of what the user hands over: hooks and writers from dicts, optims, loops by name, the device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
+
+from hookline.errors import ConfigError, HookError, did_you_mean
+from hookline.hook import Hook
+from hookline.optim import Optim, OptimDict
+from hookline.registry import HOOKS, WRITERS, Registry, construct
+from hookline.writers.base import Writer
+
+if TYPE_CHECKING:
+    from hookline.plan import Plan
+
+L = TypeVar("L")
+
+DEFAULT_HOOKS = {
+    "runtime_info": "RuntimeInfoHook",
+    "timer": "IterTimerHook",
+    "sampler_seed": "DistSamplerSeedHook",
+    "logger": "LoggerHook",
+    "param_scheduler": "ParamSchedulerHook",
+    "checkpoint": "CheckpointHook",
+}
+# What a precision is called, and the dtype that it means to torch.
+PRECISIONS = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+
+
+def register_all(plan: Plan, default_hooks: Mapping[str, Any] | None, custom_hooks: Iterable[Any]) -> None:
+    """Register the default hooks, as changed by the user, and then the user's own."""
+    changes = dict(default_hooks or {})
+    for key in changes:
+        if key not in DEFAULT_HOOKS:
+            raise HookError(f"no default hook is called '{key}'; {did_you_mean(key, DEFAULT_HOOKS)}")
+    for key, name in DEFAULT_HOOKS.items():
+        value = changes.get(key, {})
+        if value is not None:
+            register(plan, {"type": name, **value} if isinstance(value, Mapping) else value)
+    for hook in custom_hooks:
+        register(plan, hook)
+
+
+def register(plan: Plan, given: Any, priority: Any = None) -> None:
+    """Register a hook given as an object, a name, or a dict with `type`, which stays as it is."""
+    if isinstance(given, Hook):
+        plan.add(given, priority)
+        return
+    factory, parameters, who = _described(HOOKS, given)
+    placed = parameters.pop("priority", None)
+    on_error = parameters.pop("on_error", "raise")
+    hook = construct(factory, parameters, who)
+    if not isinstance(hook, Hook):
+        raise HookError(
+            f"{who} is no hook: it gives a {type(hook).__name__}, which does not inherit from hookline.Hook"
+        )
+    plan.add(hook, placed if priority is None else priority, on_error, "argument" if priority is not None else "config")
+
+
+def writer(given: Any) -> Writer:
+    """A writer given as an object, a name, or a dict with `type`."""
+    if isinstance(given, Writer):
+        return given
+    factory, parameters, who = _described(WRITERS, given)
+    made = construct(factory, parameters, who)
+    if not isinstance(made, Writer):
+        raise ConfigError(f"{who} is no writer: it gives a {type(made).__name__}")
+    return made
+
+
+def _described(registry: Registry, given: Any) -> tuple[Callable[..., Any], dict[str, Any], str]:
+    """The class, the parameters and the name out of `"EMAHook"` or `{"type": "EMAHook", ...}`."""
+    if isinstance(given, str):
+        given = {"type": given}
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"a {registry.kind} is an object, a name or a dict with 'type', not {given!r}")
+    if "type" not in given:
+        raise ConfigError(f"a {registry.kind} given as a dict needs a 'type'; this one has {sorted(given)}")
+    parameters = {name: value for name, value in given.items() if name != "type"}
+    kind = given["type"]
+    if isinstance(kind, str):
+        return registry.get(kind), parameters, kind
+    if not callable(kind):
+        raise ConfigError(f"the 'type' of a {registry.kind} is a name or a class, not {kind!r}")
+    return kind, parameters, getattr(kind, "__name__", repr(kind))
+
+
+def optims_of(given: Any) -> Optim | OptimDict | None:
+    """One optim, or several by name; a bare torch optimizer is wrapped."""
+    if given is None or isinstance(given, Optim):
+        return given
+    if isinstance(given, torch.optim.Optimizer):
+        return Optim(given)
+    if isinstance(given, Mapping) and given:
+        made = {str(name): optims_of(value) for name, value in given.items()}
+        if all(isinstance(optim, Optim) for optim in made.values()):
+            return OptimDict(made)  # type: ignore[arg-type]  # just checked
+    raise ConfigError(f"optim is an Optim, a torch optimizer, or a dict of them, not {given!r}")
+
+
+def loops_of(given: L | Mapping[str, L] | None, kind: type, what: str) -> dict[str, L]:
+    """Evaluation loops by name; a single one has the empty name."""
+    loops = {} if given is None else dict(given) if isinstance(given, Mapping) else {"": given}
+    for loop in loops.values():
+        if not isinstance(loop, kind):
+            raise ConfigError(f"{what} is an EvalLoop or a dict of them by name, not {loop!r}")
+    return loops
+
+
+def pick_device(name: str | torch.device) -> torch.device:
+    """The device of this name; `auto` is the accelerator of the machine, or else the CPU."""
+    if name != "auto":
+        try:
+            return torch.device(name)
+        except RuntimeError as error:
+            raise ConfigError(f"no device is called '{name}': {str(error).splitlines()[0]}") from None
+    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    return accelerator if accelerator is not None else torch.device("cpu")

@@ -1,0 +1,279 @@
+"""How a hook is called: every rule of a call is in this file.
+
+`read_hook` finds the methods of a hook and refuses those that cannot be right. `match` finds out, once, which of a
+point's arguments a method takes and when it is due. `at_point` compiles a point: one function that calls its methods in
+order. `Around` enters a scope's generators in order and leaves them in reverse.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+from hookline.errors import HookError, blame, did_you_mean, nearest
+from hookline.hook import Every, Hook
+from hookline.points import PREFIXES, Point, unknown_point
+
+# A public method with none of the prefixes is taken for a misspelt point only when it is this close to one.
+CLOSE = 0.88
+
+# The scope that nobody surrounds. A lock of this thread's own is entered and left without running any Python code.
+NOTHING = threading.RLock()
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """One method of one hook at one point."""
+
+    who: str
+    point: Point
+    method: Callable[..., Any]
+    every: Every | None
+    #: What the method is called with, and when it is due, as source text over the point's arguments.
+    passed: str
+    due: str
+    # Asked when the method raised; True swallows the error. Only observers with `on_error: disable` have one.
+    tolerate: Callable[[Call, Exception], bool]
+    host: object
+
+    @property
+    def where(self) -> str:
+        """file:line of the method."""
+        return source_of(self.method)
+
+    def blame(self, error: BaseException) -> None:
+        """Note on the error which hook failed, at which point and at which counters."""
+        counters = " ".join(f"{name}={getattr(self.host, name, 0)}" for name in ("epoch", "iter", "rank"))
+        blame(error, f"in hook {self.who}, at {self.point.name}, {counters} ({self.where})")
+
+    def failed(self, error: BaseException) -> bool:
+        """Whether the run goes on although this method raised."""
+        if isinstance(error, Exception) and self.tolerate(self, error):
+            return True
+        self.blame(error)
+        return False
+
+
+class NoHooks(tuple[()]):
+    """A point that nobody is called at: false, so that a hot loop need not even call it."""
+
+    def __call__(self, *arguments: Any) -> None:
+        """Nothing."""
+
+
+NO_HOOKS = NoHooks()
+
+PointCall = Callable[..., None] | NoHooks
+
+
+def at_point(calls: tuple[Call, ...]) -> PointCall:
+    """One function for a point: its methods in plan order, each failure with its hook's name on it.
+
+    It is compiled from text, so that a step pays for plain calls and not for matching names:
+
+        def after_train_iter(batch_idx, data_batch, outputs):
+            n = 0
+            try:
+                method0(host, outputs=outputs)
+                n = 1
+                if (host.iter + 1) % 10 == 0: method1(host)
+            except BaseException as error:
+                if not calls[n].failed(error): raise
+                n += 1
+            else: return
+            at_point(calls[n:])(batch_idx, data_batch, outputs)
+    """
+    if not calls:
+        return NO_HOOKS
+    point = calls[0].point
+    arguments = ", ".join(point.arguments)
+    lines = [f"def {point.name}({arguments}):", " n = 0", " try:"]
+    for number, call in enumerate(calls):
+        due = f"if {call.due}: " if call.due else ""
+        lines += [f"  n = {number}"] * (number > 0) + [f"  {due}method{number}({call.passed})"]
+    lines += [" except BaseException as error:", "  if not calls[n].failed(error): raise", "  n += 1"]
+    lines += [" else: return", f" at_point(calls[n:])({arguments})"]
+    names: dict[str, Any] = {f"method{number}": call.method for number, call in enumerate(calls)}
+    names |= {"host": calls[0].host, "calls": calls, "at_point": at_point}
+    exec(compile("\n".join(lines), f"<hookline {point.name}>", "exec"), names)
+    compiled: PointCall = names[point.name]
+    return compiled
+
+
+class Around:
+    """One passage through a scope: generators entered in plan order, left in reverse.
+
+    Only those that were entered are left, and each of them always is, with the body's exception thrown in. None can
+    swallow it. One that raises on the way out neither stops the others nor hides the first error.
+    """
+
+    __slots__ = ("arguments", "calls", "entered")
+
+    def __init__(self, calls: tuple[tuple[Callable[..., Any], Call], ...], arguments: tuple[Any, ...]) -> None:
+        self.calls = calls
+        self.arguments = arguments
+        self.entered: list[tuple[Iterator[None], Call]] = []
+
+    def __enter__(self) -> None:
+        try:
+            for enter, call in self.calls:
+                self._enter(enter, call)
+        except BaseException as error:
+            self._leave(error)
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        first = self._leave(error)
+        if first is not None and first is not error:
+            raise first
+
+    def _enter(self, enter: Callable[..., Any], call: Call) -> None:
+        try:
+            generator = enter(*self.arguments)
+            if generator is None:  # not due: every=
+                return
+            try:
+                next(generator)
+            except StopIteration:
+                raise HookError(f"{call.who}.{call.point.name} ({call.where}) ended without a yield") from None
+        except BaseException as error:
+            if call.failed(error):
+                return
+            raise
+        self.entered.append((generator, call))
+
+    def _leave(self, error: BaseException | None) -> BaseException | None:
+        while self.entered:
+            generator, call = self.entered.pop()
+            trace = error.__traceback__ if error is not None else None
+            try:
+                if error is None:
+                    next(generator)
+                else:
+                    generator.throw(error)  # type: ignore[attr-defined]  # registration allows only generators
+                generator.close()  # type: ignore[attr-defined]
+                raise HookError(f"{call.who}.{call.point.name} ({call.where}) has more than one yield")
+            except StopIteration:
+                pass
+            except BaseException as raised:
+                if raised is not error and not call.failed(raised):
+                    if error is None:
+                        error = raised
+                        continue
+                    blame(error, f"on the way out, {call.who} raised {type(raised).__name__}: {raised}")
+            if error is not None:
+                error.__traceback__ = trace  # the way through the generator is not where it happened
+        return error
+
+
+def entering(call: Call) -> Callable[..., Any]:
+    """A function that makes the generator of an around_ hook, or gives None when it is not due."""
+    due = f" if {call.due} else None" if call.due else ""
+    code = f"lambda {', '.join(call.point.arguments)}: method({call.passed}){due}"
+    made: Callable[..., Any] = eval(code, {"method": call.method, "host": call.host})
+    return made
+
+
+def read_hook(hook: object, points: dict[str, Point]) -> list[tuple[Point, Callable[..., Any], Every | None]]:
+    """The methods of a hook that stand at points, in the order of the points; a misspelt one is refused."""
+    cls = type(hook)
+    found = {}
+    for name in dir(cls):
+        static = inspect.getattr_static(cls, name)
+        if name.startswith("_") or name in vars(Hook) or getattr(static, "__hookline_helper__", False):
+            continue
+        if not (callable(static) or isinstance(static, (staticmethod, classmethod))):
+            continue
+        if name in points:
+            found[name] = getattr(hook, name)
+        elif name.startswith(PREFIXES) or nearest(name, points, CLOSE):
+            where = source_of(getattr(hook, name))
+            raise HookError(
+                f"{cls.__name__}.{name} ({where}): {unknown_point(name, points)} "
+                "Mark a helper that must keep such a name with @not_a_point."
+            )
+    return [(points[name], found[name], _frequency(found[name])) for name in points if name in found]
+
+
+def _frequency(method: Callable[..., Any]) -> Every | None:
+    return getattr(method, "__hookline_every__", None)
+
+
+def match(point: Point, method: Callable[..., Any], who: str, every: Every | None) -> tuple[str, str]:
+    """What a method is called with at its point and when it is due, as source text; a wrong one is refused."""
+    place = f"{who}.{point.name}" if who != getattr(method, "__name__", "") else f"{who} at {point.name}"
+    place = f"{place} ({source_of(method)})"
+    if point.name.startswith("around_") and not inspect.isgeneratorfunction(inspect.unwrap(method)):
+        raise HookError(f"{place}: an around_ hook is a generator function with one yield; there is none in it")
+    return ", ".join(_passed(point, method, place)), _due(point, every, place) if every is not None else ""
+
+
+def _passed(point: Point, method: Callable[..., Any], place: str) -> list[str]:
+    """The arguments of the call, as source text."""
+    given = {name: f"host.{name}" if name in point.live else name for name in point.arguments}
+    parameters = list(inspect.signature(method).parameters.values())
+    passed = []
+    if parameters and parameters[0].kind not in (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.KEYWORD_ONLY):
+        first = parameters.pop(0)
+        if first.name in given:
+            right = ", ".join(("runner", *(p.name for p in (first, *parameters))))
+            raise HookError(
+                f"{place}: its first parameter takes the runner, but '{first.name}' is an argument of the point; "
+                f"write ({right})"
+            )
+        passed.append("host")
+    named = [p.name for p in parameters]
+    for parameter in parameters:
+        if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+            passed += [f"{name}={value}" for name, value in given.items() if name not in named]
+        elif parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
+            raise HookError(f"{place}: '{parameter.name}' cannot be given by name; move it behind the '/'")
+        elif parameter.kind is not inspect.Parameter.VAR_POSITIONAL:
+            if parameter.name not in given:
+                hint = did_you_mean(parameter.name, given) if given else "it gives nothing besides the runner."
+                raise HookError(f"{place}: {point} gives no argument '{parameter.name}'; {hint}")
+            passed.append(f"{parameter.name}={given[parameter.name]}")
+    return passed
+
+
+def _due(point: Point, every: Every, place: str) -> str:
+    """Whether it is this call's turn, as source text; counters count what is finished, so the current one is + 1."""
+    if point.counts is None:
+        raise HookError(f"{place}: {every} makes no sense at {point.name}, which does not come again and again")
+    evaluating = point.counts in ("batch", "validation")
+    if every.by_epoch:
+        if evaluating:  # a validation comes after its epoch was counted
+            return f"host.epoch % {every.n} == 0"
+        last = "" if point.counts == "epoch" else "host.ends_epoch and "
+        return f"{last}(host.epoch + 1) % {every.n} == 0"
+    current = {
+        "iteration": "host.iter",
+        "epoch": "host.epoch",
+        "batch": "batch_idx",
+        "validation": "host.validations",
+        "update": "host.updates",
+    }[point.counts]
+    return f"({current} + 1) % {every.n} == 0"
+
+
+def source_of(function: object) -> str:
+    """file:line of a function or method, or what else can be said of a callable that has no source."""
+    inner = inspect.unwrap(function) if callable(function) else function
+    inner = getattr(inner, "__func__", inner)
+    code = getattr(inner, "__code__", None)
+    if code is None:
+        return f"{type(inner).__module__}.{type(inner).__qualname__}, no source"
+    path = code.co_filename
+    package, found, rest = path.rpartition(f"{os.sep}hookline{os.sep}")
+    if found and os.path.isfile(os.path.join(package, "hookline", "points.py")):
+        path = os.path.join("hookline", rest)
+    elif os.path.isabs(path) and os.path.commonpath([path, os.getcwd()]) == os.getcwd():
+        path = os.path.relpath(path)
+    return f"{path}:{code.co_firstlineno}"

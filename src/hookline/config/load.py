@@ -1,0 +1,217 @@
+"""A YAML file -> merged plain data that knows where each value came from.
+
+    loaded = load("digits.yaml", overrides=["optim.optimizer.lr=0.1"])
+    loaded.data["optim"]["optimizer"]["lr"]        0.1
+    loaded.locate(("optim", "optimizer", "type"))  digits.yaml:14:15
+
+In order: the file with its `_base_` files under it, the overrides over it, then `${...}` references.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.representer import SafeRepresenter
+
+from hookline.config.interpolate import interpolate, missing
+from hookline.config.merge import conflicts, decides, merge, read_markers
+from hookline.config.override import apply
+from hookline.config.parse import parse, reads_as_text
+from hookline.config.positions import Keys, Mark, Problem, dotted, refusal, refuse_all, show
+from hookline.config.tree import Node, from_plain, plain, walk
+from hookline.errors import ConfigError, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+BASE = "_base_"
+MAX_BYTES = 1_000_000
+MAX_BASES = 50
+
+
+@dataclass
+class LoadedConfig:
+    """Merged plain data, the place of every value in it, and what is worth saying about the merge."""
+
+    data: dict[str, Any]
+    where: dict[Keys, Mark] = field(default_factory=dict)
+    file: Path | None = None
+    notices: list[str] = field(default_factory=list)
+
+    @property
+    def title(self) -> str:
+        """What messages call the whole config."""
+        return "config" if self.file is None else str(self.file)
+
+    def mark(self, keys: Keys) -> Mark:
+        """The place of a value, or of the nearest known one around it."""
+        for length in range(len(keys), -1, -1):
+            if keys[:length] in self.where:
+                return self.where[keys[:length]]
+        return Mark(self.title)
+
+    def locate(self, keys: Keys) -> str:
+        """The place of a value for people: `digits.yaml:12:5`."""
+        return str(self.mark(keys))
+
+
+def load(path: str | os.PathLike[str], overrides: Iterable[str] = ()) -> LoadedConfig:
+    """Read a YAML file with its bases, apply overrides, and resolve references."""
+    if "\0" in os.fspath(path):
+        raise ConfigError(f"{os.fspath(path)!r}: a path cannot hold a NUL character")
+    file = Path(path)
+    notices: list[str] = []
+    root = _with_bases(file, (), {}, notices)
+    return _finish(root, overrides, file, notices)
+
+
+def from_dict(config: Mapping[str, Any], overrides: Iterable[str] = ()) -> LoadedConfig:
+    """The same from Python data, which is copied."""
+    mark = Mark("config")
+    root = from_plain(dict(config), mark)
+    assert isinstance(root.value, dict)
+    if BASE in root.value:
+        raise ConfigError(f"config {BASE}: only a file can have bases")
+    return _finish(read_markers(root), overrides, None, [])
+
+
+def dump(data: Mapping[str, Any]) -> str:
+    """The YAML text of a config, keys in their order; reading it gives equal data.
+
+    >>> print(dump({"lr": 1e-3, "name": "on", "tags": ["1e-3"]}), end="")
+    lr: 0.001
+    name: on
+    tags:
+    - '1e-3'
+    """
+    yaml = YAML(typ="safe", pure=True)
+    yaml.Representer = _Representer
+    yaml.default_flow_style = False
+    yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]  # ruamel types it as None
+    yaml.allow_unicode = True
+    yaml.width = 120
+    stream = io.StringIO()
+    yaml.dump(dict(data), stream)
+    return stream.getvalue()
+
+
+class _Representer(SafeRepresenter):
+    """Plain YAML: no anchors for repeated values, and quotes around text that would be read as something else."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+    def represent_text(self, data: str) -> Any:
+        style = None if reads_as_text(data) else "'"
+        if not data.isprintable():
+            style = '"'  # the only style that keeps every kind of line break and blank
+        return self.represent_scalar("tag:yaml.org,2002:str", data, style=style)
+
+
+_Representer.add_representer(str, _Representer.represent_text)
+
+
+def _finish(root: Node, overrides: Iterable[str], file: Path | None, notices: list[str]) -> LoadedConfig:
+    for override in overrides:
+        root = apply(root, override)
+    title = "config" if file is None else str(file)
+    gaps = [(mark, Problem(keys, "missing, must be given")) for keys, mark in missing(root)]
+    refuse_all(title, gaps)
+    root = interpolate(root)
+    where = {keys: node.mark for keys, node in walk(root)}
+    return LoadedConfig(plain(root), where, file, list(dict.fromkeys(notices)))
+
+
+def _with_bases(file: Path, chain: tuple[Path, ...], seen: dict[Path, Node], notices: list[str]) -> Node:
+    """A file merged over its bases. A base that several files share is read once."""
+    real = file.resolve()
+    if real in (step.resolve() for step in chain):
+        shown = " -> ".join(str(step) for step in (*chain, file))
+        raise ConfigError(f"{chain[-1]}: {BASE} goes round in a circle: {shown}")
+    if len(chain) >= MAX_BASES:
+        raise ConfigError(f"{chain[0]}: more than {MAX_BASES} files, each with the next as its {BASE}")
+    if real in seen:
+        return seen[real]
+    own = _read_mapping(file)
+    assert isinstance(own.value, dict)
+    base = own.value.get(BASE)
+    own = read_markers(Node({key: node for key, node in own.value.items() if key != BASE}, own.mark))
+    under: Node | None = None
+    for node in _base_nodes(base):
+        at = Path(os.path.normpath(file.parent / str(node.value)))
+        if not at.exists():
+            raise refusal(node.mark, (BASE,), f"there is no file {at}{_nearest_file(at)}")
+        tree = _with_bases(at, (*chain, file), seen, notices)
+        if under is not None:
+            notices += _notices(under, tree, own, file)
+        under = tree if under is None else merge(under, tree)
+    seen[real] = own if under is None else merge(under, own)
+    return seen[real]
+
+
+def _base_nodes(base: Node | None) -> list[Node]:
+    if base is None:
+        return []
+    nodes = base.value if isinstance(base.value, list) else [base]
+    for node in nodes:
+        if not isinstance(node.value, str) or not node.value:
+            raise refusal(node.mark, (BASE,), f"expected a path or a list of paths, found {show(node.value)}")
+    return nodes
+
+
+def _notices(under: Node, over: Node, own: Node, file: Path) -> list[str]:
+    return [
+        f"{found.second.mark} {dotted(found.keys)}: {show(plain(found.second))} replaces "
+        f"{show(plain(found.first))} of {found.first.mark}; to decide between the two, set it in {file}"
+        for found in conflicts(under, over)
+        if not decides(own, found.keys)
+    ]
+
+
+def _read_mapping(file: Path) -> Node:
+    text = _read_text(file)
+    root = parse(text, lambda line, column: Mark(str(file), line, column))
+    if root.value is None:
+        raise ConfigError(f"{file}: the file is empty; a config is a mapping of keys to values")
+    if not isinstance(root.value, dict):
+        raise ConfigError(f"{root.mark}: a config is a mapping of keys to values, and this is {show(root.value)}")
+    for keys, node in walk(root):
+        if keys[-1:] == (BASE,) and len(keys) > 1:
+            raise refusal(node.mark, keys, f"{BASE} belongs to the top of a file")
+    return root
+
+
+def _read_text(file: Path) -> str:
+    try:
+        with file.open("rb") as stream:
+            content = stream.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        raise ConfigError(f"{file}: there is no such file{_nearest_file(file)}") from None
+    except IsADirectoryError:
+        raise ConfigError(f"{file}: this is a folder, not a YAML file") from None
+    except OSError as error:
+        raise ConfigError(f"{file}: the file cannot be read: {error.strerror}") from error
+    if len(content) > MAX_BYTES:
+        raise ConfigError(f"{file}: the file is larger than {MAX_BYTES:,} bytes; this is no config")
+    if b"\0" in content:
+        raise ConfigError(f"{file}: this is a binary file, not YAML")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        column = error.start - content.rfind(b"\n", 0, error.start)
+        raise ConfigError(f"{file}:{line}:{column}: the file is not UTF-8 text") from error
+
+
+def _nearest_file(file: Path) -> str:
+    try:
+        names = {entry.stem: entry.name for entry in file.parent.iterdir() if entry.suffix in (".yaml", ".yml")}
+    except OSError:
+        return f", and no folder {file.parent}"
+    best = nearest(file.stem, names)
+    return f"; did you mean '{file.parent / names[best]}'?" if best is not None else ""

@@ -1,0 +1,192 @@
+"""Optimizers and schedulers from the `optim` section: parameter groups, `fused`, and lengths that are `auto`."""
+
+from __future__ import annotations
+
+import inspect
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+from torch.utils._foreach_utils import _get_fused_kernels_supported_devices
+
+from hookline.config.check import AUTO, sections
+from hookline.config.signature import filled_parameter, signature_of
+from hookline.errors import nearest
+from hookline.optim import Optim
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from hookline.config.make import Maker
+    from hookline.config.positions import Keys
+    from hookline.loops import TrainLoop
+
+Named = dict[str, nn.Parameter]
+
+
+class OptimBuilder:
+    """The optims of a config, for one model and one training loop."""
+
+    def __init__(self, maker: Maker, model: nn.Module, train: TrainLoop | None, device: str) -> None:
+        self.maker = maker
+        self.model = model
+        self.train = train
+        self.device = device
+
+    def all(self, data: Mapping[str, Any]) -> Optim | dict[str, Optim] | None:
+        """One Optim, several by name, or none, as the section says."""
+        found = list(sections(data, "optim"))
+        owners: dict[str, Keys] = {}
+        optims: dict[str, Optim] = {}
+        for keys, section in found:
+            parameters = self.select(keys, section.get("params"))
+            for name in parameters:
+                if name in owners:
+                    raise self.maker.refusal(
+                        (*keys, "params"), f"the parameter '{name}' is updated by '{owners[name][-1]}' already"
+                    )
+                owners[name] = keys
+            optims[str(keys[-1])] = self.one(keys, section, parameters)
+        if len(found) == 1 and found[0][0] == ("optim",):
+            return optims["optim"]
+        return optims or None
+
+    def select(self, keys: Keys, patterns: str | list[str] | None) -> Named:
+        """The parameters of the model that one optimizer updates."""
+        parameters = dict(self.model.named_parameters())
+        if patterns is None:
+            return parameters
+        listed = [patterns] if isinstance(patterns, str) else patterns
+        for pattern in listed:
+            self._refuse_unmatched((*keys, "params"), pattern, parameters, parameters)
+        return {
+            name: parameter
+            for name, parameter in parameters.items()
+            if any(fnmatchcase(name, pattern) for pattern in listed)
+        }
+
+    def one(self, keys: Keys, section: Mapping[str, Any], parameters: Named) -> Optim:
+        """One Optim out of its section."""
+        optimizer = self.optimizer(keys, section, parameters)
+        accumulate = section.get("accumulate", 1)
+        schedulers = [
+            self.scheduled((*keys, "schedulers", index), value, optimizer, accumulate)
+            for index, value in enumerate(section.get("schedulers") or ())
+        ]
+        clipping = {name: section[name] for name in ("clip_norm", "clip_value") if section.get(name) is not None}
+        return Optim(optimizer, schedulers=schedulers, accumulate=accumulate, **clipping)
+
+    # -- the optimizer
+
+    def optimizer(self, keys: Keys, section: Mapping[str, Any], parameters: Named) -> Optimizer:
+        """The torch optimizer over all groups."""
+        place = (*keys, "optimizer")
+        values = {name: value for name, value in section["optimizer"].items() if name not in ("type", "fused")}
+        factory = self.maker.resolver.resolve("optimizer", section["optimizer"]["type"])
+        filled = filled_parameter(factory, "params")
+        options = signature_of(factory, (*filled, "fused")).converted(values)
+        fused = section["optimizer"].get("fused", AUTO)
+        if fused == AUTO:
+            options |= {"fused": True} if self._can_fuse(factory, options, parameters) else {}
+        elif fused is not None:
+            options["fused"] = fused
+        groups = self.groups(keys, section.get("param_groups") or [], parameters)
+        optimizer = self.maker.call(place, factory, **dict.fromkeys(filled, groups), **options)
+        if not isinstance(optimizer, Optimizer):
+            raise self.maker.refusal(place, f"expected a torch optimizer, and this makes a {type(optimizer).__name__}")
+        return optimizer
+
+    def groups(self, keys: Keys, given: list[dict[str, Any]], parameters: Named) -> list[dict[str, Any]]:
+        """Parameters by the first group that matches them; those without one come first, with the common options."""
+        left = dict(parameters)
+        groups = []
+        for index, group in enumerate(given):
+            pattern = group["match"]
+            self._refuse_unmatched((*keys, "param_groups", index, "match"), pattern, left, parameters)
+            taken = [name for name in left if fnmatchcase(name, pattern)]
+            options = {name: value for name, value in group.items() if name != "match"}
+            groups.append({"params": [left.pop(name) for name in taken], **options})
+        return [{"params": list(left.values())}, *groups] if left or not groups else groups
+
+    def _refuse_unmatched(self, keys: Keys, pattern: str, left: Named, parameters: Named) -> None:
+        if any(fnmatchcase(name, pattern) for name in left):
+            return
+        if any(fnmatchcase(name, pattern) for name in parameters):
+            raise self.maker.refusal(keys, f"'{pattern}' matches only parameters that groups before it take")
+        best = nearest(pattern, parameters, cutoff=0.4)
+        names = list(parameters)
+        some = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
+        hint = f"the nearest is '{best}'" if best is not None else f"there is: {some or 'none'}"
+        raise self.maker.refusal(keys, f"'{pattern}' matches no parameter of the model; {hint}")
+
+    def _can_fuse(self, factory: Callable[..., Any], options: Mapping[str, Any], parameters: Named) -> bool:
+        """Whether torch has a fused step for these parameters, now and on the device of the run."""
+        if "fused" not in inspect.signature(factory).parameters or not parameters:
+            return False
+        if options.get("foreach") or options.get("differentiable"):
+            return False
+        # Embeddings can give sparse gradients, which no fused step takes.
+        if any(getattr(module, "sparse", False) is True for module in self.model.modules()):
+            return False
+        kinds = {parameter.device.type for parameter in parameters.values()}
+        kinds |= {self.device.partition(":")[0]} - {AUTO}
+        floating = all(torch.is_floating_point(parameter) for parameter in parameters.values())
+        return floating and kinds <= set(_get_fused_kernels_supported_devices())
+
+    # -- the schedulers
+
+    def scheduled(self, keys: Keys, value: Mapping[str, Any], optimizer: Optimizer, accumulate: int) -> Any:
+        """A scheduler, paired with when it steps if the config says so."""
+        when, monitor = value.get("when"), value.get("monitor")
+        values = {name: item for name, item in value.items() if name not in ("when", "monitor")}
+        scheduler = self.scheduler(keys, values, optimizer, when, accumulate)
+        if monitor is not None:
+            return (scheduler, "val", monitor)
+        return scheduler if when is None else (scheduler, when)
+
+    def scheduler(
+        self, keys: Keys, value: Mapping[str, Any], optimizer: Optimizer, when: str | None, accumulate: int
+    ) -> Any:
+        """A torch scheduler; one made of others (SequentialLR) makes those first."""
+        factory = self.maker.resolver.resolve("scheduler", value["type"])
+        filled = filled_parameter(factory, "optimizer")
+        values = {name: item for name, item in value.items() if name not in ("type", "schedulers")}
+        for name, item in values.items():
+            if item == AUTO:
+                values[name] = self.length((*keys, name), when, accumulate)
+        nested: dict[str, Any] = {}
+        if "schedulers" in value:
+            nested["schedulers"] = [
+                self.scheduler((*keys, "schedulers", index), inner, optimizer, when, accumulate)
+                for index, inner in enumerate(value["schedulers"])
+            ]
+        options = signature_of(factory, (*filled, *nested)).converted(values)
+        return self.maker.call(keys, factory, **dict.fromkeys(filled, optimizer), **nested, **options)
+
+    def length(self, keys: Keys, when: str | None, accumulate: int) -> int:
+        """How long the training is, in the unit that a scheduler steps in."""
+        loop = self.train
+        if loop is None:
+            raise self.maker.refusal(keys, "'auto' is the length of the training, and there is no 'train' section")
+        unit = when or ("epoch" if loop.by_epoch else "iter")
+        if unit == "val":
+            raise self.maker.refusal(keys, "'auto' has no meaning for a scheduler that steps at 'val'; give a number")
+        if unit == "epoch" and loop.max_epochs is not None:
+            return loop.max_epochs
+        if unit == "iter" and loop.max_iters is not None:
+            return loop.max_iters
+        if unit == "step" and loop.max_iters is not None:
+            return _ceil(loop.max_iters, accumulate)
+        batches = loop.length
+        if not batches:
+            raise self.maker.refusal(keys, "'auto' needs the length of the loader, which has none; give a number")
+        if loop.max_epochs is None:
+            return _ceil(loop.max_iters or 0, batches)
+        # Training by epochs, the last window of an epoch may be a short one.
+        return loop.max_epochs * (batches if unit == "iter" else _ceil(batches, accumulate))
+
+
+def _ceil(number: int, by: int) -> int:
+    return -(-number // by)

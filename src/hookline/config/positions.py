@@ -1,0 +1,86 @@
+"""Where in a config something stands, and how a refusal says it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hookline.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+# The keys and list positions that lead to a value: ("custom_hooks", 0, "momentum").
+Keys = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, order=True)
+class Mark:
+    """A place: line and column of a file, or just a source such as an override."""
+
+    source: str
+    line: int | None = None
+    column: int | None = None
+
+    def __str__(self) -> str:
+        return self.source if self.line is None else f"{self.source}:{self.line}:{self.column}"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong, and the value that it is wrong with."""
+
+    keys: Keys
+    message: str
+
+
+def dotted(keys: Keys) -> str:
+    """The path of a value, as people write it: `custom_hooks[0].momentum`."""
+    text = ""
+    for key in keys:
+        if isinstance(key, int):
+            text += f"[{key}]"
+        else:
+            text += f".{key}" if text else key
+    return text
+
+
+def one_line(text: str) -> str:
+    """Keys and values are the author's text: a line break in one must not make a line of the message."""
+    return re.sub(r"[\x00-\x1f\x7f\x85\u2028\u2029]", lambda found: repr(found[0])[1:-1], text)
+
+
+def refusal(mark: Mark, keys: Keys, message: str) -> ConfigError:
+    """The error about one value, on one line."""
+    place = f"{mark} {dotted(keys)}" if keys else str(mark)
+    return ConfigError(one_line(f"{place}: {message}"))
+
+
+def refuse_all(title: str, found: Iterable[tuple[Mark, Problem]]) -> None:
+    """Raise one error that lists all problems by position, the title's own file first; nothing if there are none."""
+    lines = []
+    for mark, problem in sorted(found, key=lambda item: _order(title, item[0])):
+        place = f"{dotted(problem.keys)}: " if problem.keys else ""
+        line = one_line(f"  {mark}  {place}{problem.message}")
+        if line not in lines:
+            lines.append(line)
+    if lines:
+        count = "1 error" if len(lines) == 1 else f"{len(lines)} errors"
+        raise ConfigError("\n".join([f"{title}: {count}", *lines]))
+
+
+def _order(title: str, mark: Mark) -> tuple[bool, str, int, int]:
+    return (mark.source != title, mark.source, mark.line or 0, mark.column or 0)
+
+
+def show(value: Any) -> str:
+    """A value in a message, as the YAML would have it, and never long."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, dict):
+        return "a mapping"
+    if isinstance(value, list):
+        return "a list"
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,0 +1,1 @@
+"""Loaders that can be taken up anywhere, and the bundled digits."""

@@ -1,0 +1,90 @@
+"""Going through a loader: from batch k on, knowing which batch is the last, and naming what fails."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Sized
+from itertools import islice
+from typing import Any
+
+from hookline.data.loader import ResumableLoader
+from hookline.errors import DataError, blame
+
+log = logging.getLogger("hookline")
+
+END = object()
+
+
+def length_of(dataloader: Iterable[Any], limit: int | None = None) -> int | None:
+    """How many batches there will be; None where nobody knows before the end."""
+    if not isinstance(dataloader, Sized):
+        return None
+    try:
+        length = len(dataloader)
+    except (TypeError, NotImplementedError):  # an iterable dataset has no length, although its loader has a __len__
+        return None
+    return length if limit is None else min(length, limit)
+
+
+class Batches:
+    """One pass over a loader: pairs of a batch, and whether it is the last.
+
+    Making it makes the loader's iterator, at batch `start` of pass `epoch`. Without a length, one batch is read ahead.
+    """
+
+    def __init__(self, dataloader: Iterable[Any], limit: int | None = None, epoch: int = 0, start: int = 0) -> None:
+        self._name = type(dataloader).__name__
+        self._epoch = epoch
+        self._start = start
+        self._length = length_of(dataloader, limit)
+        self._limit = limit
+        try:
+            self._iterator = _iterator(dataloader, epoch, start)
+        except Exception as error:
+            blame(error, self._place(start), exit_code=DataError.exit_code)
+            raise
+
+    def __iter__(self) -> Iterator[tuple[Any, bool]]:
+        number = self._start
+        batch = self._next(number)
+        if batch is END and number == 0:
+            raise DataError(f"the {self._name} is empty: it gave no batch in epoch {self._epoch}")
+        while batch is not END:
+            number += 1
+            if self._length is not None:
+                last = number >= self._length
+                yield batch, last
+                batch = END if last else self._next(number)
+                if batch is END and not last:
+                    raise DataError(f"the {self._name} said {self._length} batches and gave {number}")
+            else:
+                following = END if number == self._limit else self._next(number)
+                yield batch, following is END
+                batch = following
+
+    def _next(self, number: int) -> Any:
+        if self._length is not None and number >= self._length:
+            return END
+        try:
+            return next(self._iterator, END)
+        except Exception as error:
+            blame(error, self._place(number), exit_code=DataError.exit_code)
+            raise
+
+    def _place(self, number: int) -> str:
+        return f"in the {self._name}, at batch {number} of epoch {self._epoch}"
+
+
+def _iterator(dataloader: Iterable[Any], epoch: int, start: int) -> Iterator[Any]:
+    if isinstance(dataloader, ResumableLoader):
+        return dataloader.iterate(epoch, start)
+    iterator = iter(dataloader)
+    if start:
+        log.warning(
+            "the %s is read again up to batch %d: it cannot start in the middle. Its order and its random numbers may "
+            "differ from the interrupted run's; a hookline.data.ResumableLoader has neither problem.",
+            type(dataloader).__name__,
+            start,
+        )
+        next(islice(iterator, start - 1, None), None)
+    return iterator

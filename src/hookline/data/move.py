@@ -1,0 +1,27 @@
+"""Batches to the device: tensors in nested containers, and objects with a `.to`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def to_device(batch: Any, device: torch.device) -> Any:
+    """The batch on the device; containers keep their kind, what is there already is not copied."""
+    if isinstance(batch, Tensor):
+        return batch if batch.device == device else batch.to(device, non_blocking=batch.is_pinned())
+    if isinstance(batch, list):
+        return [to_device(item, device) for item in batch]
+    if isinstance(batch, tuple):
+        moved = [to_device(item, device) for item in batch]
+        return type(batch)(*moved) if hasattr(batch, "_fields") else tuple(moved)
+    if isinstance(batch, dict):
+        return {name: to_device(value, device) for name, value in batch.items()}
+    if hasattr(batch, "to"):
+        return batch.to(device)
+    if isinstance(batch, Mapping):
+        return {name: to_device(value, device) for name, value in batch.items()}
+    return batch

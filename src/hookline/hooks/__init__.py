@@ -1,0 +1,33 @@
+"""The built-in hooks, one file each. `from hookline.hooks import CheckpointHook`; `hookline hooks` lists them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hookline.registry import HOOKS
+
+if TYPE_CHECKING:
+    from hookline.hooks.checkpoint import CheckpointHook
+    from hookline.hooks.logger import LoggerHook
+    from hookline.hooks.param_scheduler import ParamSchedulerHook
+    from hookline.hooks.progress import ProgressHook
+    from hookline.hooks.runtime_info import RuntimeInfoHook
+    from hookline.hooks.sampler_seed import DistSamplerSeedHook
+    from hookline.hooks.timer import IterTimerHook
+
+__all__ = [
+    "CheckpointHook",
+    "DistSamplerSeedHook",
+    "IterTimerHook",
+    "LoggerHook",
+    "ParamSchedulerHook",
+    "ProgressHook",
+    "RuntimeInfoHook",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a hook when it is first asked for."""
+    if name in __all__:
+        return HOOKS.get(name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,78 @@
+"""LoggerHook: what is due out of the hub, to the writers and the terminal."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from hookline.errors import ConfigError
+from hookline.hook import Hook
+from hookline.terminal import as_number, as_time
+
+if TYPE_CHECKING:
+    from hookline.runner import Runner
+
+
+# What is noisy from step to step, and shown as a mean; anything else (a learning rate) is shown as it is now.
+AVERAGED = re.compile("loss|time|grad_norm")
+
+
+class LoggerHook(Hook):
+    """Every `interval` iterations, hands the numbers under `train/` to the writers, losses, times and gradient
+    norms as the mean over the interval, and a line to the terminal; after a validation or test, its metrics.
+
+    A record's step is the number of finished iterations.
+
+    Cost: nothing between two records; then one wait for the device, and what the writers take.
+
+    Args:
+        interval: Every how many iterations of an epoch.
+        ignore_last: Leave the last iterations of an epoch out when they are fewer than `interval`; an epoch that is
+            shorter than `interval` is logged at its end all the same.
+    """
+
+    priority = "BELOW_NORMAL"
+    role = "observer"
+    runs_after = ("RuntimeInfoHook", "IterTimerHook")
+
+    def __init__(self, interval: int = 10, ignore_last: bool = True) -> None:
+        if not isinstance(interval, int) or isinstance(interval, bool) or interval < 1:
+            raise ConfigError(f"LoggerHook: interval must be an int of at least 1, not {interval!r}")
+        self.interval = interval
+        self.ignore_last = ignore_last
+
+    def after_train_iter(self, runner: Runner, batch_idx: int) -> None:
+        """A record, when it is due."""
+        done = batch_idx + 1 if runner.train_loop.by_epoch else runner.position.iter + 1
+        if done % self.interval == 0 or (runner.ends_window and (not self.ignore_last or done < self.interval)):
+            self._log_training(runner, done)
+
+    def _log_training(self, runner: Runner, done: int) -> None:
+        hub = runner.hub
+        taken = hub.take("train/").items()
+        means = {name: h.mean(self.interval) if AVERAGED.search(name) else h.current() for name, h in taken}
+        runner.writers.write_scalars({"epoch": runner.epoch + 1, **means}, runner.iter + 1)
+        loop = runner.train_loop
+        total = loop.length if loop.by_epoch else loop.max_iters
+        place = f"epoch {runner.epoch + 1}/{loop.max_epochs}  " if loop.by_epoch else ""
+        parts = [f"{place}iter {done}" + (f"/{total}" if total is not None else "")]
+        parts += [f"{name.removeprefix('train/')} {as_number(value)}" for name, value in means.items()]
+        eta = hub.get_info("eta")
+        if eta is not None:
+            parts.append(f"eta {as_time(eta)}")
+        runner.terminal.detail("  ".join(parts))
+
+    def after_val_epoch(self, runner: Runner) -> None:
+        """The record of a validation."""
+        self._log_evaluation(runner, "val")
+
+    def after_test_epoch(self, runner: Runner) -> None:
+        """The record of a test."""
+        self._log_evaluation(runner, "test")
+
+    def _log_evaluation(self, runner: Runner, stage: str) -> None:
+        found = {name: history.current() for name, history in runner.hub.take(f"{stage}/").items()}
+        runner.writers.write_scalars({"epoch": runner.epoch, **found}, runner.iter)
+        shown = [f"{name.removeprefix(f'{stage}/')} {as_number(value)}" for name, value in found.items()]
+        place = f"epoch {runner.epoch}" if runner.has_training and runner.train_loop.by_epoch else f"iter {runner.iter}"
+        runner.terminal.say("  ".join([f"{place}  {stage}", *shown]))

@@ -1,0 +1,57 @@
+"""ParamSchedulerHook: steps the schedulers of every optim when their time has come."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+from hookline.hook import Hook
+
+if TYPE_CHECKING:
+    from hookline.optim import Optim, Scheduled
+    from hookline.runner import Runner
+
+
+class ParamSchedulerHook(Hook):
+    """Steps schedulers after each epoch, iteration, optimizer step or validation, as each was paired in
+    `Optim(schedulers=...)`.
+
+    One at `val` gets the metric that it was paired with, or the first. One at `step` does not move when a scaler
+    skipped the optimizer's step. `runner.val()` alone steps nothing.
+
+    Cost: nothing without schedulers; otherwise the step of torch's scheduler.
+    """
+
+    priority = "LOW"
+
+    def __init__(self) -> None:
+        self._at: defaultdict[str | None, list[tuple[Optim, Scheduled]]] = defaultdict(list)
+
+    def before_train(self, runner: Runner) -> None:
+        """Sort the schedulers by when they step."""
+        self._at = defaultdict(list)
+        for optim in runner.optims:
+            for scheduled in optim.schedulers:
+                self._at[scheduled.when].append((optim, scheduled))
+
+    def after_train_iter(self) -> None:
+        """Schedulers at `iter`."""
+        for _, scheduled in self._at["iter"]:
+            scheduled.step()
+
+    def after_optimizer_step(self) -> None:
+        """Schedulers at `step`, of the optim that has just made one."""
+        for optim, scheduled in self._at["step"]:
+            if optim.stepping:
+                scheduled.step()
+
+    def after_train_epoch(self) -> None:
+        """Schedulers at `epoch`."""
+        for _, scheduled in self._at["epoch"]:
+            scheduled.step()
+
+    def after_val_epoch(self, runner: Runner, metrics: dict[str, Any]) -> None:
+        """Schedulers at `val`."""
+        if runner.running == "train":
+            for _, scheduled in self._at["val"]:
+                scheduled.step(metrics)

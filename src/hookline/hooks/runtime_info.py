@@ -1,0 +1,89 @@
+"""RuntimeInfoHook: what the run knows, into the hub."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from hookline.hook import Hook
+
+if TYPE_CHECKING:
+    from hookline.runner import Runner
+
+
+class RuntimeInfoHook(Hook):
+    """Puts epoch, iter, their maxima, learning rates, outputs and metrics into the hub, so that others need not know
+    the runner.
+
+    Scalars: `train/lr` (of further groups `train/lr_1`, or `train/lr_<name>` where a group has a name), every single
+    number that the step gives as `train/<name>`, every metric as `val/<name>` or `test/<name>`. Facts:
+    `experiment_name`, `seed`, `epoch`, `iter`, `max_epochs`, `max_iters`, and metrics that are no single number.
+
+    Cost: one entry in the hub a number; tensors are not read.
+    """
+
+    priority = "VERY_HIGH"
+
+    def __init__(self) -> None:
+        self._groups: list[tuple[str, dict[str, Any]]] = []
+        self._names: dict[str, str] = {}
+
+    def before_run(self, runner: Runner) -> None:
+        """The facts that do not change."""
+        runner.hub.update_info("experiment_name", runner.experiment_name, resumed=False)
+        runner.hub.update_info("seed", runner.seed, resumed=False)
+
+    def before_train(self, runner: Runner) -> None:
+        """How long training will be."""
+        runner.hub.update_info("max_epochs", runner.max_epochs, resumed=False)
+        runner.hub.update_info("max_iters", runner.max_iters, resumed=False)
+        named = runner.optim.items() if isinstance(runner.optim, Mapping) else [("", runner.optim)]
+        self._groups = []
+        for name, optim in named:
+            stem = f"train/{name}/lr" if name else "train/lr"
+            for number, group in enumerate(optim.optimizer.param_groups if optim is not None else ()):
+                label = group.get("name", number)
+                self._groups.append((f"{stem}_{label}" if label else stem, group))
+
+    def before_train_epoch(self, runner: Runner) -> None:
+        """Finished epochs."""
+        runner.hub.update_info("epoch", runner.epoch)
+
+    def before_train_iter(self, runner: Runner) -> None:
+        """Finished iterations, and the learning rates that the step is made with."""
+        hub = runner.hub
+        hub.info["iter"] = runner.position.iter
+        for name, group in self._groups:
+            hub.update_scalar(name, group["lr"])
+
+    def after_train_iter(self, runner: Runner, outputs: dict[str, Any]) -> None:
+        """Every single number that the step gave."""
+        for name, value in outputs.items():
+            known = self._names.get(name)
+            if known is None:
+                known = self._names[name] = f"train/{name}"
+            if is_number(value):
+                runner.hub.update_scalar(known, value)
+
+    def after_val_epoch(self, runner: Runner, metrics: dict[str, Any]) -> None:
+        """The metrics of a validation."""
+        self._record(runner, "val", metrics)
+
+    def after_test_epoch(self, runner: Runner, metrics: dict[str, Any]) -> None:
+        """The metrics of a test."""
+        self._record(runner, "test", metrics)
+
+    def _record(self, runner: Runner, stage: str, metrics: dict[str, Any]) -> None:
+        for name, value in metrics.items():
+            if is_number(value):
+                runner.hub.update_scalar(f"{stage}/{name}", value)
+            else:
+                runner.hub.update_info(f"{stage}/{name}", value, resumed=False)
+
+
+def is_number(value: Any) -> bool:
+    """A float, an int, or a tensor with one element."""
+    if isinstance(value, (float, int)):
+        return not isinstance(value, bool)
+    numel = getattr(value, "numel", None)
+    return numel is not None and numel() == 1

@@ -1,0 +1,254 @@
+"""Optim: the one owner of an update.
+
+    optim = Optim(optimizer, schedulers=[StepLR(optimizer, 30)], accumulate=4, clip_norm=1.0)
+    optim.update(loss)
+
+`update` runs the backward pass of one micro-batch and, where the accumulation window ends, unscales, clips, steps and
+zeroes, with the four points around them. The loop calls it for an ordinary step; a step of one's own (a GAN), or a
+dialect, calls it itself. Without a runner it works too, just without hooks.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, cast, get_args
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+
+from hookline.errors import ConfigError, HooklineError, did_you_mean
+from hookline.plan import Plan
+from hookline.steps import explain_backward
+
+When = Literal["epoch", "iter", "step", "val"]
+WHENS: tuple[str, ...] = get_args(When)
+
+
+@dataclass
+class Scheduled:
+    """A scheduler, and when it steps; with `val`, on which metric (the first, unless named)."""
+
+    scheduler: LRScheduler
+    when: When | None
+    monitor: str | None = None
+    stepped: bool = False
+
+    def step(self, metrics: Mapping[str, Any] | None = None) -> None:
+        """Step once; a scheduler at `val` that looks at a metric gets it."""
+        if metrics is not None and isinstance(self.scheduler, ReduceLROnPlateau):
+            self.scheduler.step(self._metric(metrics))
+            return
+        if self.stepped:
+            self.scheduler.step()
+            return
+        self.stepped = True
+        with warnings.catch_warnings():
+            # torch warns when the first step comes before the optimizer's, which accumulation makes the right order.
+            warnings.filterwarnings("ignore", "Detected call of `lr_scheduler.step")
+            self.scheduler.step()
+
+    def _metric(self, metrics: Mapping[str, Any]) -> float:
+        name = self.monitor if self.monitor is not None else next(iter(metrics), "")
+        if name not in metrics:
+            who = type(self.scheduler).__name__
+            raise ConfigError(
+                f"{who} steps on the metric '{name}', which validation does not give; {did_you_mean(name, metrics)}"
+            )
+        return cast("float", metrics[name])
+
+
+class Optim:
+    """Optimizer, schedulers, and the update: window, backward, scaler, clipping, step, zero.
+
+    Args:
+        optimizer: Any torch optimizer.
+        schedulers: torch schedulers, each alone or paired with when it steps: `(scheduler, "epoch" | "iter" | "step" |
+            "val")`, or `(scheduler, "val", "accuracy")`. Alone, it follows the training loop: epochs or iterations.
+        accumulate: How many micro-batches make one update. A window that is cut short at the end of an epoch (or of a
+            run by iterations) counts with its own number.
+        clip_norm: The greatest total norm of the gradients.
+        clip_value: The greatest absolute value of a gradient.
+        norm_type: Which norm `clip_norm` means.
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        schedulers: Iterable[Any] = (),
+        accumulate: int = 1,
+        clip_norm: float | None = None,
+        clip_value: float | None = None,
+        norm_type: float = 2.0,
+    ) -> None:
+        if not isinstance(optimizer, Optimizer):
+            raise ConfigError(f"Optim needs a torch optimizer, not a {type(optimizer).__name__}")
+        if not isinstance(accumulate, int) or isinstance(accumulate, bool) or accumulate < 1:
+            raise ConfigError(f"accumulate is how many micro-batches make an update, at least 1, not {accumulate!r}")
+        if clip_norm is not None and clip_value is not None:
+            raise ConfigError("give clip_norm or clip_value, not both")
+        for name, limit in (("clip_norm", clip_norm), ("clip_value", clip_value)):
+            if limit is not None and not limit > 0:
+                raise ConfigError(f"{name} must be above 0, not {limit!r}")
+        self.optimizer = optimizer
+        self.schedulers = [_scheduled(given) for given in schedulers]
+        self.accumulate = accumulate
+        self.clip_norm = clip_norm
+        self.clip_value = clip_value
+        self.norm_type = norm_type
+        self.scaler: torch.amp.GradScaler | None = None
+        self.plan = Plan(self)
+        #: Finished optimizer steps.
+        self.updates = 0
+        #: Micro-batches in the open window; 0 between two updates.
+        self.micro = 0
+        #: The total gradient norm before the last clipping by norm, on the device.
+        self.grad_norm: Tensor | None = None
+        #: How many micro-batches can still come before the window has to end, where that is known.
+        self.remaining: int | None = None
+        #: Whether this optim has just made the step that `after_optimizer_step` is called for.
+        self.stepping = False
+        self.scaler_skipped = False
+        self._window = accumulate
+        self._skip = False
+
+    def attach(self, plan: Plan, precision: str, device: torch.device, unit: When) -> None:
+        """Take part in a run: its hooks, its precision, and the unit of schedulers that name none."""
+        self.plan = plan
+        if precision == "fp16" and self.scaler is None:
+            self.scaler = torch.amp.GradScaler(device.type)
+        for scheduled in self.schedulers:
+            if scheduled.when is None:
+                scheduled.when = "val" if isinstance(scheduled.scheduler, ReduceLROnPlateau) else unit
+
+    # -- the update
+
+    def update(self, loss: Tensor, outputs: dict[str, Any] | None = None) -> None:
+        """Add one micro-batch to the window, and make the update where the window ends.
+
+        `outputs` is what the points give to hooks; a `before_backward` may put another loss into it.
+        """
+        outputs = {"loss": loss} if outputs is None else outputs
+        plan = self.plan
+        if self.micro == 0 and self.accumulate > 1:
+            self._window = self.accumulate if self.remaining is None else min(self.accumulate, self.remaining)
+        with plan.around("backward", outputs):
+            if plan.before_backward:
+                plan.before_backward(outputs)
+            if self._skip:
+                return
+            self._backward(outputs["loss"])
+            if plan.after_backward:
+                plan.after_backward(outputs)
+        self.micro += 1
+        if self._skip:
+            self._drop_window()
+        elif self.micro >= self._window:
+            self._step()
+
+    def flush(self) -> None:
+        """End the window now: what it holds makes an update of its own size."""
+        if self.micro:
+            self._skip = False  # a micro-batch that was skipped is not in it
+            self._step()
+
+    def skip(self) -> None:
+        """Leave the current micro-batch out, or, after its backward pass, drop the window that it is in."""
+        self._skip = True
+
+    def begin_iteration(self) -> None:
+        """Forget a skip: it holds for one iteration."""
+        self._skip = False
+
+    def _backward(self, loss: Tensor) -> None:
+        try:
+            if self._window > 1:
+                loss = loss / self._window
+            if self.scaler is not None:
+                loss = self.scaler.scale(loss)
+            loss.backward()  # type: ignore[no-untyped-call]  # torch has no annotations here
+        except RuntimeError as error:
+            explain_backward(error, loss)
+            raise
+
+    def _step(self) -> None:
+        plan, scaler = self.plan, self.scaler
+        with plan.around("optimizer_step"):
+            if scaler is not None:
+                scaler.unscale_(self.optimizer)
+            if self.micro != self._window:
+                self._rescale(self._window / self.micro)
+            if plan.before_optimizer_step:
+                plan.before_optimizer_step()
+            if not self._skip:
+                if self.clip_norm is not None or self.clip_value is not None:
+                    self._clip()
+                if scaler is None:
+                    self.optimizer.step()
+                else:
+                    scaler.step(self.optimizer)
+            if scaler is not None:
+                self._update_scale(scaler)
+            if not self._skip:
+                if plan.after_optimizer_step:
+                    self.stepping = not self.scaler_skipped
+                    plan.after_optimizer_step()
+                    self.stepping = False
+                self.updates += 1
+        self._drop_window()
+
+    def _update_scale(self, scaler: torch.amp.GradScaler) -> None:
+        """A lowered scale means that the step was skipped. Asking waits for the device, so only where it matters."""
+        asked = any(scheduled.when == "step" for scheduled in self.schedulers)
+        before = scaler.get_scale() if asked else 0.0
+        scaler.update()
+        self.scaler_skipped = asked and scaler.get_scale() < before
+
+    def _drop_window(self) -> None:
+        self.optimizer.zero_grad()
+        self.micro = 0
+
+    def _rescale(self, factor: float) -> None:
+        """The window ended before its expected size, by which each loss was divided."""
+        for parameter in self.parameters():
+            if parameter.grad is not None:
+                parameter.grad.mul_(factor)
+
+    def _clip(self) -> None:
+        if self.clip_norm is not None:
+            self.grad_norm = torch.nn.utils.clip_grad_norm_(self.parameters(), self.clip_norm, self.norm_type)
+        elif self.clip_value is not None:
+            torch.nn.utils.clip_grad_value_(self.parameters(), self.clip_value)
+
+    # -- around the update
+
+    def parameters(self) -> list[Tensor]:
+        """All parameters that this optimizer updates."""
+        return [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+
+    def learning_rates(self) -> list[float]:
+        """The learning rate of every parameter group."""
+        return [float(group["lr"]) for group in self.optimizer.param_groups]
+
+
+def _scheduled(given: Any) -> Scheduled:
+    scheduler, when, monitor = (*given, None, None)[:3] if isinstance(given, (tuple, list)) else (given, None, None)
+    if not isinstance(scheduler, LRScheduler):
+        raise ConfigError(f"a scheduler is a torch LRScheduler, alone or in a pair with when it steps, not {given!r}")
+    if when is not None and when not in WHENS:
+        raise ConfigError(f"{type(scheduler).__name__} cannot step at '{when}'; {did_you_mean(str(when), WHENS)}")
+    if isinstance(scheduler, ReduceLROnPlateau) and when not in (None, "val"):
+        raise ConfigError(f"ReduceLROnPlateau steps on a metric, so at 'val', not at '{when}'")
+    if monitor is not None and when != "val":
+        raise ConfigError(f"{type(scheduler).__name__}: the metric '{monitor}' needs 'val' before it")
+    return Scheduled(scheduler, when, monitor)
+
+
+class OptimDict(dict[str, Optim]):
+    """Several optims by name, as a step with a parameter `optim` gets them; a wrong name gives the nearest."""
+
+    def __missing__(self, name: str) -> Optim:
+        raise HooklineError(f"there is no optim '{name}'; {did_you_mean(name, self)}")

@@ -1,0 +1,254 @@
+"""The plan: the hooks of a run, checked, ordered, and compiled into one callable per point.
+
+    plan = Plan(host)                    # a Runner, or anything with counters
+    plan.add(EMAHook())
+    plan.after_train_iter(0, batch, outputs)          # false when nobody is there, so a hot loop can ask first
+    with plan.around("train_iter", 0, batch): ...
+
+Every change makes new callables and leaves old ones as they were, so hooks may be added and removed while training: a
+point under way goes through the hooks it began with.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
+from itertools import pairwise
+from typing import Any, Literal
+
+from hookline.calls import NOTHING, Around, Call, PointCall, at_point, entering, match, read_hook
+from hookline.errors import HookError, did_you_mean
+from hookline.hook import Every, Priority
+from hookline.points import POINTS, SCOPES, Point, unknown_point, user_point
+
+log = logging.getLogger("hookline")
+
+OnError = Literal["raise", "disable"]
+
+
+@dataclass(eq=False)
+class Entry:
+    """A hook or a function as it was registered."""
+
+    hook: Any
+    name: str
+    priority: int
+    priority_from: str
+    index: int
+    calls: list[Call] = field(default_factory=list)
+
+    @property
+    def label(self) -> str:
+        """`LoggerHook (priority BELOW_NORMAL (60))`, for messages."""
+        return f"{self.name} (priority {Priority.label(self.priority)})"
+
+    def is_a(self, wanted: str | type) -> bool:
+        """Whether a `runs_after` or `runs_before` means this hook."""
+        if isinstance(wanted, type):
+            return isinstance(self.hook, wanted)
+        if wanted == self.name or wanted == getattr(self.hook, "__name__", None):
+            return True
+        return any(cls.__name__ == wanted for cls in type(self.hook).__mro__)
+
+
+class Plan:
+    """Check -> order -> compile. Binds to any host; a Runner is one."""
+
+    def __init__(self, host: object, points: Mapping[str, Iterable[str]] | None = None) -> None:
+        self.host = host
+        self.points: dict[str, Point] = dict(POINTS)
+        self._entries: list[Entry] = []
+        self._registered = 0
+        for name, arguments in (points or {}).items():
+            self.add_point(name, arguments)
+        self._compile(self._entries)
+
+    # -- changing the plan
+
+    def add_point(self, name: str, arguments: Iterable[str] = ()) -> None:
+        """Declare a point of one's own, before the hooks that use it."""
+        if name in self.points and name not in POINTS:
+            raise HookError(f"the point '{name}' exists already: {self.points[name]}")
+        self.points[name] = user_point(name, arguments)
+        self._compile(self._entries)
+
+    def add(
+        self, hook: Any, priority: Any = None, on_error: OnError = "raise", priority_from: str = "argument"
+    ) -> None:
+        """Register a hook: its methods are checked, and its place in the order."""
+        name = type(hook).__name__
+        if any(entry.hook is hook for entry in self._entries):
+            raise HookError(f"this {name} is registered already; a hook can be in a plan once")
+        tolerate = self._tolerance(name, getattr(hook, "role", "actor"), on_error)
+        entry = self._entry(hook, self._unique(name), priority, priority_from)
+        for point, method, every in read_hook(hook, self.points | SCOPES):
+            passed, due = match(point, method, name, every)
+            entry.calls.append(Call(entry.name, point, method, every, passed, due, tolerate, self.host))
+        self._compile([*self._entries, entry])
+        bind = getattr(hook, "bind", None)
+        if bind is not None:
+            bind(self.host)
+
+    def on(
+        self, point: str, function: Callable[..., Any], every: int | str | None = None, priority: Any = None
+    ) -> None:
+        """Register a function at one point, or around one scope."""
+        known = self.points | SCOPES
+        if point not in known:
+            raise HookError(unknown_point(point, known))
+        name = getattr(function, "__name__", type(function).__name__)
+        often = Every(every) if every is not None else getattr(function, "__hookline_every__", None)
+        entry = self._entry(function, name, priority, "argument")
+        passed, due = match(known[point], function, name, often)
+        tolerate = self._tolerance(name, "actor", "raise")
+        entry.calls.append(Call(name, known[point], function, often, passed, due, tolerate, self.host))
+        self._compile([*self._entries, entry])
+
+    def remove(self, hook: Any) -> None:
+        """Take a hook, or a function at all its points, out of the plan."""
+        kept = [entry for entry in self._entries if entry.hook is not hook]
+        if len(kept) == len(self._entries):
+            name = getattr(hook, "__name__", type(hook).__name__)
+            names = dict.fromkeys(entry.name for entry in self._entries)
+            raise HookError(f"{name} is not in the plan and cannot be removed; there is: {', '.join(names) or 'none'}")
+        self._compile(kept)
+
+    def _entry(self, hook: Any, name: str, priority: Any, priority_from: str) -> Entry:
+        given = priority is not None
+        wanted = priority if given else getattr(hook, "priority", Priority.NORMAL)
+        try:
+            number = Priority.parse(wanted)
+        except HookError as error:
+            raise HookError(f"{name}: {error}") from None
+        self._registered += 1
+        return Entry(hook, name, number, priority_from if given else "class", self._registered)
+
+    def _unique(self, name: str) -> str:
+        """The class name, with a number behind it from the second hook of that class on."""
+        taken = {entry.name for entry in self._entries}
+        numbered = (f"{name}#{i}" for i in range(2, len(taken) + 3))
+        return name if name not in taken else next(candidate for candidate in numbered if candidate not in taken)
+
+    def _tolerance(self, name: str, role: str, on_error: str) -> Callable[[Call, Exception], bool]:
+        if on_error == "raise":
+            return lambda call, error: False
+        if on_error != "disable":
+            raise HookError(f"{name}: on_error is 'raise' or 'disable', not {on_error!r}")
+        if role != "observer":
+            raise HookError(
+                f"{name}: on_error 'disable' is for observers (role = 'observer'); {name} acts on the run, "
+                "and a run that goes on without it would be another run"
+            )
+        return self._disable
+
+    def _disable(self, call: Call, error: Exception) -> bool:
+        """Take a failed observer out; one warning, and the run goes on."""
+        call.blame(error)
+        entry = next((entry for entry in self._entries if call in entry.calls), None)
+        if entry is not None:
+            log.warning("the run goes on without %s, which failed:", entry.name, exc_info=error)
+            self._compile([other for other in self._entries if other is not entry])
+        return True
+
+    def _compile(self, entries: list[Entry]) -> None:
+        """Order the hooks and make the callables; a plan that is refused leaves the old one in force."""
+        ordered = in_order(entries)
+        calls: dict[str, list[Call]] = {name: [] for name in self.points | SCOPES}
+        for entry in ordered:
+            for call in entry.calls:
+                calls[call.point.name].append(call)
+        self._entries = ordered
+        self._calls = {name: tuple(found) for name, found in calls.items()}
+        self._around = {
+            name.removeprefix("around_"): tuple((entering(call), call) for call in self._calls[name]) for name in SCOPES
+        }
+        for name in self.points:
+            self.__dict__[name] = at_point(self._calls[name])
+
+    # -- calling
+
+    def __getattr__(self, name: str) -> PointCall:
+        """Every point is an attribute; only a name that is none comes here."""
+        raise AttributeError(unknown_point(name, self.__dict__.get("points", POINTS)))
+
+    def around(self, scope: str, *arguments: Any) -> AbstractContextManager[Any]:
+        """The context manager that surrounds one passage through a scope."""
+        calls = self._around[scope]
+        return Around(calls, arguments) if calls else NOTHING
+
+    def call(self, name: str, arguments: Mapping[str, Any]) -> None:
+        """Call a point by its name, with its arguments by name."""
+        if name not in self.points:
+            raise HookError(unknown_point(name, self.points))
+        point = self.points[name]
+        for given in arguments:
+            if given not in point.arguments:
+                raise HookError(f"{point} takes no argument '{given}'; {did_you_mean(given, point.arguments)}")
+        missing = [wanted for wanted in point.arguments if wanted not in arguments]
+        if missing:
+            raise HookError(f"{point} was called without {', '.join(missing)}")
+        self.__dict__[name](*(arguments[wanted] for wanted in point.arguments))
+
+    # -- looking
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """The hooks in the order in which they run."""
+        return tuple(self._entries)
+
+    def calls_at(self, name: str) -> tuple[Call, ...]:
+        """Who is called at a point or around a scope (`around_train_iter`), in order."""
+        return self._calls[name]
+
+    def explain(self) -> str:
+        """For every point: who runs, in which order, how often, and why there."""
+        from hookline.explain import explain
+
+        return explain(self)
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self._entries)
+
+
+def in_order(entries: list[Entry]) -> list[Entry]:
+    """By priority, then as registered; what `runs_after` and `runs_before` state moves hooks of equal priority.
+
+    A circle of statements is refused, and a statement that the priorities contradict.
+    """
+    before: dict[Entry, dict[Entry, str]] = {entry: {} for entry in entries}
+    for entry in entries:
+        for other in entries:
+            if other is entry:
+                continue
+            if any(other.is_a(wanted) for wanted in getattr(entry.hook, "runs_after", ())):
+                before[entry].setdefault(other, f"{entry.name} states runs_after {other.name}")
+            if any(other.is_a(wanted) for wanted in getattr(entry.hook, "runs_before", ())):
+                before[other].setdefault(entry, f"{entry.name} states runs_before {other.name}")
+    _refuse_circles(before)
+    for later, earlier in before.items():
+        for entry, statement in earlier.items():
+            if entry.priority > later.priority:
+                raise HookError(
+                    f"the order of hooks contradicts itself: {statement}, but a lower number runs first: "
+                    f"{entry.label}, {later.label}. Give {later.name} a priority of at least {entry.priority}, "
+                    f"or {entry.name} one of at most {later.priority}."
+                )
+    placed: list[Entry] = []
+    waiting = sorted(entries, key=lambda entry: (entry.priority, entry.index))
+    while waiting:
+        ready = next(entry for entry in waiting if not any(other in waiting for other in before[entry]))
+        waiting.remove(ready)
+        placed.append(ready)
+    return placed
+
+
+def _refuse_circles(before: Mapping[Entry, Mapping[Entry, str]]) -> None:
+    try:
+        TopologicalSorter(before).prepare()
+    except CycleError as error:
+        circle = error.args[1]
+        statements = [before[later][earlier] for earlier, later in pairwise(circle)]
+        raise HookError(f"the order of hooks goes round in a circle: {'; '.join(statements)}") from None

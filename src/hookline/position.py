@@ -1,0 +1,37 @@
+"""Where a run stands: everything the loop needs to go on, as a few plain numbers."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass
+class Position:
+    """Counters of what is finished.
+
+    `batch` counts the batches of the current pass over the data. A position with `batch` at the end of the pass and the
+    epoch not yet counted means that the epoch's end points are still to come.
+    """
+
+    epoch: int = 0
+    iter: int = 0
+    batch: int = 0
+    #: Finished validations, and the iteration validated last: a run killed between save and validation owes one.
+    validations: int = 0
+    validated_at: int = -1
+    #: A hook asked for a validation that has not come yet.
+    val_requested: bool = False
+    #: Why training was ended before its time, and by which hook; empty while it goes on.
+    stopped: str = ""
+    stopped_by: str = ""
+
+    def state_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        return asdict(self)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go to a saved position; what a later version has added to it is left alone."""
+        for name, value in state.items():
+            if hasattr(self, name):
+                setattr(self, name, value)

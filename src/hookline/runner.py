@@ -1,0 +1,394 @@
+"""Runner: the parts of a run, put together, and the verbs that start it and ask things of it.
+
+    runner = Runner(model, train=TrainLoop(loader, step=loss_of, max_epochs=5), optim=Optim(optimizer))
+    runner.train()
+
+What happens in a run stands in `hookline.loops`. Hooks see the runner; they ask (`stop`, `skip_step`, `request_save`,
+`request_val`), and the loop acts.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import torch
+from torch import nn
+
+from hookline import assembly, loops
+from hookline.calls import NOTHING
+from hookline.checkpoint.saving import Saving
+from hookline.data.batches import Batches, length_of
+from hookline.data.move import to_device
+from hookline.errors import ConfigError, DataError, HookError, HooklineError, did_you_mean
+from hookline.explain import Hooks
+from hookline.hub import MessageHub
+from hookline.loops import EvalLoop, TrainLoop
+from hookline.optim import Optim, OptimDict
+from hookline.plan import Plan
+from hookline.position import Position
+from hookline.session import session
+from hookline.steps import call_model
+from hookline.strategies import pick
+from hookline.strategies.single import unwrap
+from hookline.terminal import Terminal
+from hookline.writers.base import Writers
+
+if TYPE_CHECKING:
+    from hookline.hook import Hook
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Runner:
+    """Holds the parts of a run, and starts it.
+
+    Args:
+        model: Any module, also a compiled one; `runner.model` is the module itself.
+        train: How to train.
+        val: How to validate: an EvalLoop, or several by name.
+        test: How to test, likewise.
+        optim: An Optim, a torch optimizer, or several by name.
+        default_hooks: Changes to the six default hooks (runtime_info, timer, sampler_seed, logger, param_scheduler,
+            checkpoint): parameters, another hook, or None to leave one out.
+        custom_hooks: More hooks: objects, names, or dicts with `type`.
+        writers: Where records go: objects, names, or dicts with `type`.
+        work_dir: The folder of the run.
+        experiment_name: The name of the run; the folder's name unless given.
+        seed: What all randomness comes from.
+        device: `cpu`, `cuda:0`, ..., or `auto`.
+        strategy: How the model is spread over processes.
+        precision: `fp32`, `bf16` or `fp16`.
+        load_from: A checkpoint whose weights the model starts with.
+        resume: True goes on from the newest checkpoint of work_dir, a path from that one.
+        points: Points of one's own: name -> names of their arguments.
+        config: What to record as the config of the run.
+        quiet: Show nothing on the screen; run.log has it all the same.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        train: TrainLoop | None = None,
+        val: EvalLoop | Mapping[str, EvalLoop] | None = None,
+        test: EvalLoop | Mapping[str, EvalLoop] | None = None,
+        optim: Any = None,
+        default_hooks: Mapping[str, Any] | None = None,
+        custom_hooks: Iterable[Any] = (),
+        writers: Iterable[Any] = ("jsonl",),
+        work_dir: str | Path = "runs/run",
+        experiment_name: str | None = None,
+        seed: int = 0,
+        device: str | torch.device = "auto",
+        strategy: str = "auto",
+        precision: str = "fp32",
+        load_from: str | Path | None = None,
+        resume: bool | str | Path = False,
+        points: Mapping[str, Iterable[str]] | None = None,
+        config: Mapping[str, Any] | None = None,
+        quiet: bool = False,
+    ) -> None:
+        if not isinstance(model, nn.Module):
+            raise ConfigError(f"the model is a torch.nn.Module, not a {type(model).__name__}")
+        if train is not None and not isinstance(train, TrainLoop):
+            raise ConfigError(f"train is a TrainLoop, not a {type(train).__name__}")
+        if precision not in assembly.PRECISIONS:
+            raise ConfigError(f"no precision is called '{precision}'; {did_you_mean(precision, assembly.PRECISIONS)}")
+        self.model = unwrap(model)
+        self.strategy = pick(strategy)
+        self.device = assembly.pick_device(device)
+        self._on_cpu = self.device.type == "cpu"
+        self.precision = precision
+        #: The precision of the forward pass, as a context.
+        self.autocast: AbstractContextManager[Any] = NOTHING
+        if precision != "fp32":
+            self.autocast = torch.autocast(self.device.type, getattr(torch, assembly.PRECISIONS[precision]))
+        self.seed = seed
+        self.wrapped = self.strategy.wrap(self.model, model)
+        self.work_dir = Path(work_dir)
+        self.experiment_name = experiment_name or self.work_dir.resolve().name
+        self.load_from = load_from
+        self.resume = resume
+        self.config = config
+
+        self._train_loop = train
+        self.val_loop, self.test_loop = val, test
+        self.val_loops: dict[str, EvalLoop] = assembly.loops_of(val, EvalLoop, "val")
+        self.test_loops: dict[str, EvalLoop] = assembly.loops_of(test, EvalLoop, "test")
+        self.optim: Optim | OptimDict | None = assembly.optims_of(optim)
+        self.optims = (
+            list(self.optim.values()) if isinstance(self.optim, OptimDict) else [self.optim] if self.optim else []
+        )
+
+        self.position = Position()
+        self.hub = self.message_hub = MessageHub()
+        self.terminal = Terminal(quiet)
+        self.writers = Writers([assembly.writer(given) for given in writers])
+        self.saving = Saving(self)
+        #: Which verb is under way: train, val, test, or nothing.
+        self.running: Literal["train", "val", "test"] | None = None
+        #: The evaluation loop under way.
+        self.eval_loop: EvalLoop | None = None
+        #: The current batch; a `before_..._iter` may put another one here.
+        self.data_batch: Any = None
+        #: Whether the current batch is the last of its pass, and whether an accumulation window has to end with it.
+        self.ends_epoch = False
+        self.ends_window = False
+        #: Whether a hook or a signal has asked for something that the loop has not acted on yet.
+        self.asked = False
+        #: Why the current step is skipped; empty when it is not.
+        self.skipped = ""
+        self._stop: tuple[str, Literal["iter", "epoch"], str] | None = None
+        self._accumulating = any(optim.accumulate > 1 for optim in self.optims)
+
+        self.plan = Plan(self, points)
+        assembly.register_all(self.plan, default_hooks, custom_hooks)
+        for part in self.optims:
+            part.attach(
+                self.plan, precision, self.device, "iter" if train is not None and not train.by_epoch else "epoch"
+            )
+
+    @classmethod
+    def from_config(
+        cls, config: str | Path | Mapping[str, Any], overrides: Sequence[str] = (), allow: Sequence[str] = ()
+    ) -> Runner:
+        """A runner from a YAML file or a mapping of the same shape, changed by `key.path=value` overrides.
+
+        `allow` names modules that the config may import besides those beside it.
+        """
+        from hookline.config import build_runner, from_dict, load
+
+        loaded = from_dict(config, overrides) if isinstance(config, Mapping) else load(config, overrides)
+        return build_runner(loaded, allow=allow)
+
+    # -- starting
+
+    def train(self) -> nn.Module:
+        """Train until the end, or a stop; gives the trained model."""
+        loop = self.train_loop
+        if not self.optims:
+            raise ConfigError("training needs an optim: Runner(..., optim=Optim(optimizer))")
+        if isinstance(self.optim, OptimDict) and not loop.updates_itself:
+            raise ConfigError(
+                f"there are {len(self.optims)} optims ({', '.join(self.optim)}), so the step has to say which one "
+                "updates when: give it a parameter named optim, and call optim['name'].update(loss)"
+            )
+        self._refuse_empty({"train": loop, **self.val_loops})
+        with session(self, "train"):
+            loops.train(self)
+        return self.model
+
+    def val(self) -> dict[str, Any]:
+        """Validate once; gives the metrics."""
+        return self._evaluate("val", self.val_loops)
+
+    def test(self) -> dict[str, Any]:
+        """Test once; gives the metrics."""
+        return self._evaluate("test", self.test_loops)
+
+    def _evaluate(self, stage: Literal["val", "test"], found: dict[str, EvalLoop]) -> dict[str, Any]:
+        if not found:
+            raise ConfigError(f"there is nothing to {stage}: Runner(..., {stage}=EvalLoop(loader, ...))")
+        self._refuse_empty(found)
+        with session(self, stage):
+            return loops.evaluate(self, stage)
+
+    def predict(self, loader: Iterable[Any], step: Callable[..., Any] | None = None) -> list[Any]:
+        """What the evaluation step gives for each batch of a loader; no hook is called.
+
+        The step is that of `val`, or else of `test`, or else the model is called with the batch.
+        """
+        found = [*self.val_loops.values(), *self.test_loops.values()]
+        run = step if step is not None else found[0].step if found else call_model
+        self.model.to(self.device)
+        with loops.in_mode(self.model, training=False), self.autocast:
+            return [run(self.wrapped, self.to_device(batch)) for batch, _ in Batches(loader)]
+
+    def _refuse_empty(self, found: Mapping[str, TrainLoop | EvalLoop]) -> None:
+        for name, loop in found.items():
+            if length_of(loop.dataloader) == 0:
+                raise DataError(f"the loader of '{name or 'evaluation'}' is empty: it has no batch")
+
+    # -- what hooks ask for
+
+    def stop(self, reason: str, when: Literal["iter", "epoch"] = "iter") -> None:
+        """End training after the current iteration, or epoch; `after_train` and `after_run` are still called."""
+        if when not in ("iter", "epoch"):
+            raise HookError(f"stop(when=...) is 'iter' or 'epoch', not {when!r}")
+        if self._stop is None or self._stop[1] == "epoch":
+            self._stop = (reason, when, self._calling_hook())
+        self.asked = True
+
+    def skip_step(self, reason: str) -> None:
+        """Leave the current batch out of training.
+
+        Before its backward pass, just this batch; between that and the optimizer step, the accumulation window that it
+        is in. Asked at `before_train_iter`, the step is not even computed, and there is no `after_train_iter`.
+        """
+        self.skipped = reason or "asked for by a hook"
+        for optim in self.optims:
+            optim.skip()
+
+    def request_save(self) -> None:
+        """Save a checkpoint at the end of this iteration, epoch or validation, where no accumulation window is open."""
+        self.saving.ask()
+
+    def request_val(self) -> None:
+        """Validate at the end of this iteration, where no accumulation window is open."""
+        if not self.val_loops:
+            raise HookError("a validation was asked for, and this run has none: Runner(..., val=EvalLoop(loader, ...))")
+        self.position.val_requested = True
+        self.asked = True
+
+    def _calling_hook(self) -> str:
+        """The name of the hook that is asking, for messages; empty when it is not a hook."""
+        frame = sys._getframe(2)
+        while frame is not None and frame.f_code.co_filename != loops.__file__:
+            for entry in self.plan:
+                if entry.hook is frame.f_locals.get("self") or getattr(entry.hook, "__code__", None) is frame.f_code:
+                    return entry.name
+            frame = frame.f_back  # type: ignore[assignment]  # None at the outermost frame ends the loop
+        return ""
+
+    # -- what the loop asks of its runner
+
+    def begin_iteration(self, batch: Any, last: bool) -> None:
+        """Note what is true of this iteration only."""
+        loop, at = self.train_loop, self.position
+        self.data_batch = batch
+        self.ends_epoch = last
+        self.ends_window = last if loop.by_epoch else at.iter + 1 == loop.max_iters
+        if self.skipped:
+            self.skipped = ""
+            for optim in self.optims:
+                optim.begin_iteration()
+        if self._accumulating:
+            length = loop.length if loop.by_epoch else loop.max_iters
+            done = at.batch if loop.by_epoch else at.iter
+            for optim in self.optims:
+                optim.remaining = None if length is None else length - done
+
+    def to_device(self, batch: Any) -> Any:
+        """The batch where the model is; on the CPU, where loaders put it anyway, just the batch."""
+        return batch if self._on_cpu else to_device(batch, self.device)
+
+    def stop_if_asked(self) -> bool:
+        """End training here if somebody asked for it, and its time has come."""
+        self.asked = self._stop is not None
+        if self._stop is not None:
+            reason, when, who = self._stop
+            if when == "iter" or self.position.batch == 0:
+                self.position.stopped, self.position.stopped_by, self._stop = reason, who, None
+                self.terminal.say(f"stopped{f' by {who}' if who else ''}: {reason}")
+        return bool(self.position.stopped)
+
+    def save_if_asked(self) -> None:
+        """Write the checkpoints that were asked for."""
+        if self.saving.asked:
+            self.saving.save()
+
+    def restore(self) -> None:
+        """Give hooks and generators the states of the checkpoint that is being resumed; once, at its position."""
+        if self.saving.pending is not None:
+            self.saving.restore()
+
+    # -- hooks
+
+    def register_hook(self, hook: Hook | Mapping[str, Any] | str, priority: str | int | None = None) -> None:
+        """Add a hook, also while training; it takes part from the next point on."""
+        assembly.register(self.plan, hook, priority)
+
+    def remove_hook(self, hook: Hook | Callable[..., Any]) -> None:
+        """Take out a hook or a function, also while training."""
+        self.plan.remove(hook)
+
+    def on(self, point: str, *, every: int | str | None = None, priority: str | int | None = None) -> Callable[[F], F]:
+        """Make a function a hook: `@runner.on("after_train_iter", every=10)`."""
+
+        def register(function: F) -> F:
+            self.plan.on(point, function, every, priority)
+            return function
+
+        return register
+
+    def add_point(self, name: str, arguments: Iterable[str] = ()) -> None:
+        """Declare a point of one's own, before the hooks that use it."""
+        self.plan.add_point(name, arguments)
+
+    def call_hook(self, point: str, **arguments: Any) -> None:
+        """Call the hooks at a point; this is how one's own points are called."""
+        self.plan.call(point, arguments)
+
+    @property
+    def hooks(self) -> Hooks:
+        """The hooks in plan order; printed, the tree of who runs where."""
+        return Hooks(self.plan)
+
+    # -- looking
+
+    @cached_property
+    def train_loop(self) -> TrainLoop:
+        """How this run trains."""
+        if self._train_loop is None:
+            raise ConfigError("this run has no training: Runner(..., train=TrainLoop(loader, ...))")
+        return self._train_loop
+
+    @property
+    def has_training(self) -> bool:
+        """Whether there is a training loop."""
+        return self._train_loop is not None
+
+    @property
+    def sole_optim(self) -> Optim:
+        """The optim of a run that has just one."""
+        if len(self.optims) != 1:
+            raise HooklineError(f"this run has {len(self.optims)} optims, not one; ask for runner.optim['name']")
+        return self.optims[0]
+
+    @property
+    def epoch(self) -> int:
+        """Finished epochs."""
+        return self.position.epoch
+
+    @property
+    def iter(self) -> int:
+        """Finished training iterations."""
+        return self.position.iter
+
+    @property
+    def validations(self) -> int:
+        """Finished validations."""
+        return self.position.validations
+
+    @property
+    def updates(self) -> int:
+        """Finished optimizer steps."""
+        return sum(optim.updates for optim in self.optims)
+
+    @property
+    def max_epochs(self) -> int | None:
+        """How many epochs there will be; None when training by iterations."""
+        return self._train_loop.max_epochs if self._train_loop is not None else None
+
+    @property
+    def max_iters(self) -> int | None:
+        """How many iterations there will be, where that is known."""
+        loop = self._train_loop
+        if loop is None or not loop.by_epoch:
+            return loop.max_iters if loop is not None else None
+        return loop.length * (loop.max_epochs or 0) if loop.length is not None else None
+
+    @property
+    def rank(self) -> int:
+        """The number of this process; 0 is the main one."""
+        return self.strategy.rank
+
+    @property
+    def world_size(self) -> int:
+        """How many processes train together."""
+        return self.strategy.world_size

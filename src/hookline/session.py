@@ -1,0 +1,112 @@
+"""What surrounds every run, whether it trains, validates or tests: the folder, the log, the points of the run."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import torch
+
+from hookline import workdir
+from hookline.checkpoint.saving import Source, writer_states
+from hookline.data.loader import ResumableLoader
+from hookline.errors import HooklineError, blame
+from hookline.terminal import TerminalHandler
+
+if TYPE_CHECKING:
+    from hookline.loops import EvalLoop, TrainLoop
+    from hookline.runner import Runner
+
+log = logging.getLogger("hookline")
+
+
+@contextmanager
+def session(runner: Runner, verb: Literal["train", "val", "test"]) -> Iterator[None]:
+    """One run from its first point to its last, left in order whatever happens."""
+    if runner.running is not None:
+        raise HooklineError(
+            f"runner.{verb}() was called inside runner.{runner.running}(); ask for what you need with "
+            "runner.request_val() or runner.stop()"
+        )
+    handler = TerminalHandler(runner.terminal)
+    runner.running = verb
+    try:
+        source = open_folder(runner, verb)
+        log.addHandler(handler)
+        log.propagate = False
+        prepare(runner)
+        runner.writers.begin(runner.work_dir, runner.experiment_name, writer_states(source))
+        with points_of_a_run(runner):
+            runner.saving.load(source)
+            yield
+    finally:
+        runner.writers.close()
+        log.removeHandler(handler)
+        log.propagate = True
+        runner.terminal.close_log()
+        runner.running = None
+
+
+def open_folder(runner: Runner, verb: str) -> Source | None:
+    """Claim the folder and read what the run starts from; the files of an earlier run make way for a fresh one."""
+    folder, terminal = runner.work_dir, runner.terminal
+    workdir.claim(folder)
+    source = runner.saving.find_source(verb)
+    if verb != "train":
+        terminal.open_log(folder / "run.log")
+        return source
+    resuming = source is not None and source.kind == "resume"
+    old = None
+    if not resuming and not runner.saving.started:
+        if runner.resume:
+            workdir.drop_records(folder)
+        else:
+            old = workdir.set_aside(folder)
+    terminal.open_log(folder / "run.log")
+    if old is not None:
+        terminal.say(f"{folder} held an earlier run; its files are in {old} now")
+    (folder / "plan.txt").write_text(runner.plan.explain() + "\n", encoding="utf-8")
+    if runner.config is not None:
+        from hookline.config import dump
+
+        (folder / "config.yaml").write_text(dump(runner.config), encoding="utf-8")
+    return source
+
+
+def prepare(runner: Runner) -> None:
+    """Seed everything, and put the model and the loaders in the state that a run needs."""
+    if not runner.saving.started:
+        seed_everything(runner.seed)
+    runner.model.to(runner.device)
+    found: list[TrainLoop | EvalLoop] = [*runner.val_loops.values(), *runner.test_loops.values()]
+    for loop in found + ([runner.train_loop] if runner.has_training else []):
+        if isinstance(loop.dataloader, ResumableLoader):
+            loop.dataloader.seed = runner.seed
+
+
+def seed_everything(seed: int) -> None:
+    """Seed torch (every device), numpy and Python."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+
+
+@contextmanager
+def points_of_a_run(runner: Runner) -> Iterator[None]:
+    """The scope `run` with its points; a failure is shown to hooks at `on_exception`, and then goes on its way."""
+    plan = runner.plan
+    with plan.around("run"):
+        try:
+            plan.before_run()
+            yield
+            plan.after_run()
+        except BaseException as error:
+            try:
+                plan.on_exception(error)
+            except Exception as another:
+                blame(error, f"a hook failed at on_exception: {type(another).__name__}: {another}")
+            raise

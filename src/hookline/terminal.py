@@ -1,0 +1,99 @@
+"""The one owner of the screen. What it shows also goes to run.log, without control characters."""
+
+from __future__ import annotations
+
+import logging
+import time
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.progress import Progress
+
+
+class Terminal:
+    """Lines for people. While a progress display is on the screen, details go only to the log."""
+
+    def __init__(self, quiet: bool = False) -> None:
+        self.quiet = quiet
+        self.progress: Progress | None = None
+        self._log: IO[str] | None = None
+        self._console: Console | None = None
+
+    @property
+    def console(self) -> Console:
+        """The screen, made when first used: rich takes a while to import."""
+        if self._console is None:
+            from rich.console import Console
+
+            self._console = Console(quiet=self.quiet, soft_wrap=True, highlight=False)
+        return self._console
+
+    @property
+    def is_live(self) -> bool:
+        """Whether the screen can redraw itself."""
+        return self.console.is_terminal and not self.console.is_dumb_terminal and not self.quiet
+
+    def open_log(self, path: Path) -> None:
+        """Begin or go on with run.log."""
+        self.close_log()
+        self._log = open(path, "a", encoding="utf-8", errors="backslashreplace")  # noqa: SIM115  # see close_log
+
+    def close_log(self) -> None:
+        """End run.log."""
+        if self._log is not None:
+            self._log.close()
+            self._log = None
+
+    def say(self, text: str, style: str | None = None) -> None:
+        """A line for the screen and the log."""
+        self._to_log(text)
+        self.console.print(text, style=style, markup=False)
+
+    def detail(self, text: str) -> None:
+        """A line for the log; for the screen too, unless a progress display says the same there."""
+        self._to_log(text)
+        if self.progress is None and not self.quiet:
+            print(text, flush=True)  # a line comes often, and rich takes a hundred times as long for one
+
+    def show(self, renderable: RenderableType) -> None:
+        """A table or the like, for the screen and the log."""
+        from rich.console import Console
+
+        if self._log is not None:
+            Console(file=self._log, width=100, color_system=None).print(renderable)
+        self.console.print(renderable)
+
+    def _to_log(self, text: str) -> None:
+        if self._log is not None:
+            self._log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {text}\n")
+            self._log.flush()
+
+
+class TerminalHandler(logging.Handler):
+    """Hookline's own warnings, as lines of the terminal and the log."""
+
+    def __init__(self, terminal: Terminal) -> None:
+        super().__init__()
+        self._terminal = terminal
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """One warning."""
+        warning = record.levelno >= logging.WARNING
+        self._terminal.say(("warning: " if warning else "") + self.format(record), "yellow" if warning else None)
+
+
+def as_number(value: Any) -> str:
+    """A number for people: `0.4103`, `3.0e-05`, `12`."""
+    if not isinstance(value, float):
+        return str(value)
+    if value == 0 or 1e-3 <= abs(value) < 1e5:
+        return f"{value:.4f}"
+    return f"{value:.2e}"
+
+
+def as_time(seconds: float) -> str:
+    """A time for people: `0:04:31`."""
+    whole = int(seconds)
+    return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"

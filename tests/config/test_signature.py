@@ -1,0 +1,176 @@
+"""Constructor signatures as something to check a config against."""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import pytest
+import torch
+from torch import Tensor  # noqa: TC002  # a type hint that is looked up at run time
+from torch import Tensor
+
+from hookline.config.signature import hook_problems, signature_of
+from hookline.hook import Hook
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from somewhere import Unknown
+
+
+class Mode(Enum):
+    LESS = "less"
+    MORE = "more"
+
+
+class Everything:
+    """Takes it all.
+
+    Args:
+        number: A number
+            on two lines.
+        size (tuple): Two of them.
+        **rest: Not a parameter.
+
+    More text: not a parameter either.
+    """
+
+    def __init__(
+        self,
+        number: float,
+        size: tuple[int, int] = (1, 2),
+        mode: Mode = Mode.LESS,
+        kind: Literal["a", "b"] = "a",
+        where: Path | None = None,
+        lr: float | Tensor = 0.1,
+        items: Iterable[int] = (),
+        call: Callable[[], int] = lambda: 1,
+        unknown: Unknown | None = None,
+        implicit: int = None,  # type: ignore[assignment]  # noqa: RUF013  # as much old code has it
+        copy: bool = False,
+        untyped=None,  # type: ignore[no-untyped-def]  # likewise
+    ) -> None:
+        self.args = (number, size, mode)
+
+
+def messages(values: dict[str, Any], factory: Callable[..., Any] = Everything) -> list[str]:
+    return [f"{problem.keys}: {problem.message}" for problem in signature_of(factory).problems(values, ("x",))]
+
+
+def test_parameters_have_types_defaults_and_docs() -> None:
+    parameters = signature_of(Everything).parameters
+    assert {name: parameter.doc for name, parameter in parameters.items() if parameter.doc} == {
+        "number": "A number on two lines.",
+        "size": "Two of them.",
+    }
+    assert [name for name, parameter in parameters.items() if parameter.required] == ["number"]
+    assert parameters["size"].default == (1, 2)
+    assert parameters["lr"].hint is float
+    assert parameters["call"].hint is Any
+    assert parameters["unknown"].hint is Any
+    assert signature_of(Everything).doc == "Takes it all."
+    assert signature_of(Everything) is signature_of(Everything)
+
+
+def test_right_values_pass_and_take_their_types() -> None:
+    values = {"number": 1, "size": [3, 4], "mode": "more", "where": "/x", "items": [1], "call": "any", "untyped": [1]}
+    assert messages(values) == []
+    converted = signature_of(Everything).converted(values)
+    assert converted == {**values, "size": (3, 4), "mode": Mode.MORE, "where": Path("/x")}
+    assert type(converted["number"]) is float
+    assert type(converted["items"]) is list
+
+
+def test_wrong_values_are_said_in_words() -> None:
+    values = {
+        "size": [3, "4"],
+        "mode": "less_",
+        "kind": "c",
+        "where": 3,
+        "lr": "fast",
+        "items": [1.5],
+        "implicit": "5",
+        "copy": 1,
+        "numbr": 3,
+    }
+    assert messages(values) == [
+        "('x', 'size', 1): expected an int, found '4'",
+        "('x', 'mode'): expected 'less' or 'more', found 'less_'",
+        "('x', 'kind'): expected 'a' or 'b', found 'c'",
+        "('x', 'where'): expected a string, found 3",
+        "('x', 'lr'): expected a number, found 'fast'",
+        "('x', 'items', 0): expected an int, found 1.5",
+        "('x', 'implicit'): expected an int, found '5'",
+        "('x', 'copy'): expected true or false, found 1",
+        "('x', 'numbr'): Everything has no parameter 'numbr'; did you mean 'number'?",
+    ]
+
+
+def test_what_is_missing_is_named_unless_it_is_misspelt() -> None:
+    assert messages({}) == ["('x',): Everything needs the parameter 'number'"]
+    assert messages({"nmber": 1}) == ["('x', 'nmber'): Everything has no parameter 'nmber'; did you mean 'number'?"]
+    assert messages({"number": 1, "q": 1}, lambda number: number) == [
+        "('x', 'q'): <lambda> has no parameter 'q'; there is: number"
+    ]
+
+
+def test_unions_say_all_that_they_take() -> None:
+    def f(x: int | bool | list[int] | None = None) -> None: ...
+
+    assert messages({"x": "a"}, f) == ["('x', 'x'): expected an int, true or false or a list, found 'a'"]
+    assert messages({"x": [1, "a"]}, f) == ["('x', 'x', 1): expected an int, found 'a'"]
+
+
+def test_keywords_take_anything() -> None:
+    def f(a: int, **rest: Any) -> None: ...
+
+    assert messages({"a": 1, "b": 2}, f) == []
+    assert signature_of(f).converted({"a": 1, "b": [2]}) == {"a": 1, "b": [2]}
+
+
+@pytest.mark.parametrize("name", ["SGD", "AdamW", "Adam", "RMSprop", "Adagrad", "LBFGS", "Muon"])
+def test_torch_optimizers_can_be_checked(name: str) -> None:
+    factory = getattr(torch.optim, name)
+    problems = signature_of(factory, ("params",)).problems({"lr": "x"}, ())
+    assert [problem.message for problem in problems] == ["expected a number, found 'x'"]
+
+
+def test_something_without_a_signature_takes_anything() -> None:
+    assert messages({"anything": 1}, dict) == []
+
+
+class Watcher(Hook):
+    role = "observer"
+
+    def __init__(self, interval: int = 1) -> None: ...
+
+
+class Actor(Hook):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("hook", "values", "expected"),
+    [
+        (Watcher, {"type": "Watcher", "interval": 2, "priority": "low", "on_error": "disable"}, []),
+        (Watcher, {"priority": None}, []),
+        (Watcher, {"priority": "LOWW"}, ["priority: 'LOWW' is no priority; did you mean 'LOW'?"]),
+        (
+            Watcher,
+            {"priority": 101},
+            ["priority: the priority 101 is outside 0..100; 0 runs first, NORMAL is 50, LOWEST is 100"],
+        ),
+        (Watcher, {"on_error": "ignore"}, ["on_error: expected 'raise' or 'disable', found 'ignore'"]),
+        (
+            Actor,
+            {"on_error": "disable"},
+            ["on_error: Actor acts on the training, so a run cannot go on without it; only observers can be disabled"],
+        ),
+        (Watcher, {"prioritty": 3}, ["prioritty: Watcher has no parameter 'prioritty'; did you mean 'priority'?"]),
+        (Actor, {"x": 3}, ["x: Actor has no parameter 'x'; there is: type, priority, on_error"]),
+    ],
+)
+def test_hooks_have_a_priority_and_a_policy(hook: type[Hook], values: dict[str, Any], expected: list[str]) -> None:
+    assert [f"{problem.keys[-1]}: {problem.message}" for problem in hook_problems(hook, values, ("h",))] == expected

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from hookline import MessageHub
+from hookline.errors import HooklineError
+from hookline.hub import KEPT
+
+
+def test_a_history_gives_its_newest_value_and_statistics_over_a_window() -> None:
+    hub = MessageHub()
+    for value in (4.0, 1.0, 2.0, 6.0):
+        hub.update_scalar("train/loss", value)
+    history = hub.get_scalar("train/loss")
+    assert (history.current(), history.mean(2), history.mean(), history.min(2), history.max(3)) == (6.0, 4.0, 3.25, 2.0, 6.0)
+    assert history.last(2) == [2.0, 6.0]
+
+
+def test_tensors_are_kept_without_their_graph_and_read_when_somebody_asks() -> None:
+    hub = MessageHub()
+    leaf = torch.ones((), requires_grad=True)
+    hub.update_scalars({"a": leaf * 2, "b": torch.tensor([3.0], dtype=torch.bfloat16)}, prefix="train/")
+    hub.update_scalar("train/a", 1)
+    hub.update_scalar("train/a", torch.tensor([5], dtype=torch.int64))
+    kept = hub.scalars["train/a"].values[0]
+    assert isinstance(kept, torch.Tensor)
+    assert kept.grad_fn is None
+    assert hub.get_scalar("train/a").last() == [2.0, 1, 5.0]
+    assert hub.get_scalar("train/b").current() == 3.0
+    assert hub.scalars["train/a"].values[0] == 2.0
+
+
+def test_a_history_is_bounded() -> None:
+    hub = MessageHub()
+    for value in range(KEPT + 5):
+        hub.update_scalar("x", float(value))
+    assert len(hub.get_scalar("x")) == KEPT
+    assert hub.get_scalar("x").min() == 5.0
+
+
+def test_only_what_is_new_is_taken() -> None:
+    hub = MessageHub()
+    hub.update_scalars({"train/a": 1.0, "train/b": 2.0, "val/a": 3.0})
+    assert list(hub.take("train/")) == ["train/a", "train/b"]
+    hub.update_scalar("train/b", 2.0)
+    assert list(hub.take("train/")) == ["train/b"]
+    assert list(hub.take("val/")) == ["val/a"]
+
+
+def test_what_is_no_number_is_refused_by_name() -> None:
+    hub = MessageHub()
+    with pytest.raises(HooklineError, match="^the scalar 'x' must be a number or a tensor with one element, not 'a'$"):
+        hub.update_scalar("x", "a")  # type: ignore[arg-type]
+    with pytest.raises(HooklineError, match=r"not a tensor of shape \(3,\)$"):
+        hub.update_scalar("x", torch.zeros(3))
+    with pytest.raises(HooklineError, match="^nothing is recorded as 'train/los'; did you mean 'train/loss'\\?$"):
+        hub.update_scalar("train/loss", 1.0)
+        hub.get_scalar("train/los")
+
+
+def test_the_state_comes_back_but_for_what_is_not_resumed() -> None:
+    hub, other = MessageHub(), MessageHub()
+    hub.update_scalars({"a": torch.tensor(1.5), "b": 2.0})
+    hub.take("b")
+    hub.update_info("epoch", 3)
+    hub.update_info("host", "here", resumed=False)
+    other.update_info("host", "there", resumed=False)
+    other.update_scalar("old", 1.0)
+    other.load_state_dict(hub.state_dict())
+    assert {name: history.last() for name, history in other.scalars.items()} == {"a": [1.5], "b": [2.0]}
+    assert list(other.take("")) == ["a"]
+    assert (other.get_info("epoch"), other.get_info("host"), other.get_info("none", "x")) == (3, "there", "x")
