@@ -13,7 +13,13 @@ def test_a_history_gives_its_newest_value_and_statistics_over_a_window() -> None
     for value in (4.0, 1.0, 2.0, 6.0):
         hub.update_scalar("train/loss", value)
     history = hub.get_scalar("train/loss")
-    assert (history.current(), history.mean(2), history.mean(), history.min(2), history.max(3)) == (6.0, 4.0, 3.25, 2.0, 6.0)
+    assert (history.current(), history.mean(2), history.mean(), history.min(2), history.max(3)) == (
+        6.0,
+        4.0,
+        3.25,
+        2.0,
+        6.0,
+    )
     assert history.last(2) == [2.0, 6.0]
 
 

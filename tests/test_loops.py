@@ -47,13 +47,17 @@ def test_a_run_by_epochs_goes_through_exactly_these_points() -> None:
 
 def test_a_run_by_iterations_surrounds_all_passes_with_one_epoch() -> None:
     recorder = Recorder()
-    toy_runner(
-        max_iters=3, batches=2, val_batches=1, train={"val_interval": 2}, custom_hooks=[recorder]
-    ).train()
+    toy_runner(max_iters=3, batches=2, val_batches=1, train={"val_interval": 2}, custom_hooks=[recorder]).train()
     step = [*ITERATION, *UPDATE, *END]
     assert recorder.names == [
         *["enter run", "before_run", "enter train", "before_train", "enter train_epoch", "before_train_epoch"],
-        *step, *step, "before_save_checkpoint", *VAL, *step, "before_save_checkpoint", *VAL,
+        *step,
+        *step,
+        "before_save_checkpoint",
+        *VAL,
+        *step,
+        "before_save_checkpoint",
+        *VAL,
         *["after_train_epoch", "leave train_epoch", "after_train", "leave train", "after_run", "leave run"],
     ]
 
@@ -111,7 +115,13 @@ def test_several_validation_sets_come_as_one_validation_with_their_names() -> No
     }
     runner = toy_runner(max_epochs=1, val=loops, custom_hooks=[recorder])
     runner.train()
-    assert recorder.names == ["before_val", "before_val_epoch", *["before_val_iter"] * 3, "after_val_epoch", "after_val"]
+    assert recorder.names == [
+        "before_val",
+        "before_val_epoch",
+        *["before_val_iter"] * 3,
+        "after_val_epoch",
+        "after_val",
+    ]
     assert list(recorder.arguments[5]["metrics"]) == ["clean/accuracy", "noisy/accuracy"]
     assert [arguments["batch_idx"] for arguments in recorder.arguments[2:5]] == [0, 1, 0]
     assert runner.val() == recorder.arguments[5]["metrics"]
@@ -179,8 +189,14 @@ def test_parts_that_are_frozen_on_purpose_stay_so() -> None:
 
 def test_val_and_test_alone_work_without_training_and_whatever_hooks_there_are() -> None:
     model = toy_model()
-    runner = Runner(model, val=EvalLoop(toy_data(), predict, metrics={"accuracy": accuracy}), quiet=True, device="cpu",
-                    work_dir=toy_runner().work_dir, custom_hooks=["ProgressHook"])
+    runner = Runner(
+        model,
+        val=EvalLoop(toy_data(), predict, metrics={"accuracy": accuracy}),
+        quiet=True,
+        device="cpu",
+        work_dir=toy_runner().work_dir,
+        custom_hooks=["ProgressHook"],
+    )
     assert list(runner.val()) == ["accuracy"]
     with pytest.raises(ConfigError, match=r"^there is nothing to test: Runner\(..., test=EvalLoop\(loader, ...\)\)$"):
         runner.test()
@@ -218,7 +234,8 @@ def test_stop_ends_training_after_the_iteration_without_the_epochs_end_and_witho
 @pytest.mark.parametrize("by", ["max_epochs", "max_iters"])
 def test_stop_can_wait_for_the_end_of_the_epoch(by: str) -> None:
     hook = asking("before_train_iter", 2, lambda runner: runner.stop("enough", when="epoch"))
-    runner = toy_runner(batches=4, custom_hooks=[hook], **{by: 10})
+    length: Any = {by: 10}
+    runner = toy_runner(batches=4, custom_hooks=[hook], **length)
     runner.train()
     assert (runner.epoch, runner.iter) == (1, 4)
 
@@ -285,6 +302,11 @@ def test_a_validation_can_be_asked_for_and_waits_for_the_window() -> None:
         toy_runner(val=None).request_val()
 
 
+def test_a_validation_that_falls_into_a_window_comes_at_its_end() -> None:
+    runner = toy_runner(max_iters=8, batches=3, accumulate=2, train={"val_interval": 3})
+    assert validations(runner) == [(1, 4), (2, 6), (2, 8)]
+
+
 def test_a_save_can_be_asked_for_and_is_named_after_where_it_was_made() -> None:
     hook = asking("before_train_iter", 3, lambda runner: runner.request_save())
     runner = toy_runner(max_epochs=2, batches=5, accumulate=3, custom_hooks=[hook], default_hooks={"checkpoint": None})
@@ -317,7 +339,7 @@ def test_a_hook_can_replace_the_batch_and_the_loss() -> None:
     assert recorder.arguments[0]["data_batch"][0].abs().sum() == 0
     model = toy_model()
     inputs, target = toy_data(1)[0]
-    (2 * nn.functional.cross_entropy(model(inputs * 0), target)).backward()
+    (2 * nn.functional.cross_entropy(model(inputs * 0), target)).backward()  # type: ignore[no-untyped-call]
     torch.testing.assert_close(runner.model[2].bias, before - 0.1 * model[2].bias.grad)
 
 

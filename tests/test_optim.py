@@ -49,7 +49,7 @@ def test_by_iterations_windows_go_on_from_pass_to_pass_and_end_with_the_run() ->
 
 def test_without_a_length_the_partial_window_is_scaled_afterwards() -> None:
     runner = toy_runner(max_epochs=1, accumulate=5)
-    runner.train_loop.dataloader = iter(toy_data(7))  # type: ignore[assignment]
+    runner.train_loop.dataloader = iter(toy_data(7))
     runner.train()
     for ours, theirs in zip(runner.model.parameters(), by_hand([5, 2]).parameters(), strict=True):
         torch.testing.assert_close(ours, theirs)
@@ -159,7 +159,7 @@ def test_a_plateau_steps_on_the_metric_it_names_and_not_in_val_alone() -> None:
     seen: list[float] = []
 
     class Watching(ReduceLROnPlateau):
-        def step(self, metrics: Any, epoch: Any = None) -> None:
+        def step(self, metrics: Any, epoch: Any = None) -> None:  # type: ignore[override]
             seen.append(metrics)
             super().step(metrics, epoch)
 
@@ -173,8 +173,9 @@ def test_a_plateau_steps_on_the_metric_it_names_and_not_in_val_alone() -> None:
     assert seen == [0.0, 0.0]
     optim.schedulers[0].monitor = "zeros"
     runner.train_loop.max_epochs = 3
-    with pytest.raises(ConfigError, match="Watching steps on the metric 'zeros', which validation does not give; did you "
-                       "mean 'zero'"):
+    with pytest.raises(
+        ConfigError, match="Watching steps on the metric 'zeros', which validation does not give; did you mean 'zero'"
+    ):
         runner.train()
 
 
@@ -197,7 +198,10 @@ def test_a_scheduler_at_step_does_not_move_when_the_scaler_skipped() -> None:
 
 def test_parameter_groups_keep_their_own_rates_and_are_recorded_by_name() -> None:
     model = toy_model()
-    groups = [{"params": model[0].parameters(), "lr": 1.0}, {"params": model[2].parameters(), "name": "head", "lr": 0.1}]
+    groups = [
+        {"params": model[0].parameters(), "lr": 1.0},
+        {"params": model[2].parameters(), "name": "head", "lr": 0.1},
+    ]
     optimizer = torch.optim.SGD(groups)
     optim = Optim(optimizer, [(LambdaLR(optimizer, [lambda n: 0.5**n, lambda n: 1.0]), "iter")])
     runner = toy_runner(model=model, max_epochs=1, batches=3, optim=optim)
@@ -226,7 +230,9 @@ def test_a_step_of_ones_own_updates_several_optims_and_their_points_come_for_eac
         return {"critic_loss": critic_loss.detach(), "generator_loss": generator_loss.detach()}
 
     recorder = Recorder("before_backward", "after_optimizer_step", "after_train_iter")
-    runner = toy_runner(model=model, max_epochs=1, batches=3, step=step, optim=optims, custom_hooks=[recorder], val=None)
+    runner = toy_runner(
+        model=model, max_epochs=1, batches=3, step=step, optim=optims, custom_hooks=[recorder], val=None
+    )
     runner.train()
     twice = ["before_backward", "before_backward"]
     assert recorder.names == [
@@ -288,7 +294,10 @@ def test_a_bare_torch_optimizer_will_do() -> None:
         ({"clip_norm": 1.0, "clip_value": 1.0}, "give clip_norm or clip_value, not both"),
         ({"clip_norm": 0.0}, "clip_norm must be above 0, not 0.0"),
         ({"clip_value": -1.0}, "clip_value must be above 0, not -1.0"),
-        ({"schedulers": ["StepLR"]}, "a scheduler is a torch LRScheduler, alone or in a pair with when it steps, not 'StepLR'"),
+        (
+            {"schedulers": ["StepLR"]},
+            "a scheduler is a torch LRScheduler, alone or in a pair with when it steps, not 'StepLR'",
+        ),
     ],
 )
 def test_an_optim_that_makes_no_sense_is_refused(arguments: dict[str, Any], message: str) -> None:

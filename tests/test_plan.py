@@ -719,7 +719,9 @@ def test_explain_says_who_runs_where_how_often_and_why(plan: Plan) -> None:
     plan.add(Early())
     plan.on("after_val_epoch", show, every="2ep")
     plan.on("before_train", show)
-    assert plan.explain() == """\
+    assert (
+        plan.explain()
+        == """\
 before_train(runner)
    1  show  NORMAL (50)  each time  priority from the class
 
@@ -732,6 +734,7 @@ after_train_iter(runner, batch_idx, data_batch, outputs)
 
 after_val_epoch(runner, metrics)
    1  show  NORMAL (50)  every 2 epochs  priority from the class"""
+    )
 
 
 def test_an_empty_plan_is_explained_too(plan: Plan) -> None:
@@ -739,15 +742,19 @@ def test_an_empty_plan_is_explained_too(plan: Plan) -> None:
 
 
 def test_the_tree_of_hooks_shows_each_method_with_its_place() -> None:
-    runner = toy_runner(default_hooks=dict.fromkeys(
-        ("runtime_info", "timer", "sampler_seed", "logger", "param_scheduler", "checkpoint")
-    ))
+    runner = toy_runner(
+        default_hooks=dict.fromkeys(
+            ("runtime_info", "timer", "sampler_seed", "logger", "param_scheduler", "checkpoint")
+        )
+    )
     assert str(runner.hooks) == "0 hooks"
     runner.register_hook(Late())
     runner.register_hook(Early())
     runner.on("after_val_epoch", every=2)(show)
     runner.on("before_train")(functools.partial(show_all))
-    assert str(runner.hooks) == f"""\
+    assert (
+        str(runner.hooks)
+        == f"""\
 4 hooks
 ├── before_train
 │   └── 0: partial  NORMAL (50)  functools.partial, no source
@@ -758,4 +765,5 @@ def test_the_tree_of_hooks_shows_each_method_with_its_place() -> None:
 │   └── 1: Late.after_train_iter  NORMAL (50), every 10 iterations  {line_of(Late.after_train_iter)}
 └── after_val_epoch
     └── 0: show  NORMAL (50), every 2 validations  {line_of(show)}"""
+    )
     assert repr(runner.hooks) == "<4 hooks: Early, Late, show, partial>"

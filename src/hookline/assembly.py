@@ -1,33 +1,17 @@
-"""Parts of a run out of what the user hands over: hooks and writers from dicts, optims, loops by name, the device."""
+"""Hooks and writers out of what the user hands over: objects, names, or dicts with `type`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from hookline.errors import ConfigError, HookError, did_you_mean
 from hookline.hook import Hook
-from hookline.optim import Optim, OptimDict
-from hookline.registry import HOOKS, WRITERS, Registry, construct
+from hookline.registry import DEFAULT_HOOKS, HOOKS, WRITERS, Registry, construct
 from hookline.writers.base import Writer
 
 if TYPE_CHECKING:
     from hookline.plan import Plan
-
-L = TypeVar("L")
-
-DEFAULT_HOOKS = {
-    "runtime_info": "RuntimeInfoHook",
-    "timer": "IterTimerHook",
-    "sampler_seed": "DistSamplerSeedHook",
-    "logger": "LoggerHook",
-    "param_scheduler": "ParamSchedulerHook",
-    "checkpoint": "CheckpointHook",
-}
-# What a precision is called, and the dtype that it means to torch.
-PRECISIONS = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 
 
 def register_all(plan: Plan, default_hooks: Mapping[str, Any] | None, custom_hooks: Iterable[Any]) -> None:
@@ -86,36 +70,3 @@ def _described(registry: Registry, given: Any) -> tuple[Callable[..., Any], dict
     if not callable(kind):
         raise ConfigError(f"the 'type' of a {registry.kind} is a name or a class, not {kind!r}")
     return kind, parameters, getattr(kind, "__name__", repr(kind))
-
-
-def optims_of(given: Any) -> Optim | OptimDict | None:
-    """One optim, or several by name; a bare torch optimizer is wrapped."""
-    if given is None or isinstance(given, Optim):
-        return given
-    if isinstance(given, torch.optim.Optimizer):
-        return Optim(given)
-    if isinstance(given, Mapping) and given:
-        made = {str(name): optims_of(value) for name, value in given.items()}
-        if all(isinstance(optim, Optim) for optim in made.values()):
-            return OptimDict(made)  # type: ignore[arg-type]  # just checked
-    raise ConfigError(f"optim is an Optim, a torch optimizer, or a dict of them, not {given!r}")
-
-
-def loops_of(given: L | Mapping[str, L] | None, kind: type, what: str) -> dict[str, L]:
-    """Evaluation loops by name; a single one has the empty name."""
-    loops = {} if given is None else dict(given) if isinstance(given, Mapping) else {"": given}
-    for loop in loops.values():
-        if not isinstance(loop, kind):
-            raise ConfigError(f"{what} is an EvalLoop or a dict of them by name, not {loop!r}")
-    return loops
-
-
-def pick_device(name: str | torch.device) -> torch.device:
-    """The device of this name; `auto` is the accelerator of the machine, or else the CPU."""
-    if name != "auto":
-        try:
-            return torch.device(name)
-        except RuntimeError as error:
-            raise ConfigError(f"no device is called '{name}': {str(error).splitlines()[0]}") from None
-    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    return accelerator if accelerator is not None else torch.device("cpu")

@@ -128,6 +128,15 @@ class EvalLoop:
         return length_of(self.dataloader, self.limit_batches)
 
 
+def eval_loops(given: EvalLoop | Mapping[str, EvalLoop] | None, what: str) -> dict[str, EvalLoop]:
+    """Evaluation loops by name; a single one has the empty name."""
+    loops = {} if given is None else dict(given) if isinstance(given, Mapping) else {"": given}
+    for loop in loops.values():
+        if not isinstance(loop, EvalLoop):
+            raise ConfigError(f"{what} is an EvalLoop or a dict of them by name, not {loop!r}")
+    return loops
+
+
 def _refuse_below(name: str, value: Any, least: int) -> None:
     if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
         raise ConfigError(f"{name} must be an int of at least {least}, not {value!r}")
@@ -185,7 +194,10 @@ def one_pass(runner: Runner) -> None:
     """The batches that are left of this pass over the data, until the run is over or stopped."""
     at, loop = runner.position, runner.train_loop
     batches = Batches(loop.dataloader, loop.limit_batches, epoch=at.epoch, start=at.batch)
-    runner.restore()  # after the iterator was made, because making it draws a random number
+    if runner.restore():  # after the iterator was made, because making it draws a random number
+        act(runner)
+        if at.stopped:
+            return
     for batch, last in batches:
         train_iter(runner, at.batch, runner.to_device(batch), last)
         at.iter += 1
@@ -228,16 +240,18 @@ def step(runner: Runner) -> dict[str, Any]:
 
 
 def act(runner: Runner) -> None:
-    """Do what was asked for, unless an accumulation window is open: save, then stop, or else validate."""
+    """Do what is due, once no accumulation window is open: save, then stop, or else validate."""
+    at, loop = runner.position, runner.train_loop
     for optim in runner.optims:
         if optim.micro:
+            at.val_requested = at.val_requested or (bool(runner.val_loops) and loop.validation_due(at))
             return
     if runner.asked:
         runner.save_if_asked()
         if runner.stop_if_asked():
             return
-    if runner.val_loops and runner.train_loop.validation_due(runner.position):
-        runner.position.val_requested = False
+    if runner.val_loops and loop.validation_due(at):
+        at.val_requested = False
         evaluate(runner, "val")
         runner.save_if_asked()
         runner.stop_if_asked()

@@ -252,3 +252,16 @@ class OptimDict(dict[str, Optim]):
 
     def __missing__(self, name: str) -> Optim:
         raise HooklineError(f"there is no optim '{name}'; {did_you_mean(name, self)}")
+
+
+def optims_of(given: Any) -> Optim | OptimDict | None:
+    """One optim, or several by name; a bare torch optimizer is wrapped."""
+    if given is None or isinstance(given, Optim):
+        return given
+    if isinstance(given, Optimizer):
+        return Optim(given)
+    if isinstance(given, Mapping) and given:
+        made = {str(name): optims_of(value) for name, value in given.items()}
+        if all(isinstance(optim, Optim) for optim in made.values()):
+            return OptimDict(cast("dict[str, Optim]", made))
+    raise ConfigError(f"optim is an Optim, a torch optimizer, or a dict of them, not {given!r}")

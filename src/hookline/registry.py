@@ -137,6 +137,15 @@ HOOKS = Registry(
     ),
     group="hookline.hooks",
 )
+# The hooks that every run has, by the key that `default_hooks` changes them with.
+DEFAULT_HOOKS = {
+    "runtime_info": "RuntimeInfoHook",
+    "timer": "IterTimerHook",
+    "sampler_seed": "DistSamplerSeedHook",
+    "logger": "LoggerHook",
+    "param_scheduler": "ParamSchedulerHook",
+    "checkpoint": "CheckpointHook",
+}
 WRITERS = Registry(
     "writer",
     builtin={"jsonl": "hookline.writers.jsonl:JsonlWriter", "memory": "hookline.writers.memory:MemoryWriter"},
@@ -153,7 +162,10 @@ STEPS = Registry(
 
 def construct(factory: Callable[..., Any], parameters: Mapping[str, Any], who: str) -> Any:
     """Make an object from parameters by name; one that it does not take, or lacks, is refused with a hint."""
-    known = inspect.signature(factory).parameters
+    try:
+        known = inspect.signature(factory).parameters
+    except ValueError:  # a class written in C that does not say what it takes
+        return factory(**parameters)
     if not any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in known.values()):
         for name in parameters:
             if name not in known:

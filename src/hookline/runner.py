@@ -28,12 +28,12 @@ from hookline.errors import ConfigError, DataError, HookError, HooklineError, di
 from hookline.explain import Hooks
 from hookline.hub import MessageHub
 from hookline.loops import EvalLoop, TrainLoop
-from hookline.optim import Optim, OptimDict
+from hookline.optim import Optim, OptimDict, optims_of
 from hookline.plan import Plan
 from hookline.position import Position
 from hookline.session import session
 from hookline.steps import call_model
-from hookline.strategies import pick
+from hookline.strategies import pick, pick_device
 from hookline.strategies.single import unwrap
 from hookline.terminal import Terminal
 from hookline.writers.base import Writers
@@ -42,6 +42,9 @@ if TYPE_CHECKING:
     from hookline.hook import Hook
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+# What a precision is called, and the dtype that it means to torch.
+PRECISIONS = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 
 
 class Runner:
@@ -97,17 +100,17 @@ class Runner:
             raise ConfigError(f"the model is a torch.nn.Module, not a {type(model).__name__}")
         if train is not None and not isinstance(train, TrainLoop):
             raise ConfigError(f"train is a TrainLoop, not a {type(train).__name__}")
-        if precision not in assembly.PRECISIONS:
-            raise ConfigError(f"no precision is called '{precision}'; {did_you_mean(precision, assembly.PRECISIONS)}")
+        if precision not in PRECISIONS:
+            raise ConfigError(f"no precision is called '{precision}'; {did_you_mean(precision, PRECISIONS)}")
         self.model = unwrap(model)
         self.strategy = pick(strategy)
-        self.device = assembly.pick_device(device)
+        self.device = pick_device(device)
         self._on_cpu = self.device.type == "cpu"
         self.precision = precision
         #: The precision of the forward pass, as a context.
         self.autocast: AbstractContextManager[Any] = NOTHING
         if precision != "fp32":
-            self.autocast = torch.autocast(self.device.type, getattr(torch, assembly.PRECISIONS[precision]))
+            self.autocast = torch.autocast(self.device.type, getattr(torch, PRECISIONS[precision]))
         self.seed = seed
         self.wrapped = self.strategy.wrap(self.model, model)
         self.work_dir = Path(work_dir)
@@ -118,9 +121,9 @@ class Runner:
 
         self._train_loop = train
         self.val_loop, self.test_loop = val, test
-        self.val_loops: dict[str, EvalLoop] = assembly.loops_of(val, EvalLoop, "val")
-        self.test_loops: dict[str, EvalLoop] = assembly.loops_of(test, EvalLoop, "test")
-        self.optim: Optim | OptimDict | None = assembly.optims_of(optim)
+        self.val_loops: dict[str, EvalLoop] = loops.eval_loops(val, "val")
+        self.test_loops: dict[str, EvalLoop] = loops.eval_loops(test, "test")
+        self.optim: Optim | OptimDict | None = optims_of(optim)
         self.optims = (
             list(self.optim.values()) if isinstance(self.optim, OptimDict) else [self.optim] if self.optim else []
         )
@@ -292,10 +295,12 @@ class Runner:
         if self.saving.asked:
             self.saving.save()
 
-    def restore(self) -> None:
+    def restore(self) -> bool:
         """Give hooks and generators the states of the checkpoint that is being resumed; once, at its position."""
-        if self.saving.pending is not None:
-            self.saving.restore()
+        if self.saving.pending is None:
+            return False
+        self.saving.restore()
+        return True
 
     # -- hooks
 

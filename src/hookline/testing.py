@@ -96,7 +96,7 @@ def toy_data(batches: int = 4, batch_size: int = 8, seed: int = 0) -> list[tuple
     return [(part, (part.sum(dim=1) > 0).long()) for part in inputs]
 
 
-def toy_model(seed: int = 0) -> nn.Module:
+def toy_model(seed: int = 0) -> nn.Sequential:
     """A net for the toy data, with the same weights every time."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

@@ -80,6 +80,14 @@ def test_delete_replaces_and_leaves_no_trace(write: Write) -> None:
     assert loaded.notices == []
 
 
+def test_delete_holds_for_all_that_comes_before(write: Write) -> None:
+    write("a.yaml", "optim: {momentum: 0.9}\n")
+    write("clean.yaml", "optim: {_delete_: true, type: Adam}\n")
+    write("b.yaml", "_base_: clean.yaml\noptim: {lr: 1}\n")
+    write("run.yaml", "_base_: [a.yaml, b.yaml]\n")
+    assert load("run.yaml").data == {"optim": {"type": "Adam", "lr": 1}}
+
+
 def test_a_base_that_many_share_is_read_once(write: Write) -> None:
     write("f0.yaml", "x: 1\n")
     for number in range(1, 40):
@@ -193,6 +201,13 @@ def test_dump_is_plain_and_keeps_the_order() -> None:
     assert dump(data) == (
         "z:\n- 1\n- 2\na:\n- 1\n- 2\nlr: 0.001\nname: on\nnone: null\ntext: '1e-3'\nempty: ''\nm: {}\n"
     )
+
+
+@pytest.mark.parametrize(
+    "text", [".5e3", "1.e3", "+1", "017", "0o7", "0x1f", "~", "Null", "-.INF", "9" * 5000, "- a", "a: b", "*x"]
+)
+def test_text_that_looks_like_something_else_is_quoted(text: str) -> None:
+    assert plain(parse(dump({"a": text}), lambda line, column: Mark("x", line, column))) == {"a": text}
 
 
 @settings(max_examples=300, deadline=None)

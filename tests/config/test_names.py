@@ -194,6 +194,25 @@ def test_a_refused_module_is_not_run(write: Write, tmp_path: Path, monkeypatch: 
     assert "evil" not in sys.modules
 
 
+def test_a_package_around_the_working_directory_is_not_run(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write("around/__init__.py", "raise SystemError('it ran')\n")
+    write("around/work/__init__.py", "")
+    write("around/work/part.py", "def f(): ...\n")
+    sys.path.append(str(tmp_path))
+    monkeypatch.chdir("around/work")
+    name = "around.work.part"
+    assert refused("model", f"{name}:f") == f"the module '{name}' is refused: {MODULE} {name}"
+
+
+def test_a_class_that_torch_only_holds_is_not_of_torch(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    foreign = type("Foreign", (torch.nn.Module,), {"__module__": "evil"})
+    monkeypatch.setattr(torch.nn, "Foreign", foreign, raising=False)
+    assert refused("model", "torch.nn:Foreign") == f"'torch.nn:Foreign' is refused: {TORCH} torch.nn"
+    assert refused("model", "Foreign").startswith("no model is called 'Foreign'")
+
+
 def test_installed_packages_under_the_working_directory_are_not_ones_own(write: Write) -> None:
     write(".venv/lib/python3.11/site-packages/installed.py", "raise SystemError('it ran')\n")
     sys.path.append(str(Path(".venv/lib/python3.11/site-packages").absolute()))

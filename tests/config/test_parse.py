@@ -82,6 +82,7 @@ b: &b {y: 2, z: 2}
 c: {<<: *a, y: 3}
 d: {y: 4, <<: [*a, *b]}
 e: *a
+f: {<<: [*a, *b]}
 """
     assert read(text) == {
         "a": {"x": 1, "y": 1},
@@ -89,6 +90,7 @@ e: *a
         "c": {"x": 1, "y": 3},
         "d": {"x": 1, "y": 4, "z": 2},
         "e": {"x": 1, "y": 1},
+        "f": {"x": 1, "y": 1, "z": 2},
     }
 
 
@@ -162,19 +164,19 @@ def bomb(levels: int) -> str:
     ],
     ids=["aliases", "values", "brackets", "indent", "deep aliases"],
 )
-def test_bombs_are_refused_quickly_and_in_little_memory(text: str, message: str) -> None:
+def test_bombs_are_refused_soon(text: str, message: str) -> None:
     start = time.perf_counter()
-    tracemalloc.start()
     assert refused(text) == message
-    assert tracemalloc.get_traced_memory()[1] < 50_000_000
-    tracemalloc.stop()
-    assert time.perf_counter() - start < 10  # traced: several times slower than in use
+    assert time.perf_counter() - start < 10  # about two seconds, with room for a busy machine
 
 
-def test_the_alias_bomb_costs_no_second() -> None:
+def test_an_alias_bomb_costs_no_second_and_no_memory() -> None:
+    tracemalloc.start()
     start = time.perf_counter()
     refused(bomb(1000))
     assert time.perf_counter() - start < 1
+    assert tracemalloc.get_traced_memory()[1] < 5_000_000
+    tracemalloc.stop()
 
 
 @settings(max_examples=300, deadline=None)

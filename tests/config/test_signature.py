@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 import torch
-from torch import Tensor  # noqa: TC002  # a type hint that is looked up at run time
 from torch import Tensor
 
 from hookline.config.signature import hook_problems, signature_of
 from hookline.hook import Hook
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     from somewhere import Unknown
 
 
@@ -81,6 +79,10 @@ def test_right_values_pass_and_take_their_types() -> None:
     assert converted == {**values, "size": (3, 4), "mode": Mode.MORE, "where": Path("/x")}
     assert type(converted["number"]) is float
     assert type(converted["items"]) is list
+
+
+def test_a_default_of_none_can_be_given() -> None:
+    assert messages({"number": 1, "implicit": None, "where": None, "untyped": None}) == []
 
 
 def test_wrong_values_are_said_in_words() -> None:

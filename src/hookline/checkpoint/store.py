@@ -12,7 +12,6 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import IO, Any
 
 import torch
@@ -63,8 +62,9 @@ def read(path: Path) -> dict[str, Any]:
         raise StorageError(f"there is no checkpoint {path}")
     try:
         checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-    except (UnpicklingError, RuntimeError, EOFError, ValueError) as error:
-        raise StorageError(f"{path} cannot be read as a checkpoint: {str(error).splitlines()[0]}") from error
+    except Exception as error:  # whatever a broken or hostile file makes the reader stumble over
+        reason = next(iter(str(error).splitlines()), "") or type(error).__name__
+        raise StorageError(f"{path} cannot be read as a checkpoint: {reason}") from error
     if not isinstance(checkpoint, dict):
         raise StorageError(f"{path} holds a {type(checkpoint).__name__}, not a checkpoint")
     return checkpoint

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hookline.config.check import check, check_hooks
@@ -10,8 +11,6 @@ from hookline.config.names import Resolver
 from hookline.config.schema import DEFAULT_HOOKS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from hookline.config.load import LoadedConfig
     from hookline.runner import Runner
 
@@ -33,7 +32,7 @@ def build_runner(loaded: LoadedConfig, *, allow: Sequence[str] = ()) -> Runner:
     return Assembly(maker).runner(*_hooks(maker, loaded.data))
 
 
-def build_hooks(loaded: LoadedConfig, *, allow: Sequence[str] = ()) -> Hooks:
+def build_hooks(loaded: LoadedConfig, allow: Sequence[str] = ()) -> Hooks:
     """The default and the custom hooks of a config as the Runner takes them, without building model or data."""
     resolver = Resolver(loaded.file, allow)
     check_hooks(loaded, resolver)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
@@ -15,8 +16,6 @@ from hookline.config.signature import filled_parameter, hook_problems, signature
 from hookline.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
     from hookline.config.load import LoadedConfig
     from hookline.config.names import Resolver
 

@@ -6,16 +6,14 @@ value. So keys are never required of sections, only of list items, which are not
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from hookline.config.schema import DEFAULT_HOOKS, Config
 from hookline.config.signature import signature_of
 from hookline.errors import ConfigError
 from hookline.hook import Priority
 from hookline.registry import HOOKS, WRITERS, Registry
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 Schema = dict[str, Any]
 

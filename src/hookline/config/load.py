@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import io
 import os
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.representer import SafeRepresenter
@@ -25,9 +26,6 @@ from hookline.config.parse import parse, reads_as_text
 from hookline.config.positions import Keys, Mark, Problem, dotted, refusal, refuse_all, show
 from hookline.config.tree import Node, from_plain, plain, walk
 from hookline.errors import ConfigError, nearest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 BASE = "_base_"
 MAX_BYTES = 1_000_000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -9,8 +10,6 @@ from hookline.config.positions import Keys, Problem, show
 from hookline.errors import did_you_mean, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     from pydantic import ValidationError
 
 _EXPECTED = {

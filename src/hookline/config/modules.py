@@ -14,16 +14,14 @@ import os
 import re
 import sys
 import sysconfig
+from collections.abc import Sequence
 from enum import Enum
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import Any
 
 from hookline.errors import ConfigError, nearest
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from types import ModuleType
 
 TRUSTED = ("torch", "torchmetrics", "hookline")
 

@@ -10,17 +10,15 @@ from __future__ import annotations
 
 import importlib
 import inspect
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 from hookline.config.modules import TRUSTED, Modules, Trust, split_name
 from hookline.errors import ConfigError, did_you_mean, nearest
 from hookline.registry import DATASETS, HOOKS, METRICS, MODELS, STEPS, WRITERS, Registry
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-    from pathlib import Path
-    from types import ModuleType
 
 _METRIC_FIELDS = (
     *("classification", "regression", "aggregation", "clustering", "nominal", "retrieval", "segmentation", "shape"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +18,6 @@ from hookline.errors import nearest
 from hookline.optim import Optim
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from hookline.config.make import Maker
     from hookline.config.positions import Keys
     from hookline.loops import TrainLoop

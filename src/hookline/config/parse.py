@@ -7,7 +7,8 @@ follow YAML 1.2: `1e-3` is a number, `on` and dates are strings.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
@@ -25,9 +26,6 @@ from ruamel.yaml.reader import ReaderError
 from hookline.config.positions import Keys, Mark, refusal, show
 from hookline.config.tree import MAX_DEPTH, MAX_NODES, Node, TooLargeError, is_text
 from hookline.errors import ConfigError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 _WORDS = {
     **dict.fromkeys(["", "~", "null", "Null", "NULL"]),

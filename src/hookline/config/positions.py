@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hookline.errors import ConfigError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 # The keys and list positions that lead to a value: ("custom_hooks", 0, "momentum").
 Keys = tuple[str | int, ...]

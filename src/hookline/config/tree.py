@@ -7,13 +7,11 @@ are refused here by arithmetic, before anything is copied.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 from hookline.config.positions import Keys, Mark, refusal, show
 from hookline.errors import ConfigError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 # Far above any config; reading as many takes about two seconds, which bounds what a hostile file can cost.
 MAX_NODES = 20_000

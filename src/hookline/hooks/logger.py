@@ -52,15 +52,21 @@ class LoggerHook(Hook):
         taken = hub.take("train/").items()
         means = {name: h.mean(self.interval) if AVERAGED.search(name) else h.current() for name, h in taken}
         runner.writers.write_scalars({"epoch": runner.epoch + 1, **means}, runner.iter + 1)
+        runner.terminal.detail(self._line(runner, done, means))
+
+    def _line(self, runner: Runner, done: int, means: dict[str, float]) -> str:
         loop = runner.train_loop
         total = loop.length if loop.by_epoch else loop.max_iters
         place = f"epoch {runner.epoch + 1}/{loop.max_epochs}  " if loop.by_epoch else ""
         parts = [f"{place}iter {done}" + (f"/{total}" if total is not None else "")]
-        parts += [f"{name.removeprefix('train/')} {as_number(value)}" for name, value in means.items()]
-        eta = hub.get_info("eta")
+        parts += numbers(means, "train/")
+        if "train/time" in means:
+            data = f" (data {means['train/data_time'] * 1e3:.1f})" if "train/data_time" in means else ""
+            parts.append(f"{means['train/time'] * 1e3:.1f} ms{data}")
+        eta = runner.hub.get_info("eta")
         if eta is not None:
             parts.append(f"eta {as_time(eta)}")
-        runner.terminal.detail("  ".join(parts))
+        return "  ".join(parts)
 
     def after_val_epoch(self, runner: Runner) -> None:
         """The record of a validation."""
@@ -73,6 +79,11 @@ class LoggerHook(Hook):
     def _log_evaluation(self, runner: Runner, stage: str) -> None:
         found = {name: history.current() for name, history in runner.hub.take(f"{stage}/").items()}
         runner.writers.write_scalars({"epoch": runner.epoch, **found}, runner.iter)
-        shown = [f"{name.removeprefix(f'{stage}/')} {as_number(value)}" for name, value in found.items()]
         place = f"epoch {runner.epoch}" if runner.has_training and runner.train_loop.by_epoch else f"iter {runner.iter}"
-        runner.terminal.say("  ".join([f"{place}  {stage}", *shown]))
+        runner.terminal.say("  ".join([f"{place}  {stage}", *numbers(found, f"{stage}/")]))
+
+
+def numbers(found: dict[str, float], prefix: str) -> list[str]:
+    """Names and values for a line; times stand elsewhere in it."""
+    shown = {name.removeprefix(prefix): value for name, value in found.items() if not name.endswith("time")}
+    return [f"{name} {as_number(value)}" for name, value in shown.items()]

@@ -1,9 +1,11 @@
-"""How a model is spread over processes. One process is the base; a strategy changes what differs from it."""
+"""Where a model trains: on which device, and how it is spread over processes."""
 
 from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING
+
+import torch
 
 from hookline.errors import ConfigError, did_you_mean
 
@@ -26,3 +28,14 @@ def pick(name: str) -> Single:
             "yet; start one process, or several runs of their own without torchrun"
         )
     return Single()
+
+
+def pick_device(name: str | torch.device) -> torch.device:
+    """The device of this name; `auto` is the accelerator of the machine, or else the CPU."""
+    if name != "auto":
+        try:
+            return torch.device(name)
+        except RuntimeError as error:
+            raise ConfigError(f"no device is called '{name}': {str(error).splitlines()[0]}") from None
+    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    return accelerator if accelerator is not None else torch.device("cpu")

@@ -1,0 +1,45 @@
+"""`hookline train --dry-run`: everything once, on two batches, in a folder that goes away."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hookline.config.load import LoadedConfig
+    from hookline.runner import Runner
+
+BATCHES = 2
+
+
+def try_out(loaded: LoadedConfig, allow: Sequence[str]) -> None:
+    """Train, validate, test, save, and load what was saved; an error here is one that would have come later."""
+    with tempfile.TemporaryDirectory(prefix="hookline-dry-run-") as folder:
+        first = _shortened(loaded, allow, folder)
+        first.on("after_train")(lambda runner: runner.request_save())
+        first.train()
+        print(f"dry run: trained {first.iter} batches, validated {first.validations} times")
+        if first.test_loops:
+            first.test()
+            print(f"dry run: tested {BATCHES} batches at most of each test set")
+        second = _shortened(loaded, allow, folder)
+        second.resume = True
+        second.train()
+        print("dry run: saved a checkpoint, and loaded it into a second run; everything works")
+
+
+def _shortened(loaded: LoadedConfig, allow: Sequence[str], folder: str) -> Runner:
+    from hookline.config import build_runner
+
+    runner = build_runner(loaded, allow=allow)
+    runner.work_dir, runner.resume, runner.terminal.quiet = Path(folder), False, True
+    loop = runner.train_loop
+    for each in (loop, *runner.val_loops.values(), *runner.test_loops.values()):
+        each.limit_batches = min(each.limit_batches or BATCHES, BATCHES)
+    if loop.by_epoch:
+        loop.max_epochs = 1
+    else:
+        loop.max_iters = min(loop.max_iters or BATCHES, BATCHES)
+    return runner

@@ -1,0 +1,44 @@
+"""`hookline init`: a small project of one's own that trains at once."""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hookline.errors import StorageError
+
+EXAMPLES = """\b
+Examples:
+  hookline init my_project
+  cd my_project && hookline train config.yaml
+"""
+
+FILES = ("config.yaml", "mynet.py", "my_hooks.py", "README.md")
+
+
+def add_to(app: typer.Typer) -> None:
+    """Make it a command."""
+    app.command("init", epilog=EXAMPLES)(init)
+
+
+def init(folder: Annotated[str, typer.Argument(metavar="DIR", help="The folder to make.")]) -> None:
+    """Make a small project of your own: a config, a model with its steps, a hook. It trains at once."""
+    from hookline.config import json_schema
+
+    target = Path(folder)
+    taken = [name for name in FILES if (target / name).exists()]
+    if taken:
+        raise StorageError(f"{target} has {', '.join(taken)} already, and nothing was changed; choose another folder")
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        for name in FILES:
+            text = (files("hookline.cli") / "template" / f"{name}.txt").read_text(encoding="utf-8")
+            (target / name).write_text(text, encoding="utf-8")
+        (target / "hookline.schema.json").write_text(json.dumps(json_schema(), indent=2) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise StorageError(f"{target} cannot be written: {error.strerror or error}") from error
+    print(f"made {target}: {', '.join(FILES)}\nnow: cd {target} && hookline train config.yaml")

@@ -1,0 +1,35 @@
+"""`hookline schema`: the JSON Schema of configs, so that editors complete and check them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+EXAMPLES = """\b
+Examples:
+  hookline schema --out hookline.schema.json
+  then, as the first line of a config:
+  # yaml-language-server: $schema=hookline.schema.json
+"""
+
+
+def add_to(app: typer.Typer) -> None:
+    """Make it a command."""
+    app.command("schema", epilog=EXAMPLES)(schema)
+
+
+def schema(
+    out: Annotated[str, typer.Option("--out", metavar="FILE", help="Write it here instead of on the screen.")] = "",
+) -> None:
+    """Print the JSON Schema of a config, with the parameters of every registered hook."""
+    from hookline.config import json_schema
+
+    text = json.dumps(json_schema(), indent=2)
+    if out:
+        Path(out).write_text(text + "\n", encoding="utf-8")
+        print(f"wrote {out}")
+    else:
+        print(text)

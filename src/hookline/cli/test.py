@@ -1,0 +1,36 @@
+"""`hookline test`: test a checkpoint."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from hookline.cli.common import Allow, Words, load_config
+
+EXAMPLES = """\b
+Examples:
+  hookline test digits.yaml --checkpoint runs/digits/epoch_15.pth
+"""
+
+
+def add_to(app: typer.Typer) -> None:
+    """Make it a command."""
+    app.command("test", epilog=EXAMPLES)(test)
+
+
+def test(
+    words: Words = None,
+    checkpoint: Annotated[str, typer.Option("--checkpoint", metavar="FILE", help="Whose weights to test.")] = "",
+    allow: Allow = None,
+) -> None:
+    """Test the weights of a checkpoint on the test set of CONFIG."""
+    from hookline.config import build_runner
+    from hookline.terminal import as_number
+
+    if not checkpoint:
+        raise typer.BadParameter("which weights? give a file", param_hint="--checkpoint")
+    runner = build_runner(load_config(words), allow=allow or ())
+    runner.resume, runner.load_from = False, checkpoint
+    for name, value in runner.test().items():
+        print(f"{name}  {as_number(value)}")

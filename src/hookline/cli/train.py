@@ -1,0 +1,68 @@
+"""`hookline train`: train what a config describes, and test it at the end."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hookline.cli.common import Allow, Words, load_config
+
+if TYPE_CHECKING:
+    from hookline.runner import Runner
+
+EXAMPLES = """\b
+Examples:
+  hookline train                                   the bundled digits run
+  hookline train digits.yaml train.max_epochs=20   a config, changed
+  hookline train digits.yaml custom_hooks.0.priority=LOW
+  hookline train digits.yaml --resume              go on from the last checkpoint
+  hookline train digits.yaml --dry-run             two batches of everything, a save, a reload
+"""
+
+
+def add_to(app: typer.Typer) -> None:
+    """Make it a command."""
+    app.command("train", epilog=EXAMPLES)(train)
+
+
+def train(
+    words: Words = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the newest checkpoint of work_dir.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Two batches of each loop, a save and a reload; leaves nothing.")
+    ] = False,
+    allow: Allow = None,
+) -> None:
+    """Train what CONFIG describes, then test it if it has a test set."""
+    loaded = load_config(words)
+    if dry_run:
+        from hookline.cli.dry_run import try_out
+
+        try_out(loaded, allow or ())
+        return
+    from hookline.config import build_runner
+
+    runner = build_runner(loaded, allow=allow or ())
+    if resume:
+        runner.resume = True
+    announce(runner)
+    began = time.perf_counter()
+    runner.train()
+    seconds = time.perf_counter() - began
+    tested = runner.test() if runner.test_loops else {}
+    from hookline.summary import closing_table
+
+    runner.terminal.open_log(runner.work_dir / "run.log")
+    runner.terminal.show(closing_table(runner, seconds, tested))
+    runner.terminal.close_log()
+
+
+def announce(runner: Runner) -> None:
+    """One line about what is going to happen."""
+    loop = runner.train_loop
+    length = f"{loop.max_epochs} epochs" if loop.by_epoch else f"{loop.max_iters} iterations"
+    if loop.by_epoch and loop.length is not None:
+        length += f" of {loop.length} iterations"
+    runner.terminal.say(f"{runner.experiment_name}: {length} on {runner.device}, {runner.precision}, seed {runner.seed}")

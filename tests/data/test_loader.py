@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import Dataset, IterableDataset, TensorDataset
+
+from hookline.data.digits import CUTS, Digits, DigitsNet
+from hookline.data.loader import ResumableLoader, mix
+from hookline.data.move import to_device
+from hookline.errors import ConfigError
+
+
+class Noisy(Dataset[Any]):
+    """Every sample draws from all three generators."""
+
+    def __len__(self) -> int:
+        return 10
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.tensor([index, torch.rand(()).item(), random.random(), np.random.rand()], dtype=torch.float64)
+
+
+def epoch_of(loader: ResumableLoader, epoch: int, start: int = 0) -> list[torch.Tensor]:
+    return list(loader.iterate(epoch, start))
+
+
+def equal(ours: list[torch.Tensor], theirs: list[torch.Tensor]) -> bool:
+    return len(ours) == len(theirs) and all(a.equal(b) for a, b in zip(ours, theirs, strict=True))
+
+
+def test_order_and_randomness_are_a_function_of_seed_epoch_and_index() -> None:
+    loader = ResumableLoader(Noisy(), batch_size=3, shuffle=True, seed=5)
+    first = epoch_of(loader, 2)
+    torch.rand(3), random.random(), np.random.rand()
+    assert equal(first, epoch_of(loader, 2))
+    assert not equal(first, epoch_of(loader, 3))
+    assert sorted(torch.cat(first)[:, 0].tolist()) == list(range(10))
+    loader.seed = 6
+    assert not equal(first, epoch_of(loader, 2))
+
+
+@pytest.mark.parametrize(("workers", "persistent"), [(0, False), (2, False), (2, True)])
+def test_workers_change_nothing_and_it_starts_at_any_batch(workers: int, persistent: bool) -> None:
+    plain = ResumableLoader(Noisy(), batch_size=3, shuffle=True)
+    loader = ResumableLoader(Noisy(), batch_size=3, shuffle=True, num_workers=workers, persistent_workers=persistent)
+    for epoch in (0, 1):
+        assert equal(epoch_of(loader, epoch), epoch_of(plain, epoch))
+    assert equal(epoch_of(loader, 1, start=2), epoch_of(plain, 1)[2:])
+    assert epoch_of(loader, 1, start=4) == []
+
+
+def test_reading_in_the_training_process_leaves_its_generators_alone() -> None:
+    torch.manual_seed(0), random.seed(0), np.random.seed(0)
+    expected = torch.rand(()).item(), random.random(), np.random.rand()
+    torch.manual_seed(0), random.seed(0), np.random.seed(0)
+    iterator = iter(ResumableLoader(Noisy(), batch_size=3))
+    torch.manual_seed(0), random.seed(0), np.random.seed(0)
+    next(iterator)
+    assert (torch.rand(()).item(), random.random(), np.random.rand()) == expected
+
+
+def test_length_drop_last_and_order_without_shuffling() -> None:
+    data = TensorDataset(torch.arange(10))
+    assert len(ResumableLoader(data, 4)) == 3
+    loader = ResumableLoader(data, 4, drop_last=True)
+    assert len(loader) == 2
+    assert [batch[0].tolist() for batch in loader] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+
+
+def test_a_dataset_without_a_length_and_a_wrong_batch_size_are_refused() -> None:
+    class Stream(IterableDataset[int]):
+        def __iter__(self) -> Any:
+            return iter(())
+
+    with pytest.raises(
+        ConfigError, match="^a ResumableLoader needs a dataset with a length and items by index, and Stream"
+    ):
+        ResumableLoader(Stream())
+    with pytest.raises(ConfigError, match="^batch_size must be an int of at least 1, not 0$"):
+        ResumableLoader(Noisy(), batch_size=0)
+
+
+def test_mix_spreads_neighbours_and_is_the_same_on_every_machine() -> None:
+    assert mix(0, 0) == 411788715114236230
+    assert len({mix(seed, epoch, index) for seed in range(5) for epoch in range(5) for index in range(5)}) == 125
+    assert mix(1, 23) != mix(12, 3)
+
+
+def test_the_digits_are_1797_real_images_in_three_parts_that_do_not_overlap() -> None:
+    parts = {split: Digits(split) for split in ("train", "val", "test")}  # type: ignore[arg-type]
+    assert {split: len(part) for split, part in parts.items()} == {"train": 1079, "val": 359, "test": 359}
+    assert sum(end - begin for begin, end in CUTS.values()) == 1797
+    images = torch.cat([part.tensors[0] for part in parts.values()])
+    classes = torch.cat([part.tensors[1] for part in parts.values()])
+    assert images.shape == (1797, 1, 8, 8)
+    assert (images.min(), images.max()) == (0, 1)
+    assert classes.bincount().tolist() == [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]
+    assert DigitsNet()(images[:3]).shape == (3, 10)
+    with pytest.raises(ConfigError, match="^the digits have no split 'valid'; did you mean 'val'\\?$"):
+        Digits("valid")  # type: ignore[arg-type]
+
+
+def test_batches_of_any_shape_are_moved() -> None:
+    from collections import namedtuple
+
+    class Own:
+        def to(self, device: Any) -> str:
+            return f"own on {device}"
+
+    pair = namedtuple("pair", "a b")
+    meta = torch.device("meta")
+    moved = to_device({"x": [torch.zeros(2)], "y": (Own(), "text", 3), "z": pair(torch.zeros(1), None)}, meta)
+    assert moved["x"][0].device == meta
+    assert moved["y"] == ("own on meta", "text", 3)
+    assert isinstance(moved["z"], pair)
+    assert moved["z"].a.device == meta
