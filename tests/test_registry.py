@@ -72,7 +72,8 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: other-package\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(
-        "[things]\nPluginHook = other_package:PluginHook\nBroken = other_package:Missing\nNumber = other_package:not_a_class\n"
+        "[things]\nPluginHook = other_package:PluginHook\n"
+        "Broken = other_package:Missing\nNumber = other_package:not_a_class\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     return tmp_path

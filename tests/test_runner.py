@@ -45,20 +45,44 @@ def test_the_version_is_that_of_the_project() -> None:
 @pytest.mark.parametrize(
     ("parts", "error", "message"),
     [
-        ({"default_hooks": {"checkpont": None}}, HookError, "no default hook is called 'checkpont'; did you mean 'checkpoint'?"),
-        ({"default_hooks": {"logger": {"intervall": 5}}}, ConfigError, "LoggerHook has no parameter 'intervall'; did you mean 'interval'?"),
-        ({"custom_hooks": [{"type": "LogerHook"}]}, ConfigError, "no hook is called 'LogerHook'; did you mean 'LoggerHook'?"),
-        ({"custom_hooks": [{"interval": 5}]}, ConfigError, "a hook given as a dict needs a 'type'; this one has ['interval']"),
+        (
+            {"default_hooks": {"checkpont": None}},
+            HookError,
+            "no default hook is called 'checkpont'; did you mean 'checkpoint'?",
+        ),
+        (
+            {"default_hooks": {"logger": {"intervall": 5}}},
+            ConfigError,
+            "LoggerHook has no parameter 'intervall'; did you mean 'interval'?",
+        ),
+        (
+            {"custom_hooks": [{"type": "LogerHook"}]},
+            ConfigError,
+            "no hook is called 'LogerHook'; did you mean 'LoggerHook'?",
+        ),
+        (
+            {"custom_hooks": [{"interval": 5}]},
+            ConfigError,
+            "a hook given as a dict needs a 'type'; this one has ['interval']",
+        ),
         ({"custom_hooks": [3]}, ConfigError, "a hook is an object, a name or a dict with 'type', not 3"),
-        ({"custom_hooks": [{"type": dict}]}, HookError, "dict is no hook: it gives a dict, which does not inherit from hookline.Hook"),
-        ({"custom_hooks": [{"type": "ProgressHook", "priority": "LOWEXT"}]}, HookError, "ProgressHook: 'LOWEXT' is no priority; did you mean 'LOWEST'?"),
+        (
+            {"custom_hooks": [{"type": dict}]},
+            HookError,
+            "dict is no hook: it gives a dict, which does not inherit from hookline.Hook",
+        ),
+        (
+            {"custom_hooks": [{"type": "ProgressHook", "priority": "LOWEXT"}]},
+            HookError,
+            "ProgressHook: 'LOWEXT' is no priority; did you mean 'LOWEST'?",
+        ),
         ({"writers": ["jsnl"]}, ConfigError, "no writer is called 'jsnl'; did you mean 'jsonl'?"),
         ({"precision": "fp61"}, ConfigError, "no precision is called 'fp61'; did you mean 'fp16'?"),
         ({"strategy": "singel"}, ConfigError, "no strategy is called 'singel'; did you mean 'single'?"),
         ({"val": [1]}, ConfigError, "val is an EvalLoop or a dict of them by name, not [1]"),
         ({"optim": "SGD"}, ConfigError, "optim is an Optim, a torch optimizer, or a dict of them, not 'SGD'"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_right_is_refused_when_the_runner_is_made(
     parts: dict[str, Any], error: type[Exception], message: str
 ) -> None:

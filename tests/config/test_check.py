@@ -11,8 +11,9 @@ import pytest
 from hookline.config.check import check
 from hookline.config.load import from_dict, load
 from hookline.config.names import Resolver
-from hookline.config.schema import DEFAULT_HOOKS
+from hookline.config.schema import DefaultHooksSection
 from hookline.errors import ConfigError
+from hookline.registry import DEFAULT_HOOKS
 
 Write = Callable[[str, str], Path]
 
@@ -233,7 +234,5 @@ def test_values_in_messages_are_short() -> None:
     assert str(caught.value) == (f"config: 1 error\n  config  model.in_features: expected an int, found '{'x' * 56}...")
 
 
-def test_the_default_hooks_are_those_of_the_runner() -> None:
-    from hookline import assembly
-
-    assert assembly.DEFAULT_HOOKS == DEFAULT_HOOKS
+def test_every_default_hook_has_its_key() -> None:
+    assert list(DefaultHooksSection.model_fields) == list(DEFAULT_HOOKS)

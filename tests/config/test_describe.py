@@ -45,9 +45,11 @@ GOOD: dict[str, Any] = {
 @pytest.fixture
 def validator(mynet: Write) -> Draft202012Validator:
     Resolver().import_modules(["mynet"])
-    schema = json_schema()
-    Draft202012Validator.check_schema(schema)
-    return Draft202012Validator(schema)
+    return Draft202012Validator(json_schema())
+
+
+def test_the_schema_is_one(validator: Draft202012Validator) -> None:
+    Draft202012Validator.check_schema(validator.schema)
 
 
 def test_a_right_config_is_valid(validator: Draft202012Validator) -> None:
@@ -112,7 +114,8 @@ def test_a_file_without_base_needs_a_model(validator: Draft202012Validator) -> N
 
 
 def test_hooks_bring_their_types_defaults_and_words(validator: Draft202012Validator) -> None:
-    hook = validator.schema["$defs"]["hook.ToyHook"]
+    schema: Any = validator.schema
+    hook = schema["$defs"]["hook.ToyHook"]
     assert hook["description"] == "Watches."
     assert hook["required"] == ["type", "momentum"]
     assert hook["additionalProperties"] is False
@@ -131,9 +134,10 @@ def test_hooks_bring_their_types_defaults_and_words(validator: Draft202012Valida
 
 
 def test_every_key_is_described(validator: Draft202012Validator) -> None:
+    schema: Any = validator.schema
     lacking = [
         f"{title}.{name}"
-        for title, section in [("Config", validator.schema), *validator.schema["$defs"].items()]
+        for title, section in [("Config", schema), *schema["$defs"].items()]
         if title.endswith(("Section", "Part", "Config"))
         for name, value in section.get("properties", {}).items()
         if not value.get("description")

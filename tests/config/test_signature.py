@@ -15,7 +15,7 @@ from hookline.config.signature import hook_problems, signature_of
 from hookline.hook import Hook
 
 if TYPE_CHECKING:
-    from somewhere import Unknown
+    from somewhere import Unknown  # type: ignore[import-not-found]  # only a type checker would look for it
 
 
 class Mode(Enum):
@@ -35,7 +35,7 @@ class Everything:
     More text: not a parameter either.
     """
 
-    def __init__(
+    def __init__(  # type: ignore[no-untyped-def]  # as much old code has it
         self,
         number: float,
         size: tuple[int, int] = (1, 2),
@@ -48,7 +48,7 @@ class Everything:
         unknown: Unknown | None = None,
         implicit: int = None,  # type: ignore[assignment]  # noqa: RUF013  # as much old code has it
         copy: bool = False,
-        untyped=None,  # type: ignore[no-untyped-def]  # likewise
+        untyped=None,
     ) -> None:
         self.args = (number, size, mode)
 

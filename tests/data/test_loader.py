@@ -91,13 +91,13 @@ def test_mix_spreads_neighbours_and_is_the_same_on_every_machine() -> None:
 
 
 def test_the_digits_are_1797_real_images_in_three_parts_that_do_not_overlap() -> None:
-    parts = {split: Digits(split) for split in ("train", "val", "test")}  # type: ignore[arg-type]
+    parts = {split: Digits(split) for split in ("train", "val", "test")}
     assert {split: len(part) for split, part in parts.items()} == {"train": 1079, "val": 359, "test": 359}
     assert sum(end - begin for begin, end in CUTS.values()) == 1797
     images = torch.cat([part.tensors[0] for part in parts.values()])
     classes = torch.cat([part.tensors[1] for part in parts.values()])
     assert images.shape == (1797, 1, 8, 8)
-    assert (images.min(), images.max()) == (0, 1)
+    assert (images.min().item(), images.max().item()) == (0, 1)
     assert classes.bincount().tolist() == [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]
     assert DigitsNet()(images[:3]).shape == (3, 10)
     with pytest.raises(ConfigError, match="^the digits have no split 'valid'; did you mean 'val'\\?$"):

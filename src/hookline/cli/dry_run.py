@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from hookline.config.load import LoadedConfig
+    from hookline.loops import EvalLoop, TrainLoop
     from hookline.runner import Runner
 
 BATCHES = 2
@@ -36,6 +37,7 @@ def _shortened(loaded: LoadedConfig, allow: Sequence[str], folder: str) -> Runne
     runner = build_runner(loaded, allow=allow)
     runner.work_dir, runner.resume, runner.terminal.quiet = Path(folder), False, True
     loop = runner.train_loop
+    each: TrainLoop | EvalLoop
     for each in (loop, *runner.val_loops.values(), *runner.test_loops.values()):
         each.limit_batches = min(each.limit_batches or BATCHES, BATCHES)
     if loop.by_epoch:

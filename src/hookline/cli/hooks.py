@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
@@ -40,7 +41,9 @@ def listing() -> str:
         origin = HOOKS.origin(name)
         rows.append((name, _priority(hook), summary(hook), "" if origin == "hookline" else f"  [{origin}]"))
     widths = [max(len(row[column]) for row in rows) for column in range(2)]
-    return "\n".join(f"{name:{widths[0]}}  {priority:{widths[1]}}  {text}{origin}" for name, priority, text, origin in rows)
+    return "\n".join(
+        f"{name:{widths[0]}}  {priority:{widths[1]}}  {text}{origin}" for name, priority, text, origin in rows
+    )
 
 
 def summary(hook: Any) -> str:
@@ -82,6 +85,6 @@ def describe(name: str) -> str:
     return "\n".join(lines)
 
 
-def _example(parameters: dict[str, Any]) -> str:
+def _example(parameters: Mapping[str, Any]) -> str:
     shown = [p for p in parameters.values() if p.required or isinstance(p.default, (bool, int, float, str))][:2]
     return "".join(f", {p.name}: {'...' if p.required else str(p.default).lower()}" for p in shown)

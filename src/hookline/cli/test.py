@@ -16,10 +16,10 @@ Examples:
 
 def add_to(app: typer.Typer) -> None:
     """Make it a command."""
-    app.command("test", epilog=EXAMPLES)(test)
+    app.command("test", epilog=EXAMPLES)(run)
 
 
-def test(
+def run(
     words: Words = None,
     checkpoint: Annotated[str, typer.Option("--checkpoint", metavar="FILE", help="Whose weights to test.")] = "",
     allow: Allow = None,

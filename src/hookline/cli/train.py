@@ -65,4 +65,6 @@ def announce(runner: Runner) -> None:
     length = f"{loop.max_epochs} epochs" if loop.by_epoch else f"{loop.max_iters} iterations"
     if loop.by_epoch and loop.length is not None:
         length += f" of {loop.length} iterations"
-    runner.terminal.say(f"{runner.experiment_name}: {length} on {runner.device}, {runner.precision}, seed {runner.seed}")
+    runner.terminal.say(
+        f"{runner.experiment_name}: {length} on {runner.device}, {runner.precision}, seed {runner.seed}"
+    )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hookline.config.check import check, check_hooks
 from hookline.config.make import Maker
 from hookline.config.names import Resolver
-from hookline.config.schema import DEFAULT_HOOKS
+from hookline.registry import DEFAULT_HOOKS
 
 if TYPE_CHECKING:
     from hookline.config.load import LoadedConfig

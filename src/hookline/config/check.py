@@ -11,9 +11,10 @@ from pydantic import ValidationError
 
 from hookline.config.messages import problems_of
 from hookline.config.positions import Keys, Problem, refuse_all, show
-from hookline.config.schema import DEFAULT_HOOKS, Config, EvalSection, OptimSection, is_single, known_keys
+from hookline.config.schema import Config, EvalSection, OptimSection, is_single, known_keys
 from hookline.config.signature import filled_parameter, hook_problems, signature_of
 from hookline.errors import ConfigError
+from hookline.registry import DEFAULT_HOOKS
 
 if TYPE_CHECKING:
     from hookline.config.load import LoadedConfig
@@ -73,7 +74,8 @@ class _Check:
 
     def only_hooks(self) -> list[Problem]:
         self.shape()
-        self.problems = [one for one in self.problems if one.keys[:1] in (("custom_hooks",), ("default_hooks",))]
+        about = ("custom_hooks", "default_hooks", "imports", "points")
+        self.problems = [one for one in self.problems if one.keys and one.keys[0] in about]
         self.imports()
         self.hooks()
         return self.problems
@@ -104,13 +106,12 @@ class _Check:
             self.note(keys, str(error))
             return None
 
-    def part(self, slot: str, keys: Keys, value: Any, besides: tuple[str, ...] = ()) -> Callable[..., Any] | None:
-        """A mapping with `type`, or a bare name: what it names, after a look at its parameters."""
+    def part(self, slot: str, keys: Keys, value: Any, besides: tuple[str, ...] = ()) -> None:
+        """A mapping with `type`, or a bare name: what it names must be there, and take these parameters."""
         name = value.get("type") if isinstance(value, dict) else value
         factory = self.named(slot, (*keys, "type") if isinstance(value, dict) else keys, name)
         if factory is not None:
             self.parameters(factory, keys, value if isinstance(value, dict) else {}, besides=besides)
-        return factory
 
     def parameters(
         self,

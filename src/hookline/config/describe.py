@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from hookline.config.schema import DEFAULT_HOOKS, Config
+from hookline.config.schema import Config
 from hookline.config.signature import signature_of
 from hookline.errors import ConfigError
 from hookline.hook import Priority
-from hookline.registry import HOOKS, WRITERS, Registry
+from hookline.registry import DEFAULT_HOOKS, HOOKS, WRITERS, Registry
 
 Schema = dict[str, Any]
 

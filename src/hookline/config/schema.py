@@ -14,16 +14,6 @@ from pydantic_core import PydanticCustomError
 from hookline.errors import HookError, nearest
 from hookline.points import user_point
 
-#: The default hooks by the key that configures each.
-DEFAULT_HOOKS = {
-    "runtime_info": "RuntimeInfoHook",
-    "timer": "IterTimerHook",
-    "sampler_seed": "DistSamplerSeedHook",
-    "logger": "LoggerHook",
-    "param_scheduler": "ParamSchedulerHook",
-    "checkpoint": "CheckpointHook",
-}
-
 Count = Annotated[int, Field(ge=1)]
 Text = Annotated[str, Field(min_length=1)]
 
