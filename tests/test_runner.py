@@ -249,7 +249,7 @@ def test_a_run_leaves_its_config_plan_log_metrics_and_checkpoints() -> None:
     assert (runner.work_dir / "plan.txt").read_text() == runner.plan.explain() + "\n"
     records = [json.loads(line) for line in (runner.work_dir / "metrics.jsonl").read_text().splitlines()]
     assert [(record["step"], record["epoch"]) for record in records] == [(10, 1), (12, 1), (22, 2), (24, 2)]
-    assert list(records[0]) == ["step", "epoch", "train/lr", "train/data_time", "train/loss", "train/time"]
+    assert list(records[0]) == ["step", "epoch", "train/lr", "train/data_time", "train/time", "train/loss"]
     assert list(records[1]) == ["step", "epoch", "val/data_time", "val/time", "val/accuracy"]
     assert "\x1b" not in (runner.work_dir / "run.log").read_text()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import weakref
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Iterable, Sized
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
@@ -134,6 +134,10 @@ class Hook:
         return host  # type: ignore[no-any-return]  # a weak reference to whatever host it was bound to
 
     trainer = runner
+
+    def idle_points(self, runner: Runner) -> Iterable[str]:
+        """Points at which there is nothing to do in this run; asked when it starts, and then they cost nothing."""
+        return ()
 
     def state_dict(self) -> dict[str, Any]:
         """What to remember across a resume: tensors and plain data. Nothing, unless overridden."""

@@ -10,7 +10,7 @@ Recording costs the same however long the run is, and never waits for the device
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
@@ -26,34 +26,34 @@ PLAIN = frozenset({float, int})
 
 
 class History:
-    """The newest values of one name."""
+    """The newest values of one name.
+
+    Recording is `values.append(number)` and `fresh = True`; a tensor is detached first. `MessageHub.update_scalar` does
+    just that; a hook that records at every step can hold on to the history and save itself the call.
+    """
 
     __slots__ = ("fresh", "values")
 
-    def __init__(self, values: Iterable[float] = ()) -> None:
-        self.values: deque[float | Tensor] = deque(values, maxlen=KEPT)
+    def __init__(self) -> None:
+        self.values: deque[float | Tensor] = deque(maxlen=KEPT)
         #: Whether something was recorded since this was last taken out.
         self.fresh = False
-
-    def update(self, value: float | Tensor) -> None:
-        """Record one value, without reading it."""
-        self.values.append(value if value.__class__ in PLAIN else _detached(value))
-        self.fresh = True
 
     def last(self, window: int | None = None) -> list[float]:
         """The newest values as floats, oldest first; one wait for the device, however many they are."""
         values = self.values
-        count = len(values) if window is None else min(window, len(values))
-        newest = list(islice(reversed(values), count))
-        waiting = [index for index, value in enumerate(newest) if value.__class__ not in PLAIN]
-        if waiting:
-            for index, number in zip(waiting, _read([newest[index] for index in waiting]), strict=True):
-                newest[index] = values[-1 - index] = number
-        return cast("list[float]", newest[::-1])
+        newest = (
+            list(values) if window is None or window >= len(values) else list(islice(reversed(values), window))[::-1]
+        )
+        for value in newest:
+            if value.__class__ not in PLAIN:
+                return _read(newest)
+        return cast("list[float]", newest)
 
     def current(self) -> float:
         """The newest value."""
-        return self.last(1)[0]
+        value = self.values[-1]
+        return cast("float", value) if value.__class__ in PLAIN else cast("Tensor", value).item()
 
     def mean(self, window: int | None = None) -> float:
         """The mean of the newest `window` values, or of all that are kept."""
@@ -72,20 +72,16 @@ class History:
         return len(self.values)
 
 
-def _detached(value: Any) -> Any:
-    """Without its graph, which would keep the activations of its step."""
-    return value.detach() if hasattr(value, "detach") else float(value)
+def _read(values: list[Any]) -> list[Any]:
+    """Numbers and tensors as numbers."""
+    tensors = [value for value in values if value.__class__ not in PLAIN]
+    if not all(tensor.is_cpu for tensor in tensors):
+        import torch
 
-
-def _read(tensors: list[Any]) -> list[float]:
-    import torch
-
-    try:
-        stacked = torch.stack(tensors)
-    except RuntimeError:  # of several shapes, types or devices
-        stacked = torch.stack([tensor.reshape(()).double().cpu() for tensor in tensors])
-    numbers: list[float] = stacked.reshape(-1).double().tolist()
-    return numbers
+        # One transfer from the device instead of one a value.
+        read = iter(torch.stack([tensor.reshape(()).double() for tensor in tensors]).tolist())
+        return [value if value.__class__ in PLAIN else next(read) for value in values]
+    return [value if value.__class__ in PLAIN else value.item() for value in values]
 
 
 class MessageHub:
@@ -102,7 +98,12 @@ class MessageHub:
         history = self._scalars.get(name)
         if history is None:
             history = self._new_scalar(name, value)
-        history.values.append(value if value.__class__ in PLAIN else _detached(value))
+        if value.__class__ not in PLAIN:
+            try:
+                value = value.detach()  # type: ignore[union-attr]  # a graph would keep the activations of its step
+            except AttributeError:
+                value = float(value)
+        history.values.append(value)
         history.fresh = True
 
     def _new_scalar(self, name: str, value: Any) -> History:
@@ -110,23 +111,27 @@ class MessageHub:
         if not isinstance(value, (int, float)) and (numel is None or numel() != 1):
             found = f"a tensor of shape {tuple(value.shape)}" if numel is not None else repr(value)
             raise HooklineError(f"the scalar '{name}' must be a number or a tensor with one element, not {found}")
-        return self._scalars.setdefault(name, History())
+        return self.history(name)
 
     def update_scalars(self, values: Mapping[str, float | Tensor], prefix: str = "") -> None:
         """Record several numbers at once."""
         for name, value in values.items():
             self.update_scalar(prefix + name, value)
 
+    def history(self, name: str) -> History:
+        """The history to record a name in; it stays the same object as long as the hub lives."""
+        return self._scalars.setdefault(name, History())
+
     def get_scalar(self, name: str) -> History:
         """The history of a name; an unknown one is refused with the nearest."""
-        if name not in self._scalars:
+        if not len(self._scalars.get(name, ())):
             raise HooklineError(f"nothing is recorded as '{name}'; {did_you_mean(name, self._scalars)}")
         return self._scalars[name]
 
     @property
     def scalars(self) -> Mapping[str, History]:
-        """All histories by name."""
-        return self._scalars
+        """All histories that have a value, by name."""
+        return {name: history for name, history in self._scalars.items() if history.values}
 
     def take(self, prefix: str) -> dict[str, History]:
         """The histories under a prefix that have something new since they were last taken."""
@@ -152,15 +157,18 @@ class MessageHub:
         import torch
 
         scalars = {}
-        for name, history in self._scalars.items():
+        for name, history in self.scalars.items():
             scalars[name] = {"values": torch.tensor(history.last(), dtype=torch.float64), "fresh": history.fresh}
         info = {name: value for name, value in self.info.items() if name not in self._not_resumed}
         return {"scalars": scalars, "info": info}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take back what `state_dict` gave; facts that are not resumed stay as they are."""
-        self._scalars.clear()
+        for history in self._scalars.values():
+            history.values.clear()
+            history.fresh = False
         for name, saved in state["scalars"].items():
-            history = self._scalars[name] = History(saved["values"].tolist())
+            history = self.history(name)
+            history.values.extend(saved["values"].tolist())
             history.fresh = saved["fresh"]
         self.info.update(state["info"])

@@ -16,8 +16,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
+from torch import Tensor
 
+from hookline.calls import NOTHING
 from hookline.data.batches import Batches, length_of
+from hookline.data.move import to_device
 from hookline.errors import ConfigError
 from hookline.metrics import Average, Metrics, batch_size
 from hookline.steps import as_outputs, call_model, updates_itself
@@ -25,6 +28,7 @@ from hookline.steps import as_outputs, call_model, updates_itself
 if TYPE_CHECKING:
     from torch import nn
 
+    from hookline.plan import Plan
     from hookline.position import Position
     from hookline.runner import Runner
 
@@ -199,7 +203,7 @@ def one_pass(runner: Runner) -> None:
         if at.stopped:
             return
     for batch, last in batches:
-        train_iter(runner, at.batch, runner.to_device(batch), last)
+        train_iter(runner, at.batch, batch if runner.on_cpu else to_device(batch, runner.device), last)
         at.iter += 1
         at.batch += 1
         if not loop.by_epoch:
@@ -213,28 +217,39 @@ def one_pass(runner: Runner) -> None:
 
 
 def train_iter(runner: Runner, batch_idx: int, batch: Any, last: bool) -> None:
-    """One iteration; one that is skipped before its step has no `after_train_iter`."""
+    """One iteration in its scope."""
     plan = runner.plan
     runner.begin_iteration(batch, last)
-    with plan.around("train_iter", batch_idx, batch):
-        if plan.before_train_iter:
-            plan.before_train_iter(batch_idx, batch)
-        outputs = None if runner.skipped else step(runner)
-        if runner.ends_window:
-            for optim in runner.optims:
-                optim.flush()
-        if outputs is not None and plan.after_train_iter:
-            plan.after_train_iter(batch_idx, runner.data_batch, outputs)
+    if plan.around_train_iter:  # entering a scope that nobody surrounds would cost more than asking
+        with plan.around("train_iter", batch_idx, batch):
+            points_and_step(runner, plan, batch_idx, batch)
+    else:
+        points_and_step(runner, plan, batch_idx, batch)
 
 
-def step(runner: Runner) -> dict[str, Any]:
+def points_and_step(runner: Runner, plan: Plan, batch_idx: int, batch: Any) -> None:
+    """The points of an iteration and the step between them; without the step there is no `after_train_iter`."""
+    if plan.before_train_iter:
+        plan.before_train_iter(batch_idx, batch)
+    outputs = None if runner.skipped else step(runner, plan)
+    if runner.ends_window:
+        for optim in runner.optims:
+            optim.flush()
+    if outputs is not None and plan.after_train_iter:
+        plan.after_train_iter(batch_idx, runner.data_batch, outputs)
+
+
+def step(runner: Runner, plan: Plan) -> dict[str, Any]:
     """The user's function, and the update, unless the function made its own."""
     loop, batch = runner.train_loop, runner.data_batch
-    with runner.plan.around("forward", batch), runner.autocast:
-        if loop.updates_itself:
-            result = loop.step(runner.wrapped, batch, optim=runner.optim)
-            return {} if result is None else as_outputs(result)
-        outputs = as_outputs(loop.step(runner.wrapped, batch))
+    if plan.around_forward or runner.autocast is not NOTHING:
+        with plan.around("forward", batch), runner.autocast:
+            result = runner.call_step(runner.wrapped, batch)
+    else:
+        result = runner.call_step(runner.wrapped, batch)
+    if loop.updates_itself:
+        return {} if result is None else as_outputs(result)
+    outputs = {"loss": result} if result.__class__ is Tensor and result.numel() == 1 else as_outputs(result)
     runner.optims[0].update(outputs["loss"], outputs)
     return outputs
 
@@ -288,7 +303,7 @@ def evaluate_one(runner: Runner, stage: Literal["val", "test"], loop: EvalLoop) 
     after = plan.after_val_iter if stage == "val" else plan.after_test_iter
     loop.metrics.reset(runner.device)
     for batch_idx, (given, _) in enumerate(Batches(loop.dataloader, loop.limit_batches)):
-        runner.data_batch = batch = runner.to_device(given)
+        runner.data_batch = batch = given if runner.on_cpu else to_device(given, runner.device)
         with plan.around(f"{stage}_iter", batch_idx, batch):
             before(batch_idx, batch)
             batch = runner.data_batch

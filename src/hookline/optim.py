@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
+from hookline.calls import NOTHING
 from hookline.errors import ConfigError, HooklineError, did_you_mean
 from hookline.plan import Plan
 from hookline.steps import explain_backward
@@ -112,6 +113,7 @@ class Optim:
         #: Whether this optim has just made the step that `after_optimizer_step` is called for.
         self.stepping = False
         self.scaler_skipped = False
+        self._bare = accumulate == 1 and clip_norm is None and clip_value is None
         self._window = accumulate
         self._skip = False
 
@@ -120,6 +122,7 @@ class Optim:
         self.plan = plan
         if precision == "fp16" and self.scaler is None:
             self.scaler = torch.amp.GradScaler(device.type)
+            self._bare = False
         for scheduled in self.schedulers:
             if scheduled.when is None:
                 scheduled.when = "val" if isinstance(scheduled.scheduler, ReduceLROnPlateau) else unit
@@ -131,16 +134,34 @@ class Optim:
 
         `outputs` is what the points give to hooks; a `before_backward` may put another loss into it.
         """
-        outputs = {"loss": loss} if outputs is None else outputs
         plan = self.plan
+        if (
+            self._bare and plan.silent_update and not self._skip
+        ):  # nobody looks: the three lines that one writes by hand
+            try:
+                loss.backward()  # type: ignore[no-untyped-call]  # torch has no annotations here
+            except RuntimeError as error:
+                explain_backward(error, loss)
+                raise
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+            self.updates += 1
+            return
+        outputs = {"loss": loss} if outputs is None else outputs
         if self.micro == 0 and self.accumulate > 1:
             self._window = self.accumulate if self.remaining is None else min(self.accumulate, self.remaining)
-        with plan.around("backward", outputs):
+        with plan.around("backward", outputs) if plan.around_backward else NOTHING:
             if plan.before_backward:
                 plan.before_backward(outputs)
             if self._skip:
                 return
-            self._backward(outputs["loss"])
+            loss = outputs["loss"]
+            try:
+                scaled = loss if self._window == 1 else loss / self._window
+                (scaled if self.scaler is None else self.scaler.scale(scaled)).backward()  # type: ignore[no-untyped-call]
+            except RuntimeError as error:
+                explain_backward(error, loss)
+                raise
             if plan.after_backward:
                 plan.after_backward(outputs)
         self.micro += 1
@@ -163,20 +184,9 @@ class Optim:
         """Forget a skip: it holds for one iteration."""
         self._skip = False
 
-    def _backward(self, loss: Tensor) -> None:
-        try:
-            if self._window > 1:
-                loss = loss / self._window
-            if self.scaler is not None:
-                loss = self.scaler.scale(loss)
-            loss.backward()  # type: ignore[no-untyped-call]  # torch has no annotations here
-        except RuntimeError as error:
-            explain_backward(error, loss)
-            raise
-
     def _step(self) -> None:
         plan, scaler = self.plan, self.scaler
-        with plan.around("optimizer_step"):
+        with plan.around("optimizer_step") if plan.around_optimizer_step else NOTHING:
             if scaler is not None:
                 scaler.unscale_(self.optimizer)
             if self.micro != self._window:
@@ -198,7 +208,8 @@ class Optim:
                     plan.after_optimizer_step()
                     self.stepping = False
                 self.updates += 1
-        self._drop_window()
+        self.optimizer.zero_grad()
+        self.micro = 0
 
     def _update_scale(self, scaler: torch.amp.GradScaler) -> None:
         """A lowered scale means that the step was skipped. Asking waits for the device, so only where it matters."""

@@ -26,6 +26,12 @@ from hookline.points import POINTS, SCOPES, Point, unknown_point, user_point
 
 log = logging.getLogger("hookline")
 
+# What an update goes through.
+UPDATE = (
+    *("around_backward", "before_backward", "after_backward"),
+    *("around_optimizer_step", "before_optimizer_step", "after_optimizer_step"),
+)
+
 OnError = Literal["raise", "disable"]
 
 
@@ -39,6 +45,7 @@ class Entry:
     priority_from: str
     index: int
     calls: list[Call] = field(default_factory=list)
+    idle: frozenset[str] = frozenset()
 
     @property
     def label(self) -> str:
@@ -116,6 +123,13 @@ class Plan:
             raise HookError(f"{name} is not in the plan and cannot be removed; there is: {', '.join(names) or 'none'}")
         self._compile(kept)
 
+    def leave_out_idle(self) -> None:
+        """Ask every hook at which of its points it has nothing to do in the run that starts now."""
+        for entry in self._entries:
+            idle = getattr(entry.hook, "idle_points", None)
+            entry.idle = frozenset(idle(self.host)) if idle is not None else frozenset()
+        self._compile(self._entries)
+
     def _entry(self, hook: Any, name: str, priority: Any, priority_from: str) -> Entry:
         given = priority is not None
         wanted = priority if given else getattr(hook, "priority", Priority.NORMAL)
@@ -159,14 +173,16 @@ class Plan:
         calls: dict[str, list[Call]] = {name: [] for name in self.points | SCOPES}
         for entry in ordered:
             for call in entry.calls:
-                calls[call.point.name].append(call)
+                if call.point.name not in entry.idle:
+                    calls[call.point.name].append(call)
         self._entries = ordered
         self._calls = {name: tuple(found) for name, found in calls.items()}
-        self._around = {
-            name.removeprefix("around_"): tuple((entering(call), call) for call in self._calls[name]) for name in SCOPES
-        }
+        for name in SCOPES:
+            self.__dict__[name] = tuple((entering(call), call) for call in self._calls[name])
         for name in self.points:
             self.__dict__[name] = at_point(self._calls[name])
+        #: Whether nobody is called during an update, so that it need not stop at every point.
+        self.silent_update = not any(self._calls[name] for name in UPDATE)
 
     # -- calling
 
@@ -176,7 +192,7 @@ class Plan:
 
     def around(self, scope: str, *arguments: Any) -> AbstractContextManager[Any]:
         """The context manager that surrounds one passage through a scope."""
-        calls = self._around[scope]
+        calls = self.__dict__[f"around_{scope}"]
         return Around(calls, arguments) if calls else NOTHING
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> None:

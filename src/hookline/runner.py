@@ -105,7 +105,8 @@ class Runner:
         self.model = unwrap(model)
         self.strategy = pick(strategy)
         self.device = pick_device(device)
-        self._on_cpu = self.device.type == "cpu"
+        #: Batches need not be moved: loaders put them here anyway.
+        self.on_cpu = self.device.type == "cpu"
         self.precision = precision
         #: The precision of the forward pass, as a context.
         self.autocast: AbstractContextManager[Any] = NOTHING
@@ -144,6 +145,8 @@ class Runner:
         self.ends_window = False
         #: Whether a hook or a signal has asked for something that the loop has not acted on yet.
         self.asked = False
+        #: The user's step, ready to be called with model and batch.
+        self.call_step: Callable[..., Any] = call_model
         #: Why the current step is skipped; empty when it is not.
         self.skipped = ""
         self._stop: tuple[str, Literal["iter", "epoch"], str] | None = None
@@ -210,7 +213,7 @@ class Runner:
         run = step if step is not None else found[0].step if found else call_model
         self.model.to(self.device)
         with loops.in_mode(self.model, training=False), self.autocast:
-            return [run(self.wrapped, self.to_device(batch)) for batch, _ in Batches(loader)]
+            return [run(self.wrapped, to_device(batch, self.device)) for batch, _ in Batches(loader)]
 
     def _refuse_empty(self, found: Mapping[str, TrainLoop | EvalLoop]) -> None:
         for name, loop in found.items():
@@ -275,10 +278,6 @@ class Runner:
             done = at.batch if loop.by_epoch else at.iter
             for optim in self.optims:
                 optim.remaining = None if length is None else length - done
-
-    def to_device(self, batch: Any) -> Any:
-        """The batch where the model is; on the CPU, where loaders put it anyway, just the batch."""
-        return batch if self._on_cpu else to_device(batch, self.device)
 
     def stop_if_asked(self) -> bool:
         """End training here if somebody asked for it, and its time has come."""

@@ -6,6 +6,7 @@ import logging
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -35,6 +36,7 @@ def session(runner: Runner, verb: Literal["train", "val", "test"]) -> Iterator[N
     handler = TerminalHandler(runner.terminal)
     runner.running = verb
     try:
+        runner.plan.leave_out_idle()
         source = open_folder(runner, verb)
         log.addHandler(handler)
         log.propagate = False
@@ -82,10 +84,13 @@ def prepare(runner: Runner) -> None:
     if not runner.saving.started:
         seed_everything(runner.seed)
     runner.model.to(runner.device)
+    if runner.has_training:
+        loop = runner.train_loop
+        runner.call_step = partial(loop.step, optim=runner.optim) if loop.updates_itself else loop.step
     found: list[TrainLoop | EvalLoop] = [*runner.val_loops.values(), *runner.test_loops.values()]
-    for loop in found + ([runner.train_loop] if runner.has_training else []):
-        if isinstance(loop.dataloader, ResumableLoader):
-            loop.dataloader.seed = runner.seed
+    for each in found + ([runner.train_loop] if runner.has_training else []):
+        if isinstance(each.dataloader, ResumableLoader):
+            each.dataloader.seed = runner.seed
 
 
 def seed_everything(seed: int) -> None:

@@ -19,6 +19,7 @@ class Terminal:
         self.quiet = quiet
         self.progress: Progress | None = None
         self._log: IO[str] | None = None
+        self._stamp, self._stamped = "", 0
         self._console: Console | None = None
 
     @property
@@ -67,8 +68,11 @@ class Terminal:
 
     def _to_log(self, text: str) -> None:
         if self._log is not None:
-            self._log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {text}\n")
-            self._log.flush()
+            now = time.time()
+            if now - self._stamped >= 1 or now < self._stamped:
+                self._stamped, self._stamp = int(now), time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now))
+                self._log.flush()
+            self._log.write(f"{self._stamp}  {text}\n")
 
 
 class TerminalHandler(logging.Handler):

@@ -37,8 +37,8 @@ def _shortened(loaded: LoadedConfig, allow: Sequence[str], folder: str) -> Runne
     runner = build_runner(loaded, allow=allow)
     runner.work_dir, runner.resume, runner.terminal.quiet = Path(folder), False, True
     loop = runner.train_loop
-    each: TrainLoop | EvalLoop
-    for each in (loop, *runner.val_loops.values(), *runner.test_loops.values()):
+    every_loop: list[TrainLoop | EvalLoop] = [loop, *runner.val_loops.values(), *runner.test_loops.values()]
+    for each in every_loop:
         each.limit_batches = min(each.limit_batches or BATCHES, BATCHES)
     if loop.by_epoch:
         loop.max_epochs = 1

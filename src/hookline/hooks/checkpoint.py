@@ -54,6 +54,7 @@ class CheckpointHook(Hook):
         if save_begin < 0:
             raise ConfigError(f"CheckpointHook: save_begin must be at least 0, not {save_begin}")
         self.interval = interval
+        self._interval = 0
         self.by_epoch = by_epoch
         self.save_optimizer = save_optimizer
         self.save_param_scheduler = save_param_scheduler
@@ -63,33 +64,35 @@ class CheckpointHook(Hook):
         self.filename_tmpl = filename_tmpl
         self.save_begin = save_begin
 
+    def idle_points(self, runner: Runner) -> list[str]:
+        """By epochs, the iterations, and the other way round."""
+        if not runner.has_training:
+            return []
+        return ["after_train_iter"] if self._counts_epochs(runner) else ["after_train_epoch"]
+
+    def _counts_epochs(self, runner: Runner) -> bool:
+        return runner.train_loop.by_epoch if self.by_epoch is None else self.by_epoch
+
     def before_train(self, runner: Runner) -> None:
-        """Settle what follows the training loop."""
+        """Refuse what cannot be, and settle the interval."""
         loop = runner.train_loop
-        if self.by_epoch is None:
-            self.by_epoch = loop.by_epoch
         if self.by_epoch and not loop.by_epoch:
             raise ConfigError(
                 "CheckpointHook: by_epoch=True needs training by epochs, and this run trains by iterations"
             )
-        if self.interval is None:
-            self.interval = (
-                1 if self.by_epoch else loop.val_interval if not loop.by_epoch and runner.val_loops else 1000
-            )
+        as_validation = not loop.by_epoch and bool(runner.val_loops)
+        default = 1 if self._counts_epochs(runner) else loop.val_interval if as_validation else 1000
+        self._interval = default if self.interval is None else self.interval
 
     def after_train_iter(self, runner: Runner) -> None:
         """By iterations."""
-        if self.by_epoch:
-            return
-        due = self.every_n_train_iters(runner, self.interval or 0, self.save_begin)
+        due = self.every_n_train_iters(runner, self._interval, self.save_begin)
         if due or (self.save_last and self.is_last_train_iter(runner)):
             self._ask(runner)
 
     def after_train_epoch(self, runner: Runner) -> None:
         """By epochs."""
-        if not self.by_epoch:
-            return
-        due = self.every_n_epochs(runner, self.interval or 0, self.save_begin)
+        due = self.every_n_epochs(runner, self._interval, self.save_begin)
         if due or (self.save_last and self.is_last_train_epoch(runner)):
             self._ask(runner)
 
@@ -102,7 +105,7 @@ class CheckpointHook(Hook):
         folder = Path(self.out_dir) / runner.work_dir.name if self.out_dir is not None else runner.work_dir
         runner.saving.ask(
             template=self.filename_tmpl,
-            by_epoch=self.by_epoch,
+            by_epoch=self._counts_epochs(runner),
             folder=folder,
             optimizer=self.save_optimizer,
             schedulers=self.save_param_scheduler,

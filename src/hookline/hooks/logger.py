@@ -55,18 +55,18 @@ class LoggerHook(Hook):
         runner.terminal.detail(self._line(runner, done, means))
 
     def _line(self, runner: Runner, done: int, means: dict[str, float]) -> str:
-        loop = runner.train_loop
+        loop, at = runner.train_loop, runner.position
+        place = f"epoch {at.epoch + 1}/{loop.max_epochs}  iter {done}" if loop.by_epoch else f"iter {done}"
         total = loop.length if loop.by_epoch else loop.max_iters
-        place = f"epoch {runner.epoch + 1}/{loop.max_epochs}  " if loop.by_epoch else ""
-        parts = [f"{place}iter {done}" + (f"/{total}" if total is not None else "")]
-        parts += numbers(means, "train/")
+        line = (
+            f"{place}/{total}  {numbers(means, 'train/')}"
+            if total is not None
+            else f"{place}  {numbers(means, 'train/')}"
+        )
         if "train/time" in means:
-            data = f" (data {means['train/data_time'] * 1e3:.1f})" if "train/data_time" in means else ""
-            parts.append(f"{means['train/time'] * 1e3:.1f} ms{data}")
-        eta = runner.hub.get_info("eta")
-        if eta is not None:
-            parts.append(f"eta {as_time(eta)}")
-        return "  ".join(parts)
+            line += f"  {means['train/time'] * 1e3:.1f} ms (data {means.get('train/data_time', 0) * 1e3:.1f})"
+        eta = runner.hub.info.get("eta")
+        return line if eta is None else f"{line}  eta {as_time(eta)}"
 
     def after_val_epoch(self, runner: Runner) -> None:
         """The record of a validation."""
@@ -80,10 +80,10 @@ class LoggerHook(Hook):
         found = {name: history.current() for name, history in runner.hub.take(f"{stage}/").items()}
         runner.writers.write_scalars({"epoch": runner.epoch, **found}, runner.iter)
         place = f"epoch {runner.epoch}" if runner.has_training and runner.train_loop.by_epoch else f"iter {runner.iter}"
-        runner.terminal.say("  ".join([f"{place}  {stage}", *numbers(found, f"{stage}/")]))
+        runner.terminal.say(f"{place}  {stage}  {numbers(found, f'{stage}/')}")
 
 
-def numbers(found: dict[str, float], prefix: str) -> list[str]:
+def numbers(found: dict[str, float], prefix: str) -> str:
     """Names and values for a line; times stand elsewhere in it."""
-    shown = {name.removeprefix(prefix): value for name, value in found.items() if not name.endswith("time")}
-    return [f"{name} {as_number(value)}" for name, value in shown.items()]
+    cut = len(prefix)
+    return "  ".join([f"{name[cut:]} {as_number(value)}" for name, value in found.items() if name[-4:] != "time"])

@@ -11,6 +11,13 @@ if TYPE_CHECKING:
     from hookline.optim import Optim, Scheduled
     from hookline.runner import Runner
 
+POINTS_OF = {
+    "iter": "after_train_iter",
+    "step": "after_optimizer_step",
+    "epoch": "after_train_epoch",
+    "val": "after_val_epoch",
+}
+
 
 class ParamSchedulerHook(Hook):
     """Steps schedulers after each epoch, iteration, optimizer step or validation, as each was paired in
@@ -26,6 +33,11 @@ class ParamSchedulerHook(Hook):
 
     def __init__(self) -> None:
         self._at: defaultdict[str | None, list[tuple[Optim, Scheduled]]] = defaultdict(list)
+
+    def idle_points(self, runner: Runner) -> list[str]:
+        """Where no scheduler steps."""
+        used = {scheduled.when for optim in runner.optims for scheduled in optim.schedulers}
+        return [point for when, point in POINTS_OF.items() if when not in used]
 
     def before_train(self, runner: Runner) -> None:
         """Sort the schedulers by when they step."""

@@ -36,12 +36,13 @@ class ProgressHook(Hook):
         self._task: TaskID | None = None
         self._drawn = 0.0
 
+    def idle_points(self, runner: Runner) -> list[str]:
+        """Without a screen that redraws itself, all of them."""
+        return [] if runner.terminal.is_live else ["around_train", "after_train_iter"]
+
     def around_train(self, runner: Runner) -> Iterator[None]:
         """The display is there as long as training is, whatever ends it."""
         terminal = runner.terminal
-        if not terminal.is_live:
-            yield
-            return
         from rich.progress import BarColumn, Progress, TextColumn
 
         columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[text]}"))

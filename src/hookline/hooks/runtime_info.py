@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hookline.hook import Hook
 
 if TYPE_CHECKING:
+    from hookline.hub import History
     from hookline.runner import Runner
 
 
@@ -25,8 +26,8 @@ class RuntimeInfoHook(Hook):
     priority = "VERY_HIGH"
 
     def __init__(self) -> None:
-        self._groups: list[tuple[str, dict[str, Any]]] = []
-        self._names: dict[str, str] = {}
+        self._groups: list[tuple[History, dict[str, Any]]] = []
+        self._outputs: dict[str, History] = {}
 
     def before_run(self, runner: Runner) -> None:
         """The facts that do not change."""
@@ -38,12 +39,12 @@ class RuntimeInfoHook(Hook):
         runner.hub.update_info("max_epochs", runner.max_epochs, resumed=False)
         runner.hub.update_info("max_iters", runner.max_iters, resumed=False)
         named = runner.optim.items() if isinstance(runner.optim, Mapping) else [("", runner.optim)]
-        self._groups = []
+        self._groups, self._outputs = [], {}
         for name, optim in named:
             stem = f"train/{name}/lr" if name else "train/lr"
             for number, group in enumerate(optim.optimizer.param_groups if optim is not None else ()):
                 label = group.get("name", number)
-                self._groups.append((f"{stem}_{label}" if label else stem, group))
+                self._groups.append((runner.hub.history(f"{stem}_{label}" if label else stem), group))
 
     def before_train_epoch(self, runner: Runner) -> None:
         """Finished epochs."""
@@ -51,19 +52,23 @@ class RuntimeInfoHook(Hook):
 
     def before_train_iter(self, runner: Runner) -> None:
         """Finished iterations, and the learning rates that the step is made with."""
-        hub = runner.hub
-        hub.info["iter"] = runner.position.iter
-        for name, group in self._groups:
-            hub.update_scalar(name, group["lr"])
+        runner.hub.info["iter"] = runner.position.iter
+        for history, group in self._groups:
+            history.values.append(group["lr"])
+            history.fresh = True
 
     def after_train_iter(self, runner: Runner, outputs: dict[str, Any]) -> None:
         """Every single number that the step gave."""
         for name, value in outputs.items():
-            known = self._names.get(name)
-            if known is None:
-                known = self._names[name] = f"train/{name}"
-            if is_number(value):
-                runner.hub.update_scalar(known, value)
+            if value.__class__ is not float:
+                if not is_number(value):
+                    continue
+                value = value.detach() if hasattr(value, "detach") else float(value)
+            history = self._outputs.get(name)
+            if history is None:
+                history = self._outputs[name] = runner.hub.history(f"train/{name}")
+            history.values.append(value)
+            history.fresh = True
 
     def after_val_epoch(self, runner: Runner, metrics: dict[str, Any]) -> None:
         """The metrics of a validation."""
@@ -83,7 +88,10 @@ class RuntimeInfoHook(Hook):
 
 def is_number(value: Any) -> bool:
     """A float, an int, or a tensor with one element."""
-    if isinstance(value, (float, int)):
-        return not isinstance(value, bool)
-    numel = getattr(value, "numel", None)
-    return numel is not None and numel() == 1
+    kind = value.__class__
+    if kind is float or kind is int:
+        return True
+    try:
+        return kind is not bool and value.numel() == 1
+    except (AttributeError, TypeError):
+        return isinstance(value, (float, int)) and kind is not bool

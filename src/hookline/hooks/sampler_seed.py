@@ -20,6 +20,10 @@ class DistSamplerSeedHook(Hook):
 
     priority = "NORMAL"
 
+    def idle_points(self, runner: Runner) -> list[str]:
+        """By epochs, `before_train_epoch` is enough."""
+        return ["after_train_iter"] if runner.has_training and runner.train_loop.by_epoch else []
+
     def before_train_epoch(self, runner: Runner) -> None:
         """The first pass, or, by epochs, each."""
         set_epoch(runner.train_loop.dataloader, runner.epoch)
@@ -27,8 +31,7 @@ class DistSamplerSeedHook(Hook):
     @every("1ep")
     def after_train_iter(self, runner: Runner) -> None:
         """By iterations, the epoch points come once; the next pass begins behind this iteration."""
-        if not runner.train_loop.by_epoch:
-            set_epoch(runner.train_loop.dataloader, runner.epoch + 1)
+        set_epoch(runner.train_loop.dataloader, runner.epoch + 1)
 
 
 def set_epoch(loader: Iterable[Any], epoch: int) -> None:

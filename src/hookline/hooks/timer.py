@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from hookline.hook import Hook
+from hookline.hub import History
 
 if TYPE_CHECKING:
     from hookline.runner import Runner
@@ -29,11 +30,13 @@ class IterTimerHook(Hook):
         self._spent = 0.0
         self._done = 0
         self._max_iters: int | None = None
+        self._data_time, self._time = History(), History()
 
     def before_train(self, runner: Runner) -> None:
         """Begin anew: times of an earlier start say nothing about this one."""
         self._spent, self._done = 0.0, 0
         self._max_iters = runner.max_iters
+        self._data_time, self._time = runner.hub.history("train/data_time"), runner.hub.history("train/time")
         runner.hub.update_info("eta", None, resumed=False)
 
     def before_train_epoch(self, runner: Runner) -> None:
@@ -58,7 +61,8 @@ class IterTimerHook(Hook):
         if paused != self._paused:
             self._since += paused - self._paused
             self._paused = paused
-        runner.hub.update_scalar("train/data_time", time.perf_counter() - self._since)
+        self._data_time.values.append(time.perf_counter() - self._since)
+        self._data_time.fresh = True
 
     def after_train_iter(self, runner: Runner) -> None:
         """The step is made."""
@@ -66,10 +70,10 @@ class IterTimerHook(Hook):
         taken, self._since = now - self._since, now
         self._spent += taken
         self._done += 1
-        hub = runner.hub
-        hub.update_scalar("train/time", taken)
+        self._time.values.append(taken)
+        self._time.fresh = True
         if self._max_iters is not None:
-            hub.info["eta"] = self._spent / self._done * (self._max_iters - runner.position.iter - 1)
+            runner.hub.info["eta"] = self._spent / self._done * (self._max_iters - runner.position.iter - 1)
 
     def before_val_iter(self, runner: Runner) -> None:
         """The batch is here."""
