@@ -251,6 +251,7 @@ def step(runner: Runner, plan: Plan) -> dict[str, Any]:
         return {} if result is None else as_outputs(result)
     outputs = {"loss": result} if result.__class__ is Tensor and result.numel() == 1 else as_outputs(result)
     runner.optims[0].update(outputs["loss"], outputs)
+    outputs["loss"] = outputs["loss"].detach()  # a hook that keeps it does not keep the graph of its step
     return outputs
 
 

@@ -19,9 +19,6 @@ def main() -> None:
         notes = [f"  {note}" for note in getattr(error, "__notes__", [])]
         print("\n".join([f"hookline: {error}", *notes]), file=sys.stderr)
         sys.exit(exit_code_of(error))
-    except KeyboardInterrupt:
-        print("hookline: interrupted", file=sys.stderr)
-        sys.exit(130)
     except Exception as error:
         traceback.print_exc()
         sys.exit(exit_code_of(error))

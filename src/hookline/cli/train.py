@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import TYPE_CHECKING, Annotated
 
@@ -49,7 +50,11 @@ def train(
         runner.resume = True
     announce(runner)
     began = time.perf_counter()
-    runner.train()
+    try:
+        runner.train()
+    except KeyboardInterrupt:
+        print("hookline: interrupted; --resume goes on from the last checkpoint", file=sys.stderr)
+        raise SystemExit(130) from None
     seconds = time.perf_counter() - began
     tested = runner.test() if runner.test_loops else {}
     from hookline.summary import closing_table

@@ -63,7 +63,8 @@ class RuntimeInfoHook(Hook):
             if value.__class__ is not float:
                 if not is_number(value):
                     continue
-                value = value.detach() if hasattr(value, "detach") else float(value)
+                if getattr(value, "requires_grad", False):
+                    value = value.detach()
             history = self._outputs.get(name)
             if history is None:
                 history = self._outputs[name] = runner.hub.history(f"train/{name}")

@@ -1,0 +1,243 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hookline.cli import main
+
+SHORT = ["train.max_epochs=1", "train.limit_batches=3", "val.limit_batches=1"]
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+
+def run(*words: str, monkeypatch: pytest.MonkeyPatch) -> int:
+    """The command in this process: what it exits with."""
+    monkeypatch.setattr(sys, "argv", ["hookline", *words])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    return int(ended.value.code or 0)
+
+
+def test_train_without_a_config_trains_the_digits_and_shows_a_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("train", "train.max_epochs=12", monkeypatch=monkeypatch) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("digits: 12 epochs of 17 iterations on cpu, fp32, seed 0\n")
+    rows = {line.split("│")[1].strip(): line.split("│")[2].strip() for line in out.splitlines() if line.startswith("│")}
+    assert list(rows) == [
+        *["trained", "train loss", "val accuracy", "val loss", "test accuracy", "a step", "checkpoint", "run"]
+    ]
+    assert rows["trained"].startswith("12 epochs, 204 iterations in 0:0")
+    assert float(rows["test accuracy"]) >= 0.97
+    assert rows["checkpoint"] == "runs/digits/epoch_12.pth"
+    folder = tmp_path / "runs" / "digits"
+    assert sorted(path.name for path in folder.iterdir()) == [
+        *["config.yaml", "epoch_10.pth", "epoch_12.pth", "last_checkpoint", "metrics.jsonl", "plan.txt", "run.log"]
+    ]
+    assert rows["test accuracy"] in (folder / "run.log").read_text()
+
+
+def test_train_goes_on_with_resume(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("train", *SHORT, monkeypatch=monkeypatch) == 0
+    assert run("train", "train.max_epochs=2", *SHORT[1:], "--resume", monkeypatch=monkeypatch) == 0
+    assert "resumed from runs/digits/epoch_1.pth: epoch 1, iteration 3" in capsys.readouterr().out
+    records = [json.loads(line) for line in Path("runs/digits/metrics.jsonl").read_text().splitlines()]
+    assert [record["step"] for record in records if "train/loss" in record] == [3, 6]
+
+
+def test_a_dry_run_trains_validates_tests_saves_reloads_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("train", "--dry-run", monkeypatch=monkeypatch) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "dry run: trained 2 batches, validated 1 times",
+        "dry run: tested 2 batches at most of each test set",
+        "dry run: saved a checkpoint, and loaded it into a second run; everything works",
+    ]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_test_measures_a_checkpoint(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    run("train", *SHORT, monkeypatch=monkeypatch)
+    capsys.readouterr()
+    assert run("test", "--checkpoint", "runs/digits/epoch_1.pth", monkeypatch=monkeypatch) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "weights from runs/digits/epoch_1.pth"
+    assert lines[-1].startswith("accuracy  0.")
+    assert run("test", monkeypatch=monkeypatch) == 2
+
+
+def test_init_makes_a_project_that_trains_at_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("init", "mine", monkeypatch=monkeypatch) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "now: cd mine && hookline train config.yaml"
+    made = sorted(path.name for path in Path("mine").iterdir())
+    assert made == ["README.md", "config.yaml", "hookline.schema.json", "my_hooks.py", "mynet.py"]
+    command = [
+        sys.executable,
+        "-c",
+        "from hookline.cli import main; main()",
+        "train",
+        "config.yaml",
+        "train.max_epochs=4",
+    ]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    ended = subprocess.run(command, cwd="mine", capture_output=True, text=True, check=False, env=environment)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    records = [json.loads(line) for line in Path("mine/runs/my_run/metrics.jsonl").read_text().splitlines()]
+    assert [record["step"] for record in records if "train/weight_norm" in record] == [61]
+    assert run("init", "mine", monkeypatch=monkeypatch) == 5
+    assert capsys.readouterr().err == (
+        "hookline: mine has config.yaml, mynet.py, my_hooks.py, README.md already, and nothing was changed; choose "
+        "another folder\n"
+    )
+
+
+def test_hooks_lists_each_with_one_line_and_shows_one_in_full(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("hooks", monkeypatch=monkeypatch) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == sorted(line.split()[0] for line in lines)
+    assert "CheckpointHook       VERY_LOW (90)      Saves checkpoints" in "\n".join(lines)
+    assert run("hooks", "LoggerHook", monkeypatch=monkeypatch) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("LoggerHook  priority BELOW_NORMAL (60), observer, from hookline\n")
+    assert "  interval: int, default 10\n      Every how many iterations of an epoch.\n" in out
+    assert "Points\n  after_train_iter, after_val_epoch, after_test_epoch\n" in out
+    assert "runs_after: RuntimeInfoHook, IterTimerHook\n" in out
+    assert out.endswith("In YAML\n  custom_hooks: [{type: LoggerHook, interval: 10, ignore_last: true}]\n")
+    assert run("hooks", "LogerHook", monkeypatch=monkeypatch) == 2
+    assert capsys.readouterr().err == "hookline: no hook is called 'LogerHook'; did you mean 'LoggerHook'?\n"
+
+
+def test_plan_shows_who_runs_where_without_building_anything(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("plan", "default_hooks.timer=null", monkeypatch=monkeypatch) == 0
+    out = capsys.readouterr().out
+    assert (
+        "\nafter_train_epoch(runner)\n   1  ParamSchedulerHook  LOW (70)       every epoch  priority from the class\n"
+        in out
+    )
+    assert "IterTimerHook" not in out
+    assert run("plan", "--tree", monkeypatch=monkeypatch) == 0
+    assert capsys.readouterr().out.startswith("7 hooks\n├── before_run\n")
+    assert run("plan", "default_hooks.logger.priority=5", monkeypatch=monkeypatch) == 2
+    assert "the order of hooks contradicts itself: LoggerHook states runs_after" in capsys.readouterr().err
+
+
+def test_schema_goes_to_the_screen_or_a_file(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("schema", monkeypatch=monkeypatch) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert run("schema", "--out", "schema.json", monkeypatch=monkeypatch) == 0
+    assert json.loads(Path("schema.json").read_text()) == shown
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["train", "nowhere.yaml"], 2, "hookline: nowhere.yaml: there is no such file"),
+        (["train", "train.max_epoch=1"], 2, "train.max_epoch: there is no key 'max_epoch'; did you mean 'max_epochs'?"),
+        (
+            ["train", "custom_hooks.0.type=ProgresHook"],
+            2,
+            "no hook is called 'ProgresHook'; did you mean 'ProgressHook'?",
+        ),
+        (["train", "default_hooks.checkpoint.intervall=1"], 2, "did you mean 'interval'?"),
+        (["train", "custom_hooks.0.priority=LOWW"], 2, "'LOWW' is no priority; did you mean 'LOW'?"),
+        (["train", "model.type=os:system"], 2, "--allow os"),
+        (["train", "--resum"], 2, "No such option: --resum (Possible options: --resume)"),
+        (["trian"], 2, "Did you mean 'train'?"),
+    ],
+)
+def test_a_mistake_ends_with_one_message_the_right_code_and_no_traceback(
+    words: list[str], code: int, message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*words, monkeypatch=monkeypatch) == code
+    captured = capsys.readouterr()
+    assert message in captured.err
+    assert "Traceback" not in captured.err
+    assert not Path("runs").exists()
+
+
+def test_an_error_of_the_users_own_shows_its_traceback_with_the_note(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("bad.py").write_text(
+        "from hookline import HOOKS, Hook\n\n@HOOKS.register(force=True)\nclass BadHook(Hook):\n"
+        "    def after_train_iter(self, runner):\n        raise ValueError('mine')\n"
+    )
+    words = ["train", "imports=[bad]", "custom_hooks=[{type: BadHook}]"]
+    assert run(*words, monkeypatch=monkeypatch) == 1
+    error = capsys.readouterr().err
+    assert "ValueError: mine\nin hook BadHook, at after_train_iter, epoch=0 iter=0 rank=0 (bad.py:5)\n" in error
+
+
+def test_an_interrupt_ends_with_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupt(runner: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("hookline.runner.Runner.train", interrupt)
+    assert run("train", monkeypatch=monkeypatch) == 130
+    assert capsys.readouterr().err == "hookline: interrupted; --resume goes on from the last checkpoint\n"
+
+
+@pytest.mark.parametrize("command", [[], ["train"], ["test"], ["plan"], ["hooks"], ["schema"], ["init"]])
+def test_help_answers_without_torch(command: list[str]) -> None:
+    code = (
+        "import sys; from hookline.cli import main; sys.argv = ['hookline', *sys.argv[1:]]\n"
+        "try: main()\nfinally: assert 'torch' not in sys.modules"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code, *command, "--help"], capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "Usage: hookline" in ended.stdout
+    assert ("Examples:" in ended.stdout) == bool(command)
+
+
+@pytest.mark.parametrize("command", [["hooks"], ["hooks", "CheckpointHook"], ["schema"], ["plan"]])
+def test_what_needs_no_torch_does_not_import_it(command: list[str]) -> None:
+    code = (
+        "import sys; from hookline.cli import main; sys.argv = ['hookline', *sys.argv[1:]]\n"
+        "try: main()\nfinally: assert 'torch' not in sys.modules"
+    )
+    ended = subprocess.run([sys.executable, "-c", code, *command], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_the_overhead_benchmark_runs_and_gives_json() -> None:
+    script = Path(__file__).parent.parent.parent / "benchmarks" / "overhead.py"
+    command = [sys.executable, str(script), "--json", "--steps", "3", "--rounds", "1"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert list(json.loads(ended.stdout)) == [
+        *["bare loop", "hookline, no hooks", "hookline, 100 epoch hooks", "hookline, six default hooks"]
+    ]
+
+
+def test_a_runner_comes_from_a_mapping_too(tmp_path: Path) -> None:
+    from hookline import Runner
+
+    config = {
+        "model": {"type": "Linear", "in_features": 4, "out_features": 2},
+        "work_dir": str(tmp_path / "here"),
+    }
+    runner = Runner.from_config(config, ["seed=3"])
+    assert runner.seed == 3
+    assert runner.experiment_name == "here"

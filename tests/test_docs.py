@@ -1,0 +1,71 @@
+"""Every Python block of the README and the docs runs, and every YAML block is a config."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from hookline.config import from_dict
+from hookline.config.parse import parse
+from hookline.config.positions import Mark
+from hookline.config.tree import plain
+from hookline.registry import HOOKS
+from hookline.steps import cross_entropy, predict
+from hookline.testing import toy_data
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    found = re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    return [textwrap.dedent(block) for block in found]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name)
+def test_the_python_of_a_page_runs_from_top_to_bottom(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(HOOKS, "_registered", dict(HOOKS._registered))
+    names: dict[str, Any] = {
+        "torch": torch,
+        "time": time,
+        "model": nn.Linear(4, 2),
+        "train_loader": toy_data(4),
+        "val_loader": toy_data(2),
+        "loss_of": cross_entropy,
+        "predict": predict,
+    }
+    ran = 0
+    for block in blocks(page, "python"):
+        exec(compile(block, str(page), "exec"), names)
+        ran += 1
+    assert ran == len(blocks(page, "python"))
+    assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "yaml")], ids=lambda page: page.name)
+def test_the_yaml_of_a_page_can_be_read(page: Path) -> None:
+    for block in blocks(page, "yaml"):
+        data = plain(parse(block, lambda line, column: Mark("page", line, column)))
+        assert isinstance(data, dict)
+        if "_base_" not in data:
+            assert from_dict(data).data == data
+
+
+def test_the_readme_shows_both_commands_and_links_only_to_what_is_there() -> None:
+    for page in PAGES:
+        prose = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+        for link in re.findall(r"\]\(([^)#]+)\)", prose):
+            assert link.startswith("http") or (page.parent / link).exists(), (page, link)
+    readme = PAGES[0].read_text(encoding="utf-8")
+    assert "make demo" in readme
+    assert "make test" in readme
