@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from hookline.hook import Hook, Priority, every, not_a_point
     from hookline.hub import MessageHub
-    from hookline.loops import EvalLoop, TrainLoop
     from hookline.optim import Optim
     from hookline.registry import HOOKS, WRITERS
     from hookline.runner import Runner
+    from hookline.stages import EvalLoop, TrainLoop
     from hookline.writers.base import Writer
 
 __version__ = "0.1.0"
@@ -40,13 +40,13 @@ __all__ = [
 _HOME = {
     "HOOKS": "registry",
     "WRITERS": "registry",
-    "EvalLoop": "loops",
+    "EvalLoop": "stages",
     "Hook": "hook",
     "MessageHub": "hub",
     "Optim": "optim",
     "Priority": "hook",
     "Runner": "runner",
-    "TrainLoop": "loops",
+    "TrainLoop": "stages",
     "Writer": "writers.base",
     "every": "hook",
     "not_a_point": "hook",

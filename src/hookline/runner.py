@@ -27,11 +27,11 @@ from hookline.data.move import to_device
 from hookline.errors import ConfigError, DataError, HookError, HooklineError, did_you_mean
 from hookline.explain import Hooks
 from hookline.hub import MessageHub
-from hookline.loops import EvalLoop, TrainLoop
 from hookline.optim import Optim, OptimDict, optims_of
 from hookline.plan import Plan
 from hookline.position import Position
 from hookline.session import session
+from hookline.stages import EvalLoop, TrainLoop, eval_loops
 from hookline.steps import call_model
 from hookline.strategies import pick, pick_device
 from hookline.strategies.single import unwrap
@@ -96,12 +96,7 @@ class Runner:
         config: Mapping[str, Any] | None = None,
         quiet: bool = False,
     ) -> None:
-        if not isinstance(model, nn.Module):
-            raise ConfigError(f"the model is a torch.nn.Module, not a {type(model).__name__}")
-        if train is not None and not isinstance(train, TrainLoop):
-            raise ConfigError(f"train is a TrainLoop, not a {type(train).__name__}")
-        if precision not in PRECISIONS:
-            raise ConfigError(f"no precision is called '{precision}'; {did_you_mean(precision, PRECISIONS)}")
+        _refuse_wrong_kinds(model, train, precision)
         self.model = unwrap(model)
         self.strategy = pick(strategy)
         self.device = pick_device(device)
@@ -122,8 +117,8 @@ class Runner:
 
         self._train_loop = train
         self.val_loop, self.test_loop = val, test
-        self.val_loops: dict[str, EvalLoop] = loops.eval_loops(val, "val")
-        self.test_loops: dict[str, EvalLoop] = loops.eval_loops(test, "test")
+        self.val_loops: dict[str, EvalLoop] = eval_loops(val, "val")
+        self.test_loops: dict[str, EvalLoop] = eval_loops(test, "test")
         self.optim: Optim | OptimDict | None = optims_of(optim)
         self.optims = (
             list(self.optim.values()) if isinstance(self.optim, OptimDict) else [self.optim] if self.optim else []
@@ -396,3 +391,12 @@ class Runner:
     def world_size(self) -> int:
         """How many processes train together."""
         return self.strategy.world_size
+
+
+def _refuse_wrong_kinds(model: Any, train: Any, precision: str) -> None:
+    if not isinstance(model, nn.Module):
+        raise ConfigError(f"the model is a torch.nn.Module, not a {type(model).__name__}")
+    if train is not None and not isinstance(train, TrainLoop):
+        raise ConfigError(f"train is a TrainLoop, not a {type(train).__name__}")
+    if precision not in PRECISIONS:
+        raise ConfigError(f"no precision is called '{precision}'; {did_you_mean(precision, PRECISIONS)}")

@@ -19,8 +19,8 @@ from hookline.errors import HooklineError, blame
 from hookline.terminal import TerminalHandler
 
 if TYPE_CHECKING:
-    from hookline.loops import EvalLoop, TrainLoop
     from hookline.runner import Runner
+    from hookline.stages import EvalLoop, TrainLoop
 
 log = logging.getLogger("hookline")
 

@@ -17,11 +17,11 @@ import torch
 from torch import nn
 
 from hookline.hook import Hook
-from hookline.loops import EvalLoop, TrainLoop
 from hookline.metrics import accuracy
 from hookline.optim import Optim
 from hookline.points import POINTS, SCOPES
 from hookline.runner import Runner
+from hookline.stages import EvalLoop, TrainLoop
 from hookline.steps import cross_entropy, predict
 from hookline.writers.memory import MemoryWriter
 

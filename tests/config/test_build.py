@@ -17,8 +17,8 @@ from hookline.config import build_runner, from_dict, load
 from hookline.config.build import build_hooks
 from hookline.data.loader import ResumableLoader
 from hookline.errors import ConfigError
-from hookline.loops import EvalLoop
 from hookline.optim import Optim
+from hookline.stages import EvalLoop
 
 if TYPE_CHECKING:
     from hookline.runner import Runner

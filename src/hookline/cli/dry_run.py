@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from hookline.config.load import LoadedConfig
-    from hookline.loops import EvalLoop, TrainLoop
     from hookline.runner import Runner
+    from hookline.stages import EvalLoop, TrainLoop
 
 BATCHES = 2
 

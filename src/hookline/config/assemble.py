@@ -15,8 +15,8 @@ from torch import nn
 from hookline.config.check import sections
 from hookline.config.optims import OptimBuilder
 from hookline.data.loader import ResumableLoader
-from hookline.loops import EvalLoop, TrainLoop
 from hookline.runner import Runner
+from hookline.stages import EvalLoop, TrainLoop
 
 if TYPE_CHECKING:
     from hookline.config.make import Maker

@@ -20,7 +20,7 @@ from hookline.optim import Optim
 if TYPE_CHECKING:
     from hookline.config.make import Maker
     from hookline.config.positions import Keys
-    from hookline.loops import TrainLoop
+    from hookline.stages import TrainLoop
 
 Named = dict[str, nn.Parameter]
 
