@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import TensorDataset
 
 from hookline.config import from_dict
 from hookline.config.parse import parse
@@ -39,8 +40,8 @@ def test_the_python_of_a_page_runs_from_top_to_bottom(
         "torch": torch,
         "time": time,
         "model": nn.Linear(4, 2),
-        "train_loader": toy_data(4),
-        "val_loader": toy_data(2),
+        "train_set": TensorDataset(*toy_data(1, 32)[0]),
+        "val_set": TensorDataset(*toy_data(1, 32)[0]),
         "loss_of": cross_entropy,
         "predict": predict,
     }

@@ -235,10 +235,16 @@ def test_a_step_of_ones_own_updates_several_optims_and_their_points_come_for_eac
     )
     runner.train()
     twice = ["before_backward", "before_backward"]
+    last = [
+        *twice,
+        "after_optimizer_step",
+        "after_optimizer_step",
+        "after_train_iter",
+    ]  # the critic's window is flushed
     assert recorder.names == [
         *twice, "after_optimizer_step", "after_train_iter",
         *["before_backward", "after_optimizer_step", "before_backward", "after_optimizer_step", "after_train_iter"],
-        *["before_backward", "after_optimizer_step"] * 2, "after_train_iter",
+        *last,
     ]  # fmt: skip
     assert {name: optim.updates for name, optim in optims.items()} == {"generator": 3, "critic": 2}
     assert runner.updates == 5
@@ -247,6 +253,16 @@ def test_a_step_of_ones_own_updates_several_optims_and_their_points_come_for_eac
     ]
     with pytest.raises(HooklineError, match="there is no optim 'critc'; did you mean 'critic'\\?"):
         runner.optim["critc"]  # type: ignore[index]
+
+
+def test_windows_count_updates_when_the_step_makes_its_own() -> None:
+    def step(model: nn.Module, batch: Any, optim: Optim) -> None:
+        for _ in range(2):
+            optim.update(cross_entropy(model, batch))
+
+    recorder = Recorder("before_backward", "after_optimizer_step")
+    toy_runner(max_epochs=1, batches=4, step=step, accumulate=4, custom_hooks=[recorder], val=None).train()
+    assert recorder.names == [*["before_backward"] * 4, "after_optimizer_step"] * 2
 
 
 def test_several_optims_need_a_step_that_says_which_updates_when() -> None:

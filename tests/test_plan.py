@@ -260,7 +260,7 @@ def test_a_name_that_looks_like_a_point_is_refused_with_the_nearest(plan: Plan) 
 
 def test_a_helper_may_keep_its_name_when_it_is_marked(plan: Plan) -> None:
     class Helped(Hook):
-        on_error = "not callable, so no method"
+        on_batch = "not callable, so no method"
 
         @not_a_point
         def on_batch_end(self) -> None: ...

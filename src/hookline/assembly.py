@@ -28,20 +28,21 @@ def register_all(plan: Plan, default_hooks: Mapping[str, Any] | None, custom_hoo
         register(plan, hook)
 
 
-def register(plan: Plan, given: Any, priority: Any = None) -> None:
+def register(plan: Plan, given: Any, priority: Any = None, on_error: Any = None) -> None:
     """Register a hook given as an object, a name, or a dict with `type`, which stays as it is."""
     if isinstance(given, Hook):
-        plan.add(given, priority)
+        plan.add(given, priority, on_error)
         return
     factory, parameters, who = _described(HOOKS, given)
     placed = parameters.pop("priority", None)
-    on_error = parameters.pop("on_error", "raise")
+    tolerance = parameters.pop("on_error", None)
     hook = construct(factory, parameters, who)
     if not isinstance(hook, Hook):
         raise HookError(
             f"{who} is no hook: it gives a {type(hook).__name__}, which does not inherit from hookline.Hook"
         )
-    plan.add(hook, placed if priority is None else priority, on_error, "argument" if priority is not None else "config")
+    where = "argument" if priority is not None else "config"
+    plan.add(hook, placed if priority is None else priority, tolerance if on_error is None else on_error, where)
 
 
 def writer(given: Any) -> Writer:

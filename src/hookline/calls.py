@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import inspect
 import os
-import threading
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -22,8 +22,8 @@ from hookline.points import PREFIXES, Point, unknown_point
 # A public method with none of the prefixes is taken for a misspelt point only when it is this close to one.
 CLOSE = 0.88
 
-# The scope that nobody surrounds. A lock of this thread's own is entered and left without running any Python code.
-NOTHING = threading.RLock()
+# The scope that nobody surrounds.
+NOTHING = nullcontext()
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +74,8 @@ PointCall = Callable[..., None] | NoHooks
 def at_point(calls: tuple[Call, ...]) -> PointCall:
     """One function for a point: its methods in plan order, each failure with its hook's name on it.
 
-    It is compiled from text, so that a step pays for plain calls and not for matching names:
+    It is compiled from text, so that a step pays for plain calls and not for matching names (without the prefix `hl_`,
+    which keeps the names apart from those of arguments):
 
         def after_train_iter(batch_idx, data_batch, outputs):
             n = 0
@@ -92,14 +93,14 @@ def at_point(calls: tuple[Call, ...]) -> PointCall:
         return NO_HOOKS
     point = calls[0].point
     arguments = ", ".join(point.arguments)
-    lines = [f"def {point.name}({arguments}):", " n = 0", " try:"]
+    lines = [f"def {point.name}({arguments}):", " hl_n = 0", " try:"]
     for number, call in enumerate(calls):
         due = f"if {call.due}: " if call.due else ""
-        lines += [f"  n = {number}"] * (number > 0) + [f"  {due}method{number}({call.passed})"]
-    lines += [" except BaseException as error:", "  if not calls[n].failed(error): raise", "  n += 1"]
-    lines += [" else: return", f" at_point(calls[n:])({arguments})"]
-    names: dict[str, Any] = {f"method{number}": call.method for number, call in enumerate(calls)}
-    names |= {"host": calls[0].host, "calls": calls, "at_point": at_point}
+        lines += [f"  hl_n = {number}"] * (number > 0) + [f"  {due}hl_method{number}({call.passed})"]
+    lines += [" except BaseException as hl_error:", "  if not hl_calls[hl_n].failed(hl_error): raise", "  hl_n += 1"]
+    lines += [" else: return", f" hl_at_point(hl_calls[hl_n:])({arguments})"]
+    names: dict[str, Any] = {f"hl_method{number}": call.method for number, call in enumerate(calls)}
+    names |= {"hl_host": calls[0].host, "hl_calls": calls, "hl_at_point": at_point}
     exec(compile("\n".join(lines), f"<hookline {point.name}>", "exec"), names)
     compiled: PointCall = names[point.name]
     return compiled
@@ -139,6 +140,11 @@ class Around:
             generator = enter(*self.arguments)
             if generator is None:  # not due: every=
                 return
+            if not hasattr(generator, "throw"):
+                raise HookError(
+                    f"{call.who}.{call.point.name} ({call.where}) must be a plain generator function with one yield, "
+                    f"and gave a {type(generator).__name__}; leave a @contextmanager away"
+                )
             try:
                 next(generator)
             except StopIteration:
@@ -163,7 +169,9 @@ class Around:
             except StopIteration:
                 pass
             except BaseException as raised:
-                if raised is not error and not call.failed(raised):
+                # A StopIteration of the body comes out of a generator as the cause of a RuntimeError.
+                passed_on = error is not None and (raised is error or raised.__cause__ is error)
+                if not passed_on and not call.failed(raised):
                     if error is None:
                         error = raised
                         continue
@@ -176,8 +184,8 @@ class Around:
 def entering(call: Call) -> Callable[..., Any]:
     """A function that makes the generator of an around_ hook, or gives None when it is not due."""
     due = f" if {call.due} else None" if call.due else ""
-    code = f"lambda {', '.join(call.point.arguments)}: method({call.passed}){due}"
-    made: Callable[..., Any] = eval(code, {"method": call.method, "host": call.host})
+    code = f"lambda {', '.join(call.point.arguments)}: hl_method({call.passed}){due}"
+    made: Callable[..., Any] = eval(code, {"hl_method": call.method, "hl_host": call.host})
     return made
 
 
@@ -212,12 +220,19 @@ def match(point: Point, method: Callable[..., Any], who: str, every: Every | Non
     place = f"{place} ({source_of(method)})"
     if point.name.startswith("around_") and not inspect.isgeneratorfunction(inspect.unwrap(method)):
         raise HookError(f"{place}: an around_ hook is a generator function with one yield; there is none in it")
+    if not point.name.startswith("around_") and (
+        inspect.isgeneratorfunction(inspect.unwrap(method)) or inspect.iscoroutinefunction(inspect.unwrap(method))
+    ):
+        raise HookError(
+            f"{place}: its body would never run, because it is a generator or a coroutine; write a plain "
+            "method, or around_<scope> for one with a yield"
+        )
     return ", ".join(_passed(point, method, place)), _due(point, every, place) if every is not None else ""
 
 
 def _passed(point: Point, method: Callable[..., Any], place: str) -> list[str]:
     """The arguments of the call, as source text."""
-    given = {name: f"host.{name}" if name in point.live else name for name in point.arguments}
+    given = {name: f"hl_host.{name}" if name in point.live else name for name in point.arguments}
     parameters = list(inspect.signature(method).parameters.values())
     passed = []
     if parameters and parameters[0].kind not in (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.KEYWORD_ONLY):
@@ -228,7 +243,7 @@ def _passed(point: Point, method: Callable[..., Any], place: str) -> list[str]:
                 f"{place}: its first parameter takes the runner, but '{first.name}' is an argument of the point; "
                 f"write ({right})"
             )
-        passed.append("host")
+        passed.append("hl_host")
     named = [p.name for p in parameters]
     for parameter in parameters:
         if parameter.kind is inspect.Parameter.VAR_KEYWORD:
@@ -250,15 +265,15 @@ def _due(point: Point, every: Every, place: str) -> str:
     evaluating = point.counts in ("batch", "validation")
     if every.by_epoch:
         if evaluating:  # a validation comes after its epoch was counted
-            return f"host.epoch % {every.n} == 0"
-        last = "" if point.counts == "epoch" else "host.ends_epoch and "
-        return f"{last}(host.epoch + 1) % {every.n} == 0"
+            return f"hl_host.epoch % {every.n} == 0"
+        last = "" if point.counts == "epoch" else "hl_host.ends_epoch and "
+        return f"{last}(hl_host.epoch + 1) % {every.n} == 0"
     current = {
-        "iteration": "host.iter",
-        "epoch": "host.epoch",
+        "iteration": "hl_host.iter",
+        "epoch": "hl_host.epoch",
         "batch": "batch_idx",
-        "validation": "host.validations",
-        "update": "host.updates",
+        "validation": "hl_host.validations",
+        "update": "hl_host.updates",
     }[point.counts]
     return f"({current} + 1) % {every.n} == 0"
 

@@ -114,6 +114,8 @@ class Hook:
     runs_before: ClassVar[tuple[str | type, ...]] = ()
     #: An observer only looks; it may be configured `on_error: disable`.
     role: ClassVar[Literal["actor", "observer"]] = "actor"
+    #: What happens when it fails: the run ends, or, for an observer, goes on without it.
+    on_error: Literal["raise", "disable"] = "raise"
 
     _host: Callable[[], Any] | None = None
 

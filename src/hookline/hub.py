@@ -28,7 +28,7 @@ PLAIN = frozenset({float, int})
 class History:
     """The newest values of one name.
 
-    Recording is `values.append(number)` and `fresh = True`; a tensor is detached first. `MessageHub.update_scalar` does
+    Recording is `values.append(number)` and `fresh += 1`; a tensor is detached first. `MessageHub.update_scalar` does
     just that; a hook that records at every step can hold on to the history and save itself the call.
     """
 
@@ -36,8 +36,8 @@ class History:
 
     def __init__(self) -> None:
         self.values: deque[float | Tensor] = deque(maxlen=KEPT)
-        #: Whether something was recorded since this was last taken out.
-        self.fresh = False
+        #: How many values were recorded since this was last taken out.
+        self.fresh = 0
 
     def last(self, window: int | None = None) -> list[float]:
         """The newest values as floats, oldest first; one wait for the device, however many they are."""
@@ -75,13 +75,15 @@ class History:
 def _read(values: list[Any]) -> list[Any]:
     """Numbers and tensors as numbers."""
     tensors = [value for value in values if value.__class__ not in PLAIN]
-    if not all(tensor.is_cpu for tensor in tensors):
-        import torch
+    if all(tensor.is_cpu for tensor in tensors):
+        return [value if value.__class__ in PLAIN else value.item() for value in values]
+    import torch
 
-        # One transfer from the device instead of one a value.
-        read = iter(torch.stack([tensor.reshape(()).double() for tensor in tensors]).tolist())
-        return [value if value.__class__ in PLAIN else next(read) for value in values]
-    return [value if value.__class__ in PLAIN else value.item() for value in values]
+    try:
+        read = iter(torch.stack([tensor.reshape(()) for tensor in tensors]).tolist())  # one transfer, not one a value
+    except RuntimeError:  # of several types or devices
+        read = iter([tensor.item() for tensor in tensors])
+    return [value if value.__class__ in PLAIN else next(read) for value in values]
 
 
 class MessageHub:
@@ -104,7 +106,7 @@ class MessageHub:
             except AttributeError:
                 value = float(value)
         history.values.append(value)
-        history.fresh = True
+        history.fresh += 1
 
     def _new_scalar(self, name: str, value: Any) -> History:
         numel = getattr(value, "numel", None)
@@ -133,13 +135,13 @@ class MessageHub:
         """All histories that have a value, by name."""
         return {name: history for name, history in self._scalars.items() if history.values}
 
-    def take(self, prefix: str) -> dict[str, History]:
-        """The histories under a prefix that have something new since they were last taken."""
+    def take(self, prefix: str) -> dict[str, tuple[History, int]]:
+        """The histories under a prefix that have something new since they were last taken, and how many values."""
         taken = {}
         for name, history in self._scalars.items():
             if history.fresh and name.startswith(prefix):
-                history.fresh = False
-                taken[name] = history
+                taken[name] = (history, history.fresh)
+                history.fresh = 0
         return taken
 
     def update_info(self, name: str, value: Any, *, resumed: bool = True) -> None:
@@ -166,7 +168,7 @@ class MessageHub:
         """Take back what `state_dict` gave; facts that are not resumed stay as they are."""
         for history in self._scalars.values():
             history.values.clear()
-            history.fresh = False
+            history.fresh = 0
         for name, saved in state["scalars"].items():
             history = self.history(name)
             history.values.extend(saved["values"].tolist())

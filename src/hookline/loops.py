@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor
 
-from hookline.calls import NOTHING
 from hookline.data.batches import Batches
 from hookline.data.move import to_device
 from hookline.metrics import Average, batch_size
@@ -52,9 +51,7 @@ def train(runner: Runner) -> None:
 def by_epochs(runner: Runner) -> None:
     """Epoch after epoch."""
     plan, at, loop = runner.plan, runner.position, runner.train_loop
-    if at.batch == 0:
-        runner.restore()
-        act(runner)
+    take_up(runner)
     while not loop.is_over(at) and not at.stopped:
         with plan.around("train_epoch"):
             plan.before_train_epoch()
@@ -71,13 +68,22 @@ def by_iterations(runner: Runner) -> None:
     plan, at, loop = runner.plan, runner.position, runner.train_loop
     with plan.around("train_epoch"):
         plan.before_train_epoch()
-        if at.batch == 0:
-            runner.restore()
-            act(runner)
+        take_up(runner)
         while not loop.is_over(at) and not at.stopped:
             one_pass(runner)
         if not at.stopped:
             plan.after_train_epoch()
+
+
+def take_up(runner: Runner) -> None:
+    """Between two passes, or when nothing is left to do: the states of a resumed run, and a validation that it owes.
+
+    In the middle of a pass, `one_pass` does it, after the loader's iterator was made.
+    """
+    at = runner.position
+    if at.batch == 0 or runner.train_loop.is_over(at) or at.stopped:
+        runner.restore()
+        act(runner)
 
 
 def one_pass(runner: Runner) -> None:
@@ -100,6 +106,8 @@ def one_pass(runner: Runner) -> None:
             act(runner)
         if at.stopped or at.iter == loop.max_iters:
             return
+    if not loop.by_epoch and at.batch:  # a stream that has become shorter than it was when the run was saved
+        at.epoch, at.batch = at.epoch + 1, 0
 
 
 def train_iter(runner: Runner, batch_idx: int, batch: Any, last: bool) -> None:
@@ -121,6 +129,7 @@ def points_and_step(runner: Runner, plan: Plan, batch_idx: int, batch: Any) -> N
     if runner.ends_window:
         for optim in runner.optims:
             optim.flush()
+    runner.step_made = True
     if outputs is not None and plan.after_train_iter:
         plan.after_train_iter(batch_idx, runner.data_batch, outputs)
 
@@ -128,8 +137,8 @@ def points_and_step(runner: Runner, plan: Plan, batch_idx: int, batch: Any) -> N
 def step(runner: Runner, plan: Plan) -> dict[str, Any]:
     """The user's function, and the update, unless the function made its own."""
     loop, batch = runner.train_loop, runner.data_batch
-    if plan.around_forward or runner.autocast is not NOTHING:
-        with plan.around("forward", batch), runner.autocast:
+    if plan.around_forward or runner.precision != "fp32":
+        with plan.around("forward", batch), runner.autocast():
             result = runner.call_step(runner.wrapped, batch)
     else:
         result = runner.call_step(runner.wrapped, batch)
@@ -142,21 +151,25 @@ def step(runner: Runner, plan: Plan) -> dict[str, Any]:
 
 
 def act(runner: Runner) -> None:
-    """Do what is due, once no accumulation window is open: save, then stop, or else validate."""
+    """Do what is due, once no accumulation window is open: stop, save, or else validate.
+
+    A stop is settled before the save, so that a checkpoint knows of it.
+    """
     at, loop = runner.position, runner.train_loop
     for optim in runner.optims:
         if optim.micro:
             at.val_requested = at.val_requested or (bool(runner.val_loops) and loop.validation_due(at))
             return
     if runner.asked:
+        runner.stop_if_asked()
         runner.save_if_asked()
-        if runner.stop_if_asked():
-            return
+    if at.stopped:
+        return
     if runner.val_loops and loop.validation_due(at):
         at.val_requested = False
         evaluate(runner, "val")
-        runner.save_if_asked()
         runner.stop_if_asked()
+        runner.save_if_asked()
 
 
 # -------------------------------------------------------------------------------------------------- evaluation
@@ -186,22 +199,20 @@ def evaluate(runner: Runner, stage: Literal["val", "test"]) -> dict[str, Any]:
 def evaluate_one(runner: Runner, stage: Literal["val", "test"], loop: EvalLoop) -> dict[str, Any]:
     """All batches of one data set through the step and into the metrics."""
     plan, average = runner.plan, Average()
-    before = plan.before_val_iter if stage == "val" else plan.before_test_iter
-    after = plan.after_val_iter if stage == "val" else plan.after_test_iter
     loop.metrics.reset(runner.device)
     for batch_idx, (given, _) in enumerate(Batches(loop.dataloader, loop.limit_batches)):
         runner.data_batch = batch = given if runner.on_cpu else to_device(given, runner.device)
         with plan.around(f"{stage}_iter", batch_idx, batch):
-            before(batch_idx, batch)
+            (plan.before_val_iter if stage == "val" else plan.before_test_iter)(batch_idx, batch)
             batch = runner.data_batch
-            with plan.around("forward", batch), runner.autocast:
+            with plan.around("forward", batch), runner.autocast():
                 loss = as_outputs(loop.loss(runner.wrapped, batch))["loss"] if loop.loss is not None else None
                 outputs = loss if loop.only_loss else loop.step(runner.wrapped, batch)
             if loss is not None:
                 average.update(loss, batch_size(batch))
             if not loop.only_loss:
                 loop.metrics.update(outputs, batch)
-            after(batch_idx, batch, outputs)
+            (plan.after_val_iter if stage == "val" else plan.after_test_iter)(batch_idx, batch, outputs)
     found = {} if loop.loss is None else {"loss": average.compute()}
     return loop.metrics.compute() | found
 

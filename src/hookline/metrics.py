@@ -17,7 +17,7 @@ def accuracy(preds: Tensor, target: Tensor) -> Tensor:
     >>> accuracy(torch.tensor([[0.1, 0.9], [0.8, 0.2]]), torch.tensor([1, 1])).item()
     0.5
     """
-    return (preds.argmax(dim=-1) == target).double().mean()
+    return (preds.argmax(dim=-1) == target).float().mean()
 
 
 class Average:
@@ -30,7 +30,7 @@ class Average:
     def update(self, value: Any, samples: int) -> None:
         """Add the mean of one batch."""
         tensor = torch.as_tensor(value).detach()
-        self._values.append(tensor.double().mean() if tensor.numel() > 1 else tensor.reshape(()))
+        self._values.append(tensor.float().mean() if tensor.numel() > 1 else tensor.reshape(()))
         self._samples.append(samples)
 
     def compute(self) -> float:

@@ -113,7 +113,6 @@ class Optim:
         #: Whether this optim has just made the step that `after_optimizer_step` is called for.
         self.stepping = False
         self.scaler_skipped = False
-        self._bare = accumulate == 1 and clip_norm is None and clip_value is None
         self._window = accumulate
         self._skip = False
 
@@ -122,7 +121,6 @@ class Optim:
         self.plan = plan
         if precision == "fp16" and self.scaler is None:
             self.scaler = torch.amp.GradScaler(device.type)
-            self._bare = False
         for scheduled in self.schedulers:
             if scheduled.when is None:
                 scheduled.when = "val" if isinstance(scheduled.scheduler, ReduceLROnPlateau) else unit
@@ -135,9 +133,7 @@ class Optim:
         `outputs` is what the points give to hooks; a `before_backward` may put another loss into it.
         """
         plan = self.plan
-        if (
-            self._bare and plan.silent_update and not self._skip
-        ):  # nobody looks: the three lines that one writes by hand
+        if plan.silent_update and self._is_plain():  # nobody looks: the three lines that one writes by hand
             try:
                 loss.backward()  # type: ignore[no-untyped-call]  # torch has no annotations here
             except RuntimeError as error:
@@ -148,7 +144,7 @@ class Optim:
             self.updates += 1
             return
         outputs = {"loss": loss} if outputs is None else outputs
-        if self.micro == 0 and self.accumulate > 1:
+        if self.micro == 0:
             self._window = self.accumulate if self.remaining is None else min(self.accumulate, self.remaining)
         with plan.around("backward", outputs) if plan.around_backward else NOTHING:
             if plan.before_backward:
@@ -169,6 +165,17 @@ class Optim:
             self._drop_window()
         elif self.micro >= self._window:
             self._step()
+
+    def _is_plain(self) -> bool:
+        """One micro-batch an update, and nothing to scale, clip or skip."""
+        unclipped = self.clip_norm is None and self.clip_value is None
+        return self.accumulate == 1 and unclipped and self.scaler is None and not self._skip and self.micro == 0
+
+    def reset(self) -> None:
+        """Forget a window that was cut off, and its gradients."""
+        self._skip, self.stepping = False, False
+        self.optimizer.zero_grad()
+        self.micro = 0
 
     def flush(self) -> None:
         """End the window now: what it holds makes an update of its own size."""

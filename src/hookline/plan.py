@@ -20,9 +20,10 @@ from itertools import pairwise
 from typing import Any, Literal
 
 from hookline.calls import NOTHING, Around, Call, PointCall, at_point, entering, match, read_hook
-from hookline.errors import HookError, did_you_mean
+from hookline.errors import HookError, did_you_mean, nearest
 from hookline.hook import Every, Priority
 from hookline.points import POINTS, SCOPES, Point, unknown_point, user_point
+from hookline.registry import HOOKS
 
 log = logging.getLogger("hookline")
 
@@ -79,17 +80,22 @@ class Plan:
         """Declare a point of one's own, before the hooks that use it."""
         if name in self.points and name not in POINTS:
             raise HookError(f"the point '{name}' exists already: {self.points[name]}")
+        if hasattr(Plan, name) or (name in self.__dict__ and name not in self.points):
+            raise HookError(f"the point '{name}' would hide a part of the plan; choose another name, as 'after_{name}'")
         self.points[name] = user_point(name, arguments)
         self._compile(self._entries)
 
     def add(
-        self, hook: Any, priority: Any = None, on_error: OnError = "raise", priority_from: str = "argument"
+        self, hook: Any, priority: Any = None, on_error: OnError | None = None, priority_from: str = "argument"
     ) -> None:
         """Register a hook: its methods are checked, and its place in the order."""
         name = type(hook).__name__
+        _refuse_wrong_statements(hook, name)
         if any(entry.hook is hook for entry in self._entries):
             raise HookError(f"this {name} is registered already; a hook can be in a plan once")
-        tolerate = self._tolerance(name, getattr(hook, "role", "actor"), on_error)
+        tolerate = self._tolerance(
+            name, getattr(hook, "role", "actor"), str(on_error or getattr(hook, "on_error", "raise"))
+        )
         entry = self._entry(hook, self._unique(name), priority, priority_from)
         for point, method, every in read_hook(hook, self.points | SCOPES):
             passed, due = match(point, method, name, every)
@@ -103,6 +109,10 @@ class Plan:
         self, point: str, function: Callable[..., Any], every: int | str | None = None, priority: Any = None
     ) -> None:
         """Register a function at one point, or around one scope."""
+        if not isinstance(point, str):
+            raise HookError(
+                f"a function is registered at a point by its name, as @runner.on('after_train_iter'): {point!r}"
+            )
         known = self.points | SCOPES
         if point not in known:
             raise HookError(unknown_point(point, known))
@@ -259,6 +269,23 @@ def in_order(entries: list[Entry]) -> list[Entry]:
         waiting.remove(ready)
         placed.append(ready)
     return placed
+
+
+def _refuse_wrong_statements(hook: Any, name: str) -> None:
+    """A role, or a statement about the order, that cannot be right; one about a hook that is not there may be."""
+    role = getattr(hook, "role", "actor")
+    if role not in ("actor", "observer"):
+        raise HookError(f"{name}: the role is 'actor' or 'observer', not {role!r}")
+    for statement in ("runs_after", "runs_before"):
+        others = getattr(hook, statement, ())
+        if isinstance(others, (str, type)):
+            raise HookError(
+                f"{name}: {statement} is a tuple of names or classes, as in ('LoggerHook',), not {others!r}"
+            )
+        for other in others:
+            best = nearest(other, HOOKS, 0.85) if isinstance(other, str) and other not in HOOKS else None
+            if best is not None:
+                raise HookError(f"{name}: {statement} names '{other}', which is no hook; did you mean '{best}'?")
 
 
 def _refuse_circles(before: Mapping[Entry, Mapping[Entry, str]]) -> None:

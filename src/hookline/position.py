@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 
@@ -22,6 +22,9 @@ class Position:
     validated_at: int = -1
     #: A hook asked for a validation that has not come yet.
     val_requested: bool = False
+    #: Why a hook asked to stop, and whether the iteration or the epoch is to be finished first.
+    stop_asked: str = ""
+    stop_when: str = "iter"
     #: Why training was ended before its time, and by which hook; empty while it goes on.
     stopped: str = ""
     stopped_by: str = ""
@@ -32,6 +35,6 @@ class Position:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go to a saved position; what a later version has added to it is left alone."""
-        for name, value in state.items():
-            if hasattr(self, name):
-                setattr(self, name, value)
+        for known in fields(self):
+            if known.name in state:
+                setattr(self, known.name, state[known.name])

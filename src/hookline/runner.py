@@ -103,10 +103,6 @@ class Runner:
         #: Batches need not be moved: loaders put them here anyway.
         self.on_cpu = self.device.type == "cpu"
         self.precision = precision
-        #: The precision of the forward pass, as a context.
-        self.autocast: AbstractContextManager[Any] = NOTHING
-        if precision != "fp32":
-            self.autocast = torch.autocast(self.device.type, getattr(torch, PRECISIONS[precision]))
         self.seed = seed
         self.wrapped = self.strategy.wrap(self.model, model)
         self.work_dir = Path(work_dir)
@@ -142,17 +138,13 @@ class Runner:
         self.asked = False
         #: The user's step, ready to be called with model and batch.
         self.call_step: Callable[..., Any] = call_model
+        #: Whether the step of the current iteration is made, and can no longer be skipped.
+        self.step_made = False
         #: Why the current step is skipped; empty when it is not.
         self.skipped = ""
-        self._stop: tuple[str, Literal["iter", "epoch"], str] | None = None
-        self._accumulating = any(optim.accumulate > 1 for optim in self.optims)
 
         self.plan = Plan(self, points)
         assembly.register_all(self.plan, default_hooks, custom_hooks)
-        for part in self.optims:
-            part.attach(
-                self.plan, precision, self.device, "iter" if train is not None and not train.by_epoch else "epoch"
-            )
 
     @classmethod
     def from_config(
@@ -179,8 +171,12 @@ class Runner:
                 f"there are {len(self.optims)} optims ({', '.join(self.optim)}), so the step has to say which one "
                 "updates when: give it a parameter named optim, and call optim['name'].update(loss)"
             )
-        self._refuse_empty({"train": loop, **self.val_loops})
+        self._refuse_empty({"train": loop, **{f"val {name}".strip(): each for name, each in self.val_loops.items()}})
         with session(self, "train"):
+            if loop.is_over(self.position):
+                self.terminal.say(
+                    f"training is over: {self.epoch} epochs, {self.iter} iterations; there is nothing to do"
+                )
             loops.train(self)
         return self.model
 
@@ -195,7 +191,7 @@ class Runner:
     def _evaluate(self, stage: Literal["val", "test"], found: dict[str, EvalLoop]) -> dict[str, Any]:
         if not found:
             raise ConfigError(f"there is nothing to {stage}: Runner(..., {stage}=EvalLoop(loader, ...))")
-        self._refuse_empty(found)
+        self._refuse_empty({f"{stage} {name}".strip(): loop for name, loop in found.items()})
         with session(self, stage):
             return loops.evaluate(self, stage)
 
@@ -207,13 +203,13 @@ class Runner:
         found = [*self.val_loops.values(), *self.test_loops.values()]
         run = step if step is not None else found[0].step if found else call_model
         self.model.to(self.device)
-        with loops.in_mode(self.model, training=False), self.autocast:
+        with loops.in_mode(self.model, training=False), self.autocast():
             return [run(self.wrapped, to_device(batch, self.device)) for batch, _ in Batches(loader)]
 
     def _refuse_empty(self, found: Mapping[str, TrainLoop | EvalLoop]) -> None:
         for name, loop in found.items():
             if length_of(loop.dataloader) == 0:
-                raise DataError(f"the loader of '{name or 'evaluation'}' is empty: it has no batch")
+                raise DataError(f"the loader of '{name}' is empty: it has no batch")
 
     # -- what hooks ask for
 
@@ -221,8 +217,9 @@ class Runner:
         """End training after the current iteration, or epoch; `after_train` and `after_run` are still called."""
         if when not in ("iter", "epoch"):
             raise HookError(f"stop(when=...) is 'iter' or 'epoch', not {when!r}")
-        if self._stop is None or self._stop[1] == "epoch":
-            self._stop = (reason, when, self._calling_hook())
+        at = self.position
+        if not at.stop_asked or at.stop_when == "epoch":
+            at.stop_asked, at.stop_when, at.stopped_by = reason or "no reason given", when, self._calling_hook()
         self.asked = True
 
     def skip_step(self, reason: str) -> None:
@@ -231,6 +228,10 @@ class Runner:
         Before its backward pass, just this batch; between that and the optimizer step, the accumulation window that it
         is in. Asked at `before_train_iter`, the step is not even computed, and there is no `after_train_iter`.
         """
+        if self.step_made:
+            raise HookError(
+                "skip_step was called when the step was made already; ask at before_optimizer_step or before"
+            )
         self.skipped = reason or "asked for by a hook"
         for optim in self.optims:
             optim.skip()
@@ -262,27 +263,40 @@ class Runner:
         """Note what is true of this iteration only."""
         loop, at = self.train_loop, self.position
         self.data_batch = batch
+        self.step_made = False
         self.ends_epoch = last
         self.ends_window = last if loop.by_epoch else at.iter + 1 == loop.max_iters
         if self.skipped:
             self.skipped = ""
             for optim in self.optims:
                 optim.begin_iteration()
-        if self._accumulating:
-            length = loop.length if loop.by_epoch else loop.max_iters
-            done = at.batch if loop.by_epoch else at.iter
-            for optim in self.optims:
-                optim.remaining = None if length is None else length - done
+        for optim in self.optims:
+            if optim.accumulate > 1 and not loop.updates_itself:  # how often that one updates, nobody knows before
+                length = loop.length if loop.by_epoch else loop.max_iters
+                optim.remaining = None if length is None else length - (at.batch if loop.by_epoch else at.iter)
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """The precision of a forward pass, as a context to enter once."""
+        if self.precision == "fp32":
+            return NOTHING
+        return torch.autocast(self.device.type, getattr(torch, PRECISIONS[self.precision]))
+
+    def forget_requests(self) -> None:
+        """What was asked for belongs to the run in which it was asked; so do gradients of a window that was cut off."""
+        self.position.stop_asked = ""
+        self.asked, self.skipped, self.step_made, self.eval_loop = False, "", False, None
+        self.saving.asked.clear()
+        for optim in self.optims:
+            optim.reset()
 
     def stop_if_asked(self) -> bool:
         """End training here if somebody asked for it, and its time has come."""
-        self.asked = self._stop is not None
-        if self._stop is not None:
-            reason, when, who = self._stop
-            if when == "iter" or self.position.batch == 0:
-                self.position.stopped, self.position.stopped_by, self._stop = reason, who, None
-                self.terminal.say(f"stopped{f' by {who}' if who else ''}: {reason}")
-        return bool(self.position.stopped)
+        at = self.position
+        if at.stop_asked and (at.stop_when == "iter" or at.batch == 0):
+            at.stopped, at.stop_asked = at.stop_asked, ""
+            self.terminal.say(f"stopped{f' by {at.stopped_by}' if at.stopped_by else ''}: {at.stopped}")
+        self.asked = bool(at.stop_asked)
+        return bool(at.stopped)
 
     def save_if_asked(self) -> None:
         """Write the checkpoints that were asked for."""
@@ -298,9 +312,14 @@ class Runner:
 
     # -- hooks
 
-    def register_hook(self, hook: Hook | Mapping[str, Any] | str, priority: str | int | None = None) -> None:
+    def register_hook(
+        self,
+        hook: Hook | Mapping[str, Any] | str,
+        priority: str | int | None = None,
+        on_error: Literal["raise", "disable"] | None = None,
+    ) -> None:
         """Add a hook, also while training; it takes part from the next point on."""
-        assembly.register(self.plan, hook, priority)
+        assembly.register(self.plan, hook, priority, on_error)
 
     def remove_hook(self, hook: Hook | Callable[..., Any]) -> None:
         """Take out a hook or a function, also while training."""

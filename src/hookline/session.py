@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
@@ -13,12 +13,12 @@ import numpy as np
 import torch
 
 from hookline import workdir
-from hookline.checkpoint.saving import Source, writer_states
 from hookline.data.loader import ResumableLoader
 from hookline.errors import HooklineError, blame
 from hookline.terminal import TerminalHandler
 
 if TYPE_CHECKING:
+    from hookline.checkpoint.saving import Source
     from hookline.runner import Runner
     from hookline.stages import EvalLoop, TrainLoop
 
@@ -33,24 +33,35 @@ def session(runner: Runner, verb: Literal["train", "val", "test"]) -> Iterator[N
             f"runner.{verb}() was called inside runner.{runner.running}(); ask for what you need with "
             "runner.request_val() or runner.stop()"
         )
-    handler = TerminalHandler(runner.terminal)
-    runner.running = verb
-    try:
+    with ExitStack() as leaving:
+        runner.running = verb
+        leaving.callback(setattr, runner, "running", None)
+        leaving.callback(runner.terminal.close_log)
+        if verb == "train":
+            runner.forget_requests()
+        prepare(runner)
         runner.plan.leave_out_idle()
         source = open_folder(runner, verb)
-        log.addHandler(handler)
-        log.propagate = False
-        prepare(runner)
-        runner.writers.begin(runner.work_dir, runner.experiment_name, writer_states(source))
+        leaving.enter_context(own_log(runner))
+        for writer in runner.writers.all:
+            leaving.callback(writer.close)
+        runner.writers.begin(runner.work_dir, runner.experiment_name)
         with points_of_a_run(runner):
             runner.saving.load(source)
             yield
+
+
+@contextmanager
+def own_log(runner: Runner) -> Iterator[None]:
+    """Hookline's own warnings are lines of this run while it lasts."""
+    handler, propagate = TerminalHandler(runner.terminal), log.propagate
+    log.addHandler(handler)
+    log.propagate = False
+    try:
+        yield
     finally:
-        runner.writers.close()
         log.removeHandler(handler)
-        log.propagate = True
-        runner.terminal.close_log()
-        runner.running = None
+        log.propagate = propagate
 
 
 def open_folder(runner: Runner, verb: str) -> Source | None:
@@ -61,10 +72,10 @@ def open_folder(runner: Runner, verb: str) -> Source | None:
     if verb != "train":
         terminal.open_log(folder / "run.log")
         return source
-    resuming = source is not None and source.kind == "resume"
+    going_on = source is not None and source.kind == "resume" and source.is_inside(folder)
     old = None
-    if not resuming and not runner.saving.started:
-        if runner.resume:
+    if not going_on and not runner.saving.started:
+        if runner.resume is True:
             workdir.drop_records(folder)
         else:
             old = workdir.set_aside(folder)
@@ -86,6 +97,8 @@ def prepare(runner: Runner) -> None:
     runner.model.to(runner.device)
     if runner.has_training:
         loop = runner.train_loop
+        for optim in runner.optims:
+            optim.attach(runner.plan, runner.precision, runner.device, "epoch" if loop.by_epoch else "iter")
         runner.call_step = partial(loop.step, optim=runner.optim) if loop.updates_itself else loop.step
     found: list[TrainLoop | EvalLoop] = [*runner.val_loops.values(), *runner.test_loops.values()]
     for each in found + ([runner.train_loop] if runner.has_training else []):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from hookline.errors import StorageError
 
-# What a run leaves (see the README); everything else in the folder is the user's and stays.
+# What a run leaves, besides its checkpoints; everything else in the folder is the user's and stays.
 FILES = (
     "config.yaml",
     "last_checkpoint",

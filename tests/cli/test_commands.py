@@ -61,7 +61,7 @@ def test_a_dry_run_trains_validates_tests_saves_reloads_and_leaves_nothing(
 ) -> None:
     assert run("train", "--dry-run", monkeypatch=monkeypatch) == 0
     assert capsys.readouterr().out.splitlines() == [
-        "dry run: trained 2 batches, validated 1 times",
+        "dry run: batches trained: 2, validations: 1",
         "dry run: tested 2 batches at most of each test set",
         "dry run: saved a checkpoint, and loaded it into a second run; everything works",
     ]
@@ -83,6 +83,12 @@ def test_init_makes_a_project_that_trains_at_once(
 ) -> None:
     assert run("init", "mine", monkeypatch=monkeypatch) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "now: cd mine && hookline train config.yaml"
+    import jsonschema
+
+    from hookline.config import load
+
+    schema = json.loads(Path("mine/hookline.schema.json").read_text())
+    jsonschema.validate(load("mine/config.yaml").data, schema)
     made = sorted(path.name for path in Path("mine").iterdir())
     assert made == ["README.md", "config.yaml", "hookline.schema.json", "my_hooks.py", "mynet.py"]
     command = [
@@ -98,7 +104,7 @@ def test_init_makes_a_project_that_trains_at_once(
     assert (ended.returncode, ended.stderr) == (0, "")
     records = [json.loads(line) for line in Path("mine/runs/my_run/metrics.jsonl").read_text().splitlines()]
     assert [record["step"] for record in records if "train/weight_norm" in record] == [61]
-    assert run("init", "mine", monkeypatch=monkeypatch) == 5
+    assert run("init", "mine", monkeypatch=monkeypatch) == 2
     assert capsys.readouterr().err == (
         "hookline: mine has config.yaml, mynet.py, my_hooks.py, README.md already, and nothing was changed; choose "
         "another folder\n"

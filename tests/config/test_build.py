@@ -275,7 +275,7 @@ def test_schedulers_of_schedulers_and_when_they_step(mynet: Write) -> None:
     )
     assert [(type(one.scheduler), one.when, one.monitor) for one in optim.schedulers] == [
         (lr_scheduler.SequentialLR, "iter", None),
-        (lr_scheduler.ChainedScheduler, "epoch", None),
+        (lr_scheduler.ChainedScheduler, None, None),
         (lr_scheduler.ReduceLROnPlateau, "val", "loss"),
     ]
     sequence: Any = optim.schedulers[0].scheduler

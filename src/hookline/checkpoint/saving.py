@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from hookline.checkpoint import snapshot, store
 from hookline.errors import StorageError
+from hookline.numerics import refuse_infinite_loss
 
 if TYPE_CHECKING:
     from hookline.runner import Runner
@@ -36,6 +37,10 @@ class Source:
     path: Path
     checkpoint: dict[str, Any]
     kind: Literal["resume", "weights"]
+
+    def is_inside(self, folder: Path) -> bool:
+        """Whether it is a checkpoint of this folder, so that the folder's records belong to it."""
+        return self.path.resolve().is_relative_to(folder.resolve())
 
 
 class Saving:
@@ -63,6 +68,7 @@ class Saving:
     def save(self) -> None:
         """Write what was asked for; requests for the same file are one."""
         runner, at, began = self._runner, self._runner.position, time.perf_counter()
+        refuse_infinite_loss(runner)
         requests, self.asked = self.asked, []
         taken: dict[tuple[bool, bool], dict[str, Any]] = {}
         written: dict[Path, Request] = {}
@@ -84,9 +90,10 @@ class Saving:
 
     def _path(self, request: Request) -> Path:
         at, loop = self._runner.position, self._runner.train_loop
-        by_epoch = loop.by_epoch if request.by_epoch is None else request.by_epoch
-        by_epoch = by_epoch and at.batch == 0  # in the middle of an epoch only the iteration says where
-        template = request.template or ("epoch_{}.pth" if by_epoch else "iter_{}.pth")
+        wanted = loop.by_epoch if request.by_epoch is None else request.by_epoch
+        by_epoch = wanted and at.batch == 0  # in the middle of an epoch only the iteration says where
+        own = request.template if by_epoch == wanted else None
+        template = own or ("epoch_{}.pth" if by_epoch else "iter_{}.pth")
         folder = request.folder if request.folder is not None else self._runner.work_dir
         return folder / template.format(at.epoch if by_epoch else at.iter)
 
@@ -111,10 +118,11 @@ class Saving:
 
     def load(self, source: Source | None) -> None:
         """Take the weights now, and the rest of a run that is resumed when its position is reached."""
-        self.started = True
+        runner = self._runner
+        self.started = self.started or runner.running == "train"
         if source is None:
             return
-        runner, checkpoint, path = self._runner, source.checkpoint, str(source.path)
+        checkpoint, path = source.checkpoint, str(source.path)
         runner.plan.after_load_checkpoint(checkpoint)
         if source.kind == "weights":
             left_out = snapshot.load_fitting(runner.model, checkpoint["state_dict"], path)
@@ -125,7 +133,10 @@ class Saving:
         snapshot.load_optims(runner, checkpoint, path)
         at = runner.position
         at.load_state_dict(checkpoint["position"])
+        if not source.is_inside(runner.work_dir):
+            checkpoint.pop("writers", None)
         self.pending, self.saved_at = checkpoint, at.iter
+        runner.asked = bool(at.stop_asked)
         runner.terminal.say(f"resumed from {path}: epoch {at.epoch}, iteration {at.iter}")
         if at.stopped and at.stopped_by in {entry.name for entry in runner.plan}:
             runner.terminal.say(f"this run was stopped by {at.stopped_by}: {at.stopped}")
@@ -137,6 +148,7 @@ class Saving:
         checkpoint, self.pending = self.pending, None
         assert checkpoint is not None
         self._runner.hub.load_state_dict(checkpoint["message_hub"])
+        self._runner.writers.load_state_dict(checkpoint.get("writers", {}))
         states = dict(checkpoint["hooks"])
         for entry in self._runner.plan:
             if entry.name in states:
@@ -146,14 +158,6 @@ class Saving:
                 f"not used from the checkpoint, because no such hook is here: {', '.join(states)}"
             )
         snapshot.restore_rng(checkpoint["rng"])
-
-
-def writer_states(source: Source | None) -> Mapping[str, Any] | None:
-    """How far the writers' records went, when a run is resumed."""
-    if source is None or source.kind != "resume":
-        return None
-    states: Mapping[str, Any] = source.checkpoint.get("writers", {})
-    return states
 
 
 def _as_checkpoint(found: dict[str, Any], path: Path) -> dict[str, Any]:

@@ -19,14 +19,16 @@ from __future__ import annotations
 import platform
 import random
 import time
+from collections import OrderedDict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 import hookline
-from hookline.errors import StorageError
+from hookline.errors import HookError, StorageError
 
 if TYPE_CHECKING:
     from torch import nn
@@ -43,7 +45,7 @@ def take(runner: Runner, *, optimizer: bool = True, schedulers: bool = True) -> 
         "message_hub": runner.hub.state_dict(),
         "hooks": hook_states(runner),
         "rng": rng_state(),
-        "position": runner.position.state_dict() | {"updates": [optim.updates for optim in runner.optims]},
+        "position": runner.position.state_dict() | {"updates": _by_name(runner, lambda optim: optim.updates)},
         "writers": runner.writers.state_dict(),
     }
     if optimizer:
@@ -82,8 +84,26 @@ def hook_states(runner: Runner) -> dict[str, Any]:
     for entry in runner.plan:
         state = entry.hook.state_dict() if hasattr(entry.hook, "state_dict") else None
         if state:
+            refuse_odd(state, f"the state of {entry.name}")
             states[entry.name] = state
     return states
+
+
+def refuse_odd(value: Any, where: str) -> None:
+    """Refuse what cannot be read back with `weights_only=True`, by name, before anything is written."""
+    if isinstance(value, (Tensor, str, bytes, int, float, bool, type(None))) and type(value).__module__ != "numpy":
+        return
+    if type(value) in (dict, OrderedDict):
+        for key, inner in value.items():
+            refuse_odd(inner, f"{where}[{key!r}]")
+    elif type(value) in (list, tuple):
+        for index, inner in enumerate(value):
+            refuse_odd(inner, f"{where}[{index}]")
+    else:
+        raise HookError(
+            f"{where} is a {type(value).__module__}.{type(value).__qualname__}, which a checkpoint cannot hold; "
+            "give tensors and plain data (numbers, strings, lists, dicts)"
+        )
 
 
 def _by_name(runner: Runner, state_of: Any) -> Any:
@@ -138,12 +158,11 @@ def load_fitting(model: nn.Module, state: Mapping[str, Any], path: str) -> list[
 def load_optims(runner: Runner, checkpoint: Mapping[str, Any], path: str) -> None:
     """Give optimizers, schedulers and scalers their states back."""
     optims: Mapping[str, Optim] = runner.optim if isinstance(runner.optim, Mapping) else {"": runner.sole_optim}
-    counts = checkpoint["position"].get("updates", [])
-    for (name, optim), updates in zip(optims.items(), counts, strict=False):
-        optim.updates = updates
-        states = {
-            key: _part(checkpoint.get(key), name, key, path) for key in ("optimizer", "param_schedulers", "scaler")
-        }
+    parts = {key: checkpoint.get(key) for key in ("optimizer", "param_schedulers", "scaler")}
+    parts["updates"] = checkpoint["position"].get("updates")
+    for name, optim in optims.items():
+        states = {key: _part(value, name, key, path) for key, value in parts.items()}
+        optim.updates = states["updates"] or 0
         if states["optimizer"] is None:
             raise StorageError(
                 f"{path} was saved without its optimizer, so a run cannot go on from it; "

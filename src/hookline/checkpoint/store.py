@@ -25,7 +25,10 @@ def write(checkpoint: Mapping[str, Any], path: Path) -> str:
     """Write a checkpoint so that it is there whole or not at all; gives its SHA-256."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as file:
-        torch.save(dict(checkpoint), file)
+        try:
+            torch.save(dict(checkpoint), file)
+        except RuntimeError as error:  # how torch's writer says that the disk is full
+            raise StorageError(f"{path} cannot be written: {str(error).splitlines()[0]}") from error
     return digest(path)
 
 
@@ -40,6 +43,11 @@ def last(folder: Path) -> Path | None:
     """The checkpoint to resume from; None where the folder has none."""
     pointer = folder / POINTER
     if not pointer.is_file():
+        if others := sorted(path.name for path in folder.glob("*.pth")):
+            raise StorageError(
+                f"{folder} has checkpoints ({', '.join(others[:4])}) but no {POINTER} that says which is the last; "
+                "resume from one by its path"
+            )
         return None
     try:
         record = json.loads(pointer.read_text())
@@ -63,7 +71,7 @@ def read(path: Path) -> dict[str, Any]:
     try:
         checkpoint = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # whatever a broken or hostile file makes the reader stumble over
-        reason = next(iter(str(error).splitlines()), "") or type(error).__name__
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise StorageError(f"{path} cannot be read as a checkpoint: {reason}") from error
     if not isinstance(checkpoint, dict):
         raise StorageError(f"{path} holds a {type(checkpoint).__name__}, not a checkpoint")

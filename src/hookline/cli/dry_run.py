@@ -21,7 +21,7 @@ def try_out(loaded: LoadedConfig, allow: Sequence[str]) -> None:
         first = _shortened(loaded, allow, folder)
         first.on("after_train")(lambda runner: runner.request_save())
         first.train()
-        print(f"dry run: trained {first.iter} batches, validated {first.validations} times")
+        print(f"dry run: batches trained: {first.iter}, validations: {first.validations}")
         if first.test_loops:
             first.test()
             print(f"dry run: tested {BATCHES} batches at most of each test set")
@@ -36,6 +36,9 @@ def _shortened(loaded: LoadedConfig, allow: Sequence[str], folder: str) -> Runne
 
     runner = build_runner(loaded, allow=allow)
     runner.work_dir, runner.resume, runner.terminal.quiet = Path(folder), False, True
+    for hook in runner.hooks:
+        if hasattr(hook, "out_dir"):
+            hook.out_dir = None  # what a dry run saves goes away with its folder
     loop = runner.train_loop
     every_loop: list[TrainLoop | EvalLoop] = [loop, *runner.val_loops.values(), *runner.test_loops.values()]
     for each in every_loop:

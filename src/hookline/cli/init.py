@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from hookline.errors import StorageError
+from hookline.errors import ConfigError, StorageError
 
 EXAMPLES = """\b
 Examples:
@@ -32,7 +32,7 @@ def init(folder: Annotated[str, typer.Argument(metavar="DIR", help="The folder t
     target = Path(folder)
     taken = [name for name in FILES if (target / name).exists()]
     if taken:
-        raise StorageError(f"{target} has {', '.join(taken)} already, and nothing was changed; choose another folder")
+        raise ConfigError(f"{target} has {', '.join(taken)} already, and nothing was changed; choose another folder")
     try:
         target.mkdir(parents=True, exist_ok=True)
         for name in FILES:
@@ -41,4 +41,4 @@ def init(folder: Annotated[str, typer.Argument(metavar="DIR", help="The folder t
         (target / "hookline.schema.json").write_text(json.dumps(json_schema(), indent=2) + "\n", encoding="utf-8")
     except OSError as error:
         raise StorageError(f"{target} cannot be written: {error.strerror or error}") from error
-    print(f"made {target}: {', '.join(FILES)}\nnow: cd {target} && hookline train config.yaml")
+    print(f"made {target}: {', '.join(FILES)}, hookline.schema.json\nnow: cd {target} && hookline train config.yaml")

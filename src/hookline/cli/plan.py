@@ -26,7 +26,7 @@ def plan(
     tree: Annotated[bool, typer.Option("--tree", help="A tree with file and line of every method.")] = False,
     allow: Allow = None,
 ) -> None:
-    """Check the hooks of CONFIG, and show who runs at each point, how often, and why there."""
+    """Check the hooks of CONFIG (and only these), and show who runs at each point, how often, and why there."""
     from hookline.assembly import register_all
     from hookline.config.build import build_hooks
     from hookline.explain import Hooks

@@ -1,1 +1,19 @@
 """Loaders that can be taken up anywhere, and the bundled digits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hookline.data.loader import ResumableLoader
+
+__all__ = ["ResumableLoader"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the loader, and torch with it, when it is first asked for."""
+    if name == "ResumableLoader":
+        from hookline.data.loader import ResumableLoader
+
+        return ResumableLoader
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

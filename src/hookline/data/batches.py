@@ -47,8 +47,8 @@ class Batches:
     def __iter__(self) -> Iterator[tuple[Any, bool]]:
         number = self._start
         batch = self._next(number)
-        if batch is END and number == 0:
-            raise DataError(f"the {self._name} is empty: it gave no batch in epoch {self._epoch}")
+        if batch is END:
+            self._refuse_nothing()
         while batch is not END:
             number += 1
             if self._length is not None:
@@ -58,12 +58,25 @@ class Batches:
                 if batch is END and not last:
                     raise DataError(f"the {self._name} said {self._length} batches and gave {number}")
             else:
-                following = END if number == self._limit else self._next(number)
+                following = self._next(number)
                 yield batch, following is END
                 batch = following
 
+    def _refuse_nothing(self) -> None:
+        """No batch at all: the end of a pass that was saved there, or a loader that has none."""
+        if self._start and self._length in (None, self._start):
+            return
+        if self._start:
+            raise DataError(
+                f"the checkpoint stands at batch {self._start} of epoch {self._epoch}, and the {self._name} has only "
+                f"{self._length} now; the data, the batch size or a limit has changed"
+            )
+        again = " now: it was used up by the epoch before; a loader must give its batches again" if self._epoch else ""
+        raise DataError(f"the {self._name} is empty: it gave no batch in epoch {self._epoch}{again}")
+
     def _next(self, number: int) -> Any:
-        if self._length is not None and number >= self._length:
+        end = self._limit if self._length is None else self._length
+        if end is not None and number >= end:
             return END
         try:
             return next(self._iterator, END)

@@ -104,14 +104,16 @@ class Order:
         self.batches = samples // batch_size if drop_last else -(-samples // batch_size)
 
     def __iter__(self) -> Iterator[list[tuple[int, int]]]:
-        epoch = self.epoch
+        return self._batches(self.epoch, self.start)  # bound now: another iterator may be made before this one is used
+
+    def _batches(self, epoch: int, start: int) -> Iterator[list[tuple[int, int]]]:
         if self.shuffle:
             generator = torch.Generator()
             generator.manual_seed(mix(self.seed, epoch))
             order = torch.randperm(self.samples, generator=generator).tolist()
         else:
             order = list(range(self.samples))
-        for batch in range(self.start, self.batches):
+        for batch in range(start, self.batches):
             yield [(epoch, index) for index in order[batch * self.batch_size : (batch + 1) * self.batch_size]]
 
     def __len__(self) -> int:

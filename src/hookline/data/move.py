@@ -13,15 +13,13 @@ def to_device(batch: Any, device: torch.device) -> Any:
     """The batch on the device; containers keep their kind, what is there already is not copied."""
     if isinstance(batch, Tensor):
         return batch if batch.device == device else batch.to(device, non_blocking=batch.is_pinned())
+    if hasattr(batch, "to"):  # also containers that move themselves, such as a PackedSequence
+        return batch.to(device)
     if isinstance(batch, list):
         return [to_device(item, device) for item in batch]
     if isinstance(batch, tuple):
         moved = [to_device(item, device) for item in batch]
         return type(batch)(*moved) if hasattr(batch, "_fields") else tuple(moved)
-    if isinstance(batch, dict):
-        return {name: to_device(value, device) for name, value in batch.items()}
-    if hasattr(batch, "to"):
-        return batch.to(device)
     if isinstance(batch, Mapping):
         return {name: to_device(value, device) for name, value in batch.items()}
     return batch

@@ -120,4 +120,5 @@ class CheckpointHook(Hook):
         pattern = re.compile(re.escape(template).replace(r"\{\}", "([0-9]+)"))
         numbered = [(int(match[1]), path) for path in saved.parent.iterdir() if (match := pattern.fullmatch(path.name))]
         for _, path in sorted(numbered)[: -self.max_keep_ckpts]:
-            path.unlink()
+            if path != saved:  # a run that was resumed further back has newer numbers beside it
+                path.unlink()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from hookline.errors import ConfigError
 from hookline.hook import Hook
+from hookline.numerics import refuse_infinite_loss
 from hookline.terminal import as_number, as_time
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ AVERAGED = re.compile("loss|time|grad_norm")
 
 class LoggerHook(Hook):
     """Every `interval` iterations, hands the numbers under `train/` to the writers, losses, times and gradient
-    norms as the mean over the interval, and a line to the terminal; after a validation or test, its metrics.
+    norms as the mean since the last record, and a line to the terminal; after a validation or test, its metrics.
 
     A record's step is the number of finished iterations.
 
@@ -49,8 +50,11 @@ class LoggerHook(Hook):
 
     def _log_training(self, runner: Runner, done: int) -> None:
         hub = runner.hub
-        taken = hub.take("train/").items()
-        means = {name: h.mean(self.interval) if AVERAGED.search(name) else h.current() for name, h in taken}
+        refuse_infinite_loss(runner)
+        means = {
+            name: history.mean(count) if AVERAGED.search(name) else history.current()
+            for name, (history, count) in hub.take("train/").items()
+        }
         runner.writers.write_scalars({"epoch": runner.epoch + 1, **means}, runner.iter + 1)
         runner.terminal.detail(self._line(runner, done, means))
 
@@ -77,7 +81,7 @@ class LoggerHook(Hook):
         self._log_evaluation(runner, "test")
 
     def _log_evaluation(self, runner: Runner, stage: str) -> None:
-        found = {name: history.current() for name, history in runner.hub.take(f"{stage}/").items()}
+        found = {name: history.current() for name, (history, _) in runner.hub.take(f"{stage}/").items()}
         runner.writers.write_scalars({"epoch": runner.epoch, **found}, runner.iter)
         place = f"epoch {runner.epoch}" if runner.has_training and runner.train_loop.by_epoch else f"iter {runner.iter}"
         runner.terminal.say(f"{place}  {stage}  {numbers(found, f'{stage}/')}")

@@ -46,16 +46,13 @@ class RuntimeInfoHook(Hook):
                 label = group.get("name", number)
                 self._groups.append((runner.hub.history(f"{stem}_{label}" if label else stem), group))
 
-    def before_train_epoch(self, runner: Runner) -> None:
-        """Finished epochs."""
-        runner.hub.update_info("epoch", runner.epoch)
-
     def before_train_iter(self, runner: Runner) -> None:
-        """Finished iterations, and the learning rates that the step is made with."""
-        runner.hub.info["iter"] = runner.position.iter
+        """Finished epochs and iterations, and the learning rates that the step is made with."""
+        info, at = runner.hub.info, runner.position
+        info["epoch"], info["iter"] = at.epoch, at.iter
         for history, group in self._groups:
             history.values.append(group["lr"])
-            history.fresh = True
+            history.fresh += 1
 
     def after_train_iter(self, runner: Runner, outputs: dict[str, Any]) -> None:
         """Every single number that the step gave."""
@@ -69,7 +66,7 @@ class RuntimeInfoHook(Hook):
             if history is None:
                 history = self._outputs[name] = runner.hub.history(f"train/{name}")
             history.values.append(value)
-            history.fresh = True
+            history.fresh += 1
 
     def after_val_epoch(self, runner: Runner, metrics: dict[str, Any]) -> None:
         """The metrics of a validation."""

@@ -22,15 +22,15 @@ class DistSamplerSeedHook(Hook):
 
     def idle_points(self, runner: Runner) -> list[str]:
         """By epochs, `before_train_epoch` is enough."""
-        return ["after_train_iter"] if runner.has_training and runner.train_loop.by_epoch else []
+        return ["before_train_iter"] if runner.has_training and runner.train_loop.by_epoch else []
 
     def before_train_epoch(self, runner: Runner) -> None:
         """The first pass, or, by epochs, each."""
         set_epoch(runner.train_loop.dataloader, runner.epoch)
 
     @every("1ep")
-    def after_train_iter(self, runner: Runner) -> None:
-        """By iterations, the epoch points come once; the next pass begins behind this iteration."""
+    def before_train_iter(self, runner: Runner) -> None:
+        """By iterations, the epoch points come once; the next pass begins behind this batch, also if it is skipped."""
         set_epoch(runner.train_loop.dataloader, runner.epoch + 1)
 
 

@@ -62,7 +62,7 @@ class IterTimerHook(Hook):
             self._since += paused - self._paused
             self._paused = paused
         self._data_time.values.append(time.perf_counter() - self._since)
-        self._data_time.fresh = True
+        self._data_time.fresh += 1
 
     def after_train_iter(self, runner: Runner) -> None:
         """The step is made."""
@@ -71,7 +71,7 @@ class IterTimerHook(Hook):
         self._spent += taken
         self._done += 1
         self._time.values.append(taken)
-        self._time.fresh = True
+        self._time.fresh += 1
         if self._max_iters is not None:
             runner.hub.info["eta"] = self._spent / self._done * (self._max_iters - runner.position.iter - 1)
 

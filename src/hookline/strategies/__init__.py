@@ -32,10 +32,14 @@ def pick(name: str) -> Single:
 
 def pick_device(name: str | torch.device) -> torch.device:
     """The device of this name; `auto` is the accelerator of the machine, or else the CPU."""
+    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     if name != "auto":
         try:
-            return torch.device(name)
+            device = torch.device(name)
         except RuntimeError as error:
             raise ConfigError(f"no device is called '{name}': {str(error).splitlines()[0]}") from None
-    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+        if device.type not in ("cpu", "meta") and (accelerator is None or accelerator.type != device.type):
+            has = accelerator.type if accelerator is not None else "cpu"
+            raise ConfigError(f"the device '{name}' is not there for this torch and machine; there is: {has}")
+        return device
     return accelerator if accelerator is not None else torch.device("cpu")

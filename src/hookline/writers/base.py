@@ -11,11 +11,12 @@ from typing import Any
 class Writer(ABC):
     """Takes what a run records to one place. A subclass provides the three abstract methods.
 
-    `begin` is called when a run starts and `close` when it ends, as often as there are runs.
+    `begin` is called when a run starts and `close` when it ends, as often as there are runs; when a run is resumed,
+    `load_state_dict` gets what `state_dict` gave when its checkpoint was saved.
     """
 
-    def begin(self, work_dir: Path, experiment_name: str, state: Mapping[str, Any] | None) -> None:
-        """A run starts: its folder, its name, and, when it is resumed, what `state_dict` gave when it was saved."""
+    def begin(self, work_dir: Path, experiment_name: str) -> None:
+        """A run starts: its folder and its name."""
 
     @abstractmethod
     def write_scalar(self, name: str, value: float, step: int) -> None:
@@ -44,6 +45,9 @@ class Writer(ABC):
         """How far the records went, so that a resumed run can go on there."""
         return {}
 
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Drop what was recorded after the checkpoint: its steps will be made again."""
+
 
 class Writers(Writer):
     """All writers of a run; what is written goes to each of them."""
@@ -51,10 +55,10 @@ class Writers(Writer):
     def __init__(self, writers: Iterable[Writer]) -> None:
         self.all = list(writers)
 
-    def begin(self, work_dir: Path, experiment_name: str, state: Mapping[str, Any] | None) -> None:
-        """Begin each with its own state."""
-        for name, writer in self._named():
-            writer.begin(work_dir, experiment_name, None if state is None else state.get(name, {}))
+    def begin(self, work_dir: Path, experiment_name: str) -> None:
+        """Begin each."""
+        for writer in self.all:
+            writer.begin(work_dir, experiment_name)
 
     def _named(self) -> Iterable[tuple[str, Writer]]:
         for number, writer in enumerate(self.all):
@@ -94,3 +98,9 @@ class Writers(Writer):
     def state_dict(self) -> dict[str, Any]:
         """The states of all writers that have one."""
         return {name: state for name, writer in self._named() if (state := writer.state_dict())}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Give each its own."""
+        for name, writer in self._named():
+            if name in state:
+                writer.load_state_dict(state[name])

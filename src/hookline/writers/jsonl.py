@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from collections.abc import Mapping
@@ -27,17 +28,14 @@ class JsonlWriter(Writer):
         self._file: IO[bytes] | None = None
         self._flushed = 0.0
 
-    def begin(self, work_dir: Path, experiment_name: str, state: Mapping[str, Any] | None) -> None:
-        """Open the file; a resumed run first drops the lines that were written after its checkpoint."""
-        path = work_dir / self.filename
-        if state is not None and path.is_file():
-            os.truncate(path, min(state.get("size", 0), path.stat().st_size))
-        self._file = open(path, "ab")  # noqa: SIM115  # closed in close()
+    def begin(self, work_dir: Path, experiment_name: str) -> None:
+        """Open the file, at its end."""
+        self._file = open(work_dir / self.filename, "ab")  # noqa: SIM115  # closed in close()
 
     def write_scalars(self, scalars: Mapping[str, float], step: int) -> None:
         """One line."""
         assert self._file is not None, "begin() opens the file"
-        self._file.write(json.dumps({"step": step, **scalars}).encode() + b"\n")
+        self._file.write(as_line({"step": step, **scalars}))
         now = time.monotonic()
         if now - self._flushed > LATENCY:  # steps of a millisecond need not wait for the file system each time
             self._file.flush()
@@ -68,3 +66,19 @@ class JsonlWriter(Writer):
         """How many bytes are written: all of them are in the file when a checkpoint counts on it."""
         self.flush()
         return {} if self._file is None else {"size": self._file.tell()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Cut off the lines that were written after the checkpoint."""
+        assert self._file is not None, "begin() opens the file"
+        self._file.flush()
+        self._file.truncate(min(state["size"], self._file.seek(0, os.SEEK_END)))
+        self._file.seek(0, os.SEEK_END)
+
+
+def as_line(record: dict[str, Any]) -> bytes:
+    """One line of JSON. What JSON has no word for (NaN and Inf) is null."""
+    try:
+        text = json.dumps(record, allow_nan=False)
+    except ValueError:
+        text = json.dumps({name: value if math.isfinite(value) else None for name, value in record.items()})
+    return text.encode() + b"\n"
