@@ -94,8 +94,16 @@ def one_pass(runner: Runner) -> None:
         act(runner)
         if at.stopped:
             return
+    plan = runner.plan
     for batch, last in batches:
-        train_iter(runner, at.batch, batch if runner.on_cpu else to_device(batch, runner.device), last)
+        if not runner.on_cpu:
+            batch = to_device(batch, runner.device)
+        runner.begin_iteration(batch, last)
+        if plan.around_train_iter:  # entering a scope that nobody surrounds would cost more than asking
+            with plan.around("train_iter", at.batch, batch):
+                train_iter(runner, plan, at.batch, batch)
+        else:
+            train_iter(runner, plan, at.batch, batch)
         at.iter += 1
         at.batch += 1
         if not loop.by_epoch:
@@ -110,18 +118,7 @@ def one_pass(runner: Runner) -> None:
         at.epoch, at.batch = at.epoch + 1, 0
 
 
-def train_iter(runner: Runner, batch_idx: int, batch: Any, last: bool) -> None:
-    """One iteration in its scope."""
-    plan = runner.plan
-    runner.begin_iteration(batch, last)
-    if plan.around_train_iter:  # entering a scope that nobody surrounds would cost more than asking
-        with plan.around("train_iter", batch_idx, batch):
-            points_and_step(runner, plan, batch_idx, batch)
-    else:
-        points_and_step(runner, plan, batch_idx, batch)
-
-
-def points_and_step(runner: Runner, plan: Plan, batch_idx: int, batch: Any) -> None:
+def train_iter(runner: Runner, plan: Plan, batch_idx: int, batch: Any) -> None:
     """The points of an iteration and the step between them; without the step there is no `after_train_iter`."""
     if plan.before_train_iter:
         plan.before_train_iter(batch_idx, batch)
@@ -129,8 +126,9 @@ def points_and_step(runner: Runner, plan: Plan, batch_idx: int, batch: Any) -> N
     if runner.ends_window:
         for optim in runner.optims:
             optim.flush()
-    runner.step_made = True
     if outputs is not None and plan.after_train_iter:
+        if "loss" in outputs:
+            outputs["loss"] = outputs["loss"].detach()  # a hook that keeps it does not keep the graph of its step
         plan.after_train_iter(batch_idx, runner.data_batch, outputs)
 
 
@@ -146,7 +144,6 @@ def step(runner: Runner, plan: Plan) -> dict[str, Any]:
         return {} if result is None else as_outputs(result)
     outputs = {"loss": result} if result.__class__ is Tensor and result.numel() == 1 else as_outputs(result)
     runner.optims[0].update(outputs["loss"], outputs)
-    outputs["loss"] = outputs["loss"].detach()  # a hook that keeps it does not keep the graph of its step
     return outputs
 
 

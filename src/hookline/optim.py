@@ -11,7 +11,7 @@ dialect, calls it itself. Without a runner it works too, just without hooks.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
@@ -108,17 +108,20 @@ class Optim:
         self.micro = 0
         #: The total gradient norm before the last clipping by norm, on the device.
         self.grad_norm: Tensor | None = None
-        #: How many micro-batches can still come before the window has to end, where that is known.
-        self.remaining: int | None = None
+        #: Tells how many micro-batches can still come before a window has to end, where that is known.
+        self._left: Callable[[], int | None] = lambda: None
         #: Whether this optim has just made the step that `after_optimizer_step` is called for.
         self.stepping = False
         self.scaler_skipped = False
         self._window = accumulate
         self._skip = False
 
-    def attach(self, plan: Plan, precision: str, device: torch.device, unit: When) -> None:
-        """Take part in a run: its hooks, its precision, and the unit of schedulers that name none."""
+    def attach(
+        self, plan: Plan, precision: str, device: torch.device, unit: When, left: Callable[[], int | None]
+    ) -> None:
+        """Take part in a run: its hooks, its precision, the unit of schedulers that name none, what is left to do."""
         self.plan = plan
+        self._left = left
         if precision == "fp16" and self.scaler is None:
             self.scaler = torch.amp.GradScaler(device.type)
         for scheduled in self.schedulers:
@@ -133,7 +136,8 @@ class Optim:
         `outputs` is what the points give to hooks; a `before_backward` may put another loss into it.
         """
         plan = self.plan
-        if plan.silent_update and self._is_plain():  # nobody looks: the three lines that one writes by hand
+        plain = self.accumulate == 1 and self.scaler is None and self.clip_norm is None and self.clip_value is None
+        if plain and plan.silent_update and not (self.micro or self._skip):  # nobody looks: as one writes it by hand
             try:
                 loss.backward()  # type: ignore[no-untyped-call]  # torch has no annotations here
             except RuntimeError as error:
@@ -145,7 +149,8 @@ class Optim:
             return
         outputs = {"loss": loss} if outputs is None else outputs
         if self.micro == 0:
-            self._window = self.accumulate if self.remaining is None else min(self.accumulate, self.remaining)
+            left = self._left() if self.accumulate > 1 else None
+            self._window = self.accumulate if left is None else min(self.accumulate, left)
         with plan.around("backward", outputs) if plan.around_backward else NOTHING:
             if plan.before_backward:
                 plan.before_backward(outputs)
@@ -165,11 +170,6 @@ class Optim:
             self._drop_window()
         elif self.micro >= self._window:
             self._step()
-
-    def _is_plain(self) -> bool:
-        """One micro-batch an update, and nothing to scale, clip or skip."""
-        unclipped = self.clip_norm is None and self.clip_value is None
-        return self.accumulate == 1 and unclipped and self.scaler is None and not self._skip and self.micro == 0
 
     def reset(self) -> None:
         """Forget a window that was cut off, and its gradients."""

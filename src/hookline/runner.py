@@ -39,6 +39,8 @@ from hookline.terminal import Terminal
 from hookline.writers.base import Writers
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from hookline.hook import Hook
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -138,8 +140,6 @@ class Runner:
         self.asked = False
         #: The user's step, ready to be called with model and batch.
         self.call_step: Callable[..., Any] = call_model
-        #: Whether the step of the current iteration is made, and can no longer be skipped.
-        self.step_made = False
         #: Why the current step is skipped; empty when it is not.
         self.skipped = ""
 
@@ -228,7 +228,7 @@ class Runner:
         Before its backward pass, just this batch; between that and the optimizer step, the accumulation window that it
         is in. Asked at `before_train_iter`, the step is not even computed, and there is no `after_train_iter`.
         """
-        if self.step_made:
+        if self._is_called_at("after_train_iter") or self._is_called_at("after_optimizer_step"):
             raise HookError(
                 "skip_step was called when the step was made already; ask at before_optimizer_step or before"
             )
@@ -249,13 +249,22 @@ class Runner:
 
     def _calling_hook(self) -> str:
         """The name of the hook that is asking, for messages; empty when it is not a hook."""
-        frame = sys._getframe(2)
+        frame: FrameType | None = sys._getframe(2)
         while frame is not None and frame.f_code.co_filename != loops.__file__:
             for entry in self.plan:
                 if entry.hook is frame.f_locals.get("self") or getattr(entry.hook, "__code__", None) is frame.f_code:
                     return entry.name
-            frame = frame.f_back  # type: ignore[assignment]  # None at the outermost frame ends the loop
+            frame = frame.f_back
         return ""
+
+    def _is_called_at(self, point: str) -> bool:
+        """Whether a hook at this point is asking; looked up in the frames, so that points need not say so."""
+        frame: FrameType | None = sys._getframe(2)
+        while frame is not None and frame.f_code.co_filename != loops.__file__:
+            if frame.f_code.co_filename == f"<hookline {point}>":
+                return True
+            frame = frame.f_back
+        return False
 
     # -- what the loop asks of its runner
 
@@ -263,17 +272,20 @@ class Runner:
         """Note what is true of this iteration only."""
         loop, at = self.train_loop, self.position
         self.data_batch = batch
-        self.step_made = False
         self.ends_epoch = last
         self.ends_window = last if loop.by_epoch else at.iter + 1 == loop.max_iters
         if self.skipped:
             self.skipped = ""
             for optim in self.optims:
                 optim.begin_iteration()
-        for optim in self.optims:
-            if optim.accumulate > 1 and not loop.updates_itself:  # how often that one updates, nobody knows before
-                length = loop.length if loop.by_epoch else loop.max_iters
-                optim.remaining = None if length is None else length - (at.batch if loop.by_epoch else at.iter)
+
+    def batches_left(self) -> int | None:
+        """How many batches an accumulation window that begins now can have; None where nobody knows."""
+        loop, at = self.train_loop, self.position
+        if loop.updates_itself:  # how often such a step updates is its own affair
+            return None
+        length = loop.length if loop.by_epoch else loop.max_iters
+        return None if length is None else length - (at.batch if loop.by_epoch else at.iter)
 
     def autocast(self) -> AbstractContextManager[Any]:
         """The precision of a forward pass, as a context to enter once."""
@@ -284,7 +296,7 @@ class Runner:
     def forget_requests(self) -> None:
         """What was asked for belongs to the run in which it was asked; so do gradients of a window that was cut off."""
         self.position.stop_asked = ""
-        self.asked, self.skipped, self.step_made, self.eval_loop = False, "", False, None
+        self.asked, self.skipped, self.eval_loop = False, "", None
         self.saving.asked.clear()
         for optim in self.optims:
             optim.reset()

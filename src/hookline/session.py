@@ -19,6 +19,7 @@ from hookline.terminal import TerminalHandler
 
 if TYPE_CHECKING:
     from hookline.checkpoint.saving import Source
+    from hookline.optim import When
     from hookline.runner import Runner
     from hookline.stages import EvalLoop, TrainLoop
 
@@ -98,7 +99,8 @@ def prepare(runner: Runner) -> None:
     if runner.has_training:
         loop = runner.train_loop
         for optim in runner.optims:
-            optim.attach(runner.plan, runner.precision, runner.device, "epoch" if loop.by_epoch else "iter")
+            unit: When = "epoch" if loop.by_epoch else "iter"
+            optim.attach(runner.plan, runner.precision, runner.device, unit, runner.batches_left)
         runner.call_step = partial(loop.step, optim=runner.optim) if loop.updates_itself else loop.step
     found: list[TrainLoop | EvalLoop] = [*runner.val_loops.values(), *runner.test_loops.values()]
     for each in found + ([runner.train_loop] if runner.has_training else []):
