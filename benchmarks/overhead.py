@@ -126,8 +126,8 @@ def measure(steps: int, rounds: int) -> dict[str, float]:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=100, help="steps of a measurement")
-    parser.add_argument("--rounds", type=int, default=60, help="measurements of each case")
+    parser.add_argument("--steps", type=int, default=1000, help="steps of a measurement")
+    parser.add_argument("--rounds", type=int, default=16, help="measurements of each case")
     parser.add_argument("--threads", type=int, default=1, help="torch threads; one is steadier for a net this small")
     parser.add_argument("--json", action="store_true", help="print JSON")
     options = parser.parse_args()

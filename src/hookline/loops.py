@@ -94,11 +94,15 @@ def one_pass(runner: Runner) -> None:
         act(runner)
         if at.stopped:
             return
-    plan = runner.plan
+    plan, by_epoch, elsewhere = runner.plan, loop.by_epoch, not runner.on_cpu
     for batch, last in batches:
-        if not runner.on_cpu:
+        if elsewhere:
             batch = to_device(batch, runner.device)
-        runner.begin_iteration(batch, last)
+        runner.data_batch = batch
+        runner.ends_epoch = last
+        runner.ends_window = last if by_epoch else at.iter + 1 == loop.max_iters
+        if runner.skipped:
+            runner.forget_skip()
         if plan.around_train_iter:  # entering a scope that nobody surrounds would cost more than asking
             with plan.around("train_iter", at.batch, batch):
                 train_iter(runner, plan, at.batch, batch)
@@ -106,7 +110,7 @@ def one_pass(runner: Runner) -> None:
             train_iter(runner, plan, at.batch, batch)
         at.iter += 1
         at.batch += 1
-        if not loop.by_epoch:
+        if not by_epoch:
             if last:
                 at.epoch, at.batch = at.epoch + 1, 0
             act(runner)
@@ -114,7 +118,7 @@ def one_pass(runner: Runner) -> None:
             act(runner)
         if at.stopped or at.iter == loop.max_iters:
             return
-    if not loop.by_epoch and at.batch:  # a stream that has become shorter than it was when the run was saved
+    if not by_epoch and at.batch:  # a stream that has become shorter than it was when the run was saved
         at.epoch, at.batch = at.epoch + 1, 0
 
 

@@ -187,8 +187,8 @@ class Optim:
         """Leave the current micro-batch out, or, after its backward pass, drop the window that it is in."""
         self._skip = True
 
-    def begin_iteration(self) -> None:
-        """Forget a skip: it holds for one iteration."""
+    def forget_skip(self) -> None:
+        """A skip holds for one iteration."""
         self._skip = False
 
     def _step(self) -> None:

@@ -268,16 +268,11 @@ class Runner:
 
     # -- what the loop asks of its runner
 
-    def begin_iteration(self, batch: Any, last: bool) -> None:
-        """Note what is true of this iteration only."""
-        loop, at = self.train_loop, self.position
-        self.data_batch = batch
-        self.ends_epoch = last
-        self.ends_window = last if loop.by_epoch else at.iter + 1 == loop.max_iters
-        if self.skipped:
-            self.skipped = ""
-            for optim in self.optims:
-                optim.begin_iteration()
+    def forget_skip(self) -> None:
+        """A skip holds for one iteration."""
+        self.skipped = ""
+        for optim in self.optims:
+            optim.forget_skip()
 
     def batches_left(self) -> int | None:
         """How many batches an accumulation window that begins now can have; None where nobody knows."""

@@ -45,22 +45,32 @@ class Batches:
             raise
 
     def __iter__(self) -> Iterator[tuple[Any, bool]]:
+        return self._reading_ahead() if self._length is None else self._counting(self._length)
+
+    def _counting(self, length: int) -> Iterator[tuple[Any, bool]]:
+        number = self._start
+        try:
+            for batch in islice(self._iterator, max(length - number, 0)):
+                number += 1
+                yield batch, number == length
+        except Exception as error:
+            blame(error, self._place(number), exit_code=DataError.exit_code)
+            raise
+        if number == self._start:
+            self._refuse_nothing()
+        elif number < length:
+            raise DataError(f"the {self._name} said {length} batches and gave {number}")
+
+    def _reading_ahead(self) -> Iterator[tuple[Any, bool]]:
         number = self._start
         batch = self._next(number)
         if batch is END:
             self._refuse_nothing()
         while batch is not END:
             number += 1
-            if self._length is not None:
-                last = number >= self._length
-                yield batch, last
-                batch = END if last else self._next(number)
-                if batch is END and not last:
-                    raise DataError(f"the {self._name} said {self._length} batches and gave {number}")
-            else:
-                following = self._next(number)
-                yield batch, following is END
-                batch = following
+            following = self._next(number)
+            yield batch, following is END
+            batch = following
 
     def _refuse_nothing(self) -> None:
         """No batch at all: the end of a pass that was saved there, or a loader that has none."""
@@ -75,8 +85,7 @@ class Batches:
         raise DataError(f"the {self._name} is empty: it gave no batch in epoch {self._epoch}{again}")
 
     def _next(self, number: int) -> Any:
-        end = self._limit if self._length is None else self._length
-        if end is not None and number >= end:
+        if self._limit is not None and number >= self._limit:
             return END
         try:
             return next(self._iterator, END)

@@ -28,6 +28,7 @@ class RuntimeInfoHook(Hook):
     def __init__(self) -> None:
         self._groups: list[tuple[History, dict[str, Any]]] = []
         self._outputs: dict[str, History] = {}
+        self._tensor: type | None = None
 
     def before_run(self, runner: Runner) -> None:
         """The facts that do not change."""
@@ -35,7 +36,10 @@ class RuntimeInfoHook(Hook):
         runner.hub.update_info("seed", runner.seed, resumed=False)
 
     def before_train(self, runner: Runner) -> None:
-        """How long training will be."""
+        """How long training will be, and where to record what each step gives."""
+        from torch import Tensor
+
+        self._tensor = Tensor
         runner.hub.update_info("max_epochs", runner.max_epochs, resumed=False)
         runner.hub.update_info("max_iters", runner.max_iters, resumed=False)
         named = runner.optim.items() if isinstance(runner.optim, Mapping) else [("", runner.optim)]
@@ -56,12 +60,14 @@ class RuntimeInfoHook(Hook):
 
     def after_train_iter(self, runner: Runner, outputs: dict[str, Any]) -> None:
         """Every single number that the step gave."""
+        tensor = self._tensor
         for name, value in outputs.items():
-            if value.__class__ is not float:
-                if not is_number(value):
-                    continue
-                if getattr(value, "requires_grad", False):
+            kind = value.__class__
+            if kind is tensor and value.numel() == 1:
+                if value.requires_grad:
                     value = value.detach()
+            elif kind is not float and not is_number(value):
+                continue
             history = self._outputs.get(name)
             if history is None:
                 history = self._outputs[name] = runner.hub.history(f"train/{name}")
