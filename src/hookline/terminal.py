@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.progress import Progress
+
+# How late a line may be, in seconds.
+LATENCY = 0.25
 
 
 class Terminal:
@@ -19,7 +23,8 @@ class Terminal:
         self.quiet = quiet
         self.progress: Progress | None = None
         self._log: IO[str] | None = None
-        self._stamp, self._stamped = "", 0
+        self._waiting: list[tuple[float, Callable[[], str]]] = []
+        self._flushed = 0.0
         self._console: Console | None = None
 
     @property
@@ -43,36 +48,51 @@ class Terminal:
 
     def close_log(self) -> None:
         """End run.log."""
+        self.flush()
         if self._log is not None:
             self._log.close()
             self._log = None
 
     def say(self, text: str, style: str | None = None) -> None:
         """A line for the screen and the log."""
-        self._to_log(text)
+        self.flush()
+        self._to_log(text, time.time())
         self.console.print(text, style=style, markup=False)
 
-    def detail(self, text: str) -> None:
-        """A line for the log; for the screen too, unless a progress display says the same there."""
-        self._to_log(text)
-        if self.progress is None and not self.quiet:
-            print(text, flush=True)  # a line comes often, and rich takes a hundred times as long for one
+    def detail(self, make: Callable[[], str]) -> None:
+        """A line for the log; for the screen too, unless a progress display says the same there.
+
+        It is made and shown at most a quarter of a second later, together with those that came before: one at a time,
+        a line costs as much as a quick step.
+        """
+        self._waiting.append((time.time(), make))
+        if time.monotonic() - self._flushed > LATENCY:
+            self.flush()
+
+    def flush(self) -> None:
+        """Show the lines that are waiting."""
+        waiting, self._waiting = self._waiting, []
+        self._flushed = time.monotonic()
+        for at, make in waiting:
+            text = make()
+            self._to_log(text, at)
+            if self.progress is None and not self.quiet:
+                print(text, flush=True)
+        if self._log is not None:
+            self._log.flush()
 
     def show(self, renderable: RenderableType) -> None:
         """A table or the like, for the screen and the log."""
         from rich.console import Console
 
+        self.flush()
         if self._log is not None:
             Console(file=self._log, width=100, color_system=None).print(renderable)
         self.console.print(renderable)
 
-    def _to_log(self, text: str) -> None:
+    def _to_log(self, text: str, at: float) -> None:
         if self._log is not None:
-            now = time.time()
-            if now - self._stamped >= 1 or now < self._stamped:
-                self._stamped, self._stamp = int(now), time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now))
-                self._log.flush()
-            self._log.write(f"{self._stamp}  {text}\n")
+            self._log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(at))}  {text}\n")
 
 
 class TerminalHandler(logging.Handler):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -80,7 +81,7 @@ class Saving:
                     taken[parts] = snapshot.take(runner, optimizer=parts[0], schedulers=parts[1])
                 sha256 = store.write(taken[parts], path)
                 written[path] = request
-                runner.terminal.detail(f"saved {path}")
+                runner.terminal.detail(partial("saved {}".format, path))
                 if all(parts) and path.resolve().is_relative_to(runner.work_dir.resolve()):
                     store.point_to(path, runner.work_dir, sha256, at.iter)
                     self.saved_at = at.iter

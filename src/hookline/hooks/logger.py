@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import TYPE_CHECKING
 
 from hookline.errors import ConfigError
@@ -12,6 +13,7 @@ from hookline.terminal import as_number, as_time
 
 if TYPE_CHECKING:
     from hookline.runner import Runner
+    from hookline.stages import TrainLoop
 
 
 # What is noisy from step to step, and shown as a mean; anything else (a learning rate) is shown as it is now.
@@ -56,21 +58,8 @@ class LoggerHook(Hook):
             for name, (history, count) in hub.take("train/").items()
         }
         runner.writers.write_scalars({"epoch": runner.epoch + 1, **means}, runner.iter + 1)
-        runner.terminal.detail(self._line(runner, done, means))
-
-    def _line(self, runner: Runner, done: int, means: dict[str, float]) -> str:
-        loop, at = runner.train_loop, runner.position
-        place = f"epoch {at.epoch + 1}/{loop.max_epochs}  iter {done}" if loop.by_epoch else f"iter {done}"
-        total = loop.length if loop.by_epoch else loop.max_iters
-        line = (
-            f"{place}/{total}  {numbers(means, 'train/')}"
-            if total is not None
-            else f"{place}  {numbers(means, 'train/')}"
-        )
-        if "train/time" in means:
-            line += f"  {means['train/time'] * 1e3:.1f} ms (data {means.get('train/data_time', 0) * 1e3:.1f})"
-        eta = runner.hub.info.get("eta")
-        return line if eta is None else f"{line}  eta {as_time(eta)}"
+        loop, eta = runner.train_loop, hub.info.get("eta")
+        runner.terminal.detail(partial(line_of, loop, runner.epoch, done, means, eta))
 
     def after_val_epoch(self, runner: Runner) -> None:
         """The record of a validation."""
@@ -91,3 +80,15 @@ def numbers(found: dict[str, float], prefix: str) -> str:
     """Names and values for a line; times stand elsewhere in it."""
     cut = len(prefix)
     return "  ".join([f"{name[cut:]} {as_number(value)}" for name, value in found.items() if name[-4:] != "time"])
+
+
+def line_of(loop: TrainLoop, epoch: int, done: int, means: dict[str, float], eta: float | None) -> str:
+    """The line of a record: where it is, the numbers, how long a step takes, how long the run still will."""
+    place = f"epoch {epoch + 1}/{loop.max_epochs}  iter {done}" if loop.by_epoch else f"iter {done}"
+    total = loop.length if loop.by_epoch else loop.max_iters
+    parts = [place if total is None else f"{place}/{total}", numbers(means, "train/")]
+    if "train/time" in means:
+        parts.append(f"{means['train/time'] * 1e3:.1f} ms (data {means.get('train/data_time', 0) * 1e3:.1f})")
+    if eta is not None:
+        parts.append(f"eta {as_time(eta)}")
+    return "  ".join(parts)

@@ -26,6 +26,7 @@ class JsonlWriter(Writer):
     def __init__(self, filename: str = "metrics.jsonl") -> None:
         self.filename = filename
         self._file: IO[bytes] | None = None
+        self._waiting: list[dict[str, Any]] = []
         self._flushed = 0.0
 
     def begin(self, work_dir: Path, experiment_name: str) -> None:
@@ -34,12 +35,9 @@ class JsonlWriter(Writer):
 
     def write_scalars(self, scalars: Mapping[str, float], step: int) -> None:
         """One line."""
-        assert self._file is not None, "begin() opens the file"
-        self._file.write(as_line({"step": step, **scalars}))
-        now = time.monotonic()
-        if now - self._flushed > LATENCY:  # steps of a millisecond need not wait for the file system each time
-            self._file.flush()
-            self._flushed = now
+        self._waiting.append({"step": step, **scalars})
+        if time.monotonic() - self._flushed > LATENCY:  # quick steps need not wait for each line to be made and written
+            self.flush()
 
     def write_scalar(self, name: str, value: float, step: int) -> None:
         """One line with one number."""
@@ -52,13 +50,17 @@ class JsonlWriter(Writer):
         """The config stands in config.yaml beside this file."""
 
     def flush(self) -> None:
-        """Bring out what is still held back."""
+        """Write the lines that are waiting."""
         if self._file is not None:
+            self._file.write(b"".join([as_line(record) for record in self._waiting]))
             self._file.flush()
+            self._waiting.clear()
+        self._flushed = time.monotonic()
 
     def close(self) -> None:
-        """Close the file."""
+        """Write what is waiting, and close the file."""
         if self._file is not None:
+            self.flush()
             self._file.close()
             self._file = None
 
@@ -70,7 +72,7 @@ class JsonlWriter(Writer):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Cut off the lines that were written after the checkpoint."""
         assert self._file is not None, "begin() opens the file"
-        self._file.flush()
+        self.flush()
         self._file.truncate(min(state["size"], self._file.seek(0, os.SEEK_END)))
         self._file.seek(0, os.SEEK_END)
 
