@@ -18,7 +18,6 @@ COUNTED = {
     "batch": "batch",
     "validation": "validation",
     "update": "optimizer step",
-    None: "time",
 }
 
 
@@ -59,7 +58,7 @@ def explain(plan: Plan) -> str:
 
 
 def how_often(call: Call) -> str:
-    """`every iteration`, `every 10 iterations`, `every 2 epochs`, `once`."""
+    """`every iteration`, `every 10 iterations`, `every 2 epochs`; `each time` at a point that counts nothing."""
     if call.point.counts is None:
         return "each time"
     unit = COUNTED[call.point.counts]

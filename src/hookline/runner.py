@@ -106,7 +106,7 @@ class Runner:
         self.on_cpu = self.device.type == "cpu"
         self.precision = precision
         self.seed = seed
-        self.wrapped = self.strategy.wrap(self.model, model)
+        self.wrapped = self.strategy.wrap(model)
         self.work_dir = Path(work_dir)
         self.experiment_name = experiment_name or self.work_dir.resolve().name
         self.load_from = load_from

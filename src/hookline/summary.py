@@ -25,7 +25,7 @@ def closing_table(runner: Runner, seconds: float, tested: Mapping[str, Any]) -> 
         if name.startswith("val/") and not name.endswith("time"):
             table.add_row(name.replace("/", " ", 1), as_number(history.current()))
     for name, value in tested.items():
-        table.add_row(f"test {name}", as_number(value) if isinstance(value, float) else str(value), style="bold")
+        table.add_row(f"test {name}", as_number(value), style="bold")
     if "train/time" in hub.scalars:
         step, data = hub.get_scalar("train/time").mean(), hub.get_scalar("train/data_time").mean()
         table.add_row("a step", f"{step * 1e3:.2f} ms, {data * 1e3:.2f} ms of it waiting for data")

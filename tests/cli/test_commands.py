@@ -129,6 +129,36 @@ def test_hooks_lists_each_with_one_line_and_shows_one_in_full(
     assert capsys.readouterr().err == "hookline: no hook is called 'LogerHook'; did you mean 'LoggerHook'?\n"
 
 
+def test_the_hooks_of_another_package_are_listed_and_can_be_named(tmp_path: Path) -> None:
+    (tmp_path / "other_package.py").write_text(
+        'from hookline import Hook\n\n\nclass PluginHook(Hook):\n    "Does what a plugin does."\n\n'
+        "    def __init__(self, times: int = 1) -> None:\n        self.times = times\n\n"
+        "    def before_train(self, runner): ...\n"
+    )
+    info = tmp_path / "other_package-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: other-package\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[hookline.hooks]\nPluginHook = other_package:PluginHook\n")
+
+    def hookline(*words: str) -> Any:
+        path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+        command = [sys.executable, "-c", "from hookline.cli import main; main()", *words]
+        environment = {**os.environ, "PYTHONPATH": path}
+        return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+
+    line = next(line for line in hookline("hooks").stdout.splitlines() if line.startswith("PluginHook"))
+    assert line.split() == [
+        *["PluginHook", "NORMAL", "(50)", "Does", "what", "a", "plugin", "does"],
+        *["[other-package", "(other_package:PluginHook)]"],
+    ]
+    shown = hookline("plan", "custom_hooks=[{type: PluginHook, times: 2}]")
+    assert "PluginHook" in shown.stdout
+    refused = hookline("plan", "custom_hooks=[{type: PluginHook, tims: 2}]")
+    assert refused.returncode == 2
+    assert "custom_hooks[0].tims: PluginHook has no parameter 'tims'; did you mean 'times'?" in refused.stderr
+    assert "PluginHook" in hookline("schema").stdout
+
+
 def test_plan_shows_who_runs_where_without_building_anything(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -198,10 +198,10 @@ def test_a_package_around_the_working_directory_is_not_run(
     write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write("around/__init__.py", "raise SystemError('it ran')\n")
-    write("around/work/__init__.py", "")
-    write("around/work/part.py", "def f(): ...\n")
+    write("around/inner/__init__.py", "")
+    write("around/inner/part.py", "def f(): ...\n")
     sys.path.append(str(tmp_path))
-    monkeypatch.chdir("around/work")
+    monkeypatch.chdir("around/inner")
     name = "around.work.part"
     assert refused("model", f"{name}:f") == f"the module '{name}' is refused: {MODULE} {name}"
 

@@ -128,7 +128,7 @@ def misfits(model: nn.Module, state: Mapping[str, Any]) -> list[str]:
     found = [f"missing: {name} {tuple(own[name].shape)}" for name in own if name not in state]
     found += [f"surplus: {name}" for name in state if name not in own]
     for name in own:
-        if name in state and getattr(state[name], "shape", None) != getattr(own[name], "shape", None):
+        if name in state and _shape(state[name]) != _shape(own[name]):
             found.append(f"{name}: the model has {_shape(own[name])}, the checkpoint {_shape(state[name])}")
     return found
 
