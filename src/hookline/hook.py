@@ -141,6 +141,10 @@ class Hook:
         """Points at which there is nothing to do in this run; asked when it starts, and then they cost nothing."""
         return ()
 
+    def watched_metrics(self) -> Iterable[str]:
+        """Names of validation metrics that this hook needs; one dry validation batch checks them before training."""
+        return ()
+
     def state_dict(self) -> dict[str, Any]:
         """What to remember across a resume: tensors and plain data. Nothing, unless overridden."""
         return {}
