@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import weakref
-from collections.abc import Callable, Iterable, Sized
+from collections.abc import Callable, Iterable, Mapping, Sized
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
@@ -144,6 +144,9 @@ class Hook:
     def watched_metrics(self) -> Iterable[str]:
         """Names of validation metrics that this hook needs; one dry validation batch checks them before training."""
         return ()
+
+    def know_metrics(self, metrics: Mapping[str, Any]) -> None:
+        """Called before training with what that dry batch gave, so that what cannot be right is refused early."""
 
     def state_dict(self) -> dict[str, Any]:
         """What to remember across a resume: tensors and plain data. Nothing, unless overridden."""

@@ -45,6 +45,7 @@ def train(runner: Runner) -> None:
             by_iterations(runner)
         plan.after_train()
         runner.save_if_asked()
+        runner.saving.finish()
     assert loop.is_over(at) or at.stopped
 
 
@@ -89,7 +90,9 @@ def take_up(runner: Runner) -> None:
 def one_pass(runner: Runner) -> None:
     """The batches that are left of this pass over the data, until the run is over or stopped."""
     at, loop = runner.position, runner.train_loop
-    batches = Batches(loop.dataloader, loop.limit_batches, epoch=at.epoch, start=at.batch)
+    batches = runner.batches = Batches(
+        loop.dataloader, loop.limit_batches, at.epoch, at.batch, runner.seed, runner.saving.loader_state
+    )
     if runner.restore():  # after the iterator was made, because making it draws a random number
         act(runner)
         if at.stopped:
@@ -157,13 +160,13 @@ def act(runner: Runner) -> None:
     A stop is settled before the save, so that a checkpoint knows of it.
     """
     at, loop = runner.position, runner.train_loop
-    for optim in runner.optims:
-        if optim.micro:
-            at.val_requested = at.val_requested or (bool(runner.val_loops) and loop.validation_due(at))
-            return
+    if runner.in_window:
+        at.val_requested = at.val_requested or (bool(runner.val_loops) and loop.validation_due(at))
+        return
     if runner.asked:
         runner.stop_if_asked()
         runner.save_if_asked()
+        runner.end_if_signalled()
     if at.stopped:
         return
     if runner.val_loops and loop.validation_due(at):
@@ -171,6 +174,8 @@ def act(runner: Runner) -> None:
         evaluate(runner, "val")
         runner.stop_if_asked()
         runner.save_if_asked()
+        if runner.asked:
+            runner.end_if_signalled()
 
 
 # -------------------------------------------------------------------------------------------------- evaluation
@@ -201,7 +206,9 @@ def evaluate_one(runner: Runner, stage: Literal["val", "test"], loop: EvalLoop) 
     """All batches of one data set through the step and into the metrics."""
     plan, average = runner.plan, Average()
     loop.metrics.reset(runner.device)
-    for batch_idx, (given, _) in enumerate(Batches(loop.dataloader, loop.limit_batches)):
+    for batch_idx, (given, _) in enumerate(Batches(loop.dataloader, loop.limit_batches, seed=runner.seed)):
+        if runner.signalled and runner.saving.saved_at == runner.iter:  # else it is saved after this validation
+            runner.end_if_signalled()
         runner.data_batch = batch = given if runner.on_cpu else to_device(given, runner.device)
         with plan.around(f"{stage}_iter", batch_idx, batch):
             (plan.before_val_iter if stage == "val" else plan.before_test_iter)(batch_idx, batch)

@@ -1,13 +1,16 @@
-"""A loss that is not a number ends the run: found where the loss is read anyway, so that no step waits for it."""
+"""Numbers that training cannot go on with: found where they are read anyway, so that no step waits for it."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from hookline.errors import NumericsError
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from hookline.runner import Runner
 
 
@@ -20,3 +23,36 @@ def refuse_infinite_loss(runner: Runner) -> None:
             "learning rate, the data and the precision, or leave such batches out: runner.skip_step(reason) in a "
             "before_backward hook"
         )
+
+
+def refuse_infinite_weights(runner: Runner) -> None:
+    """End the run when a weight is NaN or Inf, before it is saved: a finite loss can come with such gradients."""
+    odd = infinite(dict(runner.model.named_parameters()))
+    if odd:
+        more = f" and {len(odd) - 3} more" if len(odd) > 3 else ""
+        raise NumericsError(
+            f"{', '.join(odd[:3])}{more} of the model became NaN or Inf by iteration {runner.iter}, although the loss "
+            "may be finite; nothing was saved. Look at the gradients (a square root or a division of 0), the learning "
+            "rate and the precision, and resume from the checkpoint before"
+        )
+
+
+def infinite(weights: Mapping[str, Any]) -> list[str]:
+    """The names of tensors with a NaN or an Inf in them; one wait for the device."""
+    import torch
+
+    named = {name: value.detach() for name, value in weights.items() if _is_floating(value)}
+    if not named:
+        return []
+    # A sum is a quick look: it is finite only if all of its terms are. Where it is not, it may have overflowed.
+    sums = [value.sum(dtype=torch.float32) for value in named.values()]
+    finite = torch.stack([each.to(sums[0].device, non_blocking=True) for each in sums]).isfinite().tolist()
+    return [name for (name, value), fine in zip(named.items(), finite, strict=True) if not fine and _is_odd(value)]
+
+
+def _is_floating(value: Any) -> bool:
+    return hasattr(value, "is_floating_point") and value.is_floating_point() and value.numel() > 0
+
+
+def _is_odd(value: Tensor) -> bool:
+    return not bool(value.isfinite().all())

@@ -177,6 +177,22 @@ class Optim:
         self.optimizer.zero_grad()
         self.micro = 0
 
+    def open_window(self) -> dict[str, Any] | None:
+        """An open window as plain data, with the gradients that are in it."""
+        if not self.micro:
+            return None
+        return {
+            "micro": self.micro,
+            "window": self._window,
+            "gradients": [parameter.grad for parameter in self.parameters()],
+        }
+
+    def reopen_window(self, state: Mapping[str, Any]) -> None:
+        """Take back what `open_window` gave."""
+        self.micro, self._window = state["micro"], state["window"]
+        for parameter, gradient in zip(self.parameters(), state["gradients"], strict=True):
+            parameter.grad = None if gradient is None else gradient.to(parameter.device)
+
     def flush(self) -> None:
         """End the window now: what it holds makes an update of its own size."""
         if self.micro:

@@ -9,6 +9,7 @@ What happens in a run stands in `hookline.loops`. Hooks see the runner; they ask
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import torch
 from torch import nn
 
-from hookline import assembly, loops
+from hookline import assembly, loops, signals
 from hookline.calls import NOTHING
 from hookline.checkpoint.saving import Saving
 from hookline.data.batches import Batches, length_of
@@ -138,6 +139,10 @@ class Runner:
         self.ends_window = False
         #: Whether a hook or a signal has asked for something that the loop has not acted on yet.
         self.asked = False
+        #: The signal that wants the run to end; 0 while there is none.
+        self.signalled = 0
+        #: The pass over the data that is under way.
+        self.batches: Batches | None = None
         #: The user's step, ready to be called with model and batch.
         self.call_step: Callable[..., Any] = call_model
         #: Why the current step is skipped; empty when it is not.
@@ -274,6 +279,14 @@ class Runner:
         for optim in self.optims:
             optim.forget_skip()
 
+    @property
+    def in_window(self) -> bool:
+        """Whether an accumulation window is open, so that what was asked for has to wait for its end.
+
+        The windows of several optims may never all be closed at once; then a checkpoint holds those that are open.
+        """
+        return len(self.optims) == 1 and self.optims[0].micro > 0
+
     def batches_left(self) -> int | None:
         """How many batches an accumulation window that begins now can have; None where nobody knows."""
         loop, at = self.train_loop, self.position
@@ -303,12 +316,28 @@ class Runner:
             at.stopped, at.stop_asked = at.stop_asked, ""
             self.terminal.say(f"stopped{f' by {at.stopped_by}' if at.stopped_by else ''}: {at.stopped}")
         self.asked = bool(at.stop_asked)
+        if self.signalled:  # asked for again, lest one that came in this moment be forgotten
+            self.asked = True
         return bool(at.stopped)
 
     def save_if_asked(self) -> None:
         """Write the checkpoints that were asked for."""
         if self.saving.asked:
             self.saving.save()
+
+    def end_if_signalled(self) -> None:
+        """After a signal: save where the run stands, and end it; or raise what went wrong beside the training."""
+        self.saving.raise_failure()
+        if not self.signalled:
+            return
+        self.saving.finish()
+        if self.iter and self.saving.saved_at != self.iter:
+            self.request_save()
+            self.saving.save()
+        name = signal.Signals(self.signalled).name
+        where = f"{self.saving.last_path} goes on from here" if self.saving.last_path else "nothing was done yet"
+        self.terminal.say(f"ended by {name} after iteration {self.iter}: {where}")
+        raise signals.ending(self.signalled)
 
     def restore(self) -> bool:
         """Give hooks and generators the states of the checkpoint that is being resumed; once, at its position."""

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import logging
-import random
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
-import numpy as np
-import torch
-
-from hookline import workdir
-from hookline.data.loader import ResumableLoader
-from hookline.errors import HooklineError, blame
+from hookline import rng, signals, workdir
+from hookline.checkpoint import store
+from hookline.errors import DataError, HooklineError, blame
+from hookline.rehearsal import check_watched_metrics
 from hookline.terminal import TerminalHandler
 
 if TYPE_CHECKING:
     from hookline.checkpoint.saving import Source
     from hookline.optim import When
     from hookline.runner import Runner
-    from hookline.stages import EvalLoop, TrainLoop
 
 log = logging.getLogger("hookline")
 
@@ -38,17 +34,21 @@ def session(runner: Runner, verb: Literal["train", "val", "test"]) -> Iterator[N
         runner.running = verb
         leaving.callback(setattr, runner, "running", None)
         leaving.callback(runner.terminal.close_log)
+        leaving.enter_context(own_log(runner))
         if verb == "train":
+            leaving.enter_context(signals.caught(runner))
             runner.forget_requests()
         prepare(runner)
         runner.plan.leave_out_idle()
-        source = open_folder(runner, verb)
-        leaving.enter_context(own_log(runner))
+        source = open_folder(runner, verb, leaving)
+        leaving.push(runner.saving.leave)
         for writer in runner.writers.all:
             leaving.callback(writer.close)
         runner.writers.begin(runner.work_dir, runner.experiment_name)
         with points_of_a_run(runner):
             runner.saving.load(source)
+            if verb == "train":
+                check_watched_metrics(runner)
             yield
 
 
@@ -65,24 +65,34 @@ def own_log(runner: Runner) -> Iterator[None]:
         log.propagate = propagate
 
 
-def open_folder(runner: Runner, verb: str) -> Source | None:
-    """Claim the folder and read what the run starts from; the files of an earlier run make way for a fresh one."""
-    folder, terminal = runner.work_dir, runner.terminal
-    workdir.claim(folder)
-    source = runner.saving.find_source(verb)
+def open_folder(runner: Runner, verb: str, leaving: ExitStack) -> Source | None:
+    """Claim the folders and read what the run starts from; the files of an earlier run make way for a fresh one."""
+    folder, terminal, saving = runner.work_dir, runner.terminal, runner.saving
+    folders = saving.folders if verb == "train" else [folder]
+    for each in folders:
+        workdir.claim(each)
+        leaving.enter_context(workdir.locked(each))
     if verb != "train":
+        source = saving.find_source(verb)
         terminal.open_log(folder / "run.log")
         return source
-    going_on = source is not None and source.kind == "resume" and source.is_inside(folder)
-    old = None
-    if not going_on and not runner.saving.started:
+    for each in folders:
+        store.sweep(each)
+    source = saving.find_source(verb)
+    going_on = source is not None and source.kind == "resume" and any(source.is_inside(each) for each in folders)
+    moved = []
+    if not going_on and not saving.started:
         if runner.resume is True:
             workdir.drop_records(folder)
         else:
-            old = workdir.set_aside(folder)
+            moved = [
+                f"{each} held an earlier run; its files are in {old} now"
+                for each in folders
+                if (old := workdir.set_aside(each))
+            ]
     terminal.open_log(folder / "run.log")
-    if old is not None:
-        terminal.say(f"{folder} held an earlier run; its files are in {old} now")
+    for line in moved:
+        terminal.say(line)
     (folder / "plan.txt").write_text(runner.plan.explain() + "\n", encoding="utf-8")
     if runner.config is not None:
         from hookline.config import dump
@@ -94,7 +104,7 @@ def open_folder(runner: Runner, verb: str) -> Source | None:
 def prepare(runner: Runner) -> None:
     """Seed everything, and put the model and the loaders in the state that a run needs."""
     if not runner.saving.started:
-        seed_everything(runner.seed)
+        rng.seed_everything(runner.seed)
     runner.model.to(runner.device)
     if runner.has_training:
         loop = runner.train_loop
@@ -102,17 +112,6 @@ def prepare(runner: Runner) -> None:
             unit: When = "epoch" if loop.by_epoch else "iter"
             optim.attach(runner.plan, runner.precision, runner.device, unit, runner.batches_left)
         runner.call_step = partial(loop.step, optim=runner.optim) if loop.updates_itself else loop.step
-    found: list[TrainLoop | EvalLoop] = [*runner.val_loops.values(), *runner.test_loops.values()]
-    for each in found + ([runner.train_loop] if runner.has_training else []):
-        if isinstance(each.dataloader, ResumableLoader):
-            each.dataloader.seed = runner.seed
-
-
-def seed_everything(seed: int) -> None:
-    """Seed torch (every device), numpy and Python."""
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
-    torch.manual_seed(seed)
 
 
 @contextmanager
@@ -125,6 +124,9 @@ def points_of_a_run(runner: Runner) -> Iterator[None]:
             yield
             plan.after_run()
         except BaseException as error:
+            if isinstance(error, RuntimeError) and str(error).startswith("DataLoader worker"):
+                # torch raises it wherever the training stands when a worker dies
+                blame(error, "a worker process of a loader died", exit_code=DataError.exit_code)
             try:
                 plan.on_exception(error)
             except Exception as another:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from hookline.checkpoint import store
 from hookline.terminal import as_number, as_time
 
 if TYPE_CHECKING:
@@ -29,8 +28,9 @@ def closing_table(runner: Runner, seconds: float, tested: Mapping[str, Any]) -> 
     if "train/time" in hub.scalars:
         step, data = hub.get_scalar("train/time").mean(), hub.get_scalar("train/data_time").mean()
         table.add_row("a step", f"{step * 1e3:.2f} ms, {data * 1e3:.2f} ms of it waiting for data")
-    last = store.last(runner.work_dir)
-    if last is not None:
-        table.add_row("checkpoint", str(last))
+    if hub.get_info("best_ckpt"):
+        table.add_row("best checkpoint", str(hub.get_info("best_ckpt")))
+    if runner.saving.last_path is not None:
+        table.add_row("last checkpoint", str(runner.saving.last_path))
     table.add_row("run", str(runner.work_dir))
     return table

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +24,10 @@ class Terminal:
         self.quiet = quiet
         self.progress: Progress | None = None
         self._log: IO[str] | None = None
+        #: Lines that came before the log was opened.
+        self._early: list[str] = []
+        #: A save beside the training has lines to show, too.
+        self._lock = threading.RLock()
         self._waiting: list[tuple[float, Callable[[], str]]] = []
         self._flushed = 0.0
         self._console: Console | None = None
@@ -45,6 +50,8 @@ class Terminal:
         """Begin or go on with run.log."""
         self.close_log()
         self._log = open(path, "a", encoding="utf-8", errors="backslashreplace")  # noqa: SIM115  # see close_log
+        self._log.writelines(self._early)
+        self._early.clear()
 
     def close_log(self) -> None:
         """End run.log."""
@@ -55,9 +62,10 @@ class Terminal:
 
     def say(self, text: str, style: str | None = None) -> None:
         """A line for the screen and the log."""
-        self.flush()
-        self._to_log(text, time.time())
-        self.console.print(text, style=style, markup=False)
+        with self._lock:
+            self.flush()
+            self._to_log(text, time.time())
+            self.console.print(text, style=style, markup=False)
 
     def detail(self, make: Callable[[], str]) -> None:
         """A line for the log; for the screen too, unless a progress display says the same there.
@@ -71,15 +79,16 @@ class Terminal:
 
     def flush(self) -> None:
         """Show the lines that are waiting."""
-        waiting, self._waiting = self._waiting, []
-        self._flushed = time.monotonic()
-        for at, make in waiting:
-            text = make()
-            self._to_log(text, at)
-            if self.progress is None and not self.quiet:
-                print(text, flush=True)
-        if self._log is not None:
-            self._log.flush()
+        with self._lock:
+            waiting, self._waiting = self._waiting, []
+            self._flushed = time.monotonic()
+            for at, make in waiting:
+                text = make()
+                self._to_log(text, at)
+                if self.progress is None and not self.quiet:
+                    print(text, flush=True)
+            if self._log is not None:
+                self._log.flush()
 
     def show(self, renderable: RenderableType) -> None:
         """A table or the like, for the screen and the log."""
@@ -91,8 +100,11 @@ class Terminal:
         self.console.print(renderable)
 
     def _to_log(self, text: str, at: float) -> None:
+        line = f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(at))}  {text}\n"
         if self._log is not None:
-            self._log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(at))}  {text}\n")
+            self._log.write(line)
+        else:
+            self._early.append(line)
 
 
 class TerminalHandler(logging.Handler):

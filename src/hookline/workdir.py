@@ -1,10 +1,28 @@
-"""The folder of a run: what it holds, and where an old run's files go when a new one starts in it."""
+"""The folder of a run: whose it is, what it holds, and where an old run's files go when a new one starts in it."""
 
 from __future__ import annotations
 
+import json
+import logging
+import os
+import socket
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+from hookline.checkpoint.seal import Note, read_note
 from hookline.errors import StorageError
+
+if sys.platform != "win32":
+    import fcntl
+
+log = logging.getLogger("hookline")
+
+LOCK = ".lock"
+# The folders that runs of this process are in: the lock of a process does not keep out the process itself.
+_held: set[Path] = set()
 
 # What a run leaves, besides its checkpoints; everything else in the folder is the user's and stays.
 FILES = (
@@ -30,9 +48,76 @@ def claim(folder: Path) -> None:
         raise StorageError(f"work_dir {folder} cannot be written: {error.strerror or error}") from error
 
 
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keep other runs out of a folder while this one is in it.
+
+    The lock is one of the process: its loader workers do not inherit it, and it is free when the process is gone,
+    however it went.
+    """
+    mine = folder.resolve()
+    if mine in _held:
+        raise StorageError(f"{folder} is in use by another run of this process ({os.getpid()})")
+    path = folder / LOCK
+    file = open(path, "a+b")  # noqa: SIM115  # closed below, which opens the lock
+    try:
+        if sys.platform != "win32":
+            _lock(file.fileno(), folder)
+        if not path.exists() or not os.path.samestat(path.stat(), os.fstat(file.fileno())):
+            raise StorageError(f"{folder} was in use until this moment by another run; try again")
+        _held.add(mine)
+        try:
+            yield
+        finally:
+            _held.discard(mine)
+            path.unlink(missing_ok=True)
+    finally:
+        file.close()
+
+
+def _lock(descriptor: int, folder: Path) -> None:
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        holder = os.pread(descriptor, 4096, 0)
+        raise StorageError(
+            f"{folder} is in use{_holder(holder)}; wait for that run, end it, or choose another work_dir"
+        ) from None
+    except OSError as error:
+        log.warning("%s cannot be locked (%s); make sure that no other run uses it", folder, error.strerror or error)
+        return
+    os.ftruncate(descriptor, 0)
+    said = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
+    os.write(descriptor, json.dumps(said).encode())
+
+
+def _holder(said: bytes) -> str:
+    try:
+        found = json.loads(said)
+        return f" by process {int(found['pid'])} on {found['host']!s} since {found['since']!s}"
+    except (ValueError, KeyError, TypeError):
+        return ""
+
+
 def set_aside(folder: Path) -> Path | None:
     """Move the files of an earlier run into `old-1/`, `old-2/`, ...; gives where they are now, if there were any."""
-    files = [folder / name for name in FILES if (folder / name).exists()] + sorted(folder.glob("*.pth"))
+    return _move_aside(folder, [path for name in FILES if (path := folder / name).exists()] + checkpoints(folder))
+
+
+def set_later_aside(folder: Path, than: Note) -> Path | None:
+    """Move checkpoints aside that are later in the run than the one it goes on from: it will come there anew."""
+    return _move_aside(
+        folder, [path for path in checkpoints(folder) if (n := read_note(path)) and n.order > than.order]
+    )
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    """The checkpoints of a folder, by name."""
+    return sorted(path for path in folder.glob("*.pth") if path.is_file())
+
+
+def _move_aside(folder: Path, files: Iterable[Path]) -> Path | None:
+    files = list(files)
     if not files:
         return None
     number = 1

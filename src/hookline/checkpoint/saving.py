@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,12 +12,21 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from torch import Tensor
 
-from hookline.checkpoint import snapshot, store
-from hookline.errors import StorageError
-from hookline.numerics import refuse_infinite_loss
+from hookline import rng, workdir
+from hookline.checkpoint import seal, snapshot, store
+from hookline.checkpoint.background import Background
+from hookline.checkpoint.copies import Copies
+from hookline.errors import StorageError, blame
+from hookline.hook import Hook
+from hookline.numerics import infinite, refuse_infinite_loss, refuse_infinite_weights
 
 if TYPE_CHECKING:
     from hookline.runner import Runner
+
+log = logging.getLogger("hookline")
+
+#: Whether a checkpoint has its optimizers, and whether its schedulers.
+Parts = tuple[bool, bool]
 
 
 @dataclass(frozen=True)
@@ -26,8 +36,17 @@ class Request:
     template: str | None = None
     by_epoch: bool | None = None
     folder: Path | None = None
+    #: Before the name: `best_accuracy_`.
+    prefix: str = ""
     optimizer: bool = True
     schedulers: bool = True
+    #: Written beside the training, from a copy.
+    background: bool = False
+    #: Not written, but kept in memory, for the case that the run fails.
+    in_memory: bool = False
+    #: Whether the run ends when it cannot be written; otherwise that is said, and the run goes on.
+    needed: bool = True
+    #: Called when it is on the disk and verified.
     done: Callable[[Path], None] | None = None
 
 
@@ -52,51 +71,144 @@ class Saving:
         self.asked: list[Request] = []
         #: The checkpoint that is being resumed, until its position is reached.
         self.pending: dict[str, Any] | None = None
-        #: The iteration of the newest checkpoint that a run can go on from.
+        #: The iteration of the newest checkpoint that a run can go on from, and that checkpoint.
         self.saved_at = -1
-        #: The time that all saves have taken.
+        self.last_path: Path | None = None
+        #: The time that training has waited for saves.
         self.seconds = 0.0
         #: Whether a run of this runner has begun; then it goes on from where it is.
         self.started = False
+        self._background = Background(self._look)
+        self._copies, self._kept_copies = Copies(), Copies()
+        self._kept: tuple[dict[str, Any], seal.Note, Path] | None = None
+
+    @property
+    def folders(self) -> list[Path]:
+        """Where checkpoints of this run lie: its folder, and where hooks put them."""
+        said = [entry.hook.checkpoint_folder(self._runner) for entry in self._runner.plan if _saves(entry.hook)]
+        return list(dict.fromkeys([self._runner.work_dir, *said]))
 
     # -- saving
 
-    def ask(self, **request: Any) -> None:
-        """Note a request (see `Request`); the loop has it written where nothing is half done."""
+    def ask(self, **request: Any) -> Path:
+        """Note a request (see `Request`); the loop has it written where nothing is half done.
+
+        Gives where it would be written now; inside an iteration or an epoch, that changes with the counters.
+        """
         self.asked.append(Request(**request))
         self._runner.asked = True
+        return self.path(self.asked[-1])
 
     def save(self) -> None:
         """Write what was asked for; requests for the same file are one."""
-        runner, at, began = self._runner, self._runner.position, time.perf_counter()
-        refuse_infinite_loss(runner)
-        requests, self.asked = self.asked, []
-        taken: dict[tuple[bool, bool], dict[str, Any]] = {}
-        written: dict[Path, Request] = {}
-        for request in requests:
-            path = self._path(request)
-            if path not in written:
-                parts = (request.optimizer, request.schedulers)
-                if parts not in taken:
-                    taken[parts] = snapshot.take(runner, optimizer=parts[0], schedulers=parts[1])
-                sha256 = store.write(taken[parts], path)
-                written[path] = request
-                runner.terminal.detail(partial("saved {}".format, path))
-                if all(parts) and path.resolve().is_relative_to(runner.work_dir.resolve()):
-                    store.point_to(path, runner.work_dir, sha256, at.iter)
-                    self.saved_at = at.iter
-            if request.done is not None:
-                request.done(path)
+        began = time.perf_counter()
+        requests = [request for request in self.asked if not request.in_memory]
+        kept = [request for request in self.asked if request.in_memory]
+        self.asked = []
+        if requests:
+            self._save(requests)
+        elif kept:
+            self._keep_copy(self.path(kept[-1]))
         self.seconds += time.perf_counter() - began
 
-    def _path(self, request: Request) -> Path:
+    def _save(self, requests: list[Request]) -> None:
+        runner = self._runner
+        refuse_infinite_loss(runner)
+        refuse_infinite_weights(runner)
+        self.finish()
+        by_path: dict[Path, list[Request]] = {}
+        taken: dict[Parts, dict[str, Any]] = {}
+        for request in requests:
+            by_path.setdefault(self.path(request), []).append(request)
+        for same in by_path.values():
+            if (parts := _parts(same)) not in taken:
+                taken[parts] = snapshot.take(runner, optimizer=parts[0], schedulers=parts[1])
+        if all(request.background for request in requests):
+            copied = self._copies.take({str(parts): checkpoint for parts, checkpoint in taken.items()})
+            taken = {parts: copied[str(parts)] for parts in taken}
+            self._background.start(partial(self._write_all, taken, by_path, runner.iter, runner.validations))
+        else:
+            self._write_all(taken, by_path, runner.iter, runner.validations)
+
+    def path(self, request: Request) -> Path:
+        """Where a request would be written now."""
         at, loop = self._runner.position, self._runner.train_loop
         wanted = loop.by_epoch if request.by_epoch is None else request.by_epoch
         by_epoch = wanted and at.batch == 0  # in the middle of an epoch only the iteration says where
         own = request.template if by_epoch == wanted else None
         template = own or ("epoch_{}.pth" if by_epoch else "iter_{}.pth")
         folder = request.folder if request.folder is not None else self._runner.work_dir
-        return folder / template.format(at.epoch if by_epoch else at.iter)
+        return folder / (request.prefix + template.format(at.epoch if by_epoch else at.iter))
+
+    def _write_all(
+        self,
+        taken: dict[Parts, dict[str, Any]],
+        by_path: dict[Path, list[Request]],
+        step: int,
+        validations: int,
+    ) -> None:
+        """Write, verify, and only then tell those who asked: they remove old ones."""
+        for path, requests in by_path.items():
+            parts = _parts(requests)
+            try:
+                self._write(taken[parts], path, seal.Note(step, validations, complete=all(parts)))
+            except StorageError as error:
+                if any(request.needed for request in requests):
+                    raise
+                log.warning("%s. The run goes on without this checkpoint.", error)
+                continue
+            for request in requests:
+                if request.done is not None:
+                    request.done(path)
+
+    def _write(self, checkpoint: dict[str, Any], path: Path, note: seal.Note) -> None:
+        sha256 = store.write(checkpoint, path, note)
+        self._runner.terminal.detail(partial("saved {}".format, path))
+        if note.complete:
+            store.point_to(path, path.parent, sha256, note.step)
+            self.saved_at, self.last_path = note.step, path
+
+    def _look(self) -> None:
+        """Something went wrong beside the training: it is raised where the loop acts next."""
+        self._runner.asked = True
+
+    def raise_failure(self) -> None:
+        """Raise what went wrong in a save beside the training, if anything did."""
+        if self._background.failed:
+            self.finish()
+
+    def leave(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        """The run ends: a save that is under way is finished, whatever else went wrong."""
+        try:
+            self.finish()
+        except Exception as another:
+            if error is None:
+                raise
+            blame(error, f"a checkpoint that was being written failed, too: {another}")
+
+    def finish(self) -> None:
+        """Wait for a save that is under way; raises what went wrong in it."""
+        self._background.wait()
+
+    # -- the state in memory, for the case of a failure
+
+    def _keep_copy(self, path: Path) -> None:
+        """Copy the state as it is now; it is written if the run fails later."""
+        runner = self._runner
+        self._kept = None  # the memory of the old copy is used for the new one
+        copied = self._kept_copies.take(snapshot.take(runner))
+        self._kept = (copied, seal.Note(runner.iter, runner.validations, complete=True), path)
+
+    def write_kept(self) -> Path | None:
+        """Write the state that was kept, unless a checkpoint of it is there already; gives where it is."""
+        kept, self._kept = self._kept, None
+        if kept is None or kept[1].step <= self.saved_at:
+            return None
+        checkpoint, note, path = kept
+        if infinite(checkpoint["state_dict"]):
+            return None
+        self._write(checkpoint, path, note)
+        return path
 
     # -- loading
 
@@ -106,16 +218,23 @@ class Saving:
         if self.started:
             return None
         path: Path | None = None
-        if runner.resume:
-            path = store.last(runner.work_dir) if runner.resume is True else Path(runner.resume)
+        if runner.resume is True:
+            path = store.newest_intact(self.folders, lambda text: log.warning("passed over: %s", text))
             if path is None:
                 runner.terminal.say(f"there is no checkpoint in {runner.work_dir} yet: starting afresh")
+        elif runner.resume:
+            path = Path(runner.resume)
         if path is not None:
-            return Source(path, store.read(path), "resume" if verb == "train" else "weights")
+            return Source(path, store.read(path, sealed=True), "resume" if verb == "train" else "weights")
         if runner.load_from is not None:
             path = Path(runner.load_from)
-            return Source(path, _as_checkpoint(store.read(path), path), "weights")
+            return Source(path, _as_checkpoint(store.read(path, sealed=False), path), "weights")
         return None
+
+    @property
+    def loader_state(self) -> dict[str, Any] | None:
+        """The loader's own state in the checkpoint that is being resumed."""
+        return self.pending["position"].get("loader") if self.pending is not None else None
 
     def load(self, source: Source | None) -> None:
         """Take the weights now, and the rest of a run that is resumed when its position is reached."""
@@ -129,36 +248,63 @@ class Saving:
             left_out = snapshot.load_fitting(runner.model, checkpoint["state_dict"], path)
             runner.terminal.say("\n  ".join([f"weights from {path}" + (", except:" if left_out else ""), *left_out]))
             return
-        snapshot.check(checkpoint, path)
-        snapshot.load_weights(runner.model, checkpoint["state_dict"], path)
-        snapshot.load_optims(runner, checkpoint, path)
+        snapshot.load(runner, checkpoint, path)
         at = runner.position
         at.load_state_dict(checkpoint["position"])
         if not source.is_inside(runner.work_dir):
             checkpoint.pop("writers", None)
-        self.pending, self.saved_at = checkpoint, at.iter
+        self.pending, self.saved_at, self.last_path = checkpoint, at.iter, source.path
         runner.asked = bool(at.stop_asked)
         runner.terminal.say(f"resumed from {path}: epoch {at.epoch}, iteration {at.iter}")
+        self._make_way(source.path)
+        for difference in snapshot.changed_surroundings(runner, checkpoint["meta"]):
+            log.warning("%s", difference)
         if at.stopped and at.stopped_by in {entry.name for entry in runner.plan}:
             runner.terminal.say(f"this run was stopped by {at.stopped_by}: {at.stopped}")
         else:
             at.stopped = at.stopped_by = ""
 
+    def _make_way(self, path: Path) -> None:
+        """Checkpoints that are later in the run than the one that is resumed go aside: it will come there anew."""
+        note = seal.read_note(path)
+        assert note is not None, "what is resumed has a seal"
+        for folder in self.folders:
+            old = workdir.set_later_aside(folder, note) if path.parent.resolve() == folder.resolve() else None
+            if old is not None:
+                store.point_to(path, path.parent, seal.digest(path), note.step)
+                self._runner.terminal.say(f"checkpoints that are later in the run than {path.name} are in {old} now")
+
     def restore(self) -> None:
         """Give the hub, the hooks and the generators their states; last the generators, since the others may draw."""
         checkpoint, self.pending = self.pending, None
         assert checkpoint is not None
-        self._runner.hub.load_state_dict(checkpoint["message_hub"])
-        self._runner.writers.load_state_dict(checkpoint.get("writers", {}))
-        states = dict(checkpoint["hooks"])
-        for entry in self._runner.plan:
+        runner, states = self._runner, dict(checkpoint["hooks"])
+        runner.hub.load_state_dict(checkpoint["message_hub"])
+        runner.writers.load_state_dict(checkpoint.get("writers", {}))
+        fresh = []
+        for entry in runner.plan:
             if entry.name in states:
                 entry.hook.load_state_dict(states.pop(entry.name))
+            elif _remembers(entry.hook) and entry.name not in checkpoint["meta"].get("hooks", ()):
+                fresh.append(entry.name)
         if states:
-            self._runner.terminal.say(
-                f"not used from the checkpoint, because no such hook is here: {', '.join(states)}"
-            )
-        snapshot.restore_rng(checkpoint["rng"])
+            runner.terminal.say(f"not used from the checkpoint, because no such hook is here: {', '.join(states)}")
+        if fresh:
+            runner.terminal.say(f"not in the checkpoint, so starting fresh: {', '.join(fresh)}")
+        rng.restore(checkpoint["rng"])
+
+
+def _parts(requests: list[Request]) -> Parts:
+    """What goes into a file that several may have asked for."""
+    return any(request.optimizer for request in requests), any(request.schedulers for request in requests)
+
+
+def _remembers(hook: Any) -> bool:
+    return hasattr(hook, "state_dict") and getattr(type(hook), "state_dict", None) is not Hook.state_dict
+
+
+def _saves(hook: Any) -> bool:
+    return hasattr(hook, "checkpoint_folder")
 
 
 def _as_checkpoint(found: dict[str, Any], path: Path) -> dict[str, Any]:

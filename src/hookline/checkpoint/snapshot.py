@@ -17,9 +17,7 @@ Tensors and plain data only: it is read with `weights_only=True`, and no string 
 from __future__ import annotations
 
 import platform
-import random
 import time
-from collections import OrderedDict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -28,13 +26,19 @@ import torch
 from torch import Tensor
 
 import hookline
-from hookline.errors import HookError, StorageError
+from hookline import rng
+from hookline.checkpoint.plain import refuse_odd
+from hookline.errors import StorageError
 
 if TYPE_CHECKING:
     from torch import nn
 
     from hookline.optim import Optim
     from hookline.runner import Runner
+
+
+#: Counts up when a checkpoint of today could no longer be read by the code of yesterday.
+FORMAT = 1
 
 
 def take(runner: Runner, *, optimizer: bool = True, schedulers: bool = True) -> dict[str, Any]:
@@ -44,8 +48,8 @@ def take(runner: Runner, *, optimizer: bool = True, schedulers: bool = True) -> 
         "state_dict": runner.model.state_dict(),
         "message_hub": runner.hub.state_dict(),
         "hooks": hook_states(runner),
-        "rng": rng_state(),
-        "position": runner.position.state_dict() | {"updates": _by_name(runner, lambda optim: optim.updates)},
+        "rng": rng.state(),
+        "position": position(runner),
         "writers": runner.writers.state_dict(),
     }
     if optimizer:
@@ -59,11 +63,22 @@ def take(runner: Runner, *, optimizer: bool = True, schedulers: bool = True) -> 
     return checkpoint
 
 
+def position(runner: Runner) -> dict[str, Any]:
+    """Where the run stands, to the batch and the micro-batch."""
+    state = runner.position.state_dict() | {"updates": _by_name(runner, lambda optim: optim.updates)}
+    if any(optim.micro for optim in runner.optims):  # only of several optims, whose windows may never close together
+        state["windows"] = _by_name(runner, lambda optim: optim.open_window())
+    if runner.position.batch and runner.batches is not None and (loader := runner.batches.loader_state()) is not None:
+        state["loader"] = loader
+    return state
+
+
 def meta(runner: Runner) -> dict[str, Any]:
     """Facts about the run for people; nothing in it is needed to go on."""
     at = runner.position
     return {
         "hookline": hookline.__version__,
+        "format": FORMAT,
         "torch": str(torch.__version__),
         "numpy": np.__version__,
         "python": platform.python_version(),
@@ -73,6 +88,7 @@ def meta(runner: Runner) -> dict[str, Any]:
         "iter": at.iter,
         "world_size": runner.world_size,
         "threads": torch.get_num_threads(),
+        "device": runner.device.type,
         "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "hooks": [entry.name for entry in runner.plan],
     }
@@ -89,37 +105,94 @@ def hook_states(runner: Runner) -> dict[str, Any]:
     return states
 
 
-def refuse_odd(value: Any, where: str) -> None:
-    """Refuse what cannot be read back with `weights_only=True`, by name, before anything is written."""
-    if isinstance(value, (Tensor, str, bytes, int, float, bool, type(None))) and type(value).__module__ != "numpy":
-        return
-    if type(value) in (dict, OrderedDict):
-        for key, inner in value.items():
-            refuse_odd(inner, f"{where}[{key!r}]")
-    elif type(value) in (list, tuple):
-        for index, inner in enumerate(value):
-            refuse_odd(inner, f"{where}[{index}]")
-    else:
-        raise HookError(
-            f"{where} is a {type(value).__module__}.{type(value).__qualname__}, which a checkpoint cannot hold; "
-            "give tensors and plain data (numbers, strings, lists, dicts)"
-        )
-
-
 def _by_name(runner: Runner, state_of: Any) -> Any:
     if isinstance(runner.optim, Mapping):
         return {name: state_of(optim) for name, optim in runner.optim.items()}
     return state_of(runner.optim) if runner.optim is not None else None
 
 
-def check(checkpoint: Mapping[str, Any], path: str) -> None:
-    """Refuse a file that a run cannot go on from."""
-    missing = [key for key in ("state_dict", "position", "hooks", "message_hub", "rng") if key not in checkpoint]
+#: What a run cannot go on without.
+NEEDED = ("meta", "state_dict", "optimizer", "param_schedulers", "position", "hooks", "message_hub", "rng")
+
+
+def load(runner: Runner, checkpoint: Mapping[str, Any], path: str) -> None:
+    """Give model, optimizers, schedulers and scalers their states; nothing is loaded when anything does not fit."""
+    missing = [key for key in NEEDED if key not in checkpoint]
     if missing:
         raise StorageError(
             f"{path} has no {', '.join(missing)}, so a run cannot go on from it; "
             "use load_from to start from its weights"
         )
+    saved_by = checkpoint["meta"].get("format", 1)
+    if saved_by > FORMAT:
+        raise StorageError(f"{path} has the format {saved_by}, and this hookline reads up to {FORMAT}; use a newer one")
+    problems = misfits(runner.model, checkpoint["state_dict"])
+    problems += [problem for name, optim in _named(runner) for problem in _optim_misfits(name, optim, checkpoint)]
+    if problems:
+        raise StorageError(f"{path} does not fit this run; nothing was loaded:\n  " + "\n  ".join(problems))
+    runner.model.load_state_dict(checkpoint["state_dict"])
+    for name, optim in _named(runner):
+        optim.updates = _part(checkpoint["position"].get("updates"), name) or 0
+        optim.optimizer.load_state_dict(_part(checkpoint["optimizer"], name))
+        for scheduled, state in zip(optim.schedulers, _part(checkpoint["param_schedulers"], name), strict=True):
+            scheduled.scheduler.load_state_dict(state)
+        if optim.scaler is not None:
+            optim.scaler.load_state_dict(_part(checkpoint["scaler"], name))
+        if window := _part(checkpoint["position"].get("windows"), name):
+            optim.reopen_window(window)
+
+
+def _named(runner: Runner) -> list[tuple[str, Optim]]:
+    return list(runner.optim.items()) if isinstance(runner.optim, Mapping) else [("", runner.sole_optim)]
+
+
+def _part(value: Any, name: str) -> Any:
+    """The part of one optim; a run with just one has no names."""
+    return value.get(name) if name and isinstance(value, Mapping) else value
+
+
+def _optim_misfits(name: str, optim: Optim, checkpoint: Mapping[str, Any]) -> list[str]:
+    """What of an optim's state is missing or has another shape."""
+    who = f"optim '{name}'" if name else "the optimizer"
+    saved = _part(checkpoint["optimizer"], name)
+    if not isinstance(saved, Mapping) or "param_groups" not in saved:
+        return [f"{who}: the checkpoint has no state for it"]
+    own, groups = optim.optimizer.param_groups, saved["param_groups"]
+    sizes = [len(group["params"]) for group in own], [len(group["params"]) for group in groups]
+    if sizes[0] != sizes[1]:
+        return [f"{who}: this run has groups of {sizes[0]} parameters, the checkpoint of {sizes[1]}"]
+    found = []
+    parameters = dict(zip((i for group in groups for i in group["params"]), optim.parameters(), strict=True))
+    for index, state in saved["state"].items():
+        for key, value in state.items():
+            shape = parameters[index].shape
+            if isinstance(value, Tensor) and value.ndim and value.ndim == len(shape) and value.shape != shape:
+                found.append(f"{who}: {key} of parameter {index} is {tuple(value.shape)}, and that is {tuple(shape)}")
+    schedulers = _part(checkpoint["param_schedulers"], name) or []
+    if len(schedulers) != len(optim.schedulers):
+        found.append(f"{who}: this run has {len(optim.schedulers)} schedulers, the checkpoint {len(schedulers)}")
+    scaler = _part(checkpoint.get("scaler"), name)
+    if (optim.scaler is None) != (scaler is None):
+        here, there = ("no", "a") if optim.scaler is None else ("a", "no")
+        found.append(f"{who}: this run has {here} gradient scaler, the checkpoint {there}; the precision has changed")
+    return found
+
+
+def changed_surroundings(runner: Runner, saved: Mapping[str, Any]) -> list[str]:
+    """What differs between the process that saved a checkpoint and this one, so that results may differ in bits."""
+    now = meta(runner)
+    names = {"torch": "torch {}", "numpy": "numpy {}", "threads": "{} threads", "world_size": "{} processes"}
+    changed = [key for key in (*names, "device") if key in saved and saved[key] != now[key]]
+    found = []
+    if changed:
+        then, here = (", ".join(names.get(key, "{}").format(each[key]) for key in changed) for each in (saved, now))
+        found.append(f"saved with {then}, and this is {here}: results may differ in their last bits")
+    if saved.get("seed") != runner.seed:
+        found.append(
+            f"saved with the seed {saved.get('seed')}, and this run has {runner.seed}: the data comes in another order "
+            "from here on"
+        )
+    return found
 
 
 def misfits(model: nn.Module, state: Mapping[str, Any]) -> list[str]:
@@ -137,14 +210,6 @@ def _shape(value: Any) -> Any:
     return tuple(value.shape) if hasattr(value, "shape") else type(value).__name__
 
 
-def load_weights(model: nn.Module, state: Mapping[str, Any], path: str) -> None:
-    """Load a model's state; nothing is loaded when anything does not fit."""
-    problems = misfits(model, state)
-    if problems:
-        raise StorageError(f"{path} does not fit the model; nothing was loaded:\n  " + "\n  ".join(problems))
-    model.load_state_dict(state)
-
-
 def load_fitting(model: nn.Module, state: Mapping[str, Any], path: str) -> list[str]:
     """Load what fits of a model's state, and give what did not; refuse when nothing fits."""
     own = model.state_dict()
@@ -153,65 +218,3 @@ def load_fitting(model: nn.Module, state: Mapping[str, Any], path: str) -> list[
         raise StorageError(f"nothing in {path} fits the model:\n  " + "\n  ".join(misfits(model, state)))
     model.load_state_dict(fitting, strict=False)
     return misfits(model, state)
-
-
-def load_optims(runner: Runner, checkpoint: Mapping[str, Any], path: str) -> None:
-    """Give optimizers, schedulers and scalers their states back."""
-    optims: Mapping[str, Optim] = runner.optim if isinstance(runner.optim, Mapping) else {"": runner.sole_optim}
-    parts = {key: checkpoint.get(key) for key in ("optimizer", "param_schedulers", "scaler")}
-    parts["updates"] = checkpoint["position"].get("updates")
-    for name, optim in optims.items():
-        states = {key: _part(value, name, key, path) for key, value in parts.items()}
-        optim.updates = states["updates"] or 0
-        if states["optimizer"] is None:
-            raise StorageError(
-                f"{path} was saved without its optimizer, so a run cannot go on from it; "
-                "use load_from to start from its weights"
-            )
-        optim.optimizer.load_state_dict(states["optimizer"])
-        saved = states["param_schedulers"] or []
-        if len(saved) != len(optim.schedulers):
-            raise StorageError(f"{path} has {len(saved)} schedulers, and this run {len(optim.schedulers)}")
-        for scheduled, state in zip(optim.schedulers, saved, strict=True):
-            scheduled.scheduler.load_state_dict(state)
-        if optim.scaler is not None and states["scaler"] is not None:
-            optim.scaler.load_state_dict(states["scaler"])
-
-
-def _part(value: Any, name: str, key: str, path: str) -> Any:
-    if not name or value is None:
-        return value
-    if name not in value:
-        raise StorageError(f"{path} has no {key} for the optim '{name}'; it has: {', '.join(value)}")
-    return value[name]
-
-
-def rng_state() -> dict[str, Any]:
-    """The states of all generators as tensors and plain data."""
-    kind, keys, at, has_gauss, gauss = np.random.get_state(legacy=True)
-    version, internal, gauss_next = random.getstate()
-    state: dict[str, Any] = {
-        "torch": torch.get_rng_state(),
-        "numpy": [
-            str(kind),
-            torch.from_numpy(np.asarray(keys).astype(np.int64)),
-            int(at),
-            int(has_gauss),
-            float(gauss),
-        ],
-        "python": [version, torch.tensor(internal, dtype=torch.int64), gauss_next],
-    }
-    if torch.cuda.is_available():
-        state["cuda"] = torch.cuda.get_rng_state_all()
-    return state
-
-
-def restore_rng(state: Mapping[str, Any]) -> None:
-    """Put all generators where they were."""
-    torch.set_rng_state(state["torch"])
-    kind, keys, at, has_gauss, gauss = state["numpy"]
-    np.random.set_state((kind, keys.numpy().astype(np.uint32), at, has_gauss, gauss))
-    version, internal, gauss_next = state["python"]
-    random.setstate((version, tuple(internal.tolist()), gauss_next))
-    if "cuda" in state and torch.cuda.is_available():
-        torch.cuda.set_rng_state_all(state["cuda"])

@@ -1,73 +1,98 @@
-"""How a checkpoint gets to the disk and back: a temporary file in the same folder, fsync, rename, then the pointer.
+"""How a checkpoint gets to the disk and back, so that at every moment the old or the new one is there, whole.
 
-At every moment either the old or the new file is there, whole. `last_checkpoint` is JSON with a name relative to its
-folder, so a folder that was moved still resumes.
+Written to a temporary file in the same folder, hashed on the way, fsync, rename, fsync of the folder, then read again
+and compared. `last_checkpoint` is JSON with a name relative to its folder, so a folder that was moved still resumes.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import torch
 
+from hookline.checkpoint.seal import Note, SealingFile, damage, read_note
 from hookline.errors import StorageError
 
 POINTER = "last_checkpoint"
+#: The ending of a file that is being written; after a kill such a file may be left, and is swept.
+PARTIAL = ".partial"
 
 
-def write(checkpoint: Mapping[str, Any], path: Path) -> str:
-    """Write a checkpoint so that it is there whole or not at all; gives its SHA-256."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+# -- writing
+
+
+def write(checkpoint: Mapping[str, Any], path: Path, note: Note) -> str:
+    """Write a checkpoint so that it is there whole or not at all, and verify it; gives the SHA-256 of the file."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(f"{path} cannot be written: {error.strerror or error}") from error
     with replacing(path) as file:
+        sealing = SealingFile(file)
         try:
-            torch.save(dict(checkpoint), file)
-        except RuntimeError as error:  # how torch's writer says that the disk is full
+            torch.save(dict(checkpoint), cast("IO[bytes]", sealing))
+        except RuntimeError as error:
+            if sealing.failure is not None:
+                raise sealing.failure from None
             raise StorageError(f"{path} cannot be written: {str(error).splitlines()[0]}") from error
-    return digest(path)
+        sha256 = sealing.seal(note)
+    if problem := damage(path):
+        raise StorageError(f"{path} was written, and read back it is damaged: {problem}; look at the disk")
+    return sha256
 
 
 def point_to(path: Path, folder: Path, sha256: str, step: int) -> None:
-    """Make a checkpoint the one that a resume of this folder goes on from."""
+    """Make a checkpoint the one that `last_checkpoint` of its folder names."""
     record = {"name": os.path.relpath(path, folder), "sha256": sha256, "step": step}
     with replacing(folder / POINTER) as file:
         file.write(json.dumps(record).encode())
 
 
-def last(folder: Path) -> Path | None:
-    """The checkpoint to resume from; None where the folder has none."""
-    pointer = folder / POINTER
-    if not pointer.is_file():
-        if others := sorted(path.name for path in folder.glob("*.pth")):
-            raise StorageError(
-                f"{folder} has checkpoints ({', '.join(others[:4])}) but no {POINTER} that says which is the last; "
-                "resume from one by its path"
-            )
-        return None
+@contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """A file to write that takes the place of `path` when it is complete and on the disk; a failure leaves nothing."""
+    temporary = path.with_name(f".{path.name}{PARTIAL}")
     try:
-        record = json.loads(pointer.read_text())
-        name, expected = str(record["name"]), str(record["sha256"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise StorageError(f"{pointer} cannot be read: {error}; resume from a file by its path") from error
-    path = folder / name
-    if not path.resolve().is_relative_to(folder.resolve()):
-        raise StorageError(f"{pointer} points out of its folder, to {name}; resume from a file by its path")
-    if not path.is_file():
-        raise StorageError(f"{pointer} names {name}, which is not there; resume from a file by its path")
-    if digest(path) != expected:
-        raise StorageError(f"{path} is damaged: its SHA-256 is not the one that {pointer} noted when it was saved")
-    return path
+        with open(temporary, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        raise StorageError(f"{path} cannot be written: {error.strerror or error}") from error
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
-def read(path: Path) -> dict[str, Any]:
-    """A checkpoint from the disk; nothing in the file is run."""
+def sweep(folder: Path) -> None:
+    """Remove what a kill in the middle of a save has left."""
+    for leftover in folder.glob(f".*{PARTIAL}"):
+        leftover.unlink(missing_ok=True)
+
+
+# -- reading
+
+
+def read(path: Path, *, sealed: bool) -> dict[str, Any]:
+    """A checkpoint from the disk; nothing in the file is run.
+
+    A damaged one is refused. What hookline has not written has no seal, and is taken unless `sealed` asks for one.
+    """
     if not path.is_file():
         raise StorageError(f"there is no checkpoint {path}")
+    own = sealed or read_note(path) is not None
+    if own and (problem := damage(path)):
+        raise StorageError(f"{path} cannot be used: {problem}")
     try:
         checkpoint = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # whatever a broken or hostile file makes the reader stumble over
@@ -75,31 +100,69 @@ def read(path: Path) -> dict[str, Any]:
         raise StorageError(f"{path} cannot be read as a checkpoint: {reason}") from error
     if not isinstance(checkpoint, dict):
         raise StorageError(f"{path} holds a {type(checkpoint).__name__}, not a checkpoint")
+    if not own and _is_ours(checkpoint):
+        raise StorageError(f"{path} cannot be used: it has lost its seal, so it is damaged")
     return checkpoint
 
 
-def digest(path: Path) -> str:
-    """The SHA-256 of a file."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def _is_ours(checkpoint: Mapping[str, Any]) -> bool:
+    meta = checkpoint.get("meta")
+    return isinstance(meta, Mapping) and "hookline" in meta
 
 
-@contextmanager
-def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A file to write that takes the place of `path` when it is complete and on the disk; a failure leaves nothing."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+def newest_intact(folders: Iterable[Path], warn: Callable[[str], None]) -> Path | None:
+    """The checkpoint to resume from: of those that are intact, the latest by step; None where there is none at all.
+
+    Every one that had to be passed over is said. With some but none intact, the resume is refused.
+    """
+    passed_over: list[str] = []
+    incomplete: list[str] = []
+    found: list[tuple[Note, Path]] = []
+    for folder in folders:
+        if problem := pointer_problem(folder):
+            passed_over.append(problem)
+        for path in sorted(folder.glob("*.pth")):
+            note = read_note(path) if path.is_file() else None
+            if note is not None and note.complete:
+                found.append((note, path))
+            elif note is None and (reason := _why_not_foreign(path)):
+                passed_over.append(f"{path}: {reason}")
+            elif note is not None:
+                incomplete.append(f"{path}: it was saved without its optimizer or schedulers")
+    for _, path in sorted(found, key=lambda each: each[0].order, reverse=True):
+        if not (problem := damage(path)):
+            for each in passed_over:
+                warn(each)
+            return path
+        passed_over.append(f"{path} is damaged: {problem}")
+    if passed_over or incomplete:
+        raise StorageError(
+            "resume was asked for, and there is no intact checkpoint to go on from:\n  "
+            + "\n  ".join(passed_over + incomplete)
+        )
+    return None
+
+
+def pointer_problem(folder: Path) -> str:
+    """What is wrong with the pointer of a folder; empty when it is right, or not there."""
+    pointer = folder / POINTER
+    if not os.path.lexists(pointer):
+        return ""
     try:
-        with open(temporary, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError as error:
-        raise StorageError(f"{path} cannot be written: {error.strerror or error}") from error
-    finally:
-        temporary.unlink(missing_ok=True)
-    folder = os.open(path.parent, os.O_RDONLY)
+        with open(pointer, "rb") as file:
+            record = json.loads(file.read(1 << 16))
+        path = folder / str(record["name"])
+        if not path.resolve().is_relative_to(folder.resolve()):
+            return f"{pointer} points out of its folder, to {str(record['name'])!r}"
+        return "" if path.is_file() else f"{pointer} names {path.name}, which is not there"
+    except (ValueError, KeyError, TypeError, OSError, RecursionError) as error:
+        return f"{pointer} cannot be read: {type(error).__name__}: {error}"
+
+
+def _why_not_foreign(path: Path) -> str:
+    """Why a file without a seal counts as a broken checkpoint; empty for one that something else has written."""
     try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+        read(path, sealed=False)
+    except StorageError as error:
+        return str(error).removeprefix(f"{path} ")
+    return ""

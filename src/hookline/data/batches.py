@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sized
 from itertools import islice
 from typing import Any
 
-from hookline.data.loader import ResumableLoader
+from hookline.checkpoint.plain import refuse_odd
+from hookline.data.sources import is_stateful, iterator
 from hookline.errors import DataError, blame
-
-log = logging.getLogger("hookline")
 
 END = object()
 
@@ -30,19 +28,38 @@ class Batches:
     """One pass over a loader: pairs of a batch, and whether it is the last.
 
     Making it makes the loader's iterator, at batch `start` of pass `epoch`. Without a length, one batch is read ahead.
+    A loader with a state of its own starts from `state`.
     """
 
-    def __init__(self, dataloader: Iterable[Any], limit: int | None = None, epoch: int = 0, start: int = 0) -> None:
+    def __init__(
+        self,
+        dataloader: Iterable[Any],
+        limit: int | None = None,
+        epoch: int = 0,
+        start: int = 0,
+        seed: int | None = None,
+        state: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._loader = dataloader
+        self._ahead_of: dict[str, Any] | None = None
         self._name = type(dataloader).__name__
         self._epoch = epoch
         self._start = start
         self._length = length_of(dataloader, limit)
         self._limit = limit
         try:
-            self._iterator = _iterator(dataloader, epoch, start)
+            self._iterator = iterator(dataloader, seed=seed, epoch=epoch, start=start, state=state)
         except Exception as error:
             blame(error, self._place(start), exit_code=DataError.exit_code)
             raise
+
+    def loader_state(self) -> dict[str, Any] | None:
+        """The state of a loader that has one of its own, after the batch that was given last."""
+        if not is_stateful(self._loader):
+            return None
+        state = self._ahead_of if self._length is None else self._loader.state_dict()  # type: ignore[attr-defined]
+        refuse_odd(state, f"the state of the {self._name}")
+        return state
 
     def __iter__(self) -> Iterator[tuple[Any, bool]]:
         return self._reading_ahead() if self._length is None else self._counting(self._length)
@@ -62,12 +79,14 @@ class Batches:
             raise DataError(f"the {self._name} said {length} batches and gave {number}")
 
     def _reading_ahead(self) -> Iterator[tuple[Any, bool]]:
-        number = self._start
+        number, stateful = self._start, is_stateful(self._loader)
         batch = self._next(number)
         if batch is END:
             self._refuse_nothing()
         while batch is not END:
             number += 1
+            if stateful:
+                self._ahead_of = self._loader.state_dict()  # type: ignore[attr-defined]
             following = self._next(number)
             yield batch, following is END
             batch = following
@@ -95,18 +114,3 @@ class Batches:
 
     def _place(self, number: int) -> str:
         return f"in the {self._name}, at batch {number} of epoch {self._epoch}"
-
-
-def _iterator(dataloader: Iterable[Any], epoch: int, start: int) -> Iterator[Any]:
-    if isinstance(dataloader, ResumableLoader):
-        return dataloader.iterate(epoch, start)
-    iterator = iter(dataloader)
-    if start:
-        log.warning(
-            "the %s is read again up to batch %d: it cannot start in the middle. Its order and its random numbers may "
-            "differ from the interrupted run's; a hookline.data.ResumableLoader has neither problem.",
-            type(dataloader).__name__,
-            start,
-        )
-        next(islice(iterator, start - 1, None), None)
-    return iterator

@@ -13,9 +13,13 @@ from hashlib import blake2b
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, get_worker_info
 
-from hookline.errors import ConfigError
+from hookline.data.workers import WorkerStart
+from hookline.errors import ConfigError, DataError, blame
+
+#: What a sample is read by: seed, epoch, index.
+Key = tuple[int, int, int]
 
 
 class ResumableLoader:
@@ -32,6 +36,10 @@ class ResumableLoader:
         collate_fn: Makes a batch of samples; torch's own, unless given.
         persistent_workers: Keep the workers from one epoch to the next.
         pin_memory: Put batches where a GPU can fetch them.
+        timeout: How many seconds to wait for a worker's batch; 0 waits for ever.
+        prefetch_factor: How many batches each worker reads ahead; torch's own number, unless given.
+        worker_init_fn: Called in each worker with its number, before it reads.
+        multiprocessing_context: How workers are started: `fork`, `spawn`, `forkserver`.
         seed: What the order and the samples' random numbers come from; a Runner puts its own here.
     """
 
@@ -45,6 +53,10 @@ class ResumableLoader:
         collate_fn: Callable[[list[Any]], Any] | None = None,
         persistent_workers: bool = False,
         pin_memory: bool = False,
+        timeout: float = 0,
+        prefetch_factor: int | None = None,
+        worker_init_fn: Callable[[int], None] | None = None,
+        multiprocessing_context: Any = None,
         seed: int = 0,
     ) -> None:
         if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
@@ -55,13 +67,18 @@ class ResumableLoader:
         self.dataset = dataset
         self.batch_size = batch_size
         self.order = Order(len(dataset), batch_size, shuffle, drop_last, seed)
+        self._worker_start = WorkerStart(worker_init_fn)
         self._loader: DataLoader[Any] = DataLoader(
-            Seeded(dataset, seed),
+            Seeded(dataset),
             batch_sampler=self.order,
             num_workers=num_workers,
             collate_fn=collate_fn,
             persistent_workers=persistent_workers,
             pin_memory=pin_memory,
+            timeout=timeout,
+            prefetch_factor=prefetch_factor,
+            worker_init_fn=self._worker_start,
+            multiprocessing_context=multiprocessing_context,
         )
 
     @property
@@ -71,11 +88,12 @@ class ResumableLoader:
 
     @seed.setter
     def seed(self, seed: int) -> None:
-        self.order.seed = self._loader.dataset.seed = seed  # type: ignore[attr-defined]  # the dataset is a Seeded
+        self.order.seed = seed
 
     def iterate(self, epoch: int, start: int = 0) -> Iterator[Any]:
         """The batches of an epoch from number `start` on."""
         self.order.epoch, self.order.start = epoch, start
+        self._worker_start.prepare()
         return iter(self._loader)
 
     def __iter__(self) -> Iterator[Any]:
@@ -90,7 +108,7 @@ class ResumableLoader:
 
 
 class Order:
-    """The batch sampler: lists of (epoch, index), so that a worker knows the epoch of what it reads."""
+    """The batch sampler: lists of (seed, epoch, index), so that a worker knows what it reads, however old it is."""
 
     def __init__(self, samples: int, batch_size: int, shuffle: bool, drop_last: bool, seed: int) -> None:
         if not isinstance(batch_size, int) or batch_size < 1:
@@ -103,51 +121,61 @@ class Order:
         self.start = 0
         self.batches = samples // batch_size if drop_last else -(-samples // batch_size)
 
-    def __iter__(self) -> Iterator[list[tuple[int, int]]]:
-        return self._batches(self.epoch, self.start)  # bound now: another iterator may be made before this one is used
+    def __iter__(self) -> Iterator[list[Key]]:
+        # Bound now: another iterator may be made before this one is used.
+        return self._batches(self.seed, self.epoch, self.start)
 
-    def _batches(self, epoch: int, start: int) -> Iterator[list[tuple[int, int]]]:
+    def _batches(self, seed: int, epoch: int, start: int) -> Iterator[list[Key]]:
+        order: Any = range(self.samples)
         if self.shuffle:
             generator = torch.Generator()
-            generator.manual_seed(mix(self.seed, epoch))
-            order = torch.randperm(self.samples, generator=generator).tolist()
-        else:
-            order = list(range(self.samples))
+            generator.manual_seed(mix(seed, epoch))
+            order = torch.randperm(self.samples, generator=generator)
         for batch in range(start, self.batches):
-            yield [(epoch, index) for index in order[batch * self.batch_size : (batch + 1) * self.batch_size]]
+            indices = order[batch * self.batch_size : (batch + 1) * self.batch_size]
+            yield [(seed, epoch, index) for index in (indices.tolist() if self.shuffle else indices)]
 
     def __len__(self) -> int:
         return self.batches
 
 
 class Seeded(Dataset[Any]):
-    """A dataset read by (epoch, index); what a sample draws at random depends on these and the seed alone."""
+    """A dataset read by (seed, epoch, index); what a sample draws at random depends on these alone."""
 
-    def __init__(self, dataset: Dataset[Any], seed: int) -> None:
+    def __init__(self, dataset: Dataset[Any]) -> None:
         self.dataset = dataset
-        self.seed = seed
         self.draws = type(dataset) is not TensorDataset and getattr(dataset, "draws_random_numbers", True)
 
-    def __getitems__(self, keys: list[tuple[int, int]]) -> list[Any]:
+    def __getitems__(self, keys: list[Key]) -> list[Any]:
         if not self.draws:
-            return [self.dataset[index] for _, index in keys]
+            return [self._item(key) for key in keys]
         # The states are put back because without workers these are the generators that training draws from.
         state = torch.default_generator.get_state(), random.getstate(), _numpy_state()
         try:
-            return [self._item(epoch, index) for epoch, index in keys]
+            return [self._seeded_item(key) for key in keys]
         finally:
             torch.default_generator.set_state(state[0])
             random.setstate(state[1])
             if state[2] is not None:
                 sys.modules["numpy"].random.set_state(state[2])
 
-    def _item(self, epoch: int, index: int) -> Any:
-        seed = mix(self.seed, epoch, index)
+    def _seeded_item(self, key: Key) -> Any:
+        seed = mix(*key)
         torch.default_generator.manual_seed(seed)
         random.seed(seed)
         if "numpy" in sys.modules:
             sys.modules["numpy"].random.seed(seed % 2**32)
-        return self.dataset[index]
+        return self._item(key)
+
+    def _item(self, key: Key) -> Any:
+        _, epoch, index = key
+        try:
+            return self.dataset[index]
+        except Exception as error:
+            worker = get_worker_info()
+            where = "the training process" if worker is None else f"worker {worker.id}"
+            blame(error, f"reading sample {index} of epoch {epoch} in {where}", exit_code=DataError.exit_code)
+            raise
 
 
 def _numpy_state() -> Any:

@@ -1,23 +1,30 @@
-"""CheckpointHook: saves the run by interval and at its end."""
+"""CheckpointHook: saves the run by interval and at its end, and the best of it."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
-from hookline.errors import ConfigError
+from hookline.checkpoint.seal import read_note
+from hookline.errors import ConfigError, did_you_mean
 from hookline.hook import Hook
+from hookline.hooks.best import Best
+from hookline.monitor import AUTO, monitor
+from hookline.terminal import as_number
 
 if TYPE_CHECKING:
     from hookline.runner import Runner
 
 
 class CheckpointHook(Hook):
-    """Saves checkpoints `epoch_5.pth` or `iter_100.pth` every so often, and at the end of training, also when it is
-    stopped early. A save is made at the end of the iteration or epoch, after all hooks and after the counters.
+    """Saves checkpoints `epoch_5.pth` or `iter_100.pth` every so often and at the end of training, also when it is
+    stopped early, and the best ones as `best_accuracy_epoch_5.pth`. A save is made at the end of the iteration, epoch
+    or validation, after all hooks and after the counters. Every file is complete, verified, and can be resumed from.
 
-    Cost: nothing between two saves; then the writing of the file, during which training waits.
+    Cost: nothing between two saves. Then training waits for the writing of the file, or, with `async_save`, for a copy
+    of the state in memory. `save_on_exception` copies the state at every step, or every n.
 
     Args:
         interval: Every how many epochs or iterations; 0 or less saves only at the end. By default every epoch, or, by
@@ -26,10 +33,22 @@ class CheckpointHook(Hook):
         save_optimizer: Save the state of the optimizers; a run can only go on from a checkpoint that has it.
         save_param_scheduler: Save the state of the schedulers, likewise.
         out_dir: Save into a folder of the run's name in here instead of the run's folder.
-        max_keep_ckpts: Keep only so many of the newest checkpoints; less than 1 keeps all.
+        max_keep_ckpts: Keep only so many of the newest checkpoints, besides the best; less than 1 keeps all.
         save_last: Save at the end of training, whatever the interval.
+        save_best: Names of validation metrics whose best checkpoint is kept, or `auto`: the first metric.
+        rule: Whether `greater` or `less` is better, for all or for each; the name of a metric tells, unless given.
+        greater_keys: Words in the name of a metric that mean more is better, instead of the usual ones.
+        less_keys: Words that mean less is better, likewise.
         filename_tmpl: The name of a file, with `{}` for the number of the epoch or iteration.
+        max_keep_best: How many of the best to keep, of each metric.
+        published_keys: Parts of a checkpoint to publish at the end, for the last and each best: a file with just
+            these, named after its SHA-256.
         save_begin: The first epoch or iteration to save; the interval counts from there.
+        async_save: Write beside the training; the step waits only for a copy of the state.
+        save_on_exception: Keep a copy of the state in memory at every step, or every n, and write the newest when the
+            run fails. The state in which it failed is never saved.
+        on_save_error: `raise` ends the run when a checkpoint cannot be written; `go_on` says so and tries again at the
+            next one. The last one has to be written in any case.
     """
 
     priority = "VERY_LOW"
@@ -44,15 +63,31 @@ class CheckpointHook(Hook):
         out_dir: str | None = None,
         max_keep_ckpts: int = -1,
         save_last: bool = True,
+        save_best: str | list[str] | None = None,
+        rule: str | list[str] | None = None,
+        greater_keys: list[str] | None = None,
+        less_keys: list[str] | None = None,
         filename_tmpl: str | None = None,
+        max_keep_best: int = 1,
+        published_keys: str | list[str] | None = None,
         save_begin: int = 0,
+        async_save: bool = False,
+        save_on_exception: bool | int = False,
+        on_save_error: Literal["raise", "go_on"] = "raise",
     ) -> None:
         if filename_tmpl is not None and (filename_tmpl.count("{}") != 1 or Path(filename_tmpl).name != filename_tmpl):
             raise ConfigError(
                 f"CheckpointHook: filename_tmpl is a file name with one {{}} in it, not {filename_tmpl!r}"
             )
-        if save_begin < 0:
-            raise ConfigError(f"CheckpointHook: save_begin must be at least 0, not {save_begin}")
+        for name, value, least in (("save_begin", save_begin, 0), ("max_keep_best", max_keep_best, 1)):
+            if value < least:
+                raise ConfigError(f"CheckpointHook: {name} must be at least {least}, not {value}")
+        if on_save_error not in ("raise", "go_on"):
+            raise ConfigError(f"CheckpointHook: on_save_error is 'raise' or 'go_on', not {on_save_error!r}")
+        if save_on_exception < 0:
+            raise ConfigError(
+                f"CheckpointHook: save_on_exception is true, false or every how many steps: {save_on_exception}"
+            )
         self.interval = interval
         self._interval = 0
         self.by_epoch = by_epoch
@@ -61,17 +96,73 @@ class CheckpointHook(Hook):
         self.out_dir = out_dir
         self.max_keep_ckpts = max_keep_ckpts
         self.save_last = save_last
+        self.save_best = [save_best] if isinstance(save_best, str) else list(save_best or [])
         self.filename_tmpl = filename_tmpl
+        self.max_keep_best = max_keep_best
+        self.published_keys = [published_keys] if isinstance(published_keys, str) else list(published_keys or [])
         self.save_begin = save_begin
+        self.async_save = async_save
+        self.save_on_exception = int(save_on_exception)
+        self.on_save_error = on_save_error
+        self._rules = _rules(self.save_best, rule)
+        self._keys = (greater_keys, less_keys)
+        #: The best so far, by metric.
+        self.best: dict[str, Best] = {}
+        if AUTO not in self.save_best:
+            for name in self.save_best:
+                self._watch(name)
+
+    def _watch(self, name: str) -> Best:
+        rule = self._rules.get(name, self._rules.get(AUTO))
+        watched = monitor(name, rule, *self._keys, who="CheckpointHook: save_best")
+        for other in self.best.values():
+            if other.label == Best(watched, 1).label:
+                raise ConfigError(
+                    f"CheckpointHook: save_best: '{other.monitor.name}' and '{name}' would be saved under the same name"
+                )
+        self.best[name] = Best(watched, self.max_keep_best)
+        return self.best[name]
+
+    # -- what other parts ask
 
     def idle_points(self, runner: Runner) -> list[str]:
-        """By epochs, the iterations, and the other way round."""
+        """Epochs or iterations, whichever is not counted, and validation where no best is kept."""
         if not runner.has_training:
             return []
-        return ["after_train_iter"] if self._counts_epochs(runner) else ["after_train_epoch"]
+        idle = ["after_train_iter" if self._counts_epochs(runner) else "after_train_epoch"]
+        if self.save_on_exception:
+            idle = [point for point in idle if point != "after_train_iter"]
+        return (
+            idle + ["after_val_epoch"] * (not self.save_best) + ["before_save_checkpoint"] * (not self.published_keys)
+        )
+
+    def watched_metrics(self) -> Sequence[str]:
+        """Those whose best is kept."""
+        return self.save_best
+
+    def know_metrics(self, metrics: Mapping[str, Any]) -> None:
+        """Every metric is a number, and its rule is known."""
+        for best in self._all_best(metrics):
+            best.monitor.value(metrics, "CheckpointHook: save_best")
+
+    def checkpoint_folder(self, runner: Runner) -> Path:
+        """Where this hook saves."""
+        return Path(self.out_dir) / runner.work_dir.resolve().name if self.out_dir is not None else runner.work_dir
+
+    def state_dict(self) -> dict[str, Any]:
+        """The best so far."""
+        return {name: best.state_dict() for name, best in self.best.items()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on comparing with the best so far; what is not watched any more is left."""
+        for name, saved in state.items():
+            if name in self.best or self.save_best == [AUTO]:
+                (self.best.get(name) or self._watch(name)).load_state_dict(saved)
 
     def _counts_epochs(self, runner: Runner) -> bool:
         return runner.train_loop.by_epoch if self.by_epoch is None else self.by_epoch
+
+    # -- points
 
     def before_train(self, runner: Runner) -> None:
         """Refuse what cannot be, and settle the interval."""
@@ -86,6 +177,10 @@ class CheckpointHook(Hook):
 
     def after_train_iter(self, runner: Runner) -> None:
         """By iterations."""
+        if self.save_on_exception and (runner.iter + 1) % self.save_on_exception == 0:
+            self._ask(runner, in_memory=True, template="iter_{}.pth", by_epoch=False)
+        if self._counts_epochs(runner):
+            return
         due = self.every_n_train_iters(runner, self._interval, self.save_begin)
         if due or (self.save_last and self.is_last_train_iter(runner)):
             self._ask(runner)
@@ -96,29 +191,106 @@ class CheckpointHook(Hook):
         if due or (self.save_last and self.is_last_train_epoch(runner)):
             self._ask(runner)
 
+    def after_val_epoch(self, runner: Runner, metrics: Mapping[str, Any]) -> None:
+        """Save what is among the best; by-the-interval saves go on as if nothing had happened."""
+        for best in self._all_best(metrics):
+            value = best.monitor.value(metrics, "CheckpointHook: save_best")
+            if runner.running != "train" or not best.is_worth_keeping(value):
+                continue
+            path = self._ask(runner, prefix=best.prefix, done=best.remove_others)
+            best.add(value, path.name)
+            several = f"_{best.monitor.name}" if len(self.best) > 1 else ""
+            runner.hub.update_info(f"best_score{several}", best.top[0])
+            runner.hub.update_info(f"best_ckpt{several}", str(path.parent / best.top[1]))
+            if best.top[1] == path.name:
+                text = f"the best {best.monitor.name} so far: {as_number(value)}, to be saved as {path.name}"
+                runner.terminal.detail(lambda text=text: text)  # type: ignore[misc]  # bound now
+
     def after_train(self, runner: Runner) -> None:
         """The last checkpoint is also there when training was stopped early."""
+        runner.saving.finish()
         if self.save_last and runner.saving.saved_at != runner.iter:
-            self._ask(runner)
+            self._ask(runner, needed=True)
 
-    def _ask(self, runner: Runner) -> None:
-        folder = Path(self.out_dir) / runner.work_dir.name if self.out_dir is not None else runner.work_dir
-        runner.saving.ask(
-            template=self.filename_tmpl,
-            by_epoch=self._counts_epochs(runner),
-            folder=folder,
-            optimizer=self.save_optimizer,
-            schedulers=self.save_param_scheduler,
-            done=self._remove_old,
-        )
+    def after_run(self, runner: Runner) -> None:
+        """Publish the last and the best."""
+        if self.published_keys and runner.running == "train":
+            from hookline.checkpoint import publish  # it needs torch, and a hook's parameters are read without
+
+            folder = self.checkpoint_folder(runner)
+            names = [best_name for best in self.best.values() for _, best_name in best.kept]
+            last = runner.saving.last_path
+            found = [*([last] if last is not None else []), *(folder / name for name in names)]
+            for path in publish.all_of(found, self.published_keys):
+                runner.terminal.say(f"published {path}")
+
+    def before_save_checkpoint(self, runner: Runner, checkpoint: Mapping[str, Any]) -> None:
+        """What is to be published has to be there."""
+        for key in self.published_keys:
+            if key not in checkpoint:
+                raise ConfigError(
+                    f"CheckpointHook: published_keys names '{key}', which checkpoints do not have; "
+                    f"{did_you_mean(key, checkpoint)}"
+                )
+
+    def on_exception(self, runner: Runner, error: BaseException) -> None:
+        """The newest state that was kept in memory goes to the disk."""
+        if self.save_on_exception and isinstance(error, Exception):
+            path = runner.saving.write_kept()
+            if path is not None:
+                runner.terminal.say(f"the run failed; its state before that is saved in {path}")
+
+    # -- asking, and keeping order in the folder
+
+    def _all_best(self, metrics: Mapping[str, Any]) -> list[Best]:
+        if self.save_best == [AUTO] and not self.best:
+            if not metrics:
+                raise ConfigError("CheckpointHook: save_best: auto needs a metric, and validation gives none")
+            self._watch(next(iter(metrics)))
+        return list(self.best.values())
+
+    def _ask(self, runner: Runner, **more: Any) -> Path:
+        request = {
+            "template": self.filename_tmpl,
+            "by_epoch": self._counts_epochs(runner),
+            "folder": self.checkpoint_folder(runner),
+            "optimizer": self.save_optimizer,
+            "schedulers": self.save_param_scheduler,
+            "background": self.async_save,
+            "needed": self.on_save_error == "raise",
+            "done": self._remove_old,
+        }
+        return runner.saving.ask(**(request | more))
 
     def _remove_old(self, saved: Path) -> None:
         """Remove all but the newest. They are found by listing the folder, so nothing is left behind after a kill."""
         if self.max_keep_ckpts < 1:
             return
-        template = self.filename_tmpl or re.sub(r"[0-9]+", "{}", saved.name)
-        pattern = re.compile(re.escape(template).replace(r"\{\}", "([0-9]+)"))
-        numbered = [(int(match[1]), path) for path in saved.parent.iterdir() if (match := pattern.fullmatch(path.name))]
-        for _, path in sorted(numbered)[: -self.max_keep_ckpts]:
-            if path != saved:  # a run that was resumed further back has newer numbers beside it
-                path.unlink()
+        templates = {self.filename_tmpl or "epoch_{}.pth", "epoch_{}.pth", "iter_{}.pth"}
+        names = re.compile("|".join(re.escape(each).replace(r"\{\}", "[0-9]+") for each in templates))
+        found = [
+            (note.order, path)
+            for path in saved.parent.iterdir()
+            if names.fullmatch(path.name) and (note := read_note(path)) is not None
+        ]
+        for _, path in sorted(found)[: -self.max_keep_ckpts]:
+            if path != saved:
+                path.unlink(missing_ok=True)
+
+
+def _rules(names: list[str], rule: str | list[str] | None) -> dict[str, str]:
+    """The rule of each metric, where any is given."""
+    if len(set(names)) != len(names):
+        raise ConfigError(f"CheckpointHook: save_best names a metric twice: {', '.join(names)}")
+    if AUTO in names and len(names) > 1:
+        raise ConfigError("CheckpointHook: save_best is 'auto' or names of metrics, not both")
+    if rule is None:
+        return {}
+    rules = [rule] if isinstance(rule, str) else list(rule)
+    if len(rules) == 1:
+        rules *= len(names)
+    if len(rules) != len(names):
+        raise ConfigError(
+            f"CheckpointHook: {len(rules)} rules for {len(names)} metrics; give one for all, or one for each"
+        )
+    return dict(zip(names, rules, strict=True))

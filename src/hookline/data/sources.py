@@ -1,0 +1,107 @@
+"""Going into any loader at batch k: in which of four ways depends on what the loader is.
+
+ResumableLoader                         starts there, exactly
+a plain DataLoader, in order or         goes through a ResumableLoader of the same settings
+  shuffled, and a list
+a loader with a state_dict of its own   is given the state that was saved
+anything else                           is read again from its beginning, with a warning
+"""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from collections.abc import Iterable, Iterator, Mapping, Sized
+from itertools import chain, islice
+from typing import Any, cast
+
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, SequentialSampler
+
+from hookline import rng
+from hookline.data.loader import ResumableLoader, mix
+
+log = logging.getLogger("hookline")
+
+_twins: weakref.WeakKeyDictionary[DataLoader[Any], ResumableLoader] = weakref.WeakKeyDictionary()
+
+
+def iterator(
+    loader: Iterable[Any], *, seed: int | None, epoch: int, start: int, state: Mapping[str, Any] | None
+) -> Iterator[Any]:
+    """The batches of pass `epoch` from number `start` on."""
+    resumable = as_resumable(loader)
+    if resumable is not None:
+        if seed is not None:
+            resumable.seed = seed
+        return resumable.iterate(epoch, start)
+    if isinstance(loader, (list, tuple)):
+        return islice(loader, start, None)
+    if start and state is not None and is_stateful(loader):
+        loader.load_state_dict(state)  # type: ignore[attr-defined]  # it is one that has it
+        return iter(loader)
+    found = iter(loader) if seed is None or is_stateful(loader) else _seeded(loader, mix(seed, epoch))
+    if start:
+        log.warning(
+            "the %s is read again up to batch %d: it cannot start in the middle. That takes time, and if its order or "
+            "its samples depend on more than the random generators, they differ from the interrupted run's. "
+            "A hookline.data.ResumableLoader has neither problem.",
+            type(loader).__name__,
+            start,
+        )
+        next(islice(found, start - 1, None), None)
+    return found
+
+
+def as_resumable(loader: Iterable[Any]) -> ResumableLoader | None:
+    """The loader itself, or one of the same settings for a plain DataLoader whose order is known; or none."""
+    if isinstance(loader, ResumableLoader):
+        return loader
+    if type(loader) is not DataLoader or not _is_plain(loader):
+        return None
+    if loader not in _twins:
+        batches = cast("BatchSampler", loader.batch_sampler)
+        _twins[loader] = ResumableLoader(
+            loader.dataset,
+            batch_size=batches.batch_size,
+            shuffle=isinstance(batches.sampler, RandomSampler),
+            num_workers=loader.num_workers,
+            drop_last=batches.drop_last,
+            collate_fn=loader.collate_fn,
+            persistent_workers=loader.persistent_workers,
+            pin_memory=loader.pin_memory,
+            timeout=loader.timeout,
+            prefetch_factor=loader.prefetch_factor,
+            worker_init_fn=loader.worker_init_fn,
+            multiprocessing_context=loader.multiprocessing_context,
+        )
+    return _twins[loader]
+
+
+def _is_plain(loader: DataLoader[Any]) -> bool:
+    """Whether it goes through all of a dataset once, in order or shuffled, in batches of one size."""
+    batches = loader.batch_sampler
+    if isinstance(loader.dataset, IterableDataset) or type(batches) is not BatchSampler:
+        return False
+    sampler = batches.sampler
+    shuffled = type(sampler) is RandomSampler and not sampler.replacement
+    if not shuffled and type(sampler) is not SequentialSampler:
+        return False
+    return len(cast("Sized", sampler)) == len(cast("Sized", loader.dataset))
+
+
+def is_stateful(loader: Iterable[Any]) -> bool:
+    """Whether it has a state of its own."""
+    return hasattr(loader, "state_dict") and hasattr(loader, "load_state_dict")
+
+
+def _seeded(loader: Iterable[Any], seed: int) -> Iterator[Any]:
+    """An iterator whose order, if it comes from the random generators, is a function of the seed.
+
+    The first batch is read here too: a sampler draws its order when it is first asked, and so does its loader for the
+    seeds of its workers.
+    """
+    with rng.untouched():
+        rng.seed_everything(seed)
+        found = iter(loader)
+        first = list(islice(found, 1))
+    return chain(first, found)

@@ -1,0 +1,41 @@
+"""How a loader's worker process begins: it dies with the training process, and leaves Ctrl-C to it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+
+# What Linux calls the signal that a process gets when its parent dies.
+PR_SET_PDEATHSIG = 1
+
+
+class WorkerStart:
+    """The `worker_init_fn` of a loader; one of the user's own is called after it."""
+
+    def __init__(self, then: Callable[[int], None] | None = None) -> None:
+        self.then = then
+        self.parent = 0
+        self.dies_with_parent = False
+
+    def prepare(self) -> None:
+        """In the training process, before workers are started.
+
+        Linux tells a worker of the death of the thread that started it, so only workers of the main thread ask.
+        """
+        self.parent = os.getpid()
+        self.dies_with_parent = threading.current_thread() is threading.main_thread()
+
+    def __call__(self, worker: int) -> None:
+        """In a new worker."""
+        # Ctrl-C goes to the whole group of processes; a worker that ended would fail the step that is being finished.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        if self.dies_with_parent and sys.platform == "linux":
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != self.parent:  # it had died before it could be asked for
+                os._exit(1)
+        if self.then is not None:
+            self.then(worker)

@@ -1,0 +1,63 @@
+"""The best checkpoints of one metric: which are kept, and under which names."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hookline.monitor import Monitor
+
+
+class Best:
+    """The best k of one metric so far, as pairs of the value and the name of the file."""
+
+    def __init__(self, monitor: Monitor, keep: int) -> None:
+        self.monitor = monitor
+        self.keep = keep
+        self.kept: list[tuple[float, str]] = []
+
+    @property
+    def label(self) -> str:
+        """The metric's name as a part of a file name: nothing in it leads out of the folder."""
+        return re.sub(r"[^\w.@+-]", "_", self.monitor.name)
+
+    @property
+    def prefix(self) -> str:
+        """What its files begin with."""
+        return f"best_{self.label}_"
+
+    @property
+    def top(self) -> tuple[float, str]:
+        """The best of all."""
+        return self.kept[0]
+
+    def is_worth_keeping(self, value: float) -> bool:
+        """Whether a value is among the best k; equal to the last of them is not better."""
+        return self.monitor.better(value, self.kept[-1][0] if len(self.kept) >= self.keep else None)
+
+    def add(self, value: float, name: str) -> None:
+        """Take a value in, before those that are not better; the worst goes if there are too many."""
+        at = next((i for i, (other, _) in enumerate(self.kept) if self.monitor.better(value, other)), len(self.kept))
+        self.kept.insert(at, (value, name))
+        del self.kept[self.keep :]
+
+    def remove_others(self, saved: Path) -> None:
+        """Remove what is no longer among the best, found by listing the folder."""
+        names = {name for _, name in self.kept}
+        # The name of the metric may begin that of another, so what follows it has to be the name of a checkpoint.
+        pattern = re.compile(
+            re.escape(self.prefix) + re.sub(r"[0-9]+", "[0-9]+", re.escape(saved.name[len(self.prefix) :]))
+        )
+        for path in saved.parent.iterdir():
+            if pattern.fullmatch(path.name) and path.name not in names:
+                path.unlink(missing_ok=True)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Values and names, as plain data."""
+        return {"values": [value for value, _ in self.kept], "names": [name for _, name in self.kept]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there."""
+        self.kept = list(zip(state["values"], state["names"], strict=True))[: self.keep]

@@ -1,0 +1,65 @@
+"""The random generators of the process: seeding them, keeping their states, and putting them back."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+
+
+def seed_everything(seed: int) -> None:
+    """Seed torch (every device), numpy and Python."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+
+
+def state() -> dict[str, Any]:
+    """The states of all generators as tensors and plain data, which a checkpoint can hold."""
+    kind, keys, at, has_gauss, gauss = np.random.get_state(legacy=True)
+    version, internal, gauss_next = random.getstate()
+    numpy_keys = torch.from_numpy(np.asarray(keys).astype(np.int64))
+    found: dict[str, Any] = {
+        "torch": torch.get_rng_state(),
+        "numpy": [str(kind), numpy_keys, int(at), int(has_gauss), float(gauss)],
+        "python": [version, torch.tensor(internal, dtype=torch.int64), gauss_next],
+    }
+    for name, module in _devices().items():
+        found[name] = module.get_rng_state_all()
+    if torch.backends.mps.is_available():
+        found["mps"] = torch.mps.get_rng_state()
+    return found
+
+
+def restore(found: Mapping[str, Any]) -> None:
+    """Put all generators where they were; those of devices that are not here now are left out."""
+    torch.set_rng_state(found["torch"])
+    kind, keys, at, has_gauss, gauss = found["numpy"]
+    np.random.set_state((kind, keys.numpy().astype(np.uint32), at, has_gauss, gauss))
+    version, internal, gauss_next = found["python"]
+    random.setstate((version, tuple(internal.tolist()), gauss_next))
+    for name, module in _devices().items():
+        for device, one in enumerate(found.get(name, ())[: module.device_count()]):
+            module.set_rng_state(one, device)
+    if "mps" in found and torch.backends.mps.is_available():
+        torch.mps.set_rng_state(found["mps"])
+
+
+def _devices() -> dict[str, ModuleType]:
+    modules = {name: getattr(torch, name) for name in ("cuda", "xpu") if hasattr(torch, name)}
+    return {name: module for name, module in modules.items() if module.is_available()}
+
+
+@contextmanager
+def untouched() -> Iterator[None]:
+    """Whatever is drawn in here, the generators are afterwards where they were."""
+    before = state()
+    try:
+        yield
+    finally:
+        restore(before)

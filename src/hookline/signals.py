@@ -1,0 +1,57 @@
+"""SIGTERM and SIGINT while training: the step is finished and saved, and training ends; a second one ends at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hookline.runner import Runner
+
+HANDLED = (signal.SIGTERM, signal.SIGINT)
+
+
+@contextmanager
+def caught(runner: Runner) -> Iterator[None]:
+    """Tell the runner about signals, and put the handlers back afterwards. Only the main thread can have handlers.
+
+    A signal that is ignored (as SIGINT is in a background job of a shell) stays ignored.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    owner = os.getpid()
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if os.getpid() != owner:  # a loader's worker, forked while this handler stood
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+        elif runner.signalled:
+            raise ending(number)
+        else:
+            if not runner.terminal.quiet and sys.stderr.isatty():
+                os.write(2, b"\nfinishing the step and saving; once more ends at once\n")
+            runner.signalled = number
+            runner.asked = True
+
+    before = {number: signal.getsignal(number) for number in HANDLED}
+    taken = [number for number in HANDLED if before[number] not in (signal.SIG_IGN, None)]
+    runner.signalled = 0
+    try:
+        for number in taken:
+            signal.signal(number, handle)
+        yield
+    finally:
+        for number in taken:
+            signal.signal(number, before[number])
+
+
+def ending(number: int) -> BaseException:
+    """How a run ends after a signal."""
+    return KeyboardInterrupt() if number == signal.SIGINT else SystemExit(128 + number)
