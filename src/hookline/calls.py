@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -40,6 +40,8 @@ class Call:
     # Asked when the method raised; True swallows the error. Only observers with `on_error: disable` have one.
     tolerate: Callable[[Call, Exception], bool]
     host: object
+    #: Whether the random generators are put back after it: an observer must not change the run.
+    isolated: bool = False
 
     @property
     def where(self) -> str:
@@ -50,6 +52,25 @@ class Call:
         """Note on the error which hook failed, at which point and at which counters."""
         counters = " ".join(f"{name}={getattr(self.host, name, 0)}" for name in ("epoch", "iter", "rank"))
         blame(error, f"in hook {self.who}, at {self.point.name}, {counters} ({self.where})")
+
+    def shield(self) -> AbstractContextManager[None]:
+        """What to call it in."""
+        if not self.isolated:
+            return NOTHING
+        from hookline.rng import untouched  # it needs torch, and a plan is explained without
+
+        return untouched()
+
+    def shielded(self) -> Callable[..., Any]:
+        """The method, as it is called at its point."""
+        if not self.isolated:
+            return self.method
+
+        def call(*arguments: Any, **named: Any) -> None:
+            with self.shield():
+                self.method(*arguments, **named)
+
+        return call
 
     def failed(self, error: BaseException) -> bool:
         """Whether the run goes on although this method raised."""
@@ -99,7 +120,7 @@ def at_point(calls: tuple[Call, ...]) -> PointCall:
         lines += [f"  hl_n = {number}"] * (number > 0) + [f"  {due}hl_method{number}({call.passed})"]
     lines += [" except BaseException as hl_error:", "  if not hl_calls[hl_n].failed(hl_error): raise", "  hl_n += 1"]
     lines += [" else: return", f" hl_at_point(hl_calls[hl_n:])({arguments})"]
-    names: dict[str, Any] = {f"hl_method{number}": call.method for number, call in enumerate(calls)}
+    names: dict[str, Any] = {f"hl_method{number}": call.shielded() for number, call in enumerate(calls)}
     names |= {"hl_host": calls[0].host, "hl_calls": calls, "hl_at_point": at_point}
     exec(compile("\n".join(lines), f"<hookline {point.name}>", "exec"), names)
     compiled: PointCall = names[point.name]
@@ -146,7 +167,8 @@ class Around:
                     f"and gave a {type(generator).__name__}; leave a @contextmanager away"
                 )
             try:
-                next(generator)
+                with call.shield():
+                    next(generator)
             except StopIteration:
                 raise HookError(f"{call.who}.{call.point.name} ({call.where}) ended without a yield") from None
         except BaseException as error:
@@ -160,10 +182,11 @@ class Around:
             generator, call = self.entered.pop()
             trace = error.__traceback__ if error is not None else None
             try:
-                if error is None:
-                    next(generator)
-                else:
-                    generator.throw(error)  # type: ignore[attr-defined]  # registration allows only generators
+                with call.shield():
+                    if error is None:
+                        next(generator)
+                    else:
+                        generator.throw(error)  # type: ignore[attr-defined]  # registration allows only generators
                 generator.close()  # type: ignore[attr-defined]
                 raise HookError(f"{call.who}.{call.point.name} ({call.where}) has more than one yield")
             except StopIteration:

@@ -114,6 +114,9 @@ class Hook:
     runs_before: ClassVar[tuple[str | type, ...]] = ()
     #: An observer only looks; it may be configured `on_error: disable`.
     role: ClassVar[Literal["actor", "observer"]] = "actor"
+    #: The random generators are put back after every call of an observer, which takes about 0.1 ms. One that draws no
+    #: random numbers says so here, and is called as it is.
+    draws_random_numbers: ClassVar[bool] = True
     #: What happens when it fails: the run ends, or, for an observer, goes on without it.
     on_error: Literal["raise", "disable"] = "raise"
 

@@ -93,13 +93,13 @@ class Plan:
         _refuse_wrong_statements(hook, name)
         if any(entry.hook is hook for entry in self._entries):
             raise HookError(f"this {name} is registered already; a hook can be in a plan once")
-        tolerate = self._tolerance(
-            name, getattr(hook, "role", "actor"), str(on_error or getattr(hook, "on_error", "raise"))
-        )
+        role = getattr(hook, "role", "actor")
+        tolerate = self._tolerance(name, role, str(on_error or getattr(hook, "on_error", "raise")))
+        isolated = role == "observer" and getattr(hook, "draws_random_numbers", True)
         entry = self._entry(hook, self._unique(name), priority, priority_from)
         for point, method, every in read_hook(hook, self.points | SCOPES):
             passed, due = match(point, method, name, every)
-            entry.calls.append(Call(entry.name, point, method, every, passed, due, tolerate, self.host))
+            entry.calls.append(Call(entry.name, point, method, every, passed, due, tolerate, self.host, isolated))
         self._compile([*self._entries, entry])
         bind = getattr(hook, "bind", None)
         if bind is not None:

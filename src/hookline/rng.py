@@ -58,8 +58,13 @@ def _devices() -> dict[str, ModuleType]:
 @contextmanager
 def untouched() -> Iterator[None]:
     """Whatever is drawn in here, the generators are afterwards where they were."""
-    before = state()
+    on_cpu, in_python, in_numpy = torch.get_rng_state(), random.getstate(), np.random.get_state(legacy=True)
+    on_devices = [(module, module.get_rng_state_all()) for module in _devices().values()]
     try:
         yield
     finally:
-        restore(before)
+        torch.set_rng_state(on_cpu)
+        random.setstate(in_python)
+        np.random.set_state(in_numpy)
+        for module, states in on_devices:
+            module.set_rng_state_all(states)

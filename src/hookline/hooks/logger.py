@@ -36,6 +36,7 @@ class LoggerHook(Hook):
 
     priority = "BELOW_NORMAL"
     role = "observer"
+    draws_random_numbers = False
     runs_after = ("RuntimeInfoHook", "IterTimerHook")
 
     def __init__(self, interval: int = 10, ignore_last: bool = True) -> None:

@@ -30,6 +30,7 @@ class ProgressHook(Hook):
 
     priority = "LOWEST"
     role = "observer"
+    draws_random_numbers = False
 
     def __init__(self, window: int = 20) -> None:
         self.window = window
