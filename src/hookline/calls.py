@@ -61,17 +61,6 @@ class Call:
 
         return untouched()
 
-    def shielded(self) -> Callable[..., Any]:
-        """The method, as it is called at its point."""
-        if not self.isolated:
-            return self.method
-
-        def call(*arguments: Any, **named: Any) -> None:
-            with self.shield():
-                self.method(*arguments, **named)
-
-        return call
-
     def failed(self, error: BaseException) -> bool:
         """Whether the run goes on although this method raised."""
         if isinstance(error, Exception) and self.tolerate(self, error):
@@ -116,11 +105,12 @@ def at_point(calls: tuple[Call, ...]) -> PointCall:
     arguments = ", ".join(point.arguments)
     lines = [f"def {point.name}({arguments}):", " hl_n = 0", " try:"]
     for number, call in enumerate(calls):
-        due = f"if {call.due}: " if call.due else ""
-        lines += [f"  hl_n = {number}"] * (number > 0) + [f"  {due}hl_method{number}({call.passed})"]
+        shield = f"with hl_calls[{number}].shield(): " if call.isolated else ""
+        lines += [f"  hl_n = {number}"] * (number > 0) + [f"  if {call.due}:"] * bool(call.due)
+        lines += [f"{'   ' if call.due else '  '}{shield}hl_method{number}({call.passed})"]
     lines += [" except BaseException as hl_error:", "  if not hl_calls[hl_n].failed(hl_error): raise", "  hl_n += 1"]
     lines += [" else: return", f" hl_at_point(hl_calls[hl_n:])({arguments})"]
-    names: dict[str, Any] = {f"hl_method{number}": call.shielded() for number, call in enumerate(calls)}
+    names: dict[str, Any] = {f"hl_method{number}": call.method for number, call in enumerate(calls)}
     names |= {"hl_host": calls[0].host, "hl_calls": calls, "hl_at_point": at_point}
     exec(compile("\n".join(lines), f"<hookline {point.name}>", "exec"), names)
     compiled: PointCall = names[point.name]
