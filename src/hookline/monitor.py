@@ -1,7 +1,7 @@
 """Watching a metric: which one, whether more or less of it is better, and what counts as better.
 
-Everything that compares results (the best checkpoint, early stopping) does it here: equal is not better, and NaN never
-is.
+Everything that compares results (the best checkpoint, early stopping) does it here: equal is not better, and NaN or Inf
+never is.
 """
 
 from __future__ import annotations
@@ -39,10 +39,13 @@ class Monitor:
     rule: Rule
 
     def better(self, value: float, than: float | None, by: float = 0.0) -> bool:
-        """Whether a value is better than another one, by more than a margin; anything but NaN is better than none."""
-        if math.isnan(value):
+        """Whether a value is better than another one, by more than a margin; any number is better than none.
+
+        NaN and Inf are no numbers here: what gave them has gone wrong.
+        """
+        if not math.isfinite(value):
             return False
-        if than is None or math.isnan(than):
+        if than is None or not math.isfinite(than):
             return True
         return value > than + by if self.rule == "greater" else value < than - by
 

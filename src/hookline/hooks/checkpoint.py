@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from hookline.checkpoint.seal import read_note
 from hookline.errors import ConfigError, did_you_mean
 from hookline.hook import Hook
 from hookline.hooks.best import Best
-from hookline.monitor import AUTO, monitor
+from hookline.monitor import AUTO, Rule, monitor
 from hookline.terminal import as_number
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class CheckpointHook(Hook):
             raise ConfigError(f"CheckpointHook: on_save_error is 'raise' or 'go_on', not {on_save_error!r}")
         if save_on_exception < 0:
             raise ConfigError(
-                f"CheckpointHook: save_on_exception is true, false or every how many steps: {save_on_exception}"
+                f"CheckpointHook: save_on_exception is true, false or every how many steps, not {save_on_exception}"
             )
         self.interval = interval
         self._interval = 0
@@ -108,9 +108,7 @@ class CheckpointHook(Hook):
         self._keys = (greater_keys, less_keys)
         #: The best so far, by metric.
         self.best: dict[str, Best] = {}
-        if AUTO not in self.save_best:
-            for name in self.save_best:
-                self._watch(name)
+        self._last: Path | None = None
 
     def _watch(self, name: str) -> Best:
         rule = self._rules.get(name, self._rules.get(AUTO))
@@ -156,7 +154,7 @@ class CheckpointHook(Hook):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on comparing with the best so far; what is not watched any more is left."""
         for name, saved in state.items():
-            if name in self.best or self.save_best == [AUTO]:
+            if name in self.save_best or self.save_best == [AUTO]:
                 (self.best.get(name) or self._watch(name)).load_state_dict(saved)
 
     def _counts_epochs(self, runner: Runner) -> bool:
@@ -219,7 +217,7 @@ class CheckpointHook(Hook):
 
             folder = self.checkpoint_folder(runner)
             names = [best_name for best in self.best.values() for _, best_name in best.kept]
-            last = runner.saving.last_path
+            last = self._last or runner.saving.last_path
             found = [*([last] if last is not None else []), *(folder / name for name in names)]
             for path in publish.all_of(found, self.published_keys):
                 runner.terminal.say(f"published {path}")
@@ -243,10 +241,11 @@ class CheckpointHook(Hook):
     # -- asking, and keeping order in the folder
 
     def _all_best(self, metrics: Mapping[str, Any]) -> list[Best]:
-        if self.save_best == [AUTO] and not self.best:
+        if not self.best:
             if not metrics:
-                raise ConfigError("CheckpointHook: save_best: auto needs a metric, and validation gives none")
-            self._watch(next(iter(metrics)))
+                raise ConfigError("CheckpointHook: save_best needs a metric, and validation gives none")
+            for name in self.save_best:
+                self._watch(name if name != AUTO else next(iter(metrics)))
         return list(self.best.values())
 
     def _ask(self, runner: Runner, **more: Any) -> Path:
@@ -258,12 +257,13 @@ class CheckpointHook(Hook):
             "schedulers": self.save_param_scheduler,
             "background": self.async_save,
             "needed": self.on_save_error == "raise",
-            "done": self._remove_old,
+            "done": self._saved,
         }
         return runner.saving.ask(**(request | more))
 
-    def _remove_old(self, saved: Path) -> None:
+    def _saved(self, saved: Path) -> None:
         """Remove all but the newest. They are found by listing the folder, so nothing is left behind after a kill."""
+        self._last = saved
         if self.max_keep_ckpts < 1:
             return
         templates = {self.filename_tmpl or "epoch_{}.pth", "epoch_{}.pth", "iter_{}.pth"}
@@ -287,6 +287,9 @@ def _rules(names: list[str], rule: str | list[str] | None) -> dict[str, str]:
     if rule is None:
         return {}
     rules = [rule] if isinstance(rule, str) else list(rule)
+    for each in rules:
+        if each not in get_args(Rule):
+            raise ConfigError(f"CheckpointHook: a rule is 'greater' or 'less', not {each!r}")
     if len(rules) == 1:
         rules *= len(names)
     if len(rules) != len(names):

@@ -1,0 +1,227 @@
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from hookline.checkpoint import seal, store
+from hookline.checkpoint.seal import Note
+from hookline.errors import StorageError
+
+CHECKPOINT = {"meta": {"hookline": "0"}, "state_dict": {"weight": torch.arange(5000.0), "empty": torch.zeros(0)}}
+
+
+def written(folder: Path, name: str = "a.pth", step: int = 3, validations: int = 0, complete: bool = True) -> Path:
+    path = folder / name
+    store.write(CHECKPOINT, path, Note(step, validations, complete))
+    return path
+
+
+def flip(path: Path, at: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(bytes(data))
+
+
+# ------------------------------------------------------------------------------------------------------- seal
+
+
+def test_a_checkpoint_ends_with_a_note_and_the_hash_of_everything_before(tmp_path: Path) -> None:
+    data = written(tmp_path, step=120, validations=2).read_bytes()
+    note = b'{"step": 120, "validations": 2, "complete": true} sha256:'
+    expected = hashlib.sha256(data[:-64]).hexdigest().encode()
+    assert data.endswith(note + expected)
+
+
+def test_torch_and_zip_tools_read_it_as_any_other_file(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    for mmap in (False, True):
+        assert torch.load(path, weights_only=True, mmap=mmap)["state_dict"]["weight"].equal(torch.arange(5000.0))
+    with zipfile.ZipFile(path) as archive:
+        assert archive.testzip() is None
+        assert archive.comment.startswith(b'{"step": 3')
+
+
+def test_writing_gives_the_sha256_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.pth"
+    sha256 = store.write(CHECKPOINT, path, Note())
+    assert sha256 == hashlib.sha256(path.read_bytes()).hexdigest() == seal.digest(path)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_note_is_read_without_the_rest_and_files_of_others_have_none(tmp_path: Path) -> None:
+    assert seal.read_note(written(tmp_path, step=7, validations=1, complete=False)) == Note(7, 1, False)
+    torch.save({}, tmp_path / "torch.pth")
+    (tmp_path / "short.pth").write_bytes(b"x")
+    (tmp_path / "odd.pth").write_bytes(b"PK\5\6" + b"\0" * 18 + b'{"step": "x"} sha256:' + b"0" * 64)
+    assert [seal.read_note(tmp_path / f"{name}.pth") for name in ("torch", "short", "odd")] == [None, None, None]
+
+
+def test_every_flipped_byte_and_every_cut_is_found(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    whole = path.read_bytes()
+    assert seal.damage(path) == ""
+    places = [*range(0, len(whole), 997), *range(len(whole) - 200, len(whole))]
+    for at in places:
+        flip(path, at)
+        assert seal.damage(path) != "", at
+        with pytest.raises(StorageError, match="cannot be used|cannot be read"):
+            store.read(path, sealed=True)
+        path.write_bytes(whole)
+    for length in (0, 1, 100, len(whole) // 2, len(whole) - 65, len(whole) - 1):
+        path.write_bytes(whole[:length])
+        assert seal.damage(path) != "", length
+    path.write_bytes(whole + b"x")
+    assert seal.damage(path) != ""
+
+
+def test_the_two_kinds_of_damage_are_told_apart(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    flip(path, 1000)
+    with pytest.raises(StorageError) as refused:
+        store.read(path, sealed=True)
+    assert str(refused.value) == f"{path} cannot be used: its bytes do not match its SHA-256"
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(StorageError) as refused:
+        store.read(path, sealed=True)
+    assert str(refused.value) == (
+        f"{path} cannot be used: it does not end with a seal, so it was cut short, damaged, or written by something "
+        "else"
+    )
+
+
+def test_a_file_of_ours_that_lost_its_seal_is_not_taken_for_a_file_of_others(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    flip(path, len(path.read_bytes()) - 70)  # inside the word sha256
+    with pytest.raises(StorageError) as refused:
+        store.read(path, sealed=False)
+    assert str(refused.value) == f"{path} cannot be used: it has lost its seal, so it is damaged"
+    torch.save({"state_dict": {}}, path)
+    assert store.read(path, sealed=False) == {"state_dict": {}}
+
+
+# ---------------------------------------------------------------------------------------------------- writing
+
+
+def test_what_goes_wrong_while_writing_is_said_and_leaves_the_old_file_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = written(tmp_path)
+    before = path.read_bytes()
+
+    def full(self: seal.SealingFile, data: Any) -> None:
+        self.failure = OSError(errno.ENOSPC, "No space left on device")
+        raise self.failure
+
+    monkeypatch.setattr(seal.SealingFile, "_put", full)
+    with pytest.raises(StorageError) as refused:
+        written(tmp_path)
+    assert str(refused.value) == f"{path} cannot be written: No space left on device"
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_disk_that_gives_back_something_else_is_found_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.replace", lambda old, new: Path(new).write_bytes(Path(old).read_bytes()[:-1] + b"x"))
+    with pytest.raises(StorageError, match="was written, and read back it is damaged: .*; look at the disk"):
+        written(tmp_path)
+
+
+def test_sweeping_removes_what_a_kill_has_left_and_nothing_else(tmp_path: Path) -> None:
+    for name in (".epoch_3.pth.partial", ".last_checkpoint.partial", ".mine", "epoch_1.pth", "a.partial"):
+        (tmp_path / name).write_bytes(b"")
+    store.sweep(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".mine", "a.partial", "epoch_1.pth"]
+
+
+# ------------------------------------------------------------------------------------------- the newest intact
+
+
+def newest(*folders: Path) -> tuple[str | None, list[str]]:
+    said: list[str] = []
+    found = store.newest_intact(folders, said.append)
+    return (found.name if found is not None else None), said
+
+
+def test_newest_is_by_step_and_then_by_validations_and_not_by_name_or_time(tmp_path: Path) -> None:
+    for name, step, validations in [("z.pth", 5, 9), ("b.pth", 12, 0), ("c.pth", 12, 1), ("d.pth", 9, 3)]:
+        written(tmp_path, name, step, validations)
+    assert newest(tmp_path) == ("c.pth", [])
+    assert newest(tmp_path / "none", tmp_path) == ("c.pth", [])
+
+
+def test_damaged_ones_are_passed_over_loudly(tmp_path: Path) -> None:
+    for step in (1, 2, 3, 4):
+        written(tmp_path, f"iter_{step}.pth", step)
+    flip(tmp_path / "iter_4.pth", 500)
+    (tmp_path / "iter_3.pth").write_bytes((tmp_path / "iter_3.pth").read_bytes()[:900])
+    name, said = newest(tmp_path)
+    assert name == "iter_2.pth"
+    assert len(said) == 2
+    assert said[0].startswith(f"{tmp_path / 'iter_3.pth'}: cannot be read as a checkpoint: RuntimeError: ")
+    assert said[1] == f"{tmp_path / 'iter_4.pth'} is damaged: its bytes do not match its SHA-256"
+
+
+def test_with_some_but_none_intact_it_refuses_and_lists_them(tmp_path: Path) -> None:
+    written(tmp_path, "epoch_1.pth", complete=False)
+    flip(written(tmp_path, "epoch_2.pth"), 500)
+    with pytest.raises(StorageError) as refused:
+        newest(tmp_path)
+    assert str(refused.value).splitlines() == [
+        "resume was asked for, and there is no intact checkpoint to go on from:",
+        f"  {tmp_path / 'epoch_2.pth'} is damaged: its bytes do not match its SHA-256",
+        f"  {tmp_path / 'epoch_1.pth'}: it was saved without its optimizer or schedulers",
+    ]
+
+
+def test_files_that_something_else_has_written_do_not_count(tmp_path: Path) -> None:
+    torch.save({"weight": torch.zeros(2)}, tmp_path / "pretrained.pth")
+    assert newest(tmp_path) == (None, [])
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ('{"name": "gone.pth"}', "names gone.pth, which is not there"),
+        ('{"name": "../a.pth"}', "points out of its folder, to '../a.pth'"),
+        ('{"name": "/etc/passwd"}', "points out of its folder, to '/etc/passwd'"),
+        ("{", "cannot be read: JSONDecodeError: "),
+        ("[1]", "cannot be read: TypeError: "),
+        ("{}", "cannot be read: KeyError: 'name'"),
+        ('{"name": "a\\u0000b"}', "cannot be read: ValueError: "),
+        ("[" * 30000, "cannot be read: RecursionError: "),
+    ],
+)
+def test_a_pointer_that_cannot_be_right_is_said_and_never_followed(tmp_path: Path, content: str, problem: str) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    written(tmp_path)
+    (folder / "last_checkpoint").write_text(content)
+    with pytest.raises(StorageError) as refused:
+        newest(folder)
+    assert f"{folder / 'last_checkpoint'} {problem}" in str(refused.value)
+    written(folder, "iter_3.pth")
+    name, said = newest(folder)
+    assert name == "iter_3.pth"
+    assert [problem in each for each in said] == [True]
+
+
+def test_the_pointer_is_json_with_a_relative_name(tmp_path: Path) -> None:
+    store.point_to(written(tmp_path), tmp_path, "ab", 3)
+    assert json.loads((tmp_path / "last_checkpoint").read_text()) == {"name": "a.pth", "sha256": "ab", "step": 3}
+    assert store.pointer_problem(tmp_path) == ""
+
+
+def test_notes_are_read_without_torch() -> None:
+    code = "import sys, hookline.checkpoint.seal; assert 'torch' not in sys.modules"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
