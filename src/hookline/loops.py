@@ -192,7 +192,8 @@ def evaluate(runner: Runner, stage: Literal["val", "test"]) -> dict[str, Any]:
             plan.call(f"before_{stage}_epoch", {})
             for name, loop in loops.items():
                 runner.eval_loop = loop
-                found = evaluate_one(runner, stage, loop)
+                with loop.within():
+                    found = evaluate_one(runner, stage, loop)
                 metrics |= {f"{name}/{key}" if name else key: value for key, value in found.items()}
             plan.call(f"after_{stage}_epoch", {"metrics": metrics})
         if stage == "val":

@@ -235,8 +235,8 @@ class Optim:
         self.micro = 0
 
     def _update_scale(self, scaler: torch.amp.GradScaler) -> None:
-        """A lowered scale means that the step was skipped. Asking waits for the device, so only where it matters."""
-        asked = any(scheduled.when == "step" for scheduled in self.schedulers)
+        """A lowered scale means that the step was skipped. Asking waits for the device, so only for hooks that look."""
+        asked = bool(self.plan.after_optimizer_step)
         before = scaler.get_scale() if asked else 0.0
         scaler.update()
         self.scaler_skipped = asked and scaler.get_scale() < before

@@ -129,6 +129,8 @@ HOOKS = Registry(
         "hooks",
         CheckpointHook="checkpoint",
         DistSamplerSeedHook="sampler_seed",
+        EMAHook="ema",
+        EarlyStoppingHook="early_stopping",
         IterTimerHook="timer",
         LoggerHook="logger",
         ParamSchedulerHook="param_scheduler",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from hookline.data.batches import length_of
@@ -106,6 +107,9 @@ class EvalLoop:
         self.metrics = Metrics(metrics)
         self.loss = loss
         self.limit_batches = limit_batches
+        #: Gives a context to evaluate in. A hook that measures the same data in another way adds a copy of a loop to
+        #: `runner.val_loops`, with a context of its own.
+        self.within: Callable[[], AbstractContextManager[Any]] = nullcontext
 
     @property
     def length(self) -> int | None:

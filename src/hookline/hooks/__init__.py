@@ -8,6 +8,8 @@ from hookline.registry import HOOKS
 
 if TYPE_CHECKING:
     from hookline.hooks.checkpoint import CheckpointHook
+    from hookline.hooks.early_stopping import EarlyStoppingHook
+    from hookline.hooks.ema import EMAHook
     from hookline.hooks.logger import LoggerHook
     from hookline.hooks.param_scheduler import ParamSchedulerHook
     from hookline.hooks.progress import ProgressHook
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 __all__ = [
     "CheckpointHook",
     "DistSamplerSeedHook",
+    "EMAHook",
+    "EarlyStoppingHook",
     "IterTimerHook",
     "LoggerHook",
     "ParamSchedulerHook",

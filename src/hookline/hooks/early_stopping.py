@@ -1,0 +1,136 @@
+"""EarlyStoppingHook: ends training when a metric no longer improves."""
+
+from __future__ import annotations
+
+import logging
+import math
+from typing import TYPE_CHECKING, Any
+
+from hookline.errors import ConfigError
+from hookline.hook import Hook
+from hookline.monitor import monitor as watch
+from hookline.monitor import refuse_unknown
+
+if TYPE_CHECKING:
+    from hookline.runner import Runner
+
+log = logging.getLogger("hookline")
+
+
+class EarlyStoppingHook(Hook):
+    """Stops training when a metric of validation has not improved for `patience` validations, has passed a threshold,
+    or is no longer finite. The reason that it gives names the metric, its best value and when that was.
+
+    Equal is not better, so a plateau ends the run. The last checkpoint is there after a stop, and best value and
+    patience go on where they were after a resume. `runner.val()` alone counts nothing.
+
+        custom_hooks=[EarlyStoppingHook(monitor="accuracy", patience=3)]
+
+    Cost: a comparison of two numbers a validation.
+
+    Args:
+        monitor: The name of a metric of validation.
+        rule: Whether `greater` or `less` is better; told by the name, unless given.
+        min_delta: By how much more than this a value must be better to count as an improvement.
+        strict: Refuse a metric that validation does not give; otherwise it is warned about once, and ignored.
+        check_finite: Stop when the metric is NaN or Inf.
+        patience: After how many validations in a row without an improvement to stop.
+        stopping_threshold: Stop once the metric is better than this; to meet it is not enough.
+    """
+
+    priority = "LOWEST"
+
+    def __init__(
+        self,
+        monitor: str,
+        rule: str | None = None,
+        min_delta: float = 0.0,
+        strict: bool = False,
+        check_finite: bool = True,
+        patience: int = 5,
+        stopping_threshold: float | None = None,
+    ) -> None:
+        if not isinstance(monitor, str) or not monitor:
+            raise ConfigError(f"EarlyStoppingHook: monitor is the name of a metric, not {monitor!r}")
+        if not _is_finite(min_delta) or min_delta < 0:
+            raise ConfigError(f"EarlyStoppingHook: min_delta must be a number of at least 0, not {min_delta!r}")
+        if not isinstance(patience, int) or isinstance(patience, bool) or patience < 1:
+            raise ConfigError(f"EarlyStoppingHook: patience must be an int of at least 1, not {patience!r}")
+        if stopping_threshold is not None and not _is_finite(stopping_threshold):
+            raise ConfigError(f"EarlyStoppingHook: stopping_threshold must be a number, not {stopping_threshold!r}")
+        self.monitor = watch(monitor, rule, who="EarlyStoppingHook")
+        self.min_delta = min_delta
+        self.strict = strict
+        self.check_finite = check_finite
+        self.patience = patience
+        self.stopping_threshold = stopping_threshold
+        #: The best value so far, when it came, and how many validations there were since.
+        self.best: float | None = None
+        self.best_at = ""
+        self.waited = 0
+        self._warned = False
+
+    def watched_metrics(self) -> tuple[str, ...]:
+        """The metric, when it has to be there."""
+        return (self.monitor.name,) if self.strict else ()
+
+    def before_train(self, runner: Runner) -> None:
+        """Without any validation, the metric is never there."""
+        if not runner.val_loops:
+            self._refuse_or_warn({})
+
+    def after_val_epoch(self, runner: Runner, metrics: dict[str, Any]) -> None:
+        """Compare, and stop where there is a reason to."""
+        if runner.running != "train":
+            return
+        if self.monitor.name not in metrics:
+            self._refuse_or_warn(metrics)
+            return
+        value = self.monitor.value(metrics, "EarlyStoppingHook")
+        usable = math.isfinite(value) or not self.check_finite
+        if usable and self.monitor.better(value, self.best, self.min_delta):
+            self.best, self.best_at, self.waited = value, _place(runner), 0
+        else:
+            self.waited += 1
+        if reason := self._reason(value):
+            runner.stop(reason)
+
+    def _reason(self, value: float) -> str:
+        """Why to stop; empty when there is no reason."""
+        name, threshold = self.monitor.name, self.stopping_threshold
+        best = f"the best was {self.best:.6g} at {self.best_at}" if self.best is not None else "there was no best"
+        if self.check_finite and not math.isfinite(value):
+            return f"{name} has become {value}; {best}"
+        if threshold is not None and self.monitor.better(value, threshold):
+            return f"{name} has passed {threshold:.6g}; {best}"
+        if self.waited >= self.patience:
+            return f"{name} has not improved for {self.waited} validation{'s' * (self.waited > 1)}; {best}"
+        return ""
+
+    def _refuse_or_warn(self, metrics: dict[str, Any]) -> None:
+        try:
+            refuse_unknown(self.monitor.name, metrics, "EarlyStoppingHook")
+        except ConfigError as error:
+            if self.strict:
+                raise
+            if not self._warned:
+                log.warning("%s (so it stops nothing)", error)
+            self._warned = True
+
+    def state_dict(self) -> dict[str, Any]:
+        """The best value, when it came, and how many validations there were since."""
+        return {"best": self.best, "best_at": self.best_at, "waited": self.waited}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there."""
+        self.best, self.best_at, self.waited = state["best"], state["best_at"], state["waited"]
+
+
+def _place(runner: Runner) -> str:
+    """Where training stands; in the middle of an epoch, only the iteration says so."""
+    by_epoch = runner.train_loop.by_epoch and runner.position.batch == 0
+    return f"epoch {runner.epoch}" if by_epoch else f"iteration {runner.iter}"
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
