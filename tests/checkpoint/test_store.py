@@ -118,8 +118,7 @@ def test_what_goes_wrong_while_writing_is_said_and_leaves_the_old_file_and_nothi
     before = path.read_bytes()
 
     def full(self: seal.SealingFile, data: Any) -> None:
-        self.failure = OSError(errno.ENOSPC, "No space left on device")
-        raise self.failure
+        raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(seal.SealingFile, "_put", full)
     with pytest.raises(StorageError) as refused:

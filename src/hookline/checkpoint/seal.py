@@ -49,9 +49,21 @@ class SealingFile:
         self._held_back = b""
         #: What went wrong when something was written: torch hides it behind an error of its own.
         self.failure: BaseException | None = None
+        #: Nothing more is written. torch's writer writes its end also after a failure, when it is destroyed, and an
+        #: error there would end the process.
+        self.abandoned = False
 
     def write(self, data: Any) -> int:
         """Hash and write, except for the last bytes: they may be the end of the archive, where the seal goes."""
+        if not self.abandoned:
+            try:
+                self._write(data)
+            except BaseException as error:  # also one that a signal raises in here
+                self.failure, self.abandoned = error, True
+                raise
+        return len(data)
+
+    def _write(self, data: Any) -> None:
         view = memoryview(data).cast("B")
         if len(view) < END_LENGTH:
             view = memoryview(self._held_back + bytes(view))
@@ -59,15 +71,10 @@ class SealingFile:
             self._put(self._held_back)
         self._put(view[:-END_LENGTH])
         self._held_back = bytes(view[-END_LENGTH:])
-        return len(data)
 
     def _put(self, data: Any) -> None:
         self._hash.update(data)
-        try:
-            self._file.write(data)
-        except BaseException as error:
-            self.failure = error
-            raise
+        self._file.write(data)
 
     def flush(self) -> None:
         """Asked for by torch; what is held back stays."""

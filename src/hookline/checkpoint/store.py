@@ -36,10 +36,11 @@ def write(checkpoint: Mapping[str, Any], path: Path, note: Note) -> str:
         sealing = SealingFile(file)
         try:
             torch.save(dict(checkpoint), cast("IO[bytes]", sealing))
-        except RuntimeError as error:
+        except BaseException:
+            sealing.abandoned = True
             if sealing.failure is not None:
                 raise sealing.failure from None
-            raise StorageError(f"{path} cannot be written: {str(error).splitlines()[0]}") from error
+            raise
         sha256 = sealing.seal(note)
     if problem := damage(path):
         raise StorageError(f"{path} was written, and read back it is damaged: {problem}; look at the disk")

@@ -2,25 +2,39 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 import hookline
-from hookline.cli import hooks, init, plan, schema, test, train
+from hookline.cli import export, hooks, init, inspect, plan, schema, test, train
+
+
+class Commands(TyperGroup):
+    """Ends with 130 after Ctrl-C, where typer would say 1."""
+
+    def invoke(self, context: Any) -> Any:
+        """Run a command."""
+        try:
+            return super().invoke(context)
+        except KeyboardInterrupt:
+            raise SystemExit(130) from None
+
 
 app = typer.Typer(
     name="hookline",
+    cls=Commands,
     help="A hook-driven training engine for PyTorch.",
     epilog="Start here: hookline train (the bundled digits run), then hookline init DIR (a project of your own). "
-    "Exit codes: 0 done, 2 config or hook, 3 data, 4 numerics, 5 storage, 130 interrupted, 1 anything else.",
+    "Exit codes: 0 done, 2 config or hook, 3 data, 4 numerics, 5 storage, 130 and 143 after a signal, 1 anything else.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (train, test, plan, hooks, schema, init):
+for command in (train, test, plan, hooks, inspect, export, schema, init):
     command.add_to(app)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import TYPE_CHECKING, Annotated
 
@@ -50,11 +49,7 @@ def train(
         runner.resume = True
     announce(runner)
     began = time.perf_counter()
-    try:
-        runner.train()
-    except KeyboardInterrupt:
-        print("hookline: interrupted; --resume goes on from the last checkpoint", file=sys.stderr)
-        raise SystemExit(130) from None
+    runner.train()
     seconds = time.perf_counter() - began
     tested = runner.test() if runner.test_loops else {}
     from hookline.summary import closing_table

@@ -13,7 +13,7 @@ from hashlib import blake2b
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, get_worker_info
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate, get_worker_info
 
 from hookline.data.workers import WorkerStart
 from hookline.errors import ConfigError, DataError, blame
@@ -69,16 +69,17 @@ class ResumableLoader:
         self.order = Order(len(dataset), batch_size, shuffle, drop_last, seed)
         self._worker_start = WorkerStart(worker_init_fn)
         self._loader: DataLoader[Any] = DataLoader(
-            Seeded(dataset),
+            Seeded(dataset, collate_fn),
             batch_sampler=self.order,
             num_workers=num_workers,
-            collate_fn=collate_fn,
+            collate_fn=_as_it_is,
             persistent_workers=persistent_workers,
             pin_memory=pin_memory,
             timeout=timeout,
             prefetch_factor=prefetch_factor,
             worker_init_fn=self._worker_start,
             multiprocessing_context=multiprocessing_context,
+            generator=torch.Generator(),  # making an iterator draws from it, and must not from what training draws from
         )
 
     @property
@@ -140,19 +141,26 @@ class Order:
 
 
 class Seeded(Dataset[Any]):
-    """A dataset read by (seed, epoch, index); what a sample draws at random depends on these alone."""
+    """A dataset whose batches are read by keys of (seed, epoch, index); what is drawn at random depends on these alone.
 
-    def __init__(self, dataset: Dataset[Any]) -> None:
+    Batches are made in here as well, because that may draw, too.
+    """
+
+    def __init__(self, dataset: Dataset[Any], collate: Callable[[list[Any]], Any] | None) -> None:
         self.dataset = dataset
-        self.draws = type(dataset) is not TensorDataset and getattr(dataset, "draws_random_numbers", True)
+        self.collate = default_collate if collate is None else collate
+        quiet = type(dataset) is TensorDataset and self.collate is default_collate
+        self.draws = not quiet and getattr(dataset, "draws_random_numbers", True)
 
-    def __getitems__(self, keys: list[Key]) -> list[Any]:
+    def __getitems__(self, keys: list[Key]) -> Any:
         if not self.draws:
-            return [self._item(key) for key in keys]
+            return self.collate([self._item(key) for key in keys])
         # The states are put back because without workers these are the generators that training draws from.
         state = torch.default_generator.get_state(), random.getstate(), _numpy_state()
         try:
-            return [self._seeded_item(key) for key in keys]
+            samples = [self._seeded_item(key) for key in keys]
+            _seed(mix(*keys[0], 1))
+            return self.collate(samples)
         finally:
             torch.default_generator.set_state(state[0])
             random.setstate(state[1])
@@ -160,11 +168,7 @@ class Seeded(Dataset[Any]):
                 sys.modules["numpy"].random.set_state(state[2])
 
     def _seeded_item(self, key: Key) -> Any:
-        seed = mix(*key)
-        torch.default_generator.manual_seed(seed)
-        random.seed(seed)
-        if "numpy" in sys.modules:
-            sys.modules["numpy"].random.seed(seed % 2**32)
+        _seed(mix(*key))
         return self._item(key)
 
     def _item(self, key: Key) -> Any:
@@ -176,6 +180,17 @@ class Seeded(Dataset[Any]):
             where = "the training process" if worker is None else f"worker {worker.id}"
             blame(error, f"reading sample {index} of epoch {epoch} in {where}", exit_code=DataError.exit_code)
             raise
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch
+
+
+def _seed(seed: int) -> None:
+    torch.default_generator.manual_seed(seed)
+    random.seed(seed)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(seed % 2**32)
 
 
 def _numpy_state() -> Any:

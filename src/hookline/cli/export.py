@@ -1,0 +1,34 @@
+"""`hookline export`: the weights of a checkpoint as safetensors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+EXAMPLES = """\b
+Examples:
+  hookline export runs/digits/epoch_15.pth
+  hookline export runs/digits/epoch_15.pth --averaged --out digits-ema.safetensors
+"""
+
+
+def add_to(app: typer.Typer) -> None:
+    """Make it a command."""
+    app.command("export", epilog=EXAMPLES)(run)
+
+
+def run(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A checkpoint.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Where to write; beside the checkpoint, unless given.")
+    ] = None,
+    averaged: Annotated[bool, typer.Option("--averaged", help="The averaged weights of an EMAHook.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+) -> None:
+    """Write the model's weights as safetensors."""
+    from hookline.checkpoint.export import export
+
+    written, tensors, size = export(file, out, averaged=averaged, force=force)
+    print(f"{written}: {tensors} tensors, {size / 1e6:.1f} MB")

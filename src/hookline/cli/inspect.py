@@ -1,0 +1,28 @@
+"""`hookline inspect`: what is in a checkpoint, from when, and whether it is intact."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+EXAMPLES = """\b
+Examples:
+  hookline inspect runs/digits/epoch_15.pth
+  hookline inspect runs/digits              the newest intact one, and all others by name
+"""
+
+
+def add_to(app: typer.Typer) -> None:
+    """Make it a command."""
+    app.command("inspect", epilog=EXAMPLES)(run)
+
+
+def run(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A checkpoint, or the folder of a run.")],
+) -> None:
+    """Show what a checkpoint holds. A damaged one ends with exit code 5."""
+    from hookline.checkpoint import describe
+
+    print(describe.folder(file) if file.is_dir() else describe.checkpoint(file))

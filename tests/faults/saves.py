@@ -1,0 +1,99 @@
+"""Kills at each moment of a save, and savers to try them on: hookline's own, and a naive one that has to fail."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from hookline.checkpoint import seal, store
+from hookline.errors import StorageError
+from hookline.testing import toy_runner
+
+#: The moments of a save at which a kill is tried, in order.
+MOMENTS = (
+    "opened",
+    "half written",
+    "before fsync",
+    "before rename",
+    "after rename",
+    "before pointer",
+    "before removal",
+)
+
+
+def die(*_: Any) -> Any:
+    """As `kill -9` would."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def save_and_die(folder: str, moment: str, saver: str) -> None:
+    """Train three epochs, keep two checkpoints, and die in the third save."""
+    torch.set_num_threads(1)
+    if saver == "naive":
+        store.write = naive_write
+    runner = toy_runner(max_epochs=4, work_dir=folder, default_hooks={"checkpoint": {"max_keep_ckpts": 2}})
+    runner.on("before_save_checkpoint", priority="LOWEST")(lambda runner: _arm(moment) if runner.epoch == 3 else None)
+    runner.train()
+
+
+def naive_write(checkpoint: Any, path: Path, note: seal.Note) -> str:
+    """What many engines do: the old ones make room, and the new one is written where it belongs."""
+    for old in path.parent.glob("epoch_*.pth"):
+        old.unlink()
+    with open(path, "wb") as file:
+        sealing: Any = seal.SealingFile(file)
+        torch.save(dict(checkpoint), sealing)
+        return str(sealing.seal(note))
+
+
+def _arm(moment: str) -> None:
+    """Make the next save die at a moment."""
+    put, replace, unlink = seal.SealingFile._put, os.replace, Path.unlink
+    owner, name, instead = {
+        "opened": (seal.SealingFile, "write", die),
+        "half written": (seal.SealingFile, "_put", _after_bytes(2000, put)),
+        "before fsync": (os, "fsync", die),
+        "before rename": (os, "replace", die),
+        "after rename": (os, "replace", lambda old, new: (replace(old, new), die())),
+        "before pointer": (store, "point_to", die),
+        "before removal": (Path, "unlink", _when_old_goes(unlink)),
+    }[moment]
+    setattr(owner, name, instead)
+
+
+def _after_bytes(count: int, put: Callable[..., None]) -> Callable[..., None]:
+    written = 0
+
+    def counting(self: seal.SealingFile, data: Any) -> None:
+        nonlocal written
+        if written + len(data) > count:
+            put(self, bytes(data)[: count - written])
+            self._file.flush()
+            die()
+        written += len(data)
+        put(self, data)
+
+    return counting
+
+
+def _when_old_goes(unlink: Callable[..., None]) -> Callable[..., None]:
+    def checking(self: Path, missing_ok: bool = False) -> None:
+        if self.name == "epoch_1.pth":
+            die()
+        unlink(self, missing_ok=missing_ok)
+
+    return checking
+
+
+def valid_after(folder: Path) -> str:
+    """The name of the checkpoint that is resumed from; empty when the kill has left none."""
+    try:
+        found = store.newest_intact([folder], lambda text: None)
+    except StorageError:
+        return ""
+    return found.name if found is not None else ""

@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from hookline.checkpoint import seal
+from hookline.errors import StorageError
+from hookline.testing import Recorder, toy_runner
+from tests.faults.children import running
+from tests.faults.runs import as_command
+from tests.faults.saves import MOMENTS, save_and_die, valid_after
+
+#: Which checkpoint is the newest intact one after a kill at each moment.
+EXPECTED = dict.fromkeys(MOMENTS[:4], "epoch_2.pth") | dict.fromkeys(MOMENTS[4:], "epoch_3.pth")
+
+
+@pytest.fixture(scope="module")
+def whole() -> Any:
+    runner = toy_runner(max_epochs=4)
+    runner.train()
+    return runner.model.state_dict()
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_fault_2_a_kill_at_any_moment_of_a_save_leaves_the_old_or_the_new_one(
+    tmp_path: Path, moment: str, whole: Any
+) -> None:
+    with running(save_and_die, str(tmp_path), moment, "hookline") as child:
+        assert child.wait() == -signal.SIGKILL, child.output()
+    assert valid_after(tmp_path) == EXPECTED[moment]
+    resumed = toy_runner(
+        max_epochs=4, work_dir=tmp_path, resume=True, default_hooks={"checkpoint": {"max_keep_ckpts": 2}}
+    )
+    resumed.train()
+    assert str(resumed.model.state_dict()) == str(whole)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        *["epoch_3.pth", "epoch_4.pth", "last_checkpoint", "metrics.jsonl", "plan.txt", "run.log"]
+    ]
+
+
+def test_a_naive_saver_fails_these_tests(tmp_path: Path) -> None:
+    left = {}
+    for moment in ("opened", "half written"):
+        folder = tmp_path / moment
+        with running(save_and_die, str(folder), moment, "naive") as child:
+            assert child.wait() == -signal.SIGKILL, child.output()
+        left[moment] = valid_after(folder)
+    assert left == {"opened": "", "half written": ""}
+
+
+# ------------------------------------------------------------------------------------------------ full disks
+
+
+def train_in_little_room(folder: str, limit: int, hook: dict[str, Any]) -> None:
+    """Files may not grow beyond a limit, which is a disk that is full for the checkpoints of a larger model."""
+    torch.set_num_threads(1)
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    runner = toy_runner(max_epochs=3, work_dir=folder, default_hooks={"checkpoint": hook})
+
+    @runner.on("before_save_checkpoint")
+    def shrink(runner: Any) -> None:
+        room = limit if runner.epoch == 2 else resource.RLIM_INFINITY
+        resource.setrlimit(resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))
+
+    runner.train()
+
+
+@pytest.mark.parametrize("beside", [False, True])
+@pytest.mark.parametrize(
+    ("policy", "code", "files"), [("raise", 5, ["epoch_1.pth"]), ("go_on", 0, ["epoch_1.pth", "epoch_3.pth"])]
+)
+def test_fault_12_a_full_disk_leaves_the_old_checkpoint_and_no_leftovers(
+    tmp_path: Path, policy: str, code: int, files: list[str], beside: bool
+) -> None:
+    hook = {"on_save_error": policy, "async_save": beside}
+    with running(as_command, train_in_little_room, str(tmp_path), 4096, hook) as child:
+        assert child.wait() == code, child.output()
+        printed = child.output()
+    assert sorted(path.name for path in tmp_path.glob("*.pth")) == files
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+    assert valid_after(tmp_path) == files[-1]
+    said = (tmp_path / "run.log").read_text() if policy == "go_on" else printed
+    assert f"{tmp_path / 'epoch_2.pth'} cannot be written: File too large" in said
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A real filesystem of 256 KiB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(folder)], check=False, capture_output=True, text=True
+    )
+    if mounted.returncode:
+        pytest.fail(f"this test needs a small filesystem, and mount said: {mounted.stderr}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def train_until_full(folder: str) -> None:
+    torch.set_num_threads(1)
+    toy_runner(max_epochs=100, work_dir=folder).train()
+
+
+def test_fault_12_a_real_disk_that_runs_full_ends_with_exit_code_5(small_disk: Path) -> None:
+    run = small_disk / "run"
+    with running(as_command, train_until_full, str(run)) as child:
+        assert child.wait() == 5, child.output()
+        assert "cannot be written: No space left on device" in child.output()
+    kept = valid_after(run)
+    assert kept.startswith("epoch_")
+    assert [path.name for path in run.iterdir() if path.name.endswith(".partial")] == []
+    assert all(seal.damage(path) == "" for path in run.glob("*.pth"))
+
+
+# --------------------------------------------------------------------------------------------- damaged files
+
+
+def flip(path: Path, at: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(bytes(data))
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "flipped tensor"])
+def test_fault_14_a_damaged_checkpoint_is_passed_over_loudly_and_refused_by_its_path(
+    tmp_path: Path, damage: str
+) -> None:
+    toy_runner(max_epochs=3, work_dir=tmp_path).train()
+    newest = tmp_path / "epoch_3.pth"
+    size = newest.stat().st_size
+    if damage == "cut":
+        os.truncate(newest, size - 100)
+    else:
+        flip(newest, size // 2 if damage == "flipped" else 2000)
+    shutil.copy(newest, tmp_path / "copy")
+    with pytest.raises(StorageError, match=r"epoch_3.pth cannot be used: it(s bytes)? do(es)? not"):
+        toy_runner(max_epochs=4, work_dir=tmp_path / "other", resume=newest).train()
+    recorder = Recorder("before_train_epoch")
+    toy_runner(max_epochs=4, work_dir=tmp_path, resume=True, custom_hooks=[recorder]).train()
+    assert [event.epoch for event in recorder.events] == [2, 3]
+    text = (tmp_path / "run.log").read_text()
+    assert f"warning: passed over: {newest}" in text
+    assert f"resumed from {tmp_path / 'epoch_2.pth'}: epoch 2, iteration 8" in text
+
+
+def test_fault_15_with_no_intact_checkpoint_left_a_resume_is_refused(tmp_path: Path) -> None:
+    toy_runner(max_epochs=2, work_dir=tmp_path).train()
+    for path in tmp_path.glob("*.pth"):
+        flip(path, 3000)
+    before = sorted(path.name for path in tmp_path.iterdir())
+    with pytest.raises(StorageError) as refused:
+        toy_runner(max_epochs=2, work_dir=tmp_path, resume=True).train()
+    assert str(refused.value).splitlines() == [
+        "resume was asked for, and there is no intact checkpoint to go on from:",
+        f"  {tmp_path / 'epoch_2.pth'} is damaged: its bytes do not match its SHA-256",
+        f"  {tmp_path / 'epoch_1.pth'} is damaged: its bytes do not match its SHA-256",
+    ]
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+def test_fault_30_newest_is_by_step_when_the_clock_jumps(tmp_path: Path) -> None:
+    toy_runner(max_epochs=3, work_dir=tmp_path).train()
+    for epoch in (1, 2, 3):
+        os.utime(tmp_path / f"epoch_{epoch}.pth", (1e9 - epoch, 1e9 - epoch))
+    (tmp_path / "last_checkpoint").unlink()
+    assert valid_after(tmp_path) == "epoch_3.pth"

@@ -1,0 +1,216 @@
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+
+from hookline.checkpoint import seal, store
+from hookline.testing import toy_runner
+from tests.faults.children import running
+from tests.faults.kills import reference, wait_until
+from tests.faults.runs import as_command, digests, everything, train
+
+if TYPE_CHECKING:
+    from hookline import Runner
+
+CODES = {signal.SIGTERM: 143, signal.SIGINT: 130}
+
+
+@pytest.mark.parametrize("number", CODES)
+@pytest.mark.parametrize("kind", ["workers", "beside"])
+def test_fault_5_a_signal_finishes_the_step_saves_and_resumes_exactly(
+    tmp_path: Path, number: signal.Signals, kind: str
+) -> None:
+    expected = reference(tmp_path / "whole", kind)
+    folder = tmp_path / "ended"
+    for iterations in (4, 10):
+        before = len(digests(folder))
+        with running(as_command, train, str(folder), kind) as child:
+            assert wait_until(lambda n=before + iterations: len(digests(folder)) >= n)  # type: ignore[misc]
+            os.killpg(child.pid, number)  # as Ctrl-C in a terminal does: the workers get it, too
+            assert child.wait() == CODES[number], child.output()
+        newest = store.newest_intact([folder], pytest.fail)
+        assert newest is not None
+        note = seal.read_note(newest)
+        assert note is not None
+        last = int(digests(folder)[-1][0])
+        assert note.step in (last + 1, last + 2)  # an accumulation window of two is finished
+    with running(train, str(folder), kind) as child:
+        assert child.wait() == 0, child.output()
+    assert [where for where, state in digests(folder) if expected[where] != state] == []
+    assert digests(folder)[-1][0] == "end"
+
+
+def signalled(number: int, point: str, at: int, **parts: Any) -> Runner:
+    """A run that gets a signal at a point."""
+    runner = toy_runner(max_epochs=3, **parts)
+
+    sent: list[int] = []
+
+    @runner.on(point)
+    def send(runner: Runner) -> None:
+        if runner.iter == at and not sent:
+            sent.append(number)
+            os.kill(os.getpid(), number)
+
+    return runner
+
+
+@pytest.mark.parametrize(("number", "error"), [(signal.SIGTERM, SystemExit), (signal.SIGINT, KeyboardInterrupt)])
+def test_fault_5_training_raises_what_python_has_for_it_and_the_handlers_are_put_back(
+    tmp_path: Path, number: signal.Signals, error: type[BaseException]
+) -> None:
+    before = [signal.getsignal(each) for each in CODES]
+    runner = signalled(number, "before_train_iter", 5, work_dir=tmp_path)
+    with pytest.raises(error) as ended:
+        runner.train()
+    assert ended.value.args == ((143,) if number == signal.SIGTERM else ())
+    assert runner.iter == 6
+    assert sorted(path.name for path in tmp_path.glob("*.pth")) == ["epoch_1.pth", "iter_6.pth"]
+    assert [signal.getsignal(each) for each in CODES] == before
+    assert (
+        f"ended by {number.name} after iteration 6: {tmp_path / 'iter_6.pth'} goes on from here"
+        in (tmp_path / "run.log").read_text()
+    )
+    resumed = toy_runner(max_epochs=3, work_dir=tmp_path, resume=True)
+    resumed.train()
+    whole = toy_runner(max_epochs=3)
+    whole.train()
+    assert str(resumed.model.state_dict()) == str(whole.model.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("point", "at", "files"),
+    [
+        ("before_run", 0, []),
+        ("before_train_epoch", 0, ["iter_1.pth"]),
+        ("after_train_iter", 7, ["epoch_1.pth", "iter_8.pth"]),
+        ("after_train_epoch", 8, ["epoch_1.pth", "epoch_2.pth"]),
+        ("before_val", 8, ["epoch_1.pth", "epoch_2.pth"]),
+        ("after_val_epoch", 8, ["epoch_1.pth", "epoch_2.pth"]),
+        ("before_save_checkpoint", 8, ["epoch_1.pth", "epoch_2.pth"]),
+    ],
+)
+def test_fault_5_wherever_the_signal_comes_the_state_is_saved_and_resumes_exactly(
+    tmp_path: Path, point: str, at: int, files: list[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        signalled(signal.SIGTERM, point, at, work_dir=tmp_path).train()
+    assert sorted(path.name for path in tmp_path.glob("*.pth")) == files
+    resumed = toy_runner(max_epochs=3, work_dir=tmp_path, resume=True)
+    resumed.train()
+    whole = toy_runner(max_epochs=3)
+    whole.train()
+    assert str(resumed.model.state_dict()) == str(whole.model.state_dict())
+    assert resumed.position == whole.position
+
+
+def test_fault_5_a_validation_that_is_not_saved_yet_is_finished_first(tmp_path: Path) -> None:
+    runner = signalled(
+        signal.SIGTERM, "before_val_iter", 8, work_dir=tmp_path, default_hooks={"checkpoint": {"interval": 0}}
+    )
+    with pytest.raises(SystemExit):
+        runner.train()
+    assert [path.name for path in tmp_path.glob("*.pth")] == ["epoch_2.pth"]
+    assert runner.validations == 2
+
+
+# --------------------------------------------------------------------------------------------- the second one
+
+
+def hang(folder: str, where: str) -> None:
+    """A run that hangs in its sixth step, or in its second save, once a file says so."""
+    torch.set_num_threads(1)
+    runner = toy_runner(max_epochs=3, work_dir=folder)
+
+    def wait() -> None:
+        Path(folder, "hanging").touch()
+        for _ in range(6000):
+            time.sleep(0.01)
+
+    if where == "step":
+        runner.on("before_backward")(lambda runner: wait() if runner.iter == 5 else None)
+    else:
+        put = seal.SealingFile._put
+
+        def slow(self: seal.SealingFile, data: Any) -> None:
+            put(self, data)
+            if runner.iter == 8 and len(data) > 500:
+                wait()
+
+        seal.SealingFile._put = slow  # type: ignore[method-assign]
+    runner.train()
+
+
+@pytest.mark.parametrize("number", CODES)
+@pytest.mark.parametrize("where", ["step", "save"])
+def test_fault_6_a_second_signal_ends_at_once_with_a_valid_checkpoint(
+    tmp_path: Path, where: str, number: signal.Signals
+) -> None:
+    with running(as_command, hang, str(tmp_path), where) as child:
+        assert wait_until((tmp_path / "hanging").exists)
+        child.kill(number)
+        time.sleep(0.2)
+        assert not child.has_ended()
+        child.kill(number)
+        assert child.wait() == CODES[number], child.output()
+    assert [path.name for path in tmp_path.glob("*.pth")] == ["epoch_1.pth"]
+    assert seal.damage(tmp_path / "epoch_1.pth") == ""
+    assert [path.name for path in tmp_path.iterdir() if path.name.endswith(".partial")] == []
+    resumed = toy_runner(max_epochs=3, work_dir=tmp_path, resume=True)
+    resumed.train()
+    assert resumed.iter == 12
+
+
+def test_fault_6_a_signal_during_a_save_lets_it_finish(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put = seal.SealingFile._put
+    sent: list[bool] = []
+
+    def sending(self: seal.SealingFile, data: Any) -> None:
+        put(self, data)
+        if not sent and len(data) > 500:
+            sent.append(True)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(seal.SealingFile, "_put", sending)
+    with pytest.raises(SystemExit):
+        toy_runner(max_epochs=3, work_dir=tmp_path).train()
+    assert [path.name for path in tmp_path.glob("*.pth")] == ["epoch_1.pth"]
+    assert seal.damage(tmp_path / "epoch_1.pth") == ""
+
+
+def test_in_another_thread_no_handlers_are_set() -> None:
+    before = [signal.getsignal(each) for each in CODES]
+    seen: list[Any] = []
+    runner = toy_runner(max_epochs=1)
+    runner.on("before_train")(lambda: seen.extend(signal.getsignal(each) for each in CODES))
+    thread = threading.Thread(target=runner.train)
+    thread.start()
+    thread.join(60)
+    assert seen == before
+    assert runner.iter == 4
+
+
+def test_a_signal_that_is_ignored_stays_ignored() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        signalled(signal.SIGINT, "before_train_iter", 5).train()
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_a_window_of_gradients_is_finished_before_a_signal_saves(tmp_path: Path) -> None:
+    runner = signalled(signal.SIGTERM, "before_train_iter", 5, work_dir=tmp_path, accumulate=4, batches=9)
+    with pytest.raises(SystemExit):
+        runner.train()
+    assert [path.name for path in tmp_path.glob("*.pth")] == ["iter_8.pth"]
+
+
+def test_everything_is_as_the_digests_need_it(tmp_path: Path) -> None:
+    assert everything(tmp_path).train_loop.length == 11
