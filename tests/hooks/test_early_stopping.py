@@ -161,6 +161,11 @@ def test_if_strict_a_missing_metric_is_refused() -> None:
     assert list(EarlyStoppingHook("accuracy").watched_metrics()) == []
     with pytest.raises(ConfigError, match="^EarlyStoppingHook: validation gives no metric 'accuracy'; there is: odd"):
         run([None, 0.5], hook)
+    misspelt = EarlyStoppingHook("acuracy", "greater", strict=True)
+    with pytest.raises(
+        ConfigError, match="^EarlyStoppingHook: validation gives no metric 'acuracy'; did you mean 'accu"
+    ):
+        toy_runner(custom_hooks=[misspelt]).train()  # before the first step
 
 
 def test_without_validation_it_is_warned_about_or_refused() -> None:
@@ -169,7 +174,9 @@ def test_without_validation_it_is_warned_about_or_refused() -> None:
     assert runner.epoch == 2
     log = (runner.work_dir / "run.log").read_text()
     assert log.count("EarlyStoppingHook: validation gives no metric 'accuracy'; there is none (so it stops noth") == 1
-    with pytest.raises(ConfigError, match="^EarlyStoppingHook: validation gives no metric 'accuracy'; there is none"):
+    with pytest.raises(
+        ConfigError, match="^EarlyStoppingHook waits for the metric 'accuracy', and this run has no val"
+    ):
         toy_runner(val=None, custom_hooks=[EarlyStoppingHook("accuracy", strict=True)]).train()
 
 

@@ -14,6 +14,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from hookline import EvalLoop, Hook, Optim, Runner, TrainLoop
 from hookline.averaging import WeightAverage
+from hookline.checkpoint import store
+from hookline.checkpoint.seal import Note
 from hookline.data.loader import ResumableLoader
 from hookline.errors import ConfigError, StorageError
 from hookline.hooks import EMAHook
@@ -390,6 +392,33 @@ def test_a_checkpoint_holds_both_as_plain_data(trained: tuple[Path, State, State
     assert_same(checkpoint["hooks"]["EMAHook"]["averaged"], averaged)
 
 
+@pytest.mark.parametrize("metric", ["loss", "raw/loss"])
+def test_the_best_checkpoint_gives_the_metrics_that_made_it_the_best(tmp_path: Path, metric: str) -> None:
+    val = EvalLoop(toy_data(2, seed=1), loss=cross_entropy)
+    saving = {"checkpoint": {"save_best": metric, "async_save": True}}
+    parts: dict[str, Any] = {"val": val, "default_hooks": saving}
+    runner = toy_runner(
+        max_epochs=3, custom_hooks=[EMAHook(momentum=0.1, eval_both=True)], work_dir=tmp_path / "a", **parts
+    )
+    runner.train()
+    (best,) = (tmp_path / "a").glob("best_*.pth")
+    again = toy_runner(custom_hooks=[EMAHook(eval_both=True)], work_dir=tmp_path / "b", val=val, load_from=best)
+    assert again.val()[metric] == runner.hub.get_info("best_score")
+
+
+def test_a_state_that_was_kept_for_a_failure_holds_the_average_of_its_time(tmp_path: Path) -> None:
+    hook = EMAHook(momentum=0.1)
+    saving = {"checkpoint": {"save_on_exception": 2}}
+    runner = toy_runner(max_epochs=1, batches=9, custom_hooks=[hook], default_hooks=saving, work_dir=tmp_path)
+    history = recorded(runner)
+    runner.on("before_backward")(lambda runner: 1 // (7 - runner.iter))
+    with pytest.raises(ZeroDivisionError):
+        runner.train()
+    saved = torch.load(tmp_path / "iter_6.pth", weights_only=True)
+    assert_same(saved["state_dict"], history[5])
+    assert_same(saved["hooks"]["EMAHook"]["averaged"], lerped(history[:6], 0.1))
+
+
 def test_without_the_hook_a_resumed_run_goes_on_with_the_raw_weights(trained: tuple[Path, State, State]) -> None:
     path, raw, _ = trained
     runner = toy_runner(max_epochs=2, resume=path)
@@ -445,7 +474,7 @@ def test_an_average_that_does_not_fit_is_refused_or_taken_as_far_as_it_does(
     state = checkpoint["hooks"]["EMAHook"]["averaged"]
     state["extra"] = state.pop("2.bias")
     state["2.weight"] = torch.zeros(3, 8)
-    torch.save(checkpoint, tmp_path / "odd.pth")
+    store.write(checkpoint, tmp_path / "odd.pth", Note(step=8, validations=2, complete=True))
     misfits = ["  missing: 2.bias (2,)", "  surplus: extra", "  2.weight: the model has (2, 8), saved (3, 8)"]
     starts: list[dict[str, Any]] = [{"resume": tmp_path / "odd.pth"}, {"load_from": tmp_path / "odd.pth"}]
     for start in starts:

@@ -87,8 +87,7 @@ class EarlyStoppingHook(Hook):
             self._refuse_or_warn(metrics)
             return
         value = self.monitor.value(metrics, "EarlyStoppingHook")
-        usable = math.isfinite(value) or not self.check_finite
-        if usable and self.monitor.better(value, self.best, self.min_delta):
+        if self.monitor.better(value, self.best, self.min_delta):
             self.best, self.best_at, self.waited = value, _place(runner), 0
         else:
             self.waited += 1

@@ -157,14 +157,10 @@ class EMAHook(Hook):
     @contextmanager
     def _with_raw_weights(self) -> Iterator[None]:
         """The second pass draws no random numbers that training would miss."""
-        from hookline.checkpoint import snapshot
+        from hookline import rng  # it needs torch, and a hook's parameters are read without
 
-        generators = snapshot.rng_state()
-        try:
-            with self.average.unswapped():
-                yield
-        finally:
-            snapshot.restore_rng(generators)
+        with rng.untouched(), self.average.unswapped():
+            yield
 
     def around_val(self, runner: Runner) -> Iterator[None]:
         """Validate with the averaged weights."""
