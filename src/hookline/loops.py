@@ -91,7 +91,13 @@ def one_pass(runner: Runner) -> None:
     """The batches that are left of this pass over the data, until the run is over or stopped."""
     at, loop = runner.position, runner.train_loop
     batches = runner.batches = Batches(
-        loop.dataloader, loop.limit_batches, at.epoch, at.batch, runner.seed, runner.saving.loader_state
+        loop.dataloader,
+        loop.limit_batches,
+        at.epoch,
+        at.batch,
+        runner.seed,
+        runner.saving.loader_state,
+        on_failure=runner.end_if_signalled,
     )
     if runner.restore():  # after the iterator was made, because making it draws a random number
         act(runner)

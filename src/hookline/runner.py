@@ -326,7 +326,10 @@ class Runner:
             self.saving.save()
 
     def end_if_signalled(self) -> None:
-        """After a signal: save where the run stands, and end it; or raise what went wrong beside the training."""
+        """After a signal: save where the run stands, and end it; or raise what went wrong beside the training.
+
+        The loader's workers may have died of the same signal; then an accumulation window is saved as it is, open.
+        """
         self.saving.raise_failure()
         if not self.signalled:
             return

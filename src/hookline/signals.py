@@ -39,17 +39,21 @@ def caught(runner: Runner) -> Iterator[None]:
                 os.write(2, b"\nfinishing the step and saving; once more ends at once\n")
             runner.signalled = number
             runner.asked = True
+            # A scheduler ends workers of loaders, too, and torch would raise their death in the middle of the save.
+            before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
     before = {number: signal.getsignal(number) for number in HANDLED}
-    taken = [number for number in HANDLED if before[number] not in (signal.SIG_IGN, None)]
+    ignored = [number for number in HANDLED if before[number] in (signal.SIG_IGN, None)]
     runner.signalled = 0
     try:
-        for number in taken:
-            signal.signal(number, handle)
+        for number in HANDLED:
+            if number not in ignored:
+                signal.signal(number, handle)
         yield
     finally:
-        for number in taken:
-            signal.signal(number, before[number])
+        for number in before:
+            if number not in ignored:
+                signal.signal(number, before[number])
 
 
 def ending(number: int) -> BaseException:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from itertools import islice
 from typing import Any
 
@@ -28,7 +28,8 @@ class Batches:
     """One pass over a loader: pairs of a batch, and whether it is the last.
 
     Making it makes the loader's iterator, at batch `start` of pass `epoch`. Without a length, one batch is read ahead.
-    A loader with a state of its own starts from `state`.
+    A loader with a state of its own starts from `state`. `on_failure` is called when the loader fails, before that is
+    raised.
     """
 
     def __init__(
@@ -39,9 +40,11 @@ class Batches:
         start: int = 0,
         seed: int | None = None,
         state: Mapping[str, Any] | None = None,
+        on_failure: Callable[[], None] | None = None,
     ) -> None:
         self._loader = dataloader
         self._ahead_of: dict[str, Any] | None = None
+        self._on_failure = on_failure
         self._name = type(dataloader).__name__
         self._epoch = epoch
         self._start = start
@@ -50,7 +53,7 @@ class Batches:
         try:
             self._iterator = iterator(dataloader, seed=seed, epoch=epoch, start=start, state=state)
         except Exception as error:
-            blame(error, self._place(start), exit_code=DataError.exit_code)
+            self._fail(error, start)
             raise
 
     def loader_state(self) -> dict[str, Any] | None:
@@ -71,7 +74,7 @@ class Batches:
                 number += 1
                 yield batch, number == length
         except Exception as error:
-            blame(error, self._place(number), exit_code=DataError.exit_code)
+            self._fail(error, number)
             raise
         if number == self._start:
             self._refuse_nothing()
@@ -109,8 +112,10 @@ class Batches:
         try:
             return next(self._iterator, END)
         except Exception as error:
-            blame(error, self._place(number), exit_code=DataError.exit_code)
+            self._fail(error, number)
             raise
 
-    def _place(self, number: int) -> str:
-        return f"in the {self._name}, at batch {number} of epoch {self._epoch}"
+    def _fail(self, error: Exception, number: int) -> None:
+        if self._on_failure is not None:
+            self._on_failure()
+        blame(error, f"in the {self._name}, at batch {number} of epoch {self._epoch}", exit_code=DataError.exit_code)

@@ -1,4 +1,4 @@
-"""How a loader's worker process begins: it dies with the training process, and leaves signals to it."""
+"""How a loader's worker process begins: it dies with the training process, and leaves Ctrl-C to it."""
 
 from __future__ import annotations
 
@@ -31,12 +31,10 @@ class WorkerStart:
 
     def __call__(self, worker: int) -> None:
         """In a new worker."""
-        # Ctrl-C, and SIGTERM from a scheduler, may go to the whole group of processes; a worker that ended would fail
-        # the step that is being finished. Where a worker dies with its parent, nobody else needs to end it.
+        # Ctrl-C goes to the whole group of processes; a worker that ended would fail the step that is being finished.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         if self.dies_with_parent and sys.platform == "linux":
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
             if os.getppid() != self.parent:  # it had died before it could be asked for
                 os._exit(1)
         if self.then is not None:
