@@ -73,6 +73,10 @@ class Child:
         assert code is not None
         return code
 
+    def has_ended(self) -> bool:
+        """Whether it is gone."""
+        return bool(wait_for([self._process.sentinel], 0))
+
     def kill(self, number: int = signal.SIGKILL) -> None:
         """Send it a signal, if it is still there."""
         with _LOCK:

@@ -143,7 +143,8 @@ def _pointers() -> list[Case]:
 
     def linked(run: Path) -> None:
         (run / "epoch_1.pth").unlink()
-        (run / "epoch_1.pth").symlink_to("../../../elsewhere/epoch_1.pth")
+        write(run, "../../../elsewhere/evil.pth", in_zip(Calls(os.system, SHELL)))
+        (run / "epoch_1.pth").symlink_to("../../../elsewhere/evil.pth")
 
     return [
         pointer("upwards", None, to("../../../elsewhere/epoch_1.pth")),

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from hookline.checkpoint import store
+from hookline.checkpoint.seal import Note
 from tests.faults.children import command
 
 MYNET = """
@@ -109,7 +110,7 @@ def sealed(value: dict[str, Any]) -> bytes:
     """As hookline writes it."""
     with TemporaryDirectory(prefix="hookline-sealed-") as name:
         path = Path(name, "sealed.pth")
-        store.write(value, path)
+        store.write(value, path, Note(step=2, validations=1, complete=True))
         return path.read_bytes()
 
 

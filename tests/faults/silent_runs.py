@@ -221,7 +221,14 @@ def _losses() -> list[Case]:
             _infinite("nan", 4),
             "{logger: null}",
         ),
-        infinite("nan", "not_recorded", "?", "{runtime_info: null}"),
+        infinite(
+            "nan",
+            "not_recorded",
+            "layers.2.weight, layers.2.bias of the model became NaN or Inf by iteration 4, although the loss may be "
+            "finite; nothing was saved. Look at the gradients (a square root or a division of 0), the learning rate "
+            "and the precision, and resume from the checkpoint before",
+            "{runtime_info: null}",
+        ),
         infinite(
             "nan",
             "not_logged_or_saved",
@@ -267,9 +274,7 @@ def _evaluation() -> list[Case]:
         bad(
             "fault_25_scheduler_metric",
             2,
-            "ReduceLROnPlateau steps on the metric 'acuracy', which validation does not give; did you mean "
-            "'accuracy'?\n  in hook ParamSchedulerHook, at after_val_epoch, epoch=1 iter=2 rank=0 "
-            "(hookline/hooks/param_scheduler.py)",
+            "ReduceLROnPlateau: validation gives no metric 'acuracy'; did you mean 'accuracy'?",
             optim=plateau % ", when: val, monitor: acuracy",
         ),
         bad(

@@ -14,26 +14,8 @@ from tests.faults.cases import CANARY, Case, run
 from tests.faults.children import running
 from tests.faults.project import config, write
 
-# Refused already, but with a traceback instead of a message.
-NOT_YET = {
-    "fault_19_pointer_nul": "a NUL in the pointer's name is a ValueError",
-    "fault_19_pointer_long": "a name that is too long is an OSError",
-    "fault_19_pointer_deep": "deep JSON is a RecursionError",
-}
 
-
-def parameters() -> list[object]:
-    return [
-        pytest.param(
-            case,
-            id=case.id,
-            marks=[pytest.mark.xfail(reason=NOT_YET[case.id], strict=True)] if case.id in NOT_YET else [],
-        )
-        for case in hostile.cases()
-    ]
-
-
-@pytest.mark.parametrize("case", parameters())
+@pytest.mark.parametrize("case", hostile.cases(), ids=lambda case: case.id)
 def test_a_hostile_input_is_read_and_not_run(case: Case, tmp_path: Path) -> None:
     outcome = run(case, tmp_path)
     assert (outcome.touched, outcome.seen) == ([], [])
