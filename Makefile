@@ -8,11 +8,15 @@ READY := $(VENV)/.ready
 # The tests run side by side, and small nets gain nothing from more threads.
 TEST_ENV := OMP_NUM_THREADS=1
 
-.PHONY: help setup demo test lint types pytest bench clean
+# How many runs `make faults` kills.
+N ?= 20
+
+.PHONY: help setup demo test lint types pytest faults bench clean
 
 help:
 	@echo "make demo    set up, and train the bundled digits run"
 	@echo "make test    set up, and run all checks: ruff, mypy --strict, pytest"
+	@echo "make faults  set up, and measure what bad inputs and $(N) kills do (N=100 for more)"
 	@echo "make bench   what the engine costs a step, against a bare loop"
 	@echo "make clean   remove the environment and the demo's run"
 
@@ -36,6 +40,9 @@ test: setup
 	@$(BIN)/mypy
 	@echo "== pytest: behaviour"
 	@$(TEST_ENV) $(BIN)/python -m pytest -n 2
+
+faults: setup
+	@$(TEST_ENV) $(BIN)/python -m tests.faults.figures --kills $(N)
 
 bench: setup
 	@$(BIN)/python benchmarks/overhead.py

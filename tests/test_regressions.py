@@ -442,3 +442,49 @@ def test_every_pass_has_its_own_order_also_when_its_last_batch_is_skipped() -> N
 
     runner.train()
     assert epochs == [0, 1, 2]
+
+
+@pytest.mark.parametrize("hooks", [{}, {"logger": None}, {"logger": None, "checkpoint": None}])
+def test_one_infinite_loss_ends_the_run_wherever_it_is_seen_first(hooks: dict[str, Any]) -> None:
+    def step(model: nn.Module, batch: Any) -> Any:
+        return cross_entropy(model, batch) + (float("inf") if runner.iter == 5 else 0)
+
+    runner = toy_runner(max_epochs=2, step=step, default_hooks=hooks)
+    with pytest.raises(NumericsError, match="^the loss has become inf by iteration 8,"):
+        runner.train()
+    assert checkpoints(runner.work_dir) == ([] if "checkpoint" in hooks else ["epoch_1.pth"])
+
+
+def test_the_loss_of_a_batch_that_a_hook_leaves_out_is_not_recorded() -> None:
+    def step(model: nn.Module, batch: Any) -> Any:
+        return cross_entropy(model, batch) * (float("nan") if runner.iter % 4 == 3 else 1)
+
+    runner = toy_runner(max_epochs=2, step=step)
+
+    @runner.on("before_backward")
+    def leave_out(runner: Runner, outputs: dict[str, Any]) -> None:
+        if outputs["loss"].isnan():
+            runner.skip_step("the loss is not a number")
+
+    runner.train()
+    assert runner.updates == 6
+    assert len(runner.hub.get_scalar("train/loss")) == 6
+
+
+def test_a_scheduler_that_would_never_step_is_refused() -> None:
+    from hookline.errors import ConfigError
+
+    model = toy_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
+    with pytest.raises(ConfigError, match="^ReduceLROnPlateau steps at 'val', and this run has no validation: "):
+        toy_runner(model=model, optim=Optim(optimizer, [plateau]), val=None).train()
+
+
+@pytest.mark.parametrize("name", ["", "..", "../x.jsonl", "/x.jsonl", "a/b.jsonl", "x\0.jsonl"])
+def test_records_stay_in_the_folder_of_the_run(name: str) -> None:
+    from hookline.errors import ConfigError
+    from hookline.writers.jsonl import JsonlWriter
+
+    with pytest.raises(ConfigError, match="^JsonlWriter: filename is the name of a file in the run's folder, not "):
+        JsonlWriter(name)

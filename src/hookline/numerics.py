@@ -14,15 +14,22 @@ if TYPE_CHECKING:
     from hookline.runner import Runner
 
 
-def refuse_infinite_loss(runner: Runner) -> None:
-    """End the run when the newest loss is NaN or Inf, before it is logged or saved as if it were a result."""
+def refuse_infinite_loss(runner: Runner, done: int | None = None) -> None:
+    """End the run when a loss since the last record is NaN or Inf, before it is logged or saved as if it were a result.
+
+    With fp16 only the newest counts: the scaler leaves out a step that overflows, and the next one may be fine. `done`
+    is how many iterations are finished, where the counter has not moved on yet.
+    """
     history = runner.hub.scalars.get("train/loss")
-    if history is not None and not math.isfinite(loss := history.current()):
-        raise NumericsError(
-            f"the loss has become {loss} by iteration {runner.iter + 1}, so training cannot go on; look at the "
-            "learning rate, the data and the precision, or leave such batches out: runner.skip_step(reason) in a "
-            "before_backward hook"
-        )
+    if history is None:
+        return
+    for loss in history.last(1 if runner.precision == "fp16" else max(history.fresh, 1)):
+        if not math.isfinite(loss):
+            raise NumericsError(
+                f"the loss has become {loss} by iteration {runner.iter if done is None else done}, so training cannot "
+                "go on; look at the learning rate, the data and the precision, or leave such batches out: "
+                "runner.skip_step(reason) in a before_backward hook"
+            )
 
 
 def refuse_infinite_weights(runner: Runner) -> None:

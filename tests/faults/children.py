@@ -26,7 +26,15 @@ from typing import Any
 # All that the command line imports before it trains, so that no child does it again.
 PRELOADED = (
     *("torch", "numpy", "hookline", "hookline.cli", "hookline.runner", "hookline.testing", "hookline.summary"),
-    *("hookline.config.assemble", "rich.console", "rich.table", "rich.progress", "torch.utils.data", "torch._dynamo"),
+    *(
+        "hookline.config.assemble",
+        "rich.console",
+        "rich.table",
+        "rich.progress",
+        "torch.utils.data",
+        "torch._dynamo",
+        "tests.faults.warm",
+    ),
 )
 
 # Far above what any child needs, so that a slow machine never decides; a child that hangs is killed then.

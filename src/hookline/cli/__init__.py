@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 import traceback
 
@@ -13,6 +14,9 @@ __all__ = ["app", "main"]
 
 def main() -> None:
     """Run the command; an error ends it with one message and the exit code of its kind."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # in an ASCII locale, no name may end a run by being shown
     try:
         app(standalone_mode=True)
     except HooklineError as error:

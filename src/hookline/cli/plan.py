@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from hookline.cli.common import Allow, Words, load_config
+from hookline.cli.common import Allow, Words, load_config, to_the_end
 
 EXAMPLES = """\b
 Examples:
@@ -18,7 +18,7 @@ Examples:
 
 def add_to(app: typer.Typer) -> None:
     """Make it a command."""
-    app.command("plan", epilog=EXAMPLES)(plan)
+    app.command("plan", epilog=EXAMPLES)(to_the_end()(plan))
 
 
 def plan(

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from hookline.errors import StorageError
+
 EXAMPLES = """\b
 Examples:
   hookline schema --out hookline.schema.json
@@ -29,7 +31,10 @@ def schema(
 
     text = json.dumps(json_schema(), indent=2)
     if out:
-        Path(out).write_text(text + "\n", encoding="utf-8")
+        try:
+            Path(out).write_text(text + "\n", encoding="utf-8")
+        except OSError as error:
+            raise StorageError(f"{out} cannot be written: {error.strerror or error}") from error
         print(f"wrote {out}")
     else:
         print(text)

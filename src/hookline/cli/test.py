@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from hookline.cli.common import Allow, Words, load_config
+from hookline.cli.common import Allow, Words, load_config, to_the_end
 
 EXAMPLES = """\b
 Examples:
@@ -16,7 +16,7 @@ Examples:
 
 def add_to(app: typer.Typer) -> None:
     """Make it a command."""
-    app.command("test", epilog=EXAMPLES)(run)
+    app.command("test", epilog=EXAMPLES)(to_the_end()(run))
 
 
 def run(

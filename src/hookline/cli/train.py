@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hookline.cli.common import Allow, Words, load_config
+from hookline.cli.common import Allow, Words, load_config, to_the_end
 
 if TYPE_CHECKING:
     from hookline.runner import Runner
@@ -24,7 +24,7 @@ Examples:
 
 def add_to(app: typer.Typer) -> None:
     """Make it a command."""
-    app.command("train", epilog=EXAMPLES)(train)
+    app.command("train", epilog=EXAMPLES)(to_the_end()(train))
 
 
 def train(

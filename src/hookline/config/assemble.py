@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 import random
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,11 @@ if TYPE_CHECKING:
 _AS_GIVEN = ("experiment_name", "seed", "device", "strategy", "precision", "load_from", "resume", "points")
 
 
+def native_path(text: str) -> str:
+    """A path of a config, which is UTF-8, as this process spells it: another way only in a locale without UTF-8."""
+    return os.fsdecode(text.encode("utf-8", "surrogateescape"))
+
+
 class Assembly:
     """Builds the parts that a checked config names."""
 
@@ -40,12 +46,15 @@ class Assembly:
         val, test = self.evaluations("val"), self.evaluations("test")
         optims = OptimBuilder(self.maker, model, train, self.data.get("device", "auto"))
         given = {name: self.data[name] for name in _AS_GIVEN if name in self.data}
+        for name in ("load_from", "resume"):
+            if isinstance(given.get(name), str):
+                given[name] = native_path(given[name])
         if "writers" in self.data:
             given["writers"] = [
                 self.maker.part("writer", ("writers", index), value) for index, value in enumerate(self.data["writers"])
             ]
         if self.data.get("work_dir") is not None:
-            given["work_dir"] = self.data["work_dir"]
+            given["work_dir"] = native_path(self.data["work_dir"])
         elif self.maker.loaded.file is not None:
             given["work_dir"] = f"runs/{self.maker.loaded.file.stem}"
         return Runner(

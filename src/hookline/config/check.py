@@ -11,9 +11,9 @@ from pydantic import ValidationError
 
 from hookline.config.messages import problems_of
 from hookline.config.positions import Keys, Problem, refuse_all, show
-from hookline.config.schema import Config, EvalSection, OptimSection, is_single, known_keys
+from hookline.config.schema import Config, EvalSection, OptimSection, TrainSection, is_single, known_keys
 from hookline.config.signature import filled_parameter, hook_problems, signature_of
-from hookline.errors import ConfigError
+from hookline.errors import ConfigError, nearest
 from hookline.registry import DEFAULT_HOOKS
 
 if TYPE_CHECKING:
@@ -147,8 +147,10 @@ class _Check:
         section = self.data.get("train")
         if not isinstance(section, dict):
             return
-        given = [key for key in ("max_epochs", "max_iters") if section.get(key) is not None]
-        if len(given) != 1:
+        lengths = ("max_epochs", "max_iters")
+        given = [key for key in lengths if section.get(key) is not None]
+        misspelt = not given and any(nearest(key, lengths) for key in section if key not in TrainSection.model_fields)
+        if len(given) != 1 and not misspelt:
             what = "both are given" if given else "none is given"
             self.note(("train",), f"expected max_epochs or max_iters, one of the two; {what}")
         self.loader(("train", "dataloader"), section.get("dataloader"))

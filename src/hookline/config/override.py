@@ -17,7 +17,7 @@ _PART = re.compile(r"([^\[\]]*)((?:\[[0-9]{1,9}\])*)")
 def apply(root: Node, override: str) -> Node:
     """The tree with one `key.path=value` set; the value is YAML and replaces what was there."""
     key, equals, text = override.partition("=")
-    mark = Mark(f"override {override!r}")
+    mark = Mark(f"override {show(override, longest=200)}")
     if not equals:
         raise ConfigError(f"{mark}: there is no '='; an override is key.path=value")
     keys = split_path(key.strip())

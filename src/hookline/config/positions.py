@@ -72,7 +72,7 @@ def _order(title: str, mark: Mark) -> tuple[bool, str, int, int]:
     return (mark.source != title, mark.source, mark.line or 0, mark.column or 0)
 
 
-def show(value: Any) -> str:
+def show(value: Any, longest: int = 60) -> str:
     """A value in a message, as the YAML would have it, and never long."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
@@ -81,4 +81,4 @@ def show(value: Any) -> str:
     if isinstance(value, list):
         return "a list"
     text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    return text if len(text) <= longest else f"{text[: longest - 3]}..."

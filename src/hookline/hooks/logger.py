@@ -53,7 +53,7 @@ class LoggerHook(Hook):
 
     def _log_training(self, runner: Runner, done: int) -> None:
         hub = runner.hub
-        refuse_infinite_loss(runner)
+        refuse_infinite_loss(runner, runner.iter + 1)
         means = {
             name: history.mean(count) if AVERAGED.search(name) else history.current()
             for name, (history, count) in hub.take("train/").items()

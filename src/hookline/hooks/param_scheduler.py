@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
+from hookline.errors import ConfigError
 from hookline.hook import Hook
 
 if TYPE_CHECKING:
@@ -40,10 +41,15 @@ class ParamSchedulerHook(Hook):
         return [point for when, point in POINTS_OF.items() if when not in used]
 
     def before_train(self, runner: Runner) -> None:
-        """Sort the schedulers by when they step."""
+        """Sort the schedulers by when they step; one that never would is refused."""
         self._at = defaultdict(list)
         for optim in runner.optims:
             for scheduled in optim.schedulers:
+                if scheduled.when == "val" and not runner.val_loops:
+                    raise ConfigError(
+                        f"{type(scheduled.scheduler).__name__} steps at 'val', and this run has no validation: "
+                        "Runner(..., val=EvalLoop(loader, ...))"
+                    )
                 self._at[scheduled.when].append((optim, scheduled))
 
     def after_train_iter(self) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from hookline.hook import Hook
+from hookline.numerics import refuse_infinite_loss
 
 if TYPE_CHECKING:
     from hookline.hub import History
@@ -59,7 +60,9 @@ class RuntimeInfoHook(Hook):
             history.fresh += 1
 
     def after_train_iter(self, runner: Runner, outputs: dict[str, Any]) -> None:
-        """Every single number that the step gave."""
+        """Every single number that the step gave; of a batch that was left out of training, none."""
+        if runner.skipped:
+            return
         tensor = self._tensor
         for name, value in outputs.items():
             kind = value.__class__
@@ -73,6 +76,10 @@ class RuntimeInfoHook(Hook):
                 history = self._outputs[name] = runner.hub.history(f"train/{name}")
             history.values.append(value)
             history.fresh += 1
+
+    def after_train(self, runner: Runner) -> None:
+        """A loss that is not a number ends the run also where nobody has logged or saved it."""
+        refuse_infinite_loss(runner)
 
     def after_val_epoch(self, runner: Runner, metrics: dict[str, Any]) -> None:
         """The metrics of a validation."""

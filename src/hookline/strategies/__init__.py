@@ -21,7 +21,10 @@ def pick(name: str) -> Single:
 
     if name not in STRATEGIES:
         raise ConfigError(f"no strategy is called '{name}'; {did_you_mean(name, STRATEGIES)}")
-    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    given = os.environ.get("WORLD_SIZE", "1")
+    if not given.isdecimal():
+        raise ConfigError(f"the environment variable WORLD_SIZE is the number of processes, not {given!r}")
+    processes = int(given)
     if processes > 1:
         raise ConfigError(
             f"this process is one of {processes} (WORLD_SIZE), and training over several processes is not supported "

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
+from hookline.errors import ConfigError
 from hookline.writers.base import Writer
 
 LATENCY = 0.25
@@ -24,6 +25,8 @@ class JsonlWriter(Writer):
     """
 
     def __init__(self, filename: str = "metrics.jsonl") -> None:
+        if filename in ("", "..") or "\0" in filename or Path(filename).name != filename:
+            raise ConfigError(f"JsonlWriter: filename is the name of a file in the run's folder, not {filename!r}")
         self.filename = filename
         self._file: IO[bytes] | None = None
         self._waiting: list[dict[str, Any]] = []

@@ -1,0 +1,400 @@
+"""Runs that cannot be right: data, losses, validation, folders and checkpoints that are found bad on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tests.faults.cases import Case, listed
+from tests.faults.mistakes import WHAT_TO_RETURN, bad, evaluation, raising, training
+from tests.faults.project import checkpoint, config, in_zip, put_run, sealed, trained_run, write
+
+
+def cases() -> list[Case]:
+    """All of them."""
+    return [*_data(), *_losses(), *_evaluation(), *_folders(), *_checkpoints()]
+
+
+def _data() -> list[Case]:
+    """Loaders that give nothing, or fail."""
+
+    def loader(name: str, text: str, says: str, code: int = 3, **given: str | None) -> Case:
+        return bad(f"fault_23_{name}", code, says, train=training(dataloader=text, **given))
+
+    def failing(name: str, text: str, *mentions: str) -> Case:
+        return raising(f"fault_24_{name}", 3, *mentions, train=training(dataloader=f"{{dataset: {text}}}"))
+
+    empty = '{dataset: {type: "mynet:Data", samples: 0}}'
+    return [
+        loader("train_empty", empty, "the loader of 'train' is empty: it has no batch"),
+        bad("fault_23_val_empty", 3, "the loader of 'val' is empty: it has no batch", val=evaluation(dataloader=empty)),
+        bad(
+            "fault_23_test_empty",
+            3,
+            "the loader of 'test' is empty: it has no batch",
+            test=evaluation(dataloader=empty),
+        ),
+        loader(
+            "last_dropped",
+            '{dataset: {type: "mynet:Data"}, batch_size: 16, drop_last: true}',
+            "the loader of 'train' is empty: it has no batch",
+        ),
+        loader("gives_nothing", '{type: "bad:gives_nothing"}', "the generator is empty: it gave no batch in epoch 0"),
+        loader(
+            "gives_nothing_by_iterations",
+            '{type: "bad:gives_nothing"}',
+            "the generator is empty: it gave no batch in epoch 0",
+            max_epochs=None,
+            max_iters="3",
+        ),
+        bad(
+            "fault_23_val_gives_nothing",
+            3,
+            "the generator is empty: it gave no batch in epoch 0",
+            val=evaluation(dataloader='{type: "bad:gives_nothing"}'),
+        ),
+        bad(
+            "fault_23_test_gives_nothing",
+            3,
+            "the generator is empty: it gave no batch in epoch 0",
+            test=evaluation(dataloader='{type: "bad:gives_nothing"}'),
+        ),
+        loader(
+            "stream_gives_nothing",
+            '{type: DataLoader, dataset: {type: "bad:Stream"}}',
+            "the DataLoader is empty: it gave no batch in epoch 0",
+        ),
+        loader(
+            "used_up",
+            '{type: "bad:used_up"}',
+            "the generator is empty: it gave no batch in epoch 1 now: it was used up by the epoch before; a "
+            "loader must give its batches again",
+        ),
+        loader(
+            "used_up_by_iterations",
+            '{type: "bad:used_up"}',
+            "the generator is empty: it gave no batch in epoch 1 now: it was used up by the epoch before; a "
+            "loader must give its batches again",
+            max_epochs=None,
+            max_iters="9",
+        ),
+        bad(
+            "fault_23_val_used_up",
+            3,
+            "the generator is empty: it gave no batch in epoch 0",
+            train=training(),
+            val=evaluation(dataloader='{type: "bad:used_up"}'),
+        ),
+        loader("fewer_than_said", '{type: "bad:liar"}', "the Liar said 9 batches and gave 4"),
+        loader(
+            "no_length",
+            '{dataset: {type: "bad:Stream"}}',
+            "config.yaml:2:9 train.dataloader: a ResumableLoader needs a dataset with a length and items by "
+            "index, and Stream has none; hand it over in a torch DataLoader of your own",
+            2,
+        ),
+        loader(
+            "stops", '{dataset: {type: "bad:Stops"}, batch_size: 2}', "the ResumableLoader said 4 batches and gave 2"
+        ),
+        raising("fault_23_no_loader", 3, "not iterable", train=training(dataloader='{type: "bad:nothing_at_all"}')),
+        failing("raises", '{type: "bad:Raises"}', "OSError: sample 5 cannot be read\n", "epoch 0"),
+        failing(
+            "raises_in_a_worker",
+            '{type: "bad:Raises"}, num_workers: 1',
+            "OSError: sample 5 cannot be read\n",
+            "epoch 0",
+        ),
+        failing(
+            "uneven", '{type: "bad:Uneven"}, batch_size: 2', "stack expects each tensor to be equal size", "epoch 0"
+        ),
+        raising(
+            "fault_24_val_raises",
+            3,
+            "OSError: sample 5 cannot be read\n",
+            val=evaluation(dataloader='{dataset: {type: "bad:Raises"}}'),
+        ),
+    ]
+
+
+def _infinite(loss: str, iteration: int, hook: str = "") -> str:
+    """What a run ends with when its loss is not a number; the hook that found it, where it was one."""
+    return (
+        f"the loss has become {loss} by iteration {iteration}, so training cannot go on; look at the "
+        "learning rate, the "
+        "data and the precision, or leave such batches out: runner.skip_step(reason) in a before_backward hook"
+    ) + (f"\n  in hook {hook}" if hook else "")
+
+
+def _losses() -> list[Case]:
+    """Steps that do not give a loss to go on with."""
+
+    def step(name: str, says: str, code: int = 1) -> Case:
+        return bad(f"fault_22_loss_{name}", code, says, train=training(step=f'"bad:{name}"'))
+
+    def failing(name: str, *mentions: str) -> Case:
+        return raising(f"fault_22_step_{name}", 1, *mentions, train=training(step=f'"bad:{name}"'))
+
+    def infinite(name: str, label: str, says: str, hooks: str = "{}") -> Case:
+        section = training(step=f'"bad:{name}"')
+        return bad(f"fault_21_{name}_{label}", 4, says, train=section, default_hooks=hooks)
+
+    def by_iterations(name: str, says: str) -> Case:
+        section = training(step=f'"bad:{name}"', max_epochs=None, max_iters="8")
+        return bad(f"fault_21_{name}_by_iterations", 4, says, train=section)
+
+    return [
+        step(
+            "vector",
+            f"the loss of the step is a tensor of shape (2,); {WHAT_TO_RETURN}",
+        ),
+        step(
+            "nothing",
+            f"the step gave None; {WHAT_TO_RETURN}",
+        ),
+        step(
+            "text",
+            f"the step gave a str; {WHAT_TO_RETURN}",
+        ),
+        step(
+            "without_loss",
+            f"the step gave a mapping with ['score'], and no loss in it; {WHAT_TO_RETURN}",
+        ),
+        step(
+            "detached",
+            "the loss has no gradient: it was detached (.item(), .detach(), no_grad), or no parameter of the "
+            "model that asks for one took part in it; return the loss as the model's outputs gave it",
+        ),
+        step(
+            "integer",
+            f"the step gave a int; {WHAT_TO_RETURN}",
+        ),
+        step(
+            "number",
+            f"the step gave a float; {WHAT_TO_RETURN}",
+        ),
+        step(
+            "three",
+            f"the step gave a tuple; {WHAT_TO_RETURN}",
+        ),
+        step("exits", "sys.exit() was called in exits (bad.py:65), before the command was done"),
+        failing("two_parameters_more", "TypeError: two_parameters_more() missing 2 required positional arguments"),
+        failing("fails", "KeyError: 'no such column'\n"),
+        failing("ends_early", "StopIteration\n"),
+        infinite(
+            "nan",
+            "by_epochs",
+            _infinite("nan", 4, "LoggerHook, at after_train_iter, epoch=0 iter=3 rank=0 (hookline/hooks/logger.py)"),
+        ),
+        infinite(
+            "infinite",
+            "by_epochs",
+            _infinite("inf", 4, "LoggerHook, at after_train_iter, epoch=0 iter=3 rank=0 (hookline/hooks/logger.py)"),
+        ),
+        infinite(
+            "nan_later",
+            "by_epochs",
+            _infinite("nan", 4, "LoggerHook, at after_train_iter, epoch=0 iter=3 rank=0 (hookline/hooks/logger.py)"),
+        ),
+        infinite(
+            "nan_once",
+            "by_epochs",
+            _infinite("nan", 4, "LoggerHook, at after_train_iter, epoch=0 iter=3 rank=0 (hookline/hooks/logger.py)"),
+        ),
+        by_iterations(
+            "nan",
+            _infinite("nan", 8, "LoggerHook, at after_train_iter, epoch=1 iter=7 rank=0 (hookline/hooks/logger.py)"),
+        ),
+        by_iterations(
+            "infinite",
+            _infinite("inf", 8, "LoggerHook, at after_train_iter, epoch=1 iter=7 rank=0 (hookline/hooks/logger.py)"),
+        ),
+        by_iterations(
+            "nan_later",
+            _infinite("nan", 8, "LoggerHook, at after_train_iter, epoch=1 iter=7 rank=0 (hookline/hooks/logger.py)"),
+        ),
+        infinite(
+            "nan",
+            "not_logged",
+            _infinite("nan", 4),
+            "{logger: null}",
+        ),
+        infinite(
+            "nan",
+            "not_recorded",
+            "layers.2.weight, layers.2.bias of the model became NaN or Inf by iteration 4, although the loss may be "
+            "finite; nothing was saved. Look at the gradients (a square root or a division of 0), the learning rate "
+            "and the precision, and resume from the checkpoint before",
+            "{runtime_info: null}",
+        ),
+        infinite(
+            "nan",
+            "not_logged_or_saved",
+            _infinite(
+                "nan", 8, "RuntimeInfoHook, at after_train, epoch=2 iter=8 rank=0 (hookline/hooks/runtime_info.py)"
+            ),
+            "{logger: null, checkpoint: null}",
+        ),
+    ]
+
+
+def _evaluation() -> list[Case]:
+    """Validation that cannot be made, or gives something else."""
+
+    def failing(name: str, *mentions: str, **changes: str | None) -> Case:
+        return raising(f"val_{name}", 1, *mentions, val=evaluation(**changes))
+
+    called = "called with what the evaluation step gave\n"
+    broken = f"ZeroDivisionError: no samples\nin the metric 'broken', {called}"
+    plateau = "{optimizer: {type: SGD, lr: 0.1}, schedulers: [{type: ReduceLROnPlateau%s}]}"
+    return [
+        bad(
+            "val_metric_unknown",
+            2,
+            listed("3:100  val.metrics.accuracy: no metric is called 'acuracy'; did you mean 'Accuracy'?"),
+            val=evaluation(metrics="{accuracy: acuracy}"),
+        ),
+        bad(
+            "val_metric_not_there",
+            2,
+            listed(
+                "3:100  val.metrics.accuracy: the module 'mynet' has no 'acuracy'; there is: system, Net, Data, "
+                "loss_of, predict"
+            ),
+            val=evaluation(metrics='{accuracy: "mynet:acuracy"}'),
+        ),
+        bad(
+            "val_loss_gives_nothing",
+            1,
+            f"the step gave None; {WHAT_TO_RETURN}",
+            val=evaluation(loss='"bad:nothing"'),
+        ),
+        bad(
+            "fault_25_scheduler_metric",
+            2,
+            "ReduceLROnPlateau: validation gives no metric 'acuracy'; did you mean 'accuracy'?",
+            optim=plateau % ", when: val, monitor: acuracy",
+        ),
+        bad(
+            "fault_25_scheduler_without_validation",
+            2,
+            "ReduceLROnPlateau steps at 'val', and this run has no validation: Runner(..., "
+            "val=EvalLoop(loader, ...))\n  in hook ParamSchedulerHook, at before_train, epoch=0 iter=0 rank=0 "
+            "(hookline/hooks/param_scheduler.py)",
+            val=None,
+            optim=plateau % "",
+        ),
+        bad(
+            "scheduler_wrong_time",
+            2,
+            "ReduceLROnPlateau steps on a metric, so at 'val', not at 'epoch'",
+            optim=plateau % ", when: epoch",
+        ),
+        failing("metric_raises", broken, metrics='{broken: "bad:broken_metric"}'),
+        failing("metric_gives_text", "TypeError: ", metrics='{text: "bad:text_metric"}'),
+        failing("step_gives_one_thing", f"in the metric 'accuracy', {called}", step='"bad:one_thing"'),
+        failing("step_gives_nothing", f"in the metric 'accuracy', {called}", step='"bad:nothing"'),
+        failing("step_fails", "KeyError: 'no such column'\n", step='"bad:fails"'),
+        raising("test_metric_raises", 1, broken, test=evaluation(metrics='{broken: "bad:broken_metric"}')),
+    ]
+
+
+def _folders() -> list[Case]:
+    """Folders that cannot be written, and files that stand in the way; root may write anywhere else."""
+
+    long = "x" * 300
+
+    def folder(name: str, where: str, says: str) -> Case:
+        return Case(f"fault_13_{name}", 5, says, words=("train", "config.yaml", f"work_dir={where}"))
+
+    return [
+        folder("file_in_its_place", "mynet.py", "work_dir mynet.py cannot be written: File exists"),
+        folder("below_a_file", "mynet.py/run", "work_dir mynet.py/run cannot be written: Not a directory"),
+        folder("below_a_device", "/dev/full/run", "work_dir /dev/full/run cannot be written: Not a directory"),
+        folder(
+            "in_proc", "/proc/hookline/run", "work_dir /proc/hookline/run cannot be written: No such file or directory"
+        ),
+        folder(
+            "name_too_long",
+            f"runs/{long}",
+            f"work_dir runs/{long} cannot be written: File name too long",
+        ),
+        Case(
+            "fault_13_checkpoints_elsewhere",
+            5,
+            mentions=("mynet.py",),
+            config=config(default_hooks="{checkpoint: {out_dir: mynet.py}}"),
+        ),
+        bad(
+            "fault_13_records",
+            2,
+            "config.yaml:7:11 writers[0]: JsonlWriter: filename is the name of a file in the run's folder, not "
+            "'nowhere/x.jsonl'",
+            writers='[{type: jsonl, filename: "nowhere/x.jsonl"}]',
+        ),
+    ]
+
+
+def _checkpoints() -> list[Case]:
+    """Checkpoints that a run cannot go on from, or start from."""
+
+    def resumed(name: str, words: str, prepare: Callable[[Path], object], mentions: str = "epoch_1.pth") -> Case:
+        command = ("train", "config.yaml", "train.max_epochs=2", *words.split())
+        return Case(name, 5, mentions=(mentions,), words=command, prepare=prepare)
+
+    def changed(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], object]:
+        def put(project: Path) -> None:
+            found = checkpoint()
+            change(found)
+            put_run(project, epoch_1=sealed(found))
+
+        return put
+
+    def cut(project: Path) -> None:
+        put_run(project, epoch_1=trained_run()["epoch_1.pth"][:-500])
+
+    def emptied(project: Path) -> None:
+        put_run(project, epoch_1=b"")
+
+    def flipped(project: Path) -> None:
+        content = bytearray(trained_run()["epoch_1.pth"])
+        weight = checkpoint()["state_dict"]["layers.0.weight"].numpy().tobytes()
+        content[content.index(weight)] ^= 1
+        write(put_run(project), "epoch_1.pth", bytes(content))
+
+    def another_kind(**entries: Any) -> Callable[[Path], object]:
+        return changed(lambda found: found.update(entries))
+
+    path, newest, weights = "resume=runs/run/epoch_1.pth", "--resume", "load_from=runs/run/epoch_1.pth"
+    test = ("test", "config.yaml", "--checkpoint", "runs/run/epoch_1.pth")
+    return [
+        resumed("fault_15_resume_missing", "resume=runs/run/epoch_9.pth", put_run, "epoch_9.pth"),
+        resumed("fault_15_load_from_missing", "load_from=epoch_9.pth", put_run, "epoch_9.pth"),
+        resumed("fault_15_resume_a_folder", "resume=runs/run", put_run, "runs/run"),
+        resumed("fault_15_resume_misspelt", "resume=ture", put_run, "ture"),
+        resumed("fault_14_cut_short", path, cut),
+        resumed("fault_14_cut_short_newest", newest, cut),
+        resumed("fault_14_cut_short_weights", weights, cut),
+        Case("fault_14_cut_short_test", 5, mentions=("epoch_1.pth",), words=test, prepare=cut),
+        resumed("fault_14_flipped", path, flipped),
+        resumed("fault_14_flipped_newest", newest, flipped),
+        resumed("fault_14_empty", path, emptied),
+        resumed("fault_14_empty_newest", newest, emptied),
+        resumed("fault_20_another_model", f"{path} model.hidden=5", put_run),
+        resumed("fault_20_another_model_newest", f"{newest} model.hidden=5", put_run),
+        resumed("fault_20_weights_of_another_model", weights, another_kind(state_dict={"x": torch.zeros(3)})),
+        resumed("fault_20_no_weights", weights, changed(lambda found: found.pop("state_dict"))),
+        resumed("fault_20_no_optimizer", newest, changed(lambda found: found.pop("optimizer"))),
+        resumed("fault_20_no_position", newest, changed(lambda found: found.pop("position"))),
+        resumed("fault_20_another_optimizer", f'{newest} optim.param_groups=[{{"match":"*.bias"}}]', put_run),
+        resumed(
+            "fault_20_another_scheduler", f'{newest} optim.schedulers=[{{"type":"StepLR","step_size":1}}]', put_run
+        ),
+        resumed("fault_20_state_of_another_kind", newest, another_kind(state_dict=[1, 2])),
+        resumed("fault_20_position_of_another_kind", newest, another_kind(position={"epoch": 1, "iter": "many"})),
+        resumed("fault_20_generators_of_another_kind", newest, another_kind(rng={"torch": 1, "numpy": 2})),
+        resumed("fault_20_hooks_of_another_kind", newest, another_kind(hooks=[1])),
+        resumed("fault_20_list", newest, lambda project: put_run(project, epoch_1=in_zip([1, 2]))),
+    ]

@@ -1,0 +1,111 @@
+"""The harness itself: exit codes, signals, output, and that nothing is left behind."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.faults.children import close_all, command, running, start
+
+
+def leave(code: int) -> None:
+    print("to stdout")
+    print("to stderr", file=sys.stderr)
+    os.write(1, b"to the descriptor\n")
+    sys.exit(code)
+
+
+def fail() -> None:
+    raise ValueError("on purpose")
+
+
+def sleep() -> None:
+    print("ready")
+    time.sleep(600)
+
+
+def sleep_with_a_worker() -> None:
+    worker = multiprocessing.Process(target=time.sleep, args=(600,))
+    worker.start()
+    print(worker.pid)
+    time.sleep(600)
+
+
+def how_workers_are_started() -> None:
+    print(multiprocessing.get_start_method())
+
+
+def wait_for(condition: object) -> None:
+    assert callable(condition)
+    end = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def is_there(pid: int) -> bool:
+    """Whether a process lives; one that has died and was not asked for yet does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.parametrize("code", [0, 1, 5, 143])
+def test_a_child_gives_its_exit_code_and_all_that_it_printed(code: int) -> None:
+    with running(leave, code) as child:
+        assert child.wait() == code
+        assert sorted(child.output().splitlines()) == ["to stderr", "to stdout", "to the descriptor"]
+
+
+def test_an_exception_ends_a_child_with_1_and_its_traceback() -> None:
+    with running(fail) as child:
+        assert child.wait() == 1
+        assert child.output().endswith("ValueError: on purpose\n")
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_signal_is_a_negative_exit_code(number: int) -> None:
+    with running(sleep) as child:
+        wait_for(lambda: "ready" in child.output())
+        child.kill(number)
+        assert child.wait() == -number
+
+
+def test_waiting_has_an_end_and_says_what_was_printed() -> None:
+    with running(sleep) as child:
+        wait_for(lambda: "ready" in child.output())
+        with pytest.raises(TimeoutError, match="did not end within 0.05 s; it printed:\nready"):
+            child.wait(0.05)
+
+
+def test_a_child_and_what_it_started_are_gone_when_it_is_closed() -> None:
+    child = start(sleep_with_a_worker)
+    wait_for(lambda: child.output().strip())
+    worker = int(child.output())
+    assert is_there(child.pid)
+    assert is_there(worker)
+    close_all()
+    wait_for(lambda: not is_there(child.pid) and not is_there(worker))
+
+
+def test_a_child_starts_workers_as_any_process_does() -> None:
+    with running(how_workers_are_started) as child:
+        assert child.wait() == 0
+        assert child.output() == f"{multiprocessing.get_start_method()}\n"
+
+
+def test_a_command_is_run_in_a_folder_with_its_own_words(tmp_path: Path) -> None:
+    assert command("hooks", "LogerHook", cwd=tmp_path) == (
+        2,
+        "hookline: no hook is called 'LogerHook'; did you mean 'LoggerHook'?\n",
+    )
+    code, output = command("init", "mine", cwd=tmp_path)
+    assert (code, output.splitlines()[-1]) == (0, "now: cd mine && hookline train config.yaml")
+    assert (tmp_path / "mine" / "config.yaml").is_file()

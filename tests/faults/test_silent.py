@@ -1,0 +1,50 @@
+"""SILENT: a bad input never ends with exit code 0, and what is wrong is said in one message."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.faults import silent
+from tests.faults.cases import Case, run
+
+# Refused already, but with a traceback instead of a message.
+NOT_YET = {
+    "value_file_name_of_checkpoints": "a second field in filename_tmpl is a KeyError after the first epoch",
+    "fault_20_generators_of_another_kind": "generators of another kind are a TypeError",
+    "fault_20_hooks_of_another_kind": "hook states of another kind are a TypeError",
+    "fault_20_position_of_another_kind": "a position of another kind is a TypeError",
+}
+
+
+def parameters() -> list[object]:
+    return [
+        pytest.param(
+            case,
+            id=case.id,
+            marks=[pytest.mark.xfail(reason=NOT_YET[case.id], strict=True)] if case.id in NOT_YET else [],
+        )
+        for case in silent.cases()
+    ]
+
+
+@pytest.mark.parametrize("case", parameters())
+def test_a_bad_input_ends_with_its_exit_code_and_says_what_is_wrong(case: Case, tmp_path: Path) -> None:
+    outcome = run(case, tmp_path)
+    assert outcome.code == case.code, outcome.output
+    assert outcome.touched == []
+    assert ("Traceback" in outcome.output) == case.traceback, outcome.output
+    if case.says:
+        assert outcome.message == case.says
+        assert outcome.output.count("hookline: ") == 1
+    for part in case.mentions:
+        assert part in outcome.output
+    assert case.says or case.mentions or case.code == 130  # whoever interrupts knows it
+
+
+def test_every_case_has_a_name_of_its_own_and_none_expects_to_succeed() -> None:
+    table = silent.cases()
+    assert len({case.id for case in table}) == len(table)
+    assert len(table) >= 70
+    assert {case.code for case in table} == {1, 2, 3, 4, 5, 130}
