@@ -50,6 +50,21 @@ def restore(found: Mapping[str, Any]) -> None:
         torch.mps.set_rng_state(found["mps"])
 
 
+def malformed(found: Mapping[str, Any]) -> list[str]:
+    """Which of the states that every process has are not as `state` gives them."""
+    expected = state()
+    return [name for name in ("torch", "numpy", "python") if _kinds(found.get(name)) != _kinds(expected[name])]
+
+
+def _kinds(value: Any) -> Any:
+    """What a state is made of: types, and the types and shapes of tensors. A Gaussian may be left over, or not."""
+    if isinstance(value, torch.Tensor):
+        return value.dtype, value.shape
+    if isinstance(value, list):
+        return [_kinds(each) for each in value]
+    return float if value is None else type(value)
+
+
 def _devices() -> dict[str, ModuleType]:
     modules = {name: getattr(torch, name) for name in ("cuda", "xpu") if hasattr(torch, name)}
     return {name: module for name, module in modules.items() if module.is_available()}

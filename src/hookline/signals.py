@@ -9,12 +9,15 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hookline.runner import Runner
 
 HANDLED = (signal.SIGTERM, signal.SIGINT)
+
+# What torch does when a worker of a loader dies, while it is put off.
+_put_off: list[Any] = []
 
 
 @contextmanager
@@ -39,21 +42,22 @@ def caught(runner: Runner) -> Iterator[None]:
                 os.write(2, b"\nfinishing the step and saving; once more ends at once\n")
             runner.signalled = number
             runner.asked = True
-            # A scheduler ends workers of loaders, too, and torch would raise their death in the middle of the save.
-            before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            # A scheduler ends the workers of loaders, too, and torch would raise their death in the middle of the save,
+            # or on the way out; so it does not hear of it, until another run begins.
+            _put_off.append(signal.signal(signal.SIGCHLD, signal.SIG_DFL))
 
+    while _put_off:
+        signal.signal(signal.SIGCHLD, _put_off.pop())
     before = {number: signal.getsignal(number) for number in HANDLED}
-    ignored = [number for number in HANDLED if before[number] in (signal.SIG_IGN, None)]
+    taken = [number for number in HANDLED if before[number] not in (signal.SIG_IGN, None)]
     runner.signalled = 0
     try:
-        for number in HANDLED:
-            if number not in ignored:
-                signal.signal(number, handle)
+        for number in taken:
+            signal.signal(number, handle)
         yield
     finally:
-        for number in before:
-            if number not in ignored:
-                signal.signal(number, before[number])
+        for number in taken:
+            signal.signal(number, before[number])
 
 
 def ending(number: int) -> BaseException:

@@ -9,27 +9,8 @@ import pytest
 from tests.faults import silent
 from tests.faults.cases import Case, run
 
-# Refused already, but with a traceback instead of a message.
-NOT_YET = {
-    "value_file_name_of_checkpoints": "a second field in filename_tmpl is a KeyError after the first epoch",
-    "fault_20_generators_of_another_kind": "generators of another kind are a TypeError",
-    "fault_20_hooks_of_another_kind": "hook states of another kind are a TypeError",
-    "fault_20_position_of_another_kind": "a position of another kind is a TypeError",
-}
 
-
-def parameters() -> list[object]:
-    return [
-        pytest.param(
-            case,
-            id=case.id,
-            marks=[pytest.mark.xfail(reason=NOT_YET[case.id], strict=True)] if case.id in NOT_YET else [],
-        )
-        for case in silent.cases()
-    ]
-
-
-@pytest.mark.parametrize("case", parameters())
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in silent.cases()])
 def test_a_bad_input_ends_with_its_exit_code_and_says_what_is_wrong(case: Case, tmp_path: Path) -> None:
     outcome = run(case, tmp_path)
     assert outcome.code == case.code, outcome.output

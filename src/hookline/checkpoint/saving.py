@@ -284,7 +284,11 @@ class Saving:
         fresh = []
         for entry in runner.plan:
             if entry.name in states:
-                entry.hook.load_state_dict(states.pop(entry.name))
+                try:
+                    entry.hook.load_state_dict(states.pop(entry.name))
+                except Exception as error:
+                    blame(error, f"in hook {entry.name}, when its state was taken back from a checkpoint")
+                    raise
             elif _remembers(entry.hook) and entry.name not in checkpoint["meta"].get("hooks", ()):
                 fresh.append(entry.name)
         if states:

@@ -29,6 +29,7 @@ import hookline
 from hookline import rng
 from hookline.checkpoint.plain import refuse_odd
 from hookline.errors import StorageError
+from hookline.position import Position
 
 if TYPE_CHECKING:
     from torch import nn
@@ -126,6 +127,7 @@ def load(runner: Runner, checkpoint: Mapping[str, Any], path: str) -> None:
     saved_by = checkpoint["meta"].get("format", 1)
     if saved_by > FORMAT:
         raise StorageError(f"{path} has the format {saved_by}, and this hookline reads up to {FORMAT}; use a newer one")
+    refuse_malformed(checkpoint, path)
     problems = misfits(runner.model, checkpoint["state_dict"])
     problems += [problem for name, optim in _named(runner) for problem in _optim_misfits(name, optim, checkpoint)]
     if problems:
@@ -140,6 +142,35 @@ def load(runner: Runner, checkpoint: Mapping[str, Any], path: str) -> None:
             optim.scaler.load_state_dict(_part(checkpoint["scaler"], name))
         if window := _part(checkpoint["position"].get("windows"), name):
             optim.reopen_window(window)
+
+
+def refuse_malformed(checkpoint: Mapping[str, Any], path: str) -> None:
+    """Refuse parts of another kind than those that `take` gives; a hook may have changed them."""
+    odd = [
+        key
+        for key in ("meta", "state_dict", "position", "hooks", "message_hub", "rng")
+        if not _is_dict(checkpoint[key])
+    ]
+    if not odd:
+        known = Position().state_dict()
+        odd += [
+            f"position['{name}']"
+            for name, value in checkpoint["position"].items()
+            if name in known and type(value) is not type(known[name])
+        ]
+        odd += [f"hooks['{name}']" for name, state in checkpoint["hooks"].items() if not _is_dict(state)]
+        odd += [
+            f"message_hub['{name}']"
+            for name in ("scalars", "info")
+            if not _is_dict(checkpoint["message_hub"].get(name))
+        ]
+        odd += [f"rng['{name}']" for name in rng.malformed(checkpoint["rng"])]
+    if odd:
+        raise StorageError(f"{path} cannot be used: {', '.join(odd)} is not what a run saves there")
+
+
+def _is_dict(value: Any) -> bool:
+    return isinstance(value, dict)
 
 
 def _named(runner: Runner) -> list[tuple[str, Optim]]:

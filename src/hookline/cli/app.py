@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated, Any
 
 import typer
@@ -19,6 +20,7 @@ class Commands(TyperGroup):
         try:
             return super().invoke(context)
         except KeyboardInterrupt:
+            print("hookline: interrupted", file=sys.stderr)
             raise SystemExit(130) from None
 
 

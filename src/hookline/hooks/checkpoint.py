@@ -75,7 +75,7 @@ class CheckpointHook(Hook):
         save_on_exception: bool | int = False,
         on_save_error: Literal["raise", "go_on"] = "raise",
     ) -> None:
-        if filename_tmpl is not None and (filename_tmpl.count("{}") != 1 or Path(filename_tmpl).name != filename_tmpl):
+        if filename_tmpl is not None and not re.fullmatch(r"[^{}/\\\0]*\{\}[^{}/\\\0]*", filename_tmpl):
             raise ConfigError(
                 f"CheckpointHook: filename_tmpl is a file name with one {{}} in it, not {filename_tmpl!r}"
             )
