@@ -32,13 +32,13 @@ def refuse_infinite_loss(runner: Runner, done: int | None = None) -> None:
             )
 
 
-def refuse_infinite_weights(runner: Runner) -> None:
+def refuse_infinite_weights(weights: Mapping[str, Any], iteration: int) -> None:
     """End the run when a weight is NaN or Inf, before it is saved: a finite loss can come with such gradients."""
-    odd = infinite(dict(runner.model.named_parameters()))
+    odd = infinite(weights)
     if odd:
         more = f" and {len(odd) - 3} more" if len(odd) > 3 else ""
         raise NumericsError(
-            f"{', '.join(odd[:3])}{more} of the model became NaN or Inf by iteration {runner.iter}, although the loss "
+            f"{', '.join(odd[:3])}{more} of the model became NaN or Inf by iteration {iteration}, although the loss "
             "may be finite; nothing was saved. Look at the gradients (a square root or a division of 0), the learning "
             "rate and the precision, and resume from the checkpoint before"
         )

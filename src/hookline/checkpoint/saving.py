@@ -114,7 +114,6 @@ class Saving:
     def _save(self, requests: list[Request]) -> None:
         runner = self._runner
         refuse_infinite_loss(runner)
-        refuse_infinite_weights(runner)
         self.finish()
         by_path: dict[Path, list[Request]] = {}
         taken: dict[Parts, dict[str, Any]] = {}
@@ -123,12 +122,15 @@ class Saving:
         for same in by_path.values():
             if (parts := _parts(same)) not in taken:
                 taken[parts] = snapshot.take(runner, optimizer=parts[0], schedulers=parts[1])
+        weights = [name for name, _ in runner.model.named_parameters()]
+        write = partial(
+            self._write_all, by_path=by_path, weights=weights, step=runner.iter, validations=runner.validations
+        )
         if all(request.background for request in requests):
             copied = self._copies.take({str(parts): checkpoint for parts, checkpoint in taken.items()})
-            taken = {parts: copied[str(parts)] for parts in taken}
-            self._background.start(partial(self._write_all, taken, by_path, runner.iter, runner.validations))
+            self._background.start(partial(write, {parts: copied[str(parts)] for parts in taken}))
         else:
-            self._write_all(taken, by_path, runner.iter, runner.validations)
+            write(taken)
 
     def path(self, request: Request) -> Path:
         """Where a request would be written now."""
@@ -144,14 +146,17 @@ class Saving:
         self,
         taken: dict[Parts, dict[str, Any]],
         by_path: dict[Path, list[Request]],
+        weights: list[str],
         step: int,
         validations: int,
     ) -> None:
         """Write, verify, and only then tell those who asked: they remove old ones."""
         for path, requests in by_path.items():
-            parts = _parts(requests)
+            checkpoint, complete = taken[_parts(requests)], all(_parts(requests))
+            state = checkpoint["state_dict"]
+            refuse_infinite_weights({name: state[name] for name in weights if name in state}, step)
             try:
-                self._write(taken[parts], path, seal.Note(step, validations, complete=all(parts)))
+                self._write(checkpoint, path, seal.Note(step, validations, complete))
             except StorageError as error:
                 if any(request.needed for request in requests):
                     raise

@@ -1,0 +1,287 @@
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import random
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+)
+
+from hookline import Hook, Optim, Runner, TrainLoop
+from hookline.data.sources import as_resumable, iterator
+from hookline.testing import toy_runner
+
+
+class Noisy(Dataset[Tensor]):
+    """Every sample draws from all three generators."""
+
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, index: int) -> Tensor:
+        return torch.tensor([index, torch.rand(()).item(), random.random(), np.random.rand()])
+
+
+def drawing_collate(samples: list[Tensor]) -> Tensor:
+    return torch.stack(samples) + torch.rand(()) + random.random() + float(np.random.rand())
+
+
+def batches(loader: Any, epoch: int = 0, start: int = 0, seed: int | None = 7) -> list[list[list[float]]]:
+    return [batch.tolist() for batch in iterator(loader, seed=seed, epoch=epoch, start=start, state=None)]
+
+
+# ---------------------------------------------------------------------------------------------- plain loaders
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"batch_size": 5},
+        {"batch_size": 5, "shuffle": True},
+        {"batch_size": 5, "shuffle": True, "drop_last": True},
+        {"batch_size": 5, "shuffle": True, "num_workers": 2},
+        {"batch_size": 5, "num_workers": 2, "persistent_workers": True, "prefetch_factor": 1},
+        {"batch_size": 5, "shuffle": True, "collate_fn": drawing_collate, "num_workers": 2},
+        {"batch_size": 5, "shuffle": True, "collate_fn": drawing_collate},
+        {"batch_sampler": BatchSampler(RandomSampler(Noisy()), 5, False)},
+    ],
+)
+def test_a_plain_dataloader_starts_anywhere_and_is_a_function_of_seed_and_epoch(settings: dict[str, Any]) -> None:
+    loader = DataLoader(Noisy(), **settings)
+    torch.manual_seed(1), np.random.seed(1), random.seed(1)
+    first = batches(loader, epoch=1)
+    drawn = torch.rand(()).item(), random.random(), np.random.rand()
+    assert batches(loader, epoch=1, start=1) == first[1:]
+    torch.manual_seed(1), np.random.seed(1), random.seed(1)
+    assert drawn == (torch.rand(()).item(), random.random(), np.random.rand())  # reading moved no generator of training
+    assert batches(loader, epoch=2) != first
+    assert batches(loader, epoch=1, seed=8) != first
+    assert len(first) == len(loader)
+
+
+def test_workers_change_nothing_of_what_a_collate_function_draws() -> None:
+    found = [
+        batches(DataLoader(Noisy(), 5, shuffle=True, collate_fn=drawing_collate, num_workers=workers))
+        for workers in (0, 1, 2)
+    ]
+    assert found[0] == found[1] == found[2]
+
+
+def test_a_worker_init_fn_of_the_user_is_called(tmp_path: Path) -> None:
+    def init(worker: int) -> None:
+        (tmp_path / str(worker)).touch()
+
+    batches(DataLoader(Noisy(), 5, num_workers=2, worker_init_fn=init))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "1"]
+
+
+@pytest.mark.parametrize(
+    "loader",
+    [
+        DataLoader(Noisy(), 5, sampler=WeightedRandomSampler([1.0] * 12, 12)),
+        DataLoader(Noisy(), 5, sampler=RandomSampler(Noisy(), replacement=True)),
+        DataLoader(Noisy(), 5, sampler=RandomSampler(Noisy(), num_samples=7)),
+        DataLoader(Noisy(), batch_size=None),
+    ],
+)
+def test_what_is_not_plain_is_left_as_it_is(loader: Any) -> None:
+    assert as_resumable(loader) is None
+
+
+def test_the_loader_of_the_user_stays_the_one_that_hooks_see() -> None:
+    loader: DataLoader[Any] = DataLoader(TensorDataset(torch.ones(8, 4), torch.ones(8).long()), batch_size=4)
+    runner = toy_runner(max_epochs=1)
+    runner.train_loop.dataloader = loader
+    seen: list[Any] = []
+    runner.on("before_train")(lambda runner: seen.append(runner.train_loop.dataloader))
+    runner.train()
+    assert seen == [loader]
+    assert runner.iter == 2
+
+
+# ------------------------------------------------------------------------------------------------ other loaders
+
+
+class Stream(IterableDataset[Tensor]):
+    """Draws each sample; it has no length."""
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return (torch.rand(4) for _ in range(12))
+
+
+def mean_square(model: nn.Module, batch: Tensor) -> Tensor:
+    squares: Tensor = model(batch).pow(2)
+    return squares.mean()
+
+
+class Dies(Hook):
+    def __init__(self, at: int) -> None:
+        self.at = at
+
+    def after_train_iter(self, runner: Runner) -> None:
+        if runner.iter == self.at - 1:
+            runner.request_save()
+        if runner.iter == self.at + 1:
+            raise KeyboardInterrupt
+
+
+def stream_runner(folder: Path, loader: Any, **parts: Any) -> Runner:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.3), nn.Linear(4, 1))
+    return Runner(
+        model,
+        train=TrainLoop(loader, mean_square, max_epochs=3),
+        optim=Optim(torch.optim.SGD(model.parameters(), lr=0.001)),
+        work_dir=folder,
+        device="cpu",
+        quiet=True,
+        **parts,
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "warned", "exact"),
+    [
+        (lambda: DataLoader(Stream(), batch_size=3), True, False),
+        (lambda: DataLoader(Stream(), batch_size=3, num_workers=1), True, True),
+        (lambda: DataLoader(Noisy(), 3, sampler=WeightedRandomSampler([1.0] * 12, 12)), True, True),
+        (lambda: DataLoader(Noisy(), 3, shuffle=True), False, True),
+        (lambda: [torch.full((3, 4), float(index)) for index in range(4)], False, True),
+    ],
+    ids=["stream", "stream in a worker", "weighted", "shuffled", "list"],
+)
+@pytest.mark.parametrize("at", [2, 6])
+def test_any_loader_resumes_in_the_middle_and_what_is_read_again_is_said(
+    tmp_path: Path, make: Any, warned: bool, exact: bool, at: int
+) -> None:
+    whole = stream_runner(tmp_path / "whole", make())
+    whole.train()
+    with pytest.raises(KeyboardInterrupt):
+        stream_runner(tmp_path / "broken", make(), custom_hooks=[Dies(at)]).train()
+    resumed = stream_runner(tmp_path / "broken", make(), resume=True)
+    resumed.train()
+    assert (str(resumed.model.state_dict()) == str(whole.model.state_dict())) is exact
+    assert resumed.position == whole.position
+    text = (tmp_path / "broken" / "run.log").read_text()
+    assert text.count("is read again up to batch 2: it cannot start in the middle") == warned
+
+
+@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")
+@pytest.mark.parametrize(
+    ("dataset", "settings"),
+    [
+        (Noisy(), {"shuffle": True}),
+        (Noisy(), {"shuffle": True, "num_workers": 2}),
+        (list(range(12)), {}),
+    ],
+)
+@pytest.mark.parametrize("at", [5, 6])
+def test_a_loader_with_a_state_of_its_own_is_given_that_state(
+    tmp_path: Path, dataset: Any, settings: Any, at: int
+) -> None:
+    from torchdata.stateful_dataloader import StatefulDataLoader
+
+    read: list[Any] = []
+
+    def collate(samples: list[Any]) -> Tensor:
+        return torch.stack([torch.as_tensor(sample).float().reshape(-1)[:1].expand(4) for sample in samples])
+
+    def make(seed: int) -> Any:
+        torch.manual_seed(seed)  # such a loader draws its order when it is made
+        return StatefulDataLoader(dataset, batch_size=3, collate_fn=collate, **settings)
+
+    class Reads(Hook):
+        def before_train_iter(self, runner: Any, data_batch: Tensor) -> None:
+            read.append((runner.iter, data_batch[:, 0].tolist()))
+
+    stream_runner(tmp_path / "whole", make(1), custom_hooks=[Reads()]).train()
+    expected, read = dict(read), []
+    with pytest.raises(KeyboardInterrupt):
+        stream_runner(tmp_path / "broken", make(1), custom_hooks=[Dies(at)]).train()
+    stream_runner(tmp_path / "broken", make(2), resume=True, custom_hooks=[Reads()]).train()
+    assert dict(read) == {iteration: batch for iteration, batch in expected.items() if iteration >= at}
+    assert "is read again" not in (tmp_path / "broken" / "run.log").read_text()
+
+
+class Counting:
+    """A loader without a length, with a state: numbers in a row."""
+
+    def __init__(self) -> None:
+        self.at = 0
+
+    def __iter__(self) -> Iterator[Tensor]:
+        begin, self.at = self.at, self.at
+        for number in range(begin, 4):
+            self.at = number + 1
+            yield torch.full((2, 4), float(number))
+        self.at = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"at": self.at}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.at = state["at"]
+
+
+def test_the_state_is_that_before_the_batch_that_was_read_ahead(tmp_path: Path) -> None:
+    seen: list[float] = []
+
+    class Reads(Hook):
+        def before_train_iter(self, runner: Any, data_batch: Tensor) -> None:
+            seen.append(data_batch[0, 0].item())
+
+    with pytest.raises(KeyboardInterrupt):
+        stream_runner(tmp_path, Counting(), custom_hooks=[Dies(6)]).train()
+    stream_runner(tmp_path, Counting(), resume=True, custom_hooks=[Reads()]).train()
+    assert seen == [2, 3, 0, 1, 2, 3]
+
+
+# ------------------------------------------------------------------------------------------------------ workers
+
+
+class Tells(Dataset[list[Any]]):
+    """What a worker knows about itself."""
+
+    def __len__(self) -> int:
+        return 1
+
+    def __getitem__(self, index: int) -> list[Any]:
+        with open("/proc/self/status") as file:
+            ignored = int(next(line for line in file if line.startswith("SigIgn")).split()[1], 16)
+        return [os.getppid(), bool(ignored >> (signal.SIGINT - 1) & 1)]
+
+
+def test_a_worker_leaves_interrupts_to_the_training_process() -> None:
+    def told() -> list[Any]:
+        loader = DataLoader(Tells(), 1, num_workers=1, collate_fn=lambda samples: samples[0])
+        found: list[Any] = next(iterator(loader, seed=0, epoch=0, start=0, state=None))
+        return found
+
+    assert told() == [os.getpid(), True]
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.append(told()))
+    thread.start()
+    thread.join(60)
+    assert found == [[os.getpid(), True]]
+
+
+def test_going_through_a_list_reads_only_what_is_needed() -> None:
+    assert list(itertools.islice(iterator([1, 2, 3], seed=0, epoch=0, start=1, state=None), 5)) == [2, 3]
+    assert json.dumps(batches([torch.zeros(1)])) == "[[0.0]]"
