@@ -16,8 +16,8 @@ N ?= 20
 help:
 	@echo "make demo    set up, and train the bundled digits run"
 	@echo "make test    set up, and run all checks: ruff, mypy --strict, pytest"
-	@echo "make faults  set up, and measure what bad inputs and $(N) kills do (N=100 for more)"
-	@echo "make bench   what the engine costs a step, against a bare loop"
+	@echo "make faults  set up, and measure what bad inputs and $(N) kills do (N=200 for more)"
+	@echo "make bench   what the engine costs a step against a bare loop, and a save against torch.save"
 	@echo "make clean   remove the environment and the demo's run"
 
 setup: $(READY)
@@ -46,6 +46,7 @@ faults: setup
 
 bench: setup
 	@$(BIN)/python benchmarks/overhead.py
+	@$(BIN)/python benchmarks/checkpoint.py
 
 clean:
 	rm -rf $(VENV) runs/digits

@@ -11,6 +11,9 @@ from torch import Tensor
 from hookline.checkpoint import seal, store
 from hookline.errors import StorageError
 
+#: What a part is called, where its key would say too little.
+NAMES = {"hooks": "hook states", "message_hub": "recorded", "writers": "records of"}
+
 
 def checkpoint(path: Path) -> str:
     """What one holds, from when, intact or not, which hooks; a damaged one is refused."""
@@ -19,13 +22,13 @@ def checkpoint(path: Path) -> str:
     intact = (
         "intact: its bytes match its SHA-256" if sealed else "not known whether intact: hookline has not written it"
     )
-    rows = [("file", f"{path}, {_size(path.stat().st_size)}"), ("", intact)]
+    rows = [("file", f"{path}, {size(path.stat().st_size)}"), ("", intact)]
     meta, at = found.get("meta"), found.get("position")
     if isinstance(meta, Mapping):
         rows += _about(meta)
     if isinstance(at, Mapping):
         rows.append(("stands", _where(at)))
-    rows += [(key, _part(key, found[key])) for key in found if key not in ("meta", "position")]
+    rows += [(NAMES.get(key, key), _part(key, found[key])) for key in found if key not in ("meta", "position")]
     missing = [key for key in ("optimizer", "param_schedulers", "position", "rng") if key not in found]
     can = "a run can go on from it" if not missing and sealed else "only its weights can be used (load_from)"
     rows.append(("use", can))
@@ -38,11 +41,12 @@ def folder(path: Path) -> str:
     files = sorted(path.glob("*.pth"), key=lambda file: ((seal.read_note(file) or seal.Note(-1)).order, file.name))
     if not files:
         raise StorageError(f"there is no checkpoint in {path}")
-    lines = []
+    lines, width = [], max(len(file.name) for file in files)
     for file in files:
         note, problem = seal.read_note(file), seal.damage(file)
         kind = problem or ("intact" if note is not None and note.complete else "intact, without its optimizer")
-        lines.append(f"{file.name}  {_size(file.stat().st_size)}  iteration {note.step if note else '?'}  {kind}")
+        where = f"iteration {note.step if note else '?'}"
+        lines.append(f"{file.name:<{width}}  {size(file.stat().st_size):>9}  {where:<18}  {kind}")
     newest = store.newest_intact([path], lambda text: None)
     return "\n".join([*lines, f"a resume goes on from {newest.name}" if newest is not None else "nothing to resume"])
 
@@ -70,15 +74,17 @@ def _where(at: Mapping[str, Any]) -> str:
 def _part(key: str, value: Any) -> str:
     """What a part holds: its size, and what people look for in it."""
     tensors = list(_tensors(value))
-    size = _size(sum(tensor.numel() * tensor.element_size() for tensor in tensors))
+    memory = size(sum(tensor.numel() * tensor.element_size() for tensor in tensors))
     if key == "state_dict":
-        return f"{len(tensors)} tensors, {sum(tensor.numel() for tensor in tensors):,} numbers, {size}"
+        return f"{len(tensors)} tensors, {sum(tensor.numel() for tensor in tensors):,} numbers, {memory}"
     if key in ("hooks", "message_hub", "writers", "rng") and isinstance(value, Mapping):
         names = value.get("scalars", value) if key == "message_hub" else value
-        return f"{', '.join(map(str, names)) or 'nothing'}{f'; {size}' if tensors else ''}"
+        return f"{', '.join(map(str, names)) or 'nothing'}{f'; {memory}' if tensors else ''}"
     if value is None:
         return "none"
-    return f"{len(tensors)} tensors, {size}" if tensors else type(value).__name__
+    if key == "param_schedulers" and isinstance(value, list):
+        return f"{len(value)}"
+    return f"{len(tensors)} tensors, {memory}" if tensors else type(value).__name__
 
 
 def _tensors(value: Any) -> Any:
@@ -92,7 +98,8 @@ def _tensors(value: Any) -> Any:
             yield from _tensors(inner)
 
 
-def _size(count: int) -> str:
+def size(count: int) -> str:
+    """A number of bytes for people."""
     for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if count >= factor:
             return f"{count / factor:.1f} {unit}"

@@ -28,7 +28,8 @@ def run(
     force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
 ) -> None:
     """Write the model's weights as safetensors."""
+    from hookline.checkpoint import describe
     from hookline.checkpoint.export import export
 
     written, tensors, size = export(file, out, averaged=averaged, force=force)
-    print(f"{written}: {tensors} tensors, {size / 1e6:.1f} MB")
+    print(f"{written}: {tensors} tensors, {describe.size(size)}")
