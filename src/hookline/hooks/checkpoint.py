@@ -149,7 +149,7 @@ class CheckpointHook(Hook):
 
     def state_dict(self) -> dict[str, Any]:
         """The best so far."""
-        return {name: best.state_dict() for name, best in self.best.items()}
+        return {name: best.state_dict() for name, best in self.best.items() if best.kept}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on comparing with the best so far; what is not watched any more is left."""
