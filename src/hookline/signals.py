@@ -44,9 +44,10 @@ def caught(runner: Runner) -> Iterator[None]:
             runner.asked = True
             # A scheduler ends the workers of loaders, too, and torch would raise their death in the middle of the save,
             # or on the way out; so it does not hear of it, until another run begins.
-            _put_off.append(signal.signal(signal.SIGCHLD, signal.SIG_DFL))
+            if sys.platform != "win32":
+                _put_off.append(signal.signal(signal.SIGCHLD, signal.SIG_DFL))
 
-    while _put_off:
+    while _put_off and sys.platform != "win32":
         signal.signal(signal.SIGCHLD, _put_off.pop())
     before = {number: signal.getsignal(number) for number in HANDLED}
     taken = [number for number in HANDLED if before[number] not in (signal.SIG_IGN, None)]

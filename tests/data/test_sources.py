@@ -22,6 +22,7 @@ from torch.utils.data import (
     RandomSampler,
     TensorDataset,
     WeightedRandomSampler,
+    get_worker_info,
 )
 
 from hookline import Hook, Optim, Runner, TrainLoop
@@ -86,10 +87,12 @@ def test_workers_change_nothing_of_what_a_collate_function_draws() -> None:
 
 def test_a_worker_init_fn_of_the_user_is_called(tmp_path: Path) -> None:
     def init(worker: int) -> None:
-        (tmp_path / str(worker)).touch()
+        info = get_worker_info()
+        assert info is not None
+        (tmp_path / f"{worker} {type(info.dataset).__name__}").touch()
 
     batches(DataLoader(Noisy(), 5, num_workers=2, worker_init_fn=init))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "1"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0 Noisy", "1 Noisy"]
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,8 @@ import sys
 import threading
 from collections.abc import Callable
 
+from torch.utils.data import get_worker_info
+
 # What Linux calls the signal that a process gets when its parent dies.
 PR_SET_PDEATHSIG = 1
 
@@ -37,5 +39,8 @@ class WorkerStart:
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
             if os.getppid() != self.parent:  # it had died before it could be asked for
                 os._exit(1)
+        info = get_worker_info()
+        if info is not None:  # the user's code finds the user's dataset there; torch refuses the usual way to set it
+            object.__setattr__(info, "dataset", info.dataset.dataset)  # type: ignore[attr-defined]  # it is a Seeded
         if self.then is not None:
             self.then(worker)
