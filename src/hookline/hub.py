@@ -75,7 +75,7 @@ class History:
 def _read(values: list[Any]) -> list[Any]:
     """Numbers and tensors as numbers."""
     tensors = [value for value in values if value.__class__ not in PLAIN]
-    if all(tensor.is_cpu for tensor in tensors):
+    if all(getattr(tensor, "is_cpu", True) for tensor in tensors):  # numpy's numbers are among them, too
         return [value if value.__class__ in PLAIN else value.item() for value in values]
     import torch
 
@@ -160,7 +160,10 @@ class MessageHub:
 
         scalars = {}
         for name, history in self.scalars.items():
-            scalars[name] = {"values": torch.tensor(history.last(), dtype=torch.float64), "fresh": history.fresh}
+            values = history.last()
+            history.values.clear()
+            history.values.extend(values)  # so that the next time they need not be read again
+            scalars[name] = {"values": torch.tensor(values, dtype=torch.float64), "fresh": history.fresh}
         info = {name: value for name, value in self.info.items() if name not in self._not_resumed}
         return {"scalars": scalars, "info": info}
 

@@ -97,6 +97,7 @@ def one_pass(runner: Runner) -> None:
         at.batch,
         runner.seed,
         runner.saving.loader_state,
+        resuming=runner.saving.is_first_pass(),
         on_failure=runner.end_if_signalled,
     )
     if runner.restore():  # after the iterator was made, because making it draws a random number
@@ -180,8 +181,7 @@ def act(runner: Runner) -> None:
         evaluate(runner, "val")
         runner.stop_if_asked()
         runner.save_if_asked()
-        if runner.asked:
-            runner.end_if_signalled()
+        runner.end_if_signalled()
 
 
 # -------------------------------------------------------------------------------------------------- evaluation

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from hookline import loops, rng
 from hookline.data.batches import Batches
 from hookline.data.move import to_device
-from hookline.errors import ConfigError, blame
+from hookline.errors import ConfigError
 from hookline.monitor import AUTO, refuse_unknown
 
 if TYPE_CHECKING:
@@ -63,27 +63,22 @@ def rehearse(runner: Runner) -> dict[str, Any] | None:
             warnings.simplefilter("ignore")  # one batch is few for some metrics, and they say so
             try:
                 found = _one_batch(runner, loop)
-            except Exception as error:
-                blame(error, "in a dry validation batch, before training, that checks the names of metrics")
-                raise
-        if found is None:
-            return None
+            except Exception as error:  # a hook may prepare the batch, and one batch may be too few for a metric
+                log.warning(
+                    "the names of metrics cannot be checked before training: %s: %s", type(error).__name__, error
+                )
+                return None
         metrics |= {f"{name}/{key}" if name else key: value for key, value in found.items()}
     return metrics
 
 
-def _one_batch(runner: Runner, loop: EvalLoop) -> dict[str, Any] | None:
+def _one_batch(runner: Runner, loop: EvalLoop) -> dict[str, Any]:
     loop.metrics.reset(runner.device)
     batch, _ = next(iter(Batches(loop.dataloader, 1, seed=runner.seed)))
     batch = to_device(batch, runner.device)
     with runner.autocast():
         if not loop.only_loss:
             loop.metrics.update(loop.step(runner.wrapped, batch), batch)
-    try:
-        found = loop.metrics.compute()
-    except Exception as error:
-        log.warning("the names of metrics cannot be checked before training: on one batch, %s", error)
-        return None
-    finally:
-        loop.metrics.reset(runner.device)
+    found = loop.metrics.compute()
+    loop.metrics.reset(runner.device)
     return found | ({} if loop.loss is None else {"loss": 0.0})

@@ -22,6 +22,7 @@ from torch import nn
 
 from hookline import assembly, loops, signals
 from hookline.calls import NOTHING
+from hookline.checkpoint.request import Request
 from hookline.checkpoint.saving import Saving
 from hookline.data.batches import Batches, length_of
 from hookline.data.move import to_device
@@ -243,7 +244,7 @@ class Runner:
 
     def request_save(self) -> None:
         """Save a checkpoint at the end of this iteration, epoch or validation, where no accumulation window is open."""
-        self.saving.ask()
+        self.saving.ask(Request())
 
     def request_val(self) -> None:
         """Validate at the end of this iteration, where no accumulation window is open."""

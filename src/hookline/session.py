@@ -36,8 +36,9 @@ def session(runner: Runner, verb: Literal["train", "val", "test"]) -> Iterator[N
         leaving.callback(runner.terminal.close_log)
         leaving.enter_context(own_log(runner))
         if verb == "train":
-            leaving.enter_context(signals.caught(runner))
             runner.forget_requests()
+            leaving.enter_context(signals.caught(runner))
+        runner.terminal.prepare()
         prepare(runner)
         runner.plan.leave_out_idle()
         source = open_folder(runner, verb, leaving)
@@ -79,7 +80,7 @@ def open_folder(runner: Runner, verb: str, leaving: ExitStack) -> Source | None:
     for each in folders:
         store.sweep(each)
     source = saving.find_source(verb)
-    going_on = source is not None and source.kind == "resume" and any(source.is_inside(each) for each in folders)
+    going_on = source is not None and source.kind == "resume" and source.is_inside(folders)
     moved = []
     if not going_on and not saving.started:
         if runner.resume is True:

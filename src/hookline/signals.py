@@ -26,6 +26,7 @@ def caught(runner: Runner) -> Iterator[None]:
 
     A signal that is ignored (as SIGINT is in a background job of a shell) stays ignored.
     """
+    runner.signalled = 0
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -45,13 +46,12 @@ def caught(runner: Runner) -> Iterator[None]:
             # A scheduler ends the workers of loaders, too, and torch would raise their death in the middle of the save,
             # or on the way out; so it does not hear of it, until another run begins.
             if sys.platform != "win32":
-                _put_off.append(signal.signal(signal.SIGCHLD, signal.SIG_DFL))
+                _put_off.append(signal.signal(signal.SIGCHLD, signal.SIG_DFL) or signal.SIG_DFL)
 
     while _put_off and sys.platform != "win32":
         signal.signal(signal.SIGCHLD, _put_off.pop())
     before = {number: signal.getsignal(number) for number in HANDLED}
     taken = [number for number in HANDLED if before[number] not in (signal.SIG_IGN, None)]
-    runner.signalled = 0
     try:
         for number in taken:
             signal.signal(number, handle)

@@ -29,7 +29,7 @@ def closing_table(runner: Runner, seconds: float, tested: Mapping[str, Any]) -> 
         step, data = hub.get_scalar("train/time").mean(), hub.get_scalar("train/data_time").mean()
         table.add_row("a step", f"{step * 1e3:.2f} ms, {data * 1e3:.2f} ms of it waiting for data")
     if hub.get_info("best_ckpt"):
-        table.add_row("best checkpoint", str(hub.get_info("best_ckpt")))
+        table.add_row("best checkpoint", str(runner.saving.folders[0] / hub.get_info("best_ckpt")))
     if runner.saving.last_path is not None:
         table.add_row("last checkpoint", str(runner.saving.last_path))
     table.add_row("run", str(runner.work_dir))

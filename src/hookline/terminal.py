@@ -41,6 +41,10 @@ class Terminal:
             self._console = Console(quiet=self.quiet, soft_wrap=True, highlight=False)
         return self._console
 
+    def prepare(self) -> None:
+        """Make the screen before the run is seeded: importing rich draws random numbers."""
+        _ = self.console
+
     @property
     def is_live(self) -> bool:
         """Whether the screen can redraw itself."""
@@ -73,7 +77,8 @@ class Terminal:
         It is made and shown at most a quarter of a second later, together with those that came before: one at a time,
         a line costs as much as a quick step.
         """
-        self._waiting.append((time.time(), make))
+        with self._lock:
+            self._waiting.append((time.time(), make))
         if time.monotonic() - self._flushed > LATENCY:
             self.flush()
 

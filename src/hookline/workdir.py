@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from hookline.checkpoint.seal import Note, read_note
+from hookline.checkpoint.store import NAMES
 from hookline.errors import StorageError
 
 if sys.platform != "win32":
@@ -59,7 +60,10 @@ def locked(folder: Path) -> Iterator[None]:
     if mine in _held:
         raise StorageError(f"{folder} is in use by another run of this process ({os.getpid()})")
     path = folder / LOCK
-    file = open(path, "a+b")  # noqa: SIM115  # closed below, which opens the lock
+    try:
+        file = open(path, "a+b")  # noqa: SIM115  # closed below, which opens the lock
+    except OSError as error:
+        raise StorageError(f"{path} cannot be opened: {error.strerror or error}") from error
     try:
         if sys.platform != "win32":
             _lock(file.fileno(), folder)
@@ -112,8 +116,9 @@ def set_later_aside(folder: Path, than: Note) -> Path | None:
 
 
 def checkpoints(folder: Path) -> list[Path]:
-    """The checkpoints of a folder, by name."""
-    return sorted(path for path in folder.glob("*.pth") if path.is_file())
+    """The checkpoints that runs have left in a folder; other files of the ending are the user's."""
+    files = [path for path in folder.glob("*.pth") if path.is_file()]
+    return sorted(path for path in files if NAMES.fullmatch(path.name) or read_note(path) is not None)
 
 
 def _move_aside(folder: Path, files: Iterable[Path]) -> Path | None:

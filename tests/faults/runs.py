@@ -94,7 +94,7 @@ def _hash(part: Any, name: str) -> str:
     found = hashlib.sha256()
 
     def add(value: Any, place: str) -> None:
-        if place.endswith((".time", "/time", "data_time", "eta", "best_ckpt")):
+        if place.endswith((".time", "/time", "data_time", "eta")):
             return
         if isinstance(value, Tensor):
             found.update(f"{place}{value.dtype}{tuple(value.shape)}".encode())

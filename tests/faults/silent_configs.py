@@ -219,7 +219,7 @@ def _values() -> list[Case]:
         bad(
             "value_file_name_of_checkpoints",
             2,
-            "CheckpointHook: filename_tmpl is a file name with one {} in it, not '{}{x}.pth'",
+            "CheckpointHook: filename_tmpl is a file name with one {} in it and the ending .pth, not '{}{x}.pth'",
             default_hooks='{checkpoint: {filename_tmpl: "{}{x}.pth"}}',
         ),
         bad(
@@ -314,7 +314,7 @@ def _values() -> list[Case]:
         bad(
             "fault_19_checkpoint_name",
             2,
-            "CheckpointHook: filename_tmpl is a file name with one {} in it, not '../{}.pth'",
+            "CheckpointHook: filename_tmpl is a file name with one {} in it and the ending .pth, not '../{}.pth'",
             default_hooks='{checkpoint: {filename_tmpl: "../{}.pth"}}',
         ),
         Case(

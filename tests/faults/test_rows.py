@@ -56,6 +56,7 @@ def test_fault_20_what_differs_in_a_checkpoint_is_listed_and_nothing_is_loaded(t
         "  0.weight: the model has (9, 4), the checkpoint (8, 4)",
         "  0.bias: the model has (9,), the checkpoint (8,)",
         "  2.weight: the model has (2, 9), the checkpoint (2, 8)",
+        "  the optimizer: this run has SGD, StepLR, the checkpoint SGD",
         "  the optimizer: this run has groups of [6] parameters, the checkpoint of [4]",
     ]
     assert all(value.equal(before[name]) for name, value in model.state_dict().items())
@@ -66,7 +67,7 @@ def test_fault_20_what_differs_in_a_checkpoint_is_listed_and_nothing_is_loaded(t
 @pytest.mark.parametrize(
     ("parts", "line"),
     [
-        ({"schedulers": 1}, "the optimizer: this run has 1 schedulers, the checkpoint 0"),
+        ({"schedulers": 1}, "the optimizer: this run has SGD, StepLR, the checkpoint SGD"),
         (
             {"precision": "fp16"},
             "the optimizer: this run has a gradient scaler, the checkpoint no; the precision has changed",

@@ -83,9 +83,9 @@ def test_several_metrics_have_a_best_each_and_the_hub_knows_them(tmp_path: Path)
     assert files(tmp_path) == ["best_coco_bbox_mAP_epoch_2.pth", "best_loss_epoch_3.pth"]
     assert {name: value for name, value in runner.hub.info.items() if name.startswith("best")} == {
         "best_score_coco/bbox_mAP": 0.3,
-        "best_ckpt_coco/bbox_mAP": str(tmp_path / "best_coco_bbox_mAP_epoch_2.pth"),
+        "best_ckpt_coco/bbox_mAP": "best_coco_bbox_mAP_epoch_2.pth",
         "best_score_loss": 1.0,
-        "best_ckpt_loss": str(tmp_path / "best_loss_epoch_3.pth"),
+        "best_ckpt_loss": "best_loss_epoch_3.pth",
     }
 
 

@@ -35,11 +35,15 @@ class Background:
         """Whether there is an error that nobody has been told."""
         return self._error is not None
 
-    def wait(self) -> None:
-        """Until nothing is under way; raises what went wrong in it."""
+    def join(self) -> None:
+        """Wait until nothing is under way."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None
+
+    def wait(self) -> None:
+        """The same, and raise what went wrong in it."""
+        self.join()
         error, self._error = self._error, None
         if error is not None:
             raise error

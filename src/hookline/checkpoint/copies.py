@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy as shallow_copy
 from typing import Any
 
 import torch
@@ -25,15 +26,17 @@ class Copies:
         known: dict[tuple[Any, ...], Tensor] = {}
 
         def copy(value: Any, place: tuple[Any, ...]) -> Any:
+            if isinstance(value, Tensor) and value.layout is not torch.strided:
+                return value.detach().cpu().clone()
             if isinstance(value, Tensor):
                 same = (value.device, value.data_ptr(), value.dtype, value.shape, value.stride())
                 if same not in known or not value.numel():
                     known[same] = used[place] = self._copy(value.detach(), place)
                 return known[same]
             if isinstance(value, dict):
-                copied = type(value)((key, copy(inner, (*place, key))) for key, inner in value.items())
-                if hasattr(value, "__dict__"):  # a model's state_dict carries the versions of its modules
-                    vars(copied).update(vars(value))
+                copied = shallow_copy(value)  # of its own kind, with what else it carries, as a model's state_dict does
+                for key, inner in value.items():
+                    copied[key] = copy(inner, (*place, key))
                 return copied
             if isinstance(value, (list, tuple)):
                 return type(value)(copy(inner, (*place, index)) for index, inner in enumerate(value))
@@ -46,7 +49,5 @@ class Copies:
     def _copy(self, value: Tensor, place: tuple[Any, ...]) -> Tensor:
         memory = self._memory.get(place)
         if memory is None or memory.shape != value.shape or memory.dtype != value.dtype:
-            if value.layout is not torch.strided:
-                return value.cpu().clone()
             memory = torch.empty(value.shape, dtype=value.dtype)
         return memory.copy_(value)

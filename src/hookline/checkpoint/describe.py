@@ -38,7 +38,8 @@ def checkpoint(path: Path) -> str:
 
 def folder(path: Path) -> str:
     """Each checkpoint of a run in one line, in the order of the run, and which a resume would take."""
-    files = sorted(path.glob("*.pth"), key=lambda file: ((seal.read_note(file) or seal.Note(-1)).order, file.name))
+    found = [file for file in path.glob("*.pth") if file.is_file()]
+    files = sorted(found, key=lambda file: ((seal.read_note(file) or seal.Note(-1)).order, file.name))
     if not files:
         raise StorageError(f"there is no checkpoint in {path}")
     lines, width = [], max(len(file.name) for file in files)
@@ -53,12 +54,13 @@ def folder(path: Path) -> str:
 
 def _about(meta: Mapping[str, Any]) -> list[tuple[str, str]]:
     versions = ", ".join(f"{name} {meta[name]}" for name in ("hookline", "torch", "numpy", "python") if name in meta)
+    hooks = meta.get("hooks", [])
     surroundings = f"{meta.get('device')}, {meta.get('threads')} threads, {meta.get('world_size')} process(es)"
     return [
         ("run", f"{meta.get('experiment_name')}, seed {meta.get('seed')}"),
         ("saved", f"{meta.get('time')}, with {versions}"),
         ("on", surroundings),
-        ("hooks", ", ".join(map(str, meta.get("hooks", [])))),
+        ("hooks", ", ".join(map(str, hooks)) if isinstance(hooks, list) else str(hooks)),
     ]
 
 

@@ -37,7 +37,8 @@ def export(
 
 def averaged_weights(checkpoint: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
     """The averaged weights that a hook has saved."""
-    states = checkpoint.get("hooks", {})
+    states = checkpoint.get("hooks")
+    states = states if isinstance(states, dict) else {}
     found = {
         name: state["averaged"] for name, state in states.items() if isinstance(state, dict) and "averaged" in state
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,36 +18,16 @@ from hookline.checkpoint.background import Background
 from hookline.checkpoint.copies import Copies
 from hookline.errors import StorageError, blame
 from hookline.hook import Hook
-from hookline.numerics import infinite, refuse_infinite_loss, refuse_infinite_weights
+from hookline.numerics import refuse_infinite_loss, refuse_infinite_weights
 
 if TYPE_CHECKING:
+    from hookline.checkpoint.request import Request
     from hookline.runner import Runner
 
 log = logging.getLogger("hookline")
 
 #: Whether a checkpoint has its optimizers, and whether its schedulers.
 Parts = tuple[bool, bool]
-
-
-@dataclass(frozen=True)
-class Request:
-    """A checkpoint that was asked for. Its number is filled in when it is written, after the counters have moved on."""
-
-    template: str | None = None
-    by_epoch: bool | None = None
-    folder: Path | None = None
-    #: Before the name: `best_accuracy_`.
-    prefix: str = ""
-    optimizer: bool = True
-    schedulers: bool = True
-    #: Written beside the training, from a copy.
-    background: bool = False
-    #: Not written, but kept in memory, for the case that the run fails.
-    in_memory: bool = False
-    #: Whether the run ends when it cannot be written; otherwise that is said, and the run goes on.
-    needed: bool = True
-    #: Called when it is on the disk and verified.
-    done: Callable[[Path], None] | None = None
 
 
 @dataclass(frozen=True)
@@ -58,9 +38,9 @@ class Source:
     checkpoint: dict[str, Any]
     kind: Literal["resume", "weights"]
 
-    def is_inside(self, folder: Path) -> bool:
-        """Whether it is a checkpoint of this folder, so that the folder's records belong to it."""
-        return self.path.resolve().is_relative_to(folder.resolve())
+    def is_inside(self, folders: Iterable[Path]) -> bool:
+        """Whether it lies in one of these folders of a run, so that the run's records belong to it."""
+        return self.path.resolve().parent in [folder.resolve() for folder in folders]
 
 
 class Saving:
@@ -74,10 +54,13 @@ class Saving:
         #: The iteration of the newest checkpoint that a run can go on from, and that checkpoint.
         self.saved_at = -1
         self.last_path: Path | None = None
+        #: The iteration of the checkpoint that the run went on from.
+        self.resumed_at = -1
         #: The time that training has waited for saves.
         self.seconds = 0.0
         #: Whether a run of this runner has begun; then it goes on from where it is.
         self.started = False
+        self._loaded = self._resumed = False
         self._background = Background(self._look)
         self._copies, self._kept_copies = Copies(), Copies()
         self._kept: tuple[dict[str, Any], seal.Note, Path] | None = None
@@ -86,18 +69,14 @@ class Saving:
     def folders(self) -> list[Path]:
         """Where checkpoints of this run lie: its folder, and where hooks put them."""
         said = [entry.hook.checkpoint_folder(self._runner) for entry in self._runner.plan if _saves(entry.hook)]
-        return list(dict.fromkeys([self._runner.work_dir, *said]))
+        return list({folder.resolve(): folder for folder in [*said, self._runner.work_dir]}.values())
 
     # -- saving
 
-    def ask(self, **request: Any) -> Path:
-        """Note a request (see `Request`); the loop has it written where nothing is half done.
-
-        Gives where it would be written now; inside an iteration or an epoch, that changes with the counters.
-        """
-        self.asked.append(Request(**request))
+    def ask(self, request: Request) -> None:
+        """Note a request; the loop has it written where nothing is half done."""
+        self.asked.append(request)
         self._runner.asked = True
-        return self.path(self.asked[-1])
 
     def save(self) -> None:
         """Write what was asked for; requests for the same file are one."""
@@ -116,12 +95,13 @@ class Saving:
         refuse_infinite_loss(runner)
         self.finish()
         by_path: dict[Path, list[Request]] = {}
-        taken: dict[Parts, dict[str, Any]] = {}
         for request in requests:
             by_path.setdefault(self.path(request), []).append(request)
-        for same in by_path.values():
-            if (parts := _parts(same)) not in taken:
-                taken[parts] = snapshot.take(runner, optimizer=parts[0], schedulers=parts[1])
+        try:
+            taken = {parts: snapshot.take(runner, *parts) for parts in {_parts(same) for same in by_path.values()}}
+        except StorageError as error:  # records that a checkpoint counts on
+            self._tolerate(error, requests)
+            return
         weights = [name for name, _ in runner.model.named_parameters()]
         write = partial(
             self._write_all, by_path=by_path, weights=weights, step=runner.iter, validations=runner.validations
@@ -139,7 +119,7 @@ class Saving:
         by_epoch = wanted and at.batch == 0  # in the middle of an epoch only the iteration says where
         own = request.template if by_epoch == wanted else None
         template = own or ("epoch_{}.pth" if by_epoch else "iter_{}.pth")
-        folder = request.folder if request.folder is not None else self._runner.work_dir
+        folder = request.folder if request.folder is not None else self.folders[0]
         return folder / (request.prefix + template.format(at.epoch if by_epoch else at.iter))
 
     def _write_all(
@@ -153,18 +133,24 @@ class Saving:
         """Write, verify, and only then tell those who asked: they remove old ones."""
         for path, requests in by_path.items():
             checkpoint, complete = taken[_parts(requests)], all(_parts(requests))
-            state = checkpoint["state_dict"]
-            refuse_infinite_weights({name: state[name] for name in weights if name in state}, step)
+            refuse_infinite_weights(_only(checkpoint["state_dict"], weights), step)
             try:
                 self._write(checkpoint, path, seal.Note(step, validations, complete))
             except StorageError as error:
-                if any(request.needed for request in requests):
-                    raise
-                log.warning("%s. The run goes on without this checkpoint.", error)
+                self._tolerate(error, requests)
                 continue
             for request in requests:
                 if request.done is not None:
                     request.done(path)
+
+    def _tolerate(self, error: StorageError, requests: list[Request]) -> None:
+        """Go on without a checkpoint if nobody needs it; else raise."""
+        if any(request.needed for request in requests):
+            raise error
+        log.warning("%s. The run goes on without this checkpoint.", error)
+        for request in requests:
+            if request.failed is not None:
+                request.failed()
 
     def _write(self, checkpoint: dict[str, Any], path: Path, note: seal.Note) -> None:
         sha256 = store.write(checkpoint, path, note)
@@ -207,11 +193,12 @@ class Saving:
     def write_kept(self) -> Path | None:
         """Write the state that was kept, unless a checkpoint of it is there already; gives where it is."""
         kept, self._kept = self._kept, None
+        self._background.join()
         if kept is None or kept[1].step <= self.saved_at:
             return None
         checkpoint, note, path = kept
-        if infinite(checkpoint["state_dict"]):
-            return None
+        names = [name for name, _ in self._runner.model.named_parameters()]
+        refuse_infinite_weights(_only(checkpoint["state_dict"], names), note.step)
         self._write(checkpoint, path, note)
         return path
 
@@ -220,7 +207,7 @@ class Saving:
     def find_source(self, verb: str) -> Source | None:
         """Read what this run starts from; a runner that has started already goes on from where it is."""
         runner = self._runner
-        if self.started:
+        if self.started or (self._loaded and verb != "train"):
             return None
         path: Path | None = None
         if runner.resume is True:
@@ -230,11 +217,18 @@ class Saving:
         elif runner.resume:
             path = Path(runner.resume)
         if path is not None:
-            return Source(path, store.read(path, sealed=True), "resume" if verb == "train" else "weights")
+            # The newest intact one was verified just now.
+            checkpoint = store.read(path, sealed=True, verified=runner.resume is True)
+            return Source(path, checkpoint, "resume" if verb == "train" else "weights")
         if runner.load_from is not None:
             path = Path(runner.load_from)
             return Source(path, _as_checkpoint(store.read(path, sealed=False), path), "weights")
         return None
+
+    def is_first_pass(self) -> bool:
+        """Whether the pass over the data that begins is the first of a resumed run; asked once a pass."""
+        first, self._resumed = self._resumed, False
+        return first
 
     @property
     def loader_state(self) -> dict[str, Any] | None:
@@ -247,6 +241,7 @@ class Saving:
         self.started = self.started or runner.running == "train"
         if source is None:
             return
+        self._loaded = True
         checkpoint, path = source.checkpoint, str(source.path)
         runner.plan.after_load_checkpoint(checkpoint)
         if source.kind == "weights":
@@ -256,12 +251,14 @@ class Saving:
         snapshot.load(runner, checkpoint, path)
         at = runner.position
         at.load_state_dict(checkpoint["position"])
-        if not source.is_inside(runner.work_dir):
+        if source.is_inside(self.folders):
+            self._make_way(source.path)
+        else:
             checkpoint.pop("writers", None)
-        self.pending, self.saved_at, self.last_path = checkpoint, at.iter, source.path
-        runner.asked = bool(at.stop_asked)
+        self.pending, self.saved_at, self.resumed_at, self.last_path = checkpoint, at.iter, at.iter, source.path
+        runner.asked = runner.asked or bool(at.stop_asked)
+        self._resumed = True
         runner.terminal.say(f"resumed from {path}: epoch {at.epoch}, iteration {at.iter}")
-        self._make_way(source.path)
         for difference in snapshot.changed_surroundings(runner, checkpoint["meta"]):
             log.warning("%s", difference)
         if at.stopped and at.stopped_by in {entry.name for entry in runner.plan}:
@@ -274,9 +271,12 @@ class Saving:
         note = seal.read_note(path)
         assert note is not None, "what is resumed has a seal"
         for folder in self.folders:
-            old = workdir.set_later_aside(folder, note) if path.parent.resolve() == folder.resolve() else None
+            old = workdir.set_later_aside(folder, note)
             if old is not None:
-                store.point_to(path, path.parent, seal.digest(path), note.step)
+                if path.resolve().parent == folder.resolve():
+                    store.point_to(path, path.parent, seal.digest(path), note.step)
+                else:
+                    (folder / store.POINTER).unlink(missing_ok=True)
                 self._runner.terminal.say(f"checkpoints that are later in the run than {path.name} are in {old} now")
 
     def restore(self) -> None:
@@ -301,6 +301,10 @@ class Saving:
         if fresh:
             runner.terminal.say(f"not in the checkpoint, so starting fresh: {', '.join(fresh)}")
         rng.restore(checkpoint["rng"])
+
+
+def _only(state: dict[str, Any], names: list[str]) -> dict[str, Any]:
+    return {name: state[name] for name in names if name in state}
 
 
 def _parts(requests: list[Request]) -> Parts:

@@ -27,7 +27,7 @@ from torch import Tensor
 
 import hookline
 from hookline import rng
-from hookline.checkpoint.plain import refuse_odd
+from hookline.checkpoint.plain import refuse_odd, without_numpy
 from hookline.errors import StorageError
 from hookline.position import Position
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 FORMAT = 1
 
 
-def take(runner: Runner, *, optimizer: bool = True, schedulers: bool = True) -> dict[str, Any]:
+def take(runner: Runner, optimizer: bool = True, schedulers: bool = True) -> dict[str, Any]:
     """Everything that the run is made of; hooks may change entries at `before_save_checkpoint`."""
     checkpoint: dict[str, Any] = {
         "meta": meta(runner),
@@ -54,22 +54,24 @@ def take(runner: Runner, *, optimizer: bool = True, schedulers: bool = True) -> 
         "writers": runner.writers.state_dict(),
     }
     if optimizer:
-        checkpoint["optimizer"] = _by_name(runner, lambda optim: optim.optimizer.state_dict())
+        checkpoint["optimizer"] = _by_name(runner, lambda optim: without_numpy(optim.optimizer.state_dict()))
         checkpoint["scaler"] = _by_name(runner, lambda optim: optim.scaler.state_dict() if optim.scaler else None)
     if schedulers:
         checkpoint["param_schedulers"] = _by_name(
-            runner, lambda optim: [scheduled.scheduler.state_dict() for scheduled in optim.schedulers]
+            runner, lambda optim: [without_numpy(each.scheduler.state_dict()) for each in optim.schedulers]
         )
     runner.plan.before_save_checkpoint(checkpoint)
+    for key, part in checkpoint.items():
+        refuse_odd(part, f"checkpoint[{key!r}]")
     return checkpoint
 
 
 def position(runner: Runner) -> dict[str, Any]:
     """Where the run stands, to the batch and the micro-batch."""
     state = runner.position.state_dict() | {"updates": _by_name(runner, lambda optim: optim.updates)}
-    if any(optim.micro for optim in runner.optims):  # only of several optims, whose windows may never close together
+    if any(optim.micro for optim in runner.optims):  # see `Runner.in_window` and `Runner.end_if_signalled`
         state["windows"] = _by_name(runner, lambda optim: optim.open_window())
-    if runner.position.batch and runner.batches is not None and (loader := runner.batches.loader_state()) is not None:
+    if runner.batches is not None and (loader := runner.batches.loader_state()) is not None:
         state["loader"] = loader
     return state
 
@@ -92,7 +94,13 @@ def meta(runner: Runner) -> dict[str, Any]:
         "device": runner.device.type,
         "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "hooks": [entry.name for entry in runner.plan],
+        "optims": {name: kinds_of(optim) for name, optim in _named(runner)} if runner.optims else {},
     }
+
+
+def kinds_of(optim: Optim) -> list[str]:
+    """The classes of an optimizer and its schedulers, to compare."""
+    return [type(optim.optimizer).__name__, *(type(each.scheduler).__name__ for each in optim.schedulers)]
 
 
 def hook_states(runner: Runner) -> dict[str, Any]:
@@ -164,6 +172,11 @@ def refuse_malformed(checkpoint: Mapping[str, Any], path: str) -> None:
             for name in ("scalars", "info")
             if not _is_dict(checkpoint["message_hub"].get(name))
         ]
+        odd += [
+            f"message_hub['scalars']['{name}']"
+            for name, saved in checkpoint["message_hub"].get("scalars", {}).items()
+            if not _is_dict(saved) or not isinstance(saved.get("values"), Tensor)
+        ]
         odd += [f"rng['{name}']" for name in rng.malformed(checkpoint["rng"])]
     if odd:
         raise StorageError(f"{path} cannot be used: {', '.join(odd)} is not what a run saves there")
@@ -188,20 +201,23 @@ def _optim_misfits(name: str, optim: Optim, checkpoint: Mapping[str, Any]) -> li
     saved = _part(checkpoint["optimizer"], name)
     if not isinstance(saved, Mapping) or "param_groups" not in saved:
         return [f"{who}: the checkpoint has no state for it"]
+    then, now = checkpoint["meta"].get("optims", {}).get(name), kinds_of(optim)
+    found = []
+    if then != now:
+        found.append(f"{who}: this run has {', '.join(now)}, the checkpoint {', '.join(map(str, then or ['none']))}")
     own, groups = optim.optimizer.param_groups, saved["param_groups"]
     sizes = [len(group["params"]) for group in own], [len(group["params"]) for group in groups]
     if sizes[0] != sizes[1]:
-        return [f"{who}: this run has groups of {sizes[0]} parameters, the checkpoint of {sizes[1]}"]
-    found = []
+        return [*found, f"{who}: this run has groups of {sizes[0]} parameters, the checkpoint of {sizes[1]}"]
     parameters = dict(zip((i for group in groups for i in group["params"]), optim.parameters(), strict=True))
     for index, state in saved["state"].items():
+        if index not in parameters:
+            found.append(f"{who}: the checkpoint has a state of a parameter {index}, which is in no group")
+            continue
         for key, value in state.items():
             shape = parameters[index].shape
             if isinstance(value, Tensor) and value.ndim and value.ndim == len(shape) and value.shape != shape:
                 found.append(f"{who}: {key} of parameter {index} is {tuple(value.shape)}, and that is {tuple(shape)}")
-    schedulers = _part(checkpoint["param_schedulers"], name) or []
-    if len(schedulers) != len(optim.schedulers):
-        found.append(f"{who}: this run has {len(optim.schedulers)} schedulers, the checkpoint {len(schedulers)}")
     scaler = _part(checkpoint.get("scaler"), name)
     if (optim.scaler is None) != (scaler is None):
         here, there = ("no", "a") if optim.scaler is None else ("a", "no")

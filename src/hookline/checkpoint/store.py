@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -19,6 +20,8 @@ from hookline.checkpoint.seal import Note, SealingFile, damage, read_note
 from hookline.errors import StorageError
 
 POINTER = "last_checkpoint"
+#: What checkpoints are called, unless a template says otherwise; a file of another name and without a seal is not ours.
+NAMES = re.compile(r"(best_.+_)?(epoch|iter)_[0-9]+(-[0-9a-f]{8})?\.pth")
 #: The ending of a file that is being written; after a kill such a file may be left, and is swept.
 PARTIAL = ".partial"
 
@@ -64,15 +67,16 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
+    except OSError as error:
+        raise StorageError(f"{path} cannot be written: {error.strerror or error}") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+    with suppress(OSError):  # some systems and file systems cannot do this to a folder, and the file is there
         folder = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(folder)
         finally:
             os.close(folder)
-    except OSError as error:
-        raise StorageError(f"{path} cannot be written: {error.strerror or error}") from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def sweep(folder: Path) -> None:
@@ -84,7 +88,7 @@ def sweep(folder: Path) -> None:
 # -- reading
 
 
-def read(path: Path, *, sealed: bool) -> dict[str, Any]:
+def read(path: Path, *, sealed: bool, verified: bool = False) -> dict[str, Any]:
     """A checkpoint from the disk; nothing in the file is run.
 
     A damaged one is refused. What hookline has not written has no seal, and is taken unless `sealed` asks for one.
@@ -92,7 +96,7 @@ def read(path: Path, *, sealed: bool) -> dict[str, Any]:
     if not path.is_file():
         raise StorageError(f"there is no checkpoint {path}")
     own = sealed or read_note(path) is not None
-    if own and (problem := damage(path)):
+    if own and not verified and (problem := damage(path)):
         raise StorageError(f"{path} cannot be used: {problem}")
     try:
         checkpoint = torch.load(path, map_location="cpu", weights_only=True)
@@ -118,15 +122,18 @@ def newest_intact(folders: Iterable[Path], warn: Callable[[str], None]) -> Path 
     """
     passed_over: list[str] = []
     incomplete: list[str] = []
+    pointers: list[str] = []
     found: list[tuple[Note, Path]] = []
     for folder in folders:
         if problem := pointer_problem(folder):
             passed_over.append(problem)
+        elif (folder / POINTER).exists():
+            pointers.append(f"{folder / POINTER} names a file that cannot be used")
         for path in sorted(folder.glob("*.pth")):
             note = read_note(path) if path.is_file() else None
             if note is not None and note.complete:
                 found.append((note, path))
-            elif note is None and (reason := _why_not_foreign(path)):
+            elif note is None and NAMES.fullmatch(path.name) and (reason := _why_not_foreign(path)):
                 passed_over.append(f"{path}: {reason}")
             elif note is not None:
                 incomplete.append(f"{path}: it was saved without its optimizer or schedulers")
@@ -136,10 +143,9 @@ def newest_intact(folders: Iterable[Path], warn: Callable[[str], None]) -> Path 
                 warn(each)
             return path
         passed_over.append(f"{path} is damaged: {problem}")
-    if passed_over or incomplete:
+    if reasons := passed_over + incomplete or pointers:
         raise StorageError(
-            "resume was asked for, and there is no intact checkpoint to go on from:\n  "
-            + "\n  ".join(passed_over + incomplete)
+            "resume was asked for, and there is no intact checkpoint to go on from:\n  " + "\n  ".join(reasons)
         )
     return None
 

@@ -10,7 +10,7 @@ import typer
 EXAMPLES = """\b
 Examples:
   hookline inspect runs/digits/epoch_15.pth
-  hookline inspect runs/digits              the newest intact one, and all others by name
+  hookline inspect runs/digits              all of a run, which are intact, and which a resume takes
 """
 
 
@@ -22,7 +22,7 @@ def add_to(app: typer.Typer) -> None:
 def run(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A checkpoint, or the folder of a run.")],
 ) -> None:
-    """Show what a checkpoint holds. A damaged one ends with exit code 5."""
+    """Show what a checkpoint holds, or which a run has. A damaged FILE ends with exit code 5."""
     from hookline.checkpoint import describe
 
     print(describe.folder(file) if file.is_dir() else describe.checkpoint(file))

@@ -6,9 +6,10 @@ epoch, index), whatever the number of workers. `iterate(epoch, start)` begins at
 
 from __future__ import annotations
 
+import multiprocessing
 import random
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sized
 from hashlib import blake2b
 from typing import Any
 
@@ -66,7 +67,7 @@ class ResumableLoader:
             )
         self.dataset = dataset
         self.batch_size = batch_size
-        self.order = Order(len(dataset), batch_size, shuffle, drop_last, seed)
+        self.order = Order(dataset, batch_size, shuffle, drop_last, seed)
         self._worker_start = WorkerStart(worker_init_fn)
         self._loader: DataLoader[Any] = DataLoader(
             Seeded(dataset, collate_fn),
@@ -94,7 +95,8 @@ class ResumableLoader:
     def iterate(self, epoch: int, start: int = 0) -> Iterator[Any]:
         """The batches of an epoch from number `start` on."""
         self.order.epoch, self.order.start = epoch, start
-        self._worker_start.prepare()
+        context = self._loader.multiprocessing_context or multiprocessing
+        self._worker_start.prepare(context.get_start_method())
         return iter(self._loader)
 
     def __iter__(self) -> Iterator[Any]:
@@ -105,39 +107,41 @@ class ResumableLoader:
         self.order.epoch = epoch
 
     def __len__(self) -> int:
-        return self.order.batches
+        return len(self.order)
 
 
 class Order:
     """The batch sampler: lists of (seed, epoch, index), so that a worker knows what it reads, however old it is."""
 
-    def __init__(self, samples: int, batch_size: int, shuffle: bool, drop_last: bool, seed: int) -> None:
+    def __init__(self, dataset: Sized, batch_size: int, shuffle: bool, drop_last: bool, seed: int) -> None:
         if not isinstance(batch_size, int) or batch_size < 1:
             raise ConfigError(f"batch_size must be an int of at least 1, not {batch_size!r}")
-        self.samples = samples
+        self.dataset = dataset
         self.batch_size = batch_size
         self.shuffle = shuffle
+        self.drop_last = drop_last
         self.seed = seed
         self.epoch = 0
         self.start = 0
-        self.batches = samples // batch_size if drop_last else -(-samples // batch_size)
 
     def __iter__(self) -> Iterator[list[Key]]:
         # Bound now: another iterator may be made before this one is used.
         return self._batches(self.seed, self.epoch, self.start)
 
     def _batches(self, seed: int, epoch: int, start: int) -> Iterator[list[Key]]:
-        order: Any = range(self.samples)
+        samples = len(self.dataset)
+        order: Any = range(samples)
         if self.shuffle:
             generator = torch.Generator()
             generator.manual_seed(mix(seed, epoch))
-            order = torch.randperm(self.samples, generator=generator)
-        for batch in range(start, self.batches):
+            order = torch.randperm(samples, generator=generator)
+        for batch in range(start, len(self)):
             indices = order[batch * self.batch_size : (batch + 1) * self.batch_size]
             yield [(seed, epoch, index) for index in (indices.tolist() if self.shuffle else indices)]
 
     def __len__(self) -> int:
-        return self.batches
+        samples = len(self.dataset)  # asked for again: it may grow between two epochs
+        return samples // self.batch_size if self.drop_last else -(-samples // self.batch_size)
 
 
 class Seeded(Dataset[Any]):

@@ -26,9 +26,15 @@ _twins: weakref.WeakKeyDictionary[DataLoader[Any], ResumableLoader] = weakref.We
 
 
 def iterator(
-    loader: Iterable[Any], *, seed: int | None, epoch: int, start: int, state: Mapping[str, Any] | None
+    loader: Iterable[Any],
+    *,
+    seed: int | None,
+    epoch: int,
+    start: int,
+    state: Mapping[str, Any] | None,
+    resuming: bool = False,
 ) -> Iterator[Any]:
-    """The batches of pass `epoch` from number `start` on."""
+    """The batches of pass `epoch` from number `start` on; where a resume is not exact, it is said."""
     resumable = as_resumable(loader)
     if resumable is not None:
         if seed is not None:
@@ -36,18 +42,19 @@ def iterator(
         return resumable.iterate(epoch, start)
     if isinstance(loader, (list, tuple)):
         return islice(loader, start, None)
-    if start and state is not None and is_stateful(loader):
+    if state is not None and is_stateful(loader):
         loader.load_state_dict(state)  # type: ignore[attr-defined]  # it is one that has it
-        return iter(loader)
+        return iter(loader) if start else _next_pass(loader)
     found = iter(loader) if seed is None or is_stateful(loader) else _seeded(loader, mix(seed, epoch))
-    if start:
+    if resuming:
+        again = f"is read again up to batch {start}, because it cannot start in the middle; and it " if start else ""
         log.warning(
-            "the %s is read again up to batch %d: it cannot start in the middle. That takes time, and if its order or "
-            "its samples depend on more than the random generators, they differ from the interrupted run's. "
-            "A hookline.data.ResumableLoader has neither problem.",
+            "the %s %smay give other batches than in the interrupted run: its order and what it draws at random are "
+            "its own. A hookline.data.ResumableLoader, or a plain DataLoader, resumes exactly.",
             type(loader).__name__,
-            start,
+            again,
         )
+    if start:
         next(islice(found, start - 1, None), None)
     return found
 
@@ -92,6 +99,13 @@ def _is_plain(loader: DataLoader[Any]) -> bool:
 def is_stateful(loader: Iterable[Any]) -> bool:
     """Whether it has a state of its own."""
     return hasattr(loader, "state_dict") and hasattr(loader, "load_state_dict")
+
+
+def _next_pass(loader: Iterable[Any]) -> Iterator[Any]:
+    """A loader whose state was saved at the end of a pass gives nothing more of that one, or begins the next."""
+    found = iter(loader)
+    first = list(islice(found, 1))
+    return chain(first, found) if first else iter(loader)
 
 
 def _seeded(loader: Iterable[Any], seed: int) -> Iterator[Any]:

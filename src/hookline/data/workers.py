@@ -23,13 +23,15 @@ class WorkerStart:
         self.parent = 0
         self.dies_with_parent = False
 
-    def prepare(self) -> None:
-        """In the training process, before workers are started.
+    def prepare(self, method: str) -> None:
+        """In the training process, before workers are started in the way that multiprocessing calls `method`.
 
-        Linux tells a worker of the death of the thread that started it, so only workers of the main thread ask.
+        Linux tells a worker of the death of the thread that started it, so only workers of the main thread ask. With
+        `forkserver`, a server is the parent, and not the training process.
         """
         self.parent = os.getpid()
-        self.dies_with_parent = threading.current_thread() is threading.main_thread()
+        in_main_thread = threading.current_thread() is threading.main_thread()
+        self.dies_with_parent = in_main_thread and method in ("fork", "spawn")
 
     def __call__(self, worker: int) -> None:
         """In a new worker."""

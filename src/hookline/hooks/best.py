@@ -43,17 +43,6 @@ class Best:
         self.kept.insert(at, (value, name))
         del self.kept[self.keep :]
 
-    def remove_others(self, saved: Path) -> None:
-        """Remove what is no longer among the best, found by listing the folder."""
-        names = {name for _, name in self.kept}
-        # The name of the metric may begin that of another, so what follows it has to be the name of a checkpoint.
-        pattern = re.compile(
-            re.escape(self.prefix) + re.sub(r"[0-9]+", "[0-9]+", re.escape(saved.name[len(self.prefix) :]))
-        )
-        for path in saved.parent.iterdir():
-            if pattern.fullmatch(path.name) and path.name not in names:
-                path.unlink(missing_ok=True)
-
     def state_dict(self) -> dict[str, Any]:
         """Values and names, as plain data."""
         return {"values": [value for value, _ in self.kept], "names": [name for _, name in self.kept]}
@@ -61,3 +50,10 @@ class Best:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there."""
         self.kept = list(zip(state["values"], state["names"], strict=True))[: self.keep]
+
+
+def remove_others(names: re.Pattern[str], saved: Path, *, keep: set[str]) -> None:
+    """Remove the files with such names that are no longer among the best, found by listing the folder."""
+    for path in saved.parent.iterdir():
+        if names.fullmatch(path.name) and path.name not in keep and path != saved:
+            path.unlink(missing_ok=True)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from hookline.checkpoint.request import Request
 from hookline.checkpoint.seal import read_note
 from hookline.errors import ConfigError, did_you_mean
 from hookline.hook import Hook
-from hookline.hooks.best import Best
+from hookline.hooks.best import Best, remove_others
 from hookline.monitor import AUTO, Rule, monitor
 from hookline.terminal import as_number
 
@@ -21,10 +24,12 @@ if TYPE_CHECKING:
 class CheckpointHook(Hook):
     """Saves checkpoints `epoch_5.pth` or `iter_100.pth` every so often and at the end of training, also when it is
     stopped early, and the best ones as `best_accuracy_epoch_5.pth`. A save is made at the end of the iteration, epoch
-    or validation, after all hooks and after the counters. Every file is complete, verified, and can be resumed from.
+    or validation, after all hooks and after the counters. Every file is verified, and, unless parts are left out of
+    it, can be resumed from.
 
     Cost: nothing between two saves. Then training waits for the writing of the file, or, with `async_save`, for a copy
-    of the state in memory. `save_on_exception` copies the state at every step, or every n.
+    of the state in memory. `save_on_exception` copies the state at every step, or every n: for a small model that may
+    take longer than the step.
 
     Args:
         interval: Every how many epochs or iterations; 0 or less saves only at the end. By default every epoch, or, by
@@ -75,9 +80,10 @@ class CheckpointHook(Hook):
         save_on_exception: bool | int = False,
         on_save_error: Literal["raise", "go_on"] = "raise",
     ) -> None:
-        if filename_tmpl is not None and not re.fullmatch(r"[^{}/\\\0]*\{\}[^{}/\\\0]*", filename_tmpl):
+        if filename_tmpl is not None and not re.fullmatch(r"[^{}/\\\0]*\{\}[^{}/\\\0]*\.pth", filename_tmpl):
             raise ConfigError(
-                f"CheckpointHook: filename_tmpl is a file name with one {{}} in it, not {filename_tmpl!r}"
+                f"CheckpointHook: filename_tmpl is a file name with one {{}} in it and the ending .pth, not "
+                f"{filename_tmpl!r}"
             )
         for name, value, least in (("save_begin", save_begin, 0), ("max_keep_best", max_keep_best, 1)):
             if value < least:
@@ -154,8 +160,10 @@ class CheckpointHook(Hook):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on comparing with the best so far; what is not watched any more is left."""
         for name, saved in state.items():
-            if name in self.save_best or self.save_best == [AUTO]:
-                (self.best.get(name) or self._watch(name)).load_state_dict(saved)
+            if name in self.best:
+                self.best[name].load_state_dict(saved)
+            elif name in self.save_best or (self.save_best == [AUTO] and not self.best):
+                self._watch(name).load_state_dict(saved)
 
     def _counts_epochs(self, runner: Runner) -> bool:
         return runner.train_loop.by_epoch if self.by_epoch is None else self.by_epoch
@@ -176,18 +184,18 @@ class CheckpointHook(Hook):
     def after_train_iter(self, runner: Runner) -> None:
         """By iterations."""
         if self.save_on_exception and (runner.iter + 1) % self.save_on_exception == 0:
-            self._ask(runner, in_memory=True, template="iter_{}.pth", by_epoch=False)
+            runner.saving.ask(self._request(runner, in_memory=True, template="iter_{}.pth", by_epoch=False))
         if self._counts_epochs(runner):
             return
         due = self.every_n_train_iters(runner, self._interval, self.save_begin)
         if due or (self.save_last and self.is_last_train_iter(runner)):
-            self._ask(runner)
+            runner.saving.ask(self._request(runner))
 
     def after_train_epoch(self, runner: Runner) -> None:
         """By epochs."""
         due = self.every_n_epochs(runner, self._interval, self.save_begin)
         if due or (self.save_last and self.is_last_train_epoch(runner)):
-            self._ask(runner)
+            runner.saving.ask(self._request(runner))
 
     def after_val_epoch(self, runner: Runner, metrics: Mapping[str, Any]) -> None:
         """Save what is among the best; by-the-interval saves go on as if nothing had happened."""
@@ -195,11 +203,20 @@ class CheckpointHook(Hook):
             value = best.monitor.value(metrics, "CheckpointHook: save_best")
             if runner.running != "train" or not best.is_worth_keeping(value):
                 continue
-            path = self._ask(runner, prefix=best.prefix, done=best.remove_others)
+            before = list(best.kept)
+            path = runner.saving.path(self._request(runner, prefix=best.prefix))
             best.add(value, path.name)
+            runner.saving.ask(
+                self._request(
+                    runner,
+                    prefix=best.prefix,
+                    done=partial(remove_others, self._names(best.prefix), keep={name for _, name in best.kept}),
+                    failed=partial(setattr, best, "kept", before),
+                )
+            )
             several = f"_{best.monitor.name}" if len(self.best) > 1 else ""
             runner.hub.update_info(f"best_score{several}", best.top[0])
-            runner.hub.update_info(f"best_ckpt{several}", str(path.parent / best.top[1]))
+            runner.hub.update_info(f"best_ckpt{several}", best.top[1])
             if best.top[1] == path.name:
                 text = f"the best {best.monitor.name} so far: {as_number(value)}, to be saved as {path.name}"
                 runner.terminal.detail(lambda text=text: text)  # type: ignore[misc]  # bound now
@@ -207,8 +224,9 @@ class CheckpointHook(Hook):
     def after_train(self, runner: Runner) -> None:
         """The last checkpoint is also there when training was stopped early."""
         runner.saving.finish()
-        if self.save_last and runner.saving.saved_at != runner.iter:
-            self._ask(runner, needed=True)
+        last = self._request(runner, needed=True)
+        if self.save_last and self._last != runner.saving.path(last) and runner.saving.resumed_at != runner.iter:
+            runner.saving.ask(last)
 
     def after_run(self, runner: Runner) -> None:
         """Publish the last and the best."""
@@ -248,26 +266,33 @@ class CheckpointHook(Hook):
                 self._watch(name if name != AUTO else next(iter(metrics)))
         return list(self.best.values())
 
-    def _ask(self, runner: Runner, **more: Any) -> Path:
-        request = {
-            "template": self.filename_tmpl,
-            "by_epoch": self._counts_epochs(runner),
-            "folder": self.checkpoint_folder(runner),
-            "optimizer": self.save_optimizer,
-            "schedulers": self.save_param_scheduler,
-            "background": self.async_save,
-            "needed": self.on_save_error == "raise",
-            "done": self._saved,
-        }
-        return runner.saving.ask(**(request | more))
+    def _request(self, runner: Runner, **changes: Any) -> Request:
+        usual = Request(
+            template=self.filename_tmpl,
+            by_epoch=self._counts_epochs(runner),
+            folder=self.checkpoint_folder(runner),
+            optimizer=self.save_optimizer,
+            schedulers=self.save_param_scheduler,
+            background=self.async_save,
+            needed=self.on_save_error == "raise",
+            done=self._saved,
+        )
+        return replace(usual, **changes)
+
+    def _names(self, prefix: str = "") -> re.Pattern[str]:
+        """What its files are called; those that others asked for count too, if it is the only hook that saves."""
+        saving_hooks = [entry for entry in self.runner.plan if hasattr(entry.hook, "checkpoint_folder")]
+        own = self.filename_tmpl or ("epoch_{}.pth" if self._counts_epochs(self.runner) else "iter_{}.pth")
+        templates = {own, "epoch_{}.pth", "iter_{}.pth"} if prefix or len(saving_hooks) == 1 else {own}
+        numbered = "|".join(re.escape(each).replace(r"\{\}", "[0-9]+") for each in templates)
+        return re.compile(f"{re.escape(prefix)}({numbered})")
 
     def _saved(self, saved: Path) -> None:
         """Remove all but the newest. They are found by listing the folder, so nothing is left behind after a kill."""
         self._last = saved
         if self.max_keep_ckpts < 1:
             return
-        templates = {self.filename_tmpl or "epoch_{}.pth", "epoch_{}.pth", "iter_{}.pth"}
-        names = re.compile("|".join(re.escape(each).replace(r"\{\}", "[0-9]+") for each in templates))
+        names = self._names()
         found = [
             (note.order, path)
             for path in saved.parent.iterdir()

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 import time
 from collections.abc import Mapping
+from io import FileIO
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from hookline.errors import ConfigError
+from hookline.errors import ConfigError, StorageError
 from hookline.writers.base import Writer
+
+log = logging.getLogger("hookline")
 
 LATENCY = 0.25
 
@@ -28,13 +32,16 @@ class JsonlWriter(Writer):
         if filename in ("", "..") or "\0" in filename or Path(filename).name != filename:
             raise ConfigError(f"JsonlWriter: filename is the name of a file in the run's folder, not {filename!r}")
         self.filename = filename
-        self._file: IO[bytes] | None = None
+        self._file: FileIO | None = None
         self._waiting: list[dict[str, Any]] = []
+        self._unwritten = b""
+        self._failing = False
         self._flushed = 0.0
 
     def begin(self, work_dir: Path, experiment_name: str) -> None:
         """Open the file, at its end."""
-        self._file = open(work_dir / self.filename, "ab")  # noqa: SIM115  # closed in close()
+        self._file = open(work_dir / self.filename, "ab", buffering=0)  # noqa: SIM115  # closed in close()
+        self._failing = False
 
     def write_scalars(self, scalars: Mapping[str, float], step: int) -> None:
         """One line."""
@@ -53,23 +60,35 @@ class JsonlWriter(Writer):
         """The config stands in config.yaml beside this file."""
 
     def flush(self) -> None:
-        """Write the lines that are waiting."""
-        if self._file is not None:
-            self._file.write(b"".join([as_line(record) for record in self._waiting]))
-            self._file.flush()
-            self._waiting.clear()
+        """Write the lines that are waiting. A full disk does not end the run: they wait on, and it is said once."""
         self._flushed = time.monotonic()
+        if self._file is None:
+            return
+        self._unwritten += b"".join([as_line(record) for record in self._waiting])
+        self._waiting.clear()
+        try:
+            while self._unwritten:
+                self._unwritten = self._unwritten[self._file.write(self._unwritten) :]
+            self._failing = False
+        except OSError as error:
+            if not self._failing:
+                log.warning("%s cannot be written: %s; it is tried again", self._file.name, error.strerror or error)
+            self._failing = True
 
     def close(self) -> None:
         """Write what is waiting, and close the file."""
         if self._file is not None:
             self.flush()
+            if self._unwritten:
+                log.warning("%s lacks its last %d bytes of records", self._file.name, len(self._unwritten))
             self._file.close()
-            self._file = None
+            self._file, self._unwritten = None, b""
 
     def state_dict(self) -> dict[str, Any]:
         """How many bytes are written: all of them are in the file when a checkpoint counts on it."""
         self.flush()
+        if self._file is not None and self._unwritten:
+            raise StorageError(f"{self._file.name} cannot be written, and a checkpoint counts on its records")
         return {} if self._file is None else {"size": self._file.tell()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

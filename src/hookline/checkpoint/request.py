@@ -1,0 +1,29 @@
+"""A checkpoint that somebody asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Request:
+    """A checkpoint that was asked for. Its number is filled in when it is written, after the counters have moved on."""
+
+    template: str | None = None
+    by_epoch: bool | None = None
+    folder: Path | None = None
+    #: Before the name: `best_accuracy_`.
+    prefix: str = ""
+    optimizer: bool = True
+    schedulers: bool = True
+    #: Written beside the training, from a copy.
+    background: bool = False
+    #: Not written, but kept in memory, for the case that the run fails.
+    in_memory: bool = False
+    #: Whether the run ends when it cannot be written; otherwise that is said, and the run goes on.
+    needed: bool = True
+    #: Called when it is on the disk and verified; or, when it was not needed, that it could not be written.
+    done: Callable[[Path], None] | None = None
+    failed: Callable[[], None] | None = None
