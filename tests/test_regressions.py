@@ -16,7 +16,7 @@ from torch import nn
 
 from hookline import Hook, Optim, Runner
 from hookline.data.move import to_device
-from hookline.errors import DataError, HookError, NumericsError, StorageError, exit_code_of
+from hookline.errors import HookError, NumericsError, StorageError, exit_code_of
 from hookline.steps import cross_entropy
 from hookline.testing import MemoryWriter, Recorder, toy_data, toy_model, toy_runner
 
@@ -113,8 +113,13 @@ def test_validating_first_takes_nothing_from_the_training_after_it(tmp_path: Pat
 def test_a_checkpoint_behind_the_end_of_the_data_is_refused_and_not_waited_for(tmp_path: Path) -> None:
     runner = toy_runner(max_iters=7, batches=4, work_dir=tmp_path, val=None)
     runner.train()
-    with pytest.raises(DataError, match="^the checkpoint stands at batch 3 of epoch 1, and the list has only 2 now"):
+    before = sorted(path.name for path in tmp_path.iterdir())
+    with pytest.raises(StorageError) as refused:
         toy_runner(max_iters=20, batches=2, work_dir=tmp_path, resume=True).train()
+    assert str(refused.value).splitlines()[1:] == [
+        "  the data: the checkpoint stands at batch 3 of its epoch, and the loader has only 2 now"
+    ]
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
 
 
 @pytest.mark.parametrize(

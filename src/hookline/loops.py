@@ -90,14 +90,15 @@ def take_up(runner: Runner) -> None:
 def one_pass(runner: Runner) -> None:
     """The batches that are left of this pass over the data, until the run is over or stopped."""
     at, loop = runner.position, runner.train_loop
+    resuming, state = runner.saving.take_loader_state()
     batches = runner.batches = Batches(
         loop.dataloader,
         loop.limit_batches,
         at.epoch,
         at.batch,
         runner.seed,
-        runner.saving.loader_state,
-        resuming=runner.saving.is_first_pass(),
+        state,
+        resuming,
         on_failure=runner.end_if_signalled,
     )
     if runner.restore():  # after the iterator was made, because making it draws a random number

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from hookline.errors import NumericsError
@@ -32,9 +32,12 @@ def refuse_infinite_loss(runner: Runner, done: int | None = None) -> None:
             )
 
 
-def refuse_infinite_weights(weights: Mapping[str, Any], iteration: int) -> None:
-    """End the run when a weight is NaN or Inf, before it is saved: a finite loss can come with such gradients."""
-    odd = infinite(weights)
+def refuse_infinite_weights(state: Mapping[str, Any], weights: Collection[str], iteration: int) -> None:
+    """End the run when a weight is NaN or Inf, before it is saved: a finite loss can come with such gradients.
+
+    Buffers may hold an Inf on purpose, as masks do, but never a NaN.
+    """
+    odd = infinite(state, weights)
     if odd:
         more = f" and {len(odd) - 3} more" if len(odd) > 3 else ""
         raise NumericsError(
@@ -44,22 +47,23 @@ def refuse_infinite_weights(weights: Mapping[str, Any], iteration: int) -> None:
         )
 
 
-def infinite(weights: Mapping[str, Any]) -> list[str]:
-    """The names of tensors with a NaN or an Inf in them; one wait for the device."""
+def infinite(state: Mapping[str, Any], weights: Collection[str]) -> list[str]:
+    """The names of weights with a NaN or an Inf in them, and of other tensors with a NaN; one wait for the device."""
     import torch
 
-    named = {name: value.detach() for name, value in weights.items() if _is_floating(value)}
+    named = {name: value.detach() for name, value in state.items() if _is_floating(value)}
     if not named:
         return []
     # A sum is a quick look: it is finite only if all of its terms are. Where it is not, it may have overflowed.
     sums = [value.sum(dtype=torch.float32) for value in named.values()]
     finite = torch.stack([each.to(sums[0].device, non_blocking=True) for each in sums]).isfinite().tolist()
-    return [name for (name, value), fine in zip(named.items(), finite, strict=True) if not fine and _is_odd(value)]
+    suspects = [name for name, fine in zip(named, finite, strict=True) if not fine]
+    return [name for name in suspects if _is_odd(named[name], only_nan=name not in weights)]
 
 
 def _is_floating(value: Any) -> bool:
     return hasattr(value, "is_floating_point") and value.is_floating_point() and value.numel() > 0
 
 
-def _is_odd(value: Tensor) -> bool:
-    return not bool(value.isfinite().all())
+def _is_odd(value: Tensor, only_nan: bool) -> bool:
+    return bool((value.isnan() if only_nan else ~value.isfinite()).any())

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
+import traceback
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from hookline import rng, signals, workdir
 from hookline.checkpoint import store
+from hookline.checkpoint.snapshot import hook_states
 from hookline.errors import DataError, HooklineError, blame
 from hookline.rehearsal import check_watched_metrics
 from hookline.terminal import TerminalHandler
@@ -34,6 +36,7 @@ def session(runner: Runner, verb: Literal["train", "val", "test"]) -> Iterator[N
         runner.running = verb
         leaving.callback(setattr, runner, "running", None)
         leaving.callback(runner.terminal.close_log)
+        leaving.push(partial(log_failure, runner))
         leaving.enter_context(own_log(runner))
         if verb == "train":
             runner.forget_requests()
@@ -50,7 +53,17 @@ def session(runner: Runner, verb: Literal["train", "val", "test"]) -> Iterator[N
             runner.saving.load(source)
             if verb == "train":
                 check_watched_metrics(runner)
+                with suppress(AttributeError):  # a hook that knows its state only in training
+                    hook_states(runner)
             yield
+
+
+def log_failure(runner: Runner, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+    """Why a run ended stands in run.log, too; on the screen, whoever catches the error shows it."""
+    if isinstance(error, HooklineError):
+        runner.terminal.note("\n  ".join([f"ended: {error}", *getattr(error, "__notes__", [])]))
+    elif isinstance(error, Exception):
+        runner.terminal.note("ended:\n" + "".join(traceback.format_exception(error)).rstrip())
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -14,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from hookline.runner import Runner
 
+#: Two signals within so many seconds are one.
+SAME = 0.3
 HANDLED = (signal.SIGTERM, signal.SIGINT)
 
 # What torch does when a worker of a loader dies, while it is put off.
@@ -31,16 +34,19 @@ def caught(runner: Runner) -> Iterator[None]:
         yield
         return
     owner = os.getpid()
+    came: list[float] = []
 
     def handle(number: int, frame: FrameType | None) -> None:
         if os.getpid() != owner:  # a loader's worker, forked while this handler stood
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
         elif runner.signalled:
-            raise ending(number)
+            if time.monotonic() - came[0] > SAME:  # a launcher may pass on a Ctrl-C that this process got by itself
+                raise ending(number)
         else:
             if not runner.terminal.quiet and sys.stderr.isatty():
                 os.write(2, b"\nfinishing the step and saving; once more ends at once\n")
+            came.append(time.monotonic())
             runner.signalled = number
             runner.asked = True
             # A scheduler ends the workers of loaders, too, and torch would raise their death in the middle of the save,

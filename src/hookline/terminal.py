@@ -71,6 +71,12 @@ class Terminal:
             self._to_log(text, time.time())
             self.console.print(text, style=style, markup=False)
 
+    def note(self, text: str) -> None:
+        """A line for the log alone."""
+        with self._lock:
+            self.flush()
+            self._to_log(text, time.time())
+
     def detail(self, make: Callable[[], str]) -> None:
         """A line for the log; for the screen too, unless a progress display says the same there.
 

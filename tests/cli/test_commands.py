@@ -124,7 +124,7 @@ def test_hooks_lists_each_with_one_line_and_shows_one_in_full(
     assert "  interval: int, default 10\n      Every how many iterations of an epoch.\n" in out
     assert "Points\n  after_train_iter, after_val_epoch, after_test_epoch\n" in out
     assert "runs_after: RuntimeInfoHook, IterTimerHook\n" in out
-    assert out.endswith("In YAML\n  custom_hooks: [{type: LoggerHook, interval: 10, ignore_last: true}]\n")
+    assert out.endswith("In YAML\n  default_hooks: {logger: {interval: 10, ignore_last: true}}\n")
     assert run("hooks", "LogerHook", monkeypatch=monkeypatch) == 2
     assert capsys.readouterr().err == "hookline: no hook is called 'LogerHook'; did you mean 'LoggerHook'?\n"
 

@@ -156,7 +156,7 @@ def test_fault_6_a_second_signal_ends_at_once_with_a_valid_checkpoint(
     with running(as_command, hang, str(tmp_path), where) as child:
         assert wait_until((tmp_path / "hanging").exists)
         child.kill(number)
-        time.sleep(0.2)
+        time.sleep(0.5)
         assert not child.has_ended()
         child.kill(number)
         assert child.wait() == CODES[number], child.output()

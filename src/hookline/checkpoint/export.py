@@ -18,7 +18,7 @@ def export(
     """Write the model's weights, or the averaged ones; gives where they are, how many tensors, how many bytes."""
     from safetensors.torch import save
 
-    target = out if out is not None else path.with_suffix(".safetensors")
+    target = out if out is not None else path.with_name(path.stem + ("-averaged" if averaged else "") + ".safetensors")
     if target.exists() and not force:
         raise ConfigError(f"{target} exists already; choose another place with --out, or replace it with --force")
     checkpoint = store.read(path, sealed=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -60,7 +61,8 @@ class Saving:
         self.seconds = 0.0
         #: Whether a run of this runner has begun; then it goes on from where it is.
         self.started = False
-        self._loaded = self._resumed = False
+        self._loaded = False
+        self._loader_state: tuple[bool, dict[str, Any] | None] = (False, None)
         self._background = Background(self._look)
         self._copies, self._kept_copies = Copies(), Copies()
         self._kept: tuple[dict[str, Any], seal.Note, Path] | None = None
@@ -133,7 +135,7 @@ class Saving:
         """Write, verify, and only then tell those who asked: they remove old ones."""
         for path, requests in by_path.items():
             checkpoint, complete = taken[_parts(requests)], all(_parts(requests))
-            refuse_infinite_weights(_only(checkpoint["state_dict"], weights), step)
+            refuse_infinite_weights(checkpoint["state_dict"], weights, step)
             try:
                 self._write(checkpoint, path, seal.Note(step, validations, complete))
             except StorageError as error:
@@ -198,7 +200,7 @@ class Saving:
             return None
         checkpoint, note, path = kept
         names = [name for name, _ in self._runner.model.named_parameters()]
-        refuse_infinite_weights(_only(checkpoint["state_dict"], names), note.step)
+        refuse_infinite_weights(checkpoint["state_dict"], names, note.step)
         self._write(checkpoint, path, note)
         return path
 
@@ -225,15 +227,10 @@ class Saving:
             return Source(path, _as_checkpoint(store.read(path, sealed=False), path), "weights")
         return None
 
-    def is_first_pass(self) -> bool:
-        """Whether the pass over the data that begins is the first of a resumed run; asked once a pass."""
-        first, self._resumed = self._resumed, False
-        return first
-
-    @property
-    def loader_state(self) -> dict[str, Any] | None:
-        """The loader's own state in the checkpoint that is being resumed."""
-        return self.pending["position"].get("loader") if self.pending is not None else None
+    def take_loader_state(self) -> tuple[bool, dict[str, Any] | None]:
+        """For a pass over the data: whether it is the first of a resumed run, and the state of its loader then."""
+        taken, self._loader_state = self._loader_state, (False, None)
+        return taken
 
     def load(self, source: Source | None) -> None:
         """Take the weights now, and the rest of a run that is resumed when its position is reached."""
@@ -245,6 +242,8 @@ class Saving:
         checkpoint, path = source.checkpoint, str(source.path)
         runner.plan.after_load_checkpoint(checkpoint)
         if source.kind == "weights":
+            if runner.running != "train":
+                snapshot.refuse_lacking(runner.model, checkpoint["state_dict"], path)
             left_out = snapshot.load_fitting(runner.model, checkpoint["state_dict"], path)
             runner.terminal.say("\n  ".join([f"weights from {path}" + (", except:" if left_out else ""), *left_out]))
             return
@@ -257,7 +256,7 @@ class Saving:
             checkpoint.pop("writers", None)
         self.pending, self.saved_at, self.resumed_at, self.last_path = checkpoint, at.iter, at.iter, source.path
         runner.asked = runner.asked or bool(at.stop_asked)
-        self._resumed = True
+        self._loader_state = (True, checkpoint["position"].get("loader"))
         runner.terminal.say(f"resumed from {path}: epoch {at.epoch}, iteration {at.iter}")
         for difference in snapshot.changed_surroundings(runner, checkpoint["meta"]):
             log.warning("%s", difference)
@@ -273,6 +272,8 @@ class Saving:
         for folder in self.folders:
             old = workdir.set_later_aside(folder, note)
             if old is not None:
+                if (records := folder / "metrics.jsonl").exists():
+                    shutil.copy(records, old)  # they are cut back soon
                 if path.resolve().parent == folder.resolve():
                     store.point_to(path, path.parent, seal.digest(path), note.step)
                 else:
@@ -301,10 +302,6 @@ class Saving:
         if fresh:
             runner.terminal.say(f"not in the checkpoint, so starting fresh: {', '.join(fresh)}")
         rng.restore(checkpoint["rng"])
-
-
-def _only(state: dict[str, Any], names: list[str]) -> dict[str, Any]:
-    return {name: state[name] for name in names if name in state}
 
 
 def _parts(requests: list[Request]) -> Parts:

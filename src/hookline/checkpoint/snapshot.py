@@ -16,6 +16,7 @@ Tensors and plain data only: it is read with `weights_only=True`, and no string 
 
 from __future__ import annotations
 
+import logging
 import platform
 import time
 from collections.abc import Mapping
@@ -28,7 +29,7 @@ from torch import Tensor
 import hookline
 from hookline import rng
 from hookline.checkpoint.plain import refuse_odd, without_numpy
-from hookline.errors import StorageError
+from hookline.errors import StorageError, blame
 from hookline.position import Position
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from hookline.optim import Optim
     from hookline.runner import Runner
 
+
+log = logging.getLogger("hookline")
 
 #: Counts up when a checkpoint of today could no longer be read by the code of yesterday.
 FORMAT = 1
@@ -92,6 +95,9 @@ def meta(runner: Runner) -> dict[str, Any]:
         "world_size": runner.world_size,
         "threads": torch.get_num_threads(),
         "device": runner.device.type,
+        "precision": runner.precision,
+        "accumulate": [optim.accumulate for optim in runner.optims],
+        "batches": runner.train_loop.length if runner.has_training else None,
         "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "hooks": [entry.name for entry in runner.plan],
         "optims": {name: kinds_of(optim) for name, optim in _named(runner)} if runner.optims else {},
@@ -107,7 +113,11 @@ def hook_states(runner: Runner) -> dict[str, Any]:
     """The states of all hooks that have one."""
     states = {}
     for entry in runner.plan:
-        state = entry.hook.state_dict() if hasattr(entry.hook, "state_dict") else None
+        try:
+            state = entry.hook.state_dict() if hasattr(entry.hook, "state_dict") else None
+        except Exception as error:
+            blame(error, f"in hook {entry.name}, when its state was saved")
+            raise
         if state:
             refuse_odd(state, f"the state of {entry.name}")
             states[entry.name] = state
@@ -137,11 +147,15 @@ def load(runner: Runner, checkpoint: Mapping[str, Any], path: str) -> None:
         raise StorageError(f"{path} has the format {saved_by}, and this hookline reads up to {FORMAT}; use a newer one")
     refuse_malformed(checkpoint, path)
     problems = misfits(runner.model, checkpoint["state_dict"])
+    problems += data_misfits(runner, checkpoint["position"])
     problems += [problem for name, optim in _named(runner) for problem in _optim_misfits(name, optim, checkpoint)]
     if problems:
         raise StorageError(f"{path} does not fit this run; nothing was loaded:\n  " + "\n  ".join(problems))
     runner.model.load_state_dict(checkpoint["state_dict"])
     for name, optim in _named(runner):
+        own = initial_rates(optim.optimizer.param_groups)
+        if own != (theirs := initial_rates(_part(checkpoint["optimizer"], name)["param_groups"])):
+            log.warning("the learning rate goes on from the checkpoint's, %s; this run's %s is not used", theirs, own)
         optim.updates = _part(checkpoint["position"].get("updates"), name) or 0
         optim.optimizer.load_state_dict(_part(checkpoint["optimizer"], name))
         for scheduled, state in zip(optim.schedulers, _part(checkpoint["param_schedulers"], name), strict=True):
@@ -225,15 +239,32 @@ def _optim_misfits(name: str, optim: Optim, checkpoint: Mapping[str, Any]) -> li
     return found
 
 
+def initial_rates(groups: list[dict[str, Any]]) -> list[float]:
+    """The learning rates that groups began with."""
+    return [float(group.get("initial_lr", group["lr"])) for group in groups]
+
+
+def data_misfits(runner: Runner, at: Mapping[str, Any]) -> list[str]:
+    """Whether the data has become shorter than where the run stands."""
+    length, batch = runner.train_loop.length, at.get("batch", 0)
+    if length is None or batch <= length:
+        return []
+    return [f"the data: the checkpoint stands at batch {batch} of its epoch, and the loader has only {length} now"]
+
+
 def changed_surroundings(runner: Runner, saved: Mapping[str, Any]) -> list[str]:
     """What differs between the process that saved a checkpoint and this one, so that results may differ in bits."""
     now = meta(runner)
     names = {"torch": "torch {}", "numpy": "numpy {}", "threads": "{} threads", "world_size": "{} processes"}
+    settings = {"precision": "the precision {}", "accumulate": "accumulate {}", "batches": "{} batches an epoch"}
     changed = [key for key in (*names, "device") if key in saved and saved[key] != now[key]]
     found = []
     if changed:
         then, here = (", ".join(names.get(key, "{}").format(each[key]) for key in changed) for each in (saved, now))
         found.append(f"saved with {then}, and this is {here}: results may differ in their last bits")
+    for key, text in settings.items():
+        if key in saved and saved[key] != now[key]:
+            found.append(f"saved with {text.format(saved[key])}, and this run has {now[key]}: it goes on with that")
     if saved.get("seed") != runner.seed:
         found.append(
             f"saved with the seed {saved.get('seed')}, and this run has {runner.seed}: the data comes in another order "
@@ -255,6 +286,13 @@ def misfits(model: nn.Module, state: Mapping[str, Any]) -> list[str]:
 
 def _shape(value: Any) -> Any:
     return tuple(value.shape) if hasattr(value, "shape") else type(value).__name__
+
+
+def refuse_lacking(model: nn.Module, state: Mapping[str, Any], path: str) -> None:
+    """Refuse weights that leave a part of the model as it was: what is measured then would be something else."""
+    lacking = [problem for problem in misfits(model, state) if not problem.startswith("surplus")]
+    if lacking:
+        raise StorageError(f"{path} does not fit the model, so it cannot be measured:\n  " + "\n  ".join(lacking))
 
 
 def load_fitting(model: nn.Module, state: Mapping[str, Any], path: str) -> list[str]:

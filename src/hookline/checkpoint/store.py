@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -101,13 +102,21 @@ def read(path: Path, *, sealed: bool, verified: bool = False) -> dict[str, Any]:
     try:
         checkpoint = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # whatever a broken or hostile file makes the reader stumble over
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise StorageError(f"{path} cannot be read as a checkpoint: {reason}") from error
+        raise StorageError(f"{path} cannot be read as a checkpoint: {_why_unreadable(path, error)}") from error
     if not isinstance(checkpoint, dict):
         raise StorageError(f"{path} holds a {type(checkpoint).__name__}, not a checkpoint")
     if not own and _is_ours(checkpoint):
         raise StorageError(f"{path} cannot be used: it has lost its seal, so it is damaged")
     return checkpoint
+
+
+def _why_unreadable(path: Path, error: Exception) -> str:
+    """In words of our own: torch's advise to run what is in the file."""
+    with open(path, "rb") as file:
+        is_archive = file.read(2) == b"PK"
+    if isinstance(error, pickle.UnpicklingError):
+        return "it holds more than tensors and plain data, and nothing in a file is ever run"
+    return "it was cut short or damaged" if is_archive else "it is no file of torch"
 
 
 def _is_ours(checkpoint: Mapping[str, Any]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -10,7 +11,7 @@ import typer
 
 from hookline.errors import HooklineError
 from hookline.points import POINTS, SCOPES
-from hookline.registry import HOOKS
+from hookline.registry import DEFAULT_HOOKS, HOOKS
 
 EXAMPLES = """\b
 Examples:
@@ -81,10 +82,13 @@ def describe(name: str) -> str:
         others = [other if isinstance(other, str) else other.__name__ for other in getattr(hook, statement, ())]
         if others:
             lines += [f"{statement}: {', '.join(others)}", ""]
-    lines += ["In YAML", f"  custom_hooks: [{{type: {name}{_example(parameters)}}}]"]
+    key = next((key for key, default in DEFAULT_HOOKS.items() if default == name), None)
+    example = _example(parameters)
+    own = f"{{type: {name}{', ' * bool(example)}{example}}}"
+    lines += ["In YAML", f"  default_hooks: {{{key}: {{{example}}}}}" if key else f"  custom_hooks: [{own}]"]
     return "\n".join(lines)
 
 
 def _example(parameters: Mapping[str, Any]) -> str:
     shown = [p for p in parameters.values() if p.required or isinstance(p.default, (bool, int, float, str))][:2]
-    return "".join(f", {p.name}: {'...' if p.required else str(p.default).lower()}" for p in shown)
+    return ", ".join(f"{p.name}: {'...' if p.required else json.dumps(p.default).strip(chr(34))}" for p in shown)

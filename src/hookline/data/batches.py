@@ -52,12 +52,12 @@ class Batches:
         self._length = length_of(dataloader, limit)
         self._limit = limit
         try:
-            self._iterator = iterator(dataloader, seed=seed, epoch=epoch, start=start, state=state, resuming=resuming)
+            self._iterator = iterator(
+                dataloader, seed=seed, epoch=epoch, start=start, state=state, length=self._length, resuming=resuming
+            )
         except Exception as error:
             self._fail(error, start)
             raise
-        if start and start == self._length and is_stateful(dataloader):
-            next(self._iterator, None)  # it learns that this pass is over, as it would have
 
     def loader_state(self) -> dict[str, Any] | None:
         """The state of a loader that has one of its own, after the batch that was given last."""

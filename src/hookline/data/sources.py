@@ -32,6 +32,7 @@ def iterator(
     epoch: int,
     start: int,
     state: Mapping[str, Any] | None,
+    length: int | None = None,
     resuming: bool = False,
 ) -> Iterator[Any]:
     """The batches of pass `epoch` from number `start` on; where a resume is not exact, it is said."""
@@ -42,9 +43,10 @@ def iterator(
         return resumable.iterate(epoch, start)
     if isinstance(loader, (list, tuple)):
         return islice(loader, start, None)
-    if state is not None and is_stateful(loader):
-        loader.load_state_dict(state)  # type: ignore[attr-defined]  # it is one that has it
-        return iter(loader) if start else _next_pass(loader)
+    if is_stateful(loader) and (state is not None or not start):
+        if state is not None:
+            loader.load_state_dict(state)  # type: ignore[attr-defined]  # it is one that has it
+        return _next_pass(loader) if not start else iter(()) if start == length else iter(loader)
     found = iter(loader) if seed is None or is_stateful(loader) else _seeded(loader, mix(seed, epoch))
     if resuming:
         again = f"is read again up to batch {start}, because it cannot start in the middle; and it " if start else ""
@@ -102,7 +104,7 @@ def is_stateful(loader: Iterable[Any]) -> bool:
 
 
 def _next_pass(loader: Iterable[Any]) -> Iterator[Any]:
-    """A loader whose state was saved at the end of a pass gives nothing more of that one, or begins the next."""
+    """A pass from its beginning; a loader whose state was saved at the end of one may first give nothing more of it."""
     found = iter(loader)
     first = list(islice(found, 1))
     return chain(first, found) if first else iter(loader)

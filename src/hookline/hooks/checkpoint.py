@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from hookline.checkpoint.request import Request
 from hookline.checkpoint.seal import read_note
-from hookline.errors import ConfigError, did_you_mean
+from hookline.errors import ConfigError, did_you_mean, nearest
 from hookline.hook import Hook
 from hookline.hooks.best import Best, remove_others
 from hookline.monitor import AUTO, Rule, monitor
@@ -19,6 +19,13 @@ from hookline.terminal import as_number
 
 if TYPE_CHECKING:
     from hookline.runner import Runner
+
+
+#: The parts that every checkpoint has; hooks may add others.
+CHECKPOINT_KEYS = (
+    *("meta", "state_dict", "optimizer", "param_schedulers", "scaler"),
+    *("message_hub", "hooks", "rng", "position", "writers"),
+)
 
 
 class CheckpointHook(Hook):
@@ -164,6 +171,16 @@ class CheckpointHook(Hook):
                 self.best[name].load_state_dict(saved)
             elif name in self.save_best or (self.save_best == [AUTO] and not self.best):
                 self._watch(name).load_state_dict(saved)
+        if self._host is not None:
+            for best in self.best.values():
+                self._save_if_missing(best)
+
+    def _save_if_missing(self, best: Best) -> None:
+        """A kill between two saves of one moment leaves the first, which counts on the second: it is made up for."""
+        request = self._best_request(best)
+        path = self.runner.saving.path(request)
+        if path.name in [name for _, name in best.kept] and not path.exists():
+            self.runner.saving.ask(request)
 
     def _counts_epochs(self, runner: Runner) -> bool:
         return runner.train_loop.by_epoch if self.by_epoch is None else self.by_epoch
@@ -177,6 +194,13 @@ class CheckpointHook(Hook):
             raise ConfigError(
                 "CheckpointHook: by_epoch=True needs training by epochs, and this run trains by iterations"
             )
+        for key in self.published_keys:
+            best = nearest(key, CHECKPOINT_KEYS, 0.8) if key not in CHECKPOINT_KEYS else None
+            if best is not None:
+                raise ConfigError(
+                    f"CheckpointHook: published_keys names '{key}', which checkpoints do not have; "
+                    f"did you mean '{best}'?"
+                )
         as_validation = not loop.by_epoch and bool(runner.val_loops)
         default = 1 if self._counts_epochs(runner) else loop.val_interval if as_validation else 1000
         self._interval = default if self.interval is None else self.interval
@@ -203,17 +227,9 @@ class CheckpointHook(Hook):
             value = best.monitor.value(metrics, "CheckpointHook: save_best")
             if runner.running != "train" or not best.is_worth_keeping(value):
                 continue
-            before = list(best.kept)
-            path = runner.saving.path(self._request(runner, prefix=best.prefix))
+            before, path = list(best.kept), runner.saving.path(self._best_request(best))
             best.add(value, path.name)
-            runner.saving.ask(
-                self._request(
-                    runner,
-                    prefix=best.prefix,
-                    done=partial(remove_others, self._names(best.prefix), keep={name for _, name in best.kept}),
-                    failed=partial(setattr, best, "kept", before),
-                )
-            )
+            runner.saving.ask(self._best_request(best, before))
             several = f"_{best.monitor.name}" if len(self.best) > 1 else ""
             runner.hub.update_info(f"best_score{several}", best.top[0])
             runner.hub.update_info(f"best_ckpt{several}", best.top[1])
@@ -235,8 +251,7 @@ class CheckpointHook(Hook):
 
             folder = self.checkpoint_folder(runner)
             names = [best_name for best in self.best.values() for _, best_name in best.kept]
-            last = self._last or runner.saving.last_path
-            found = [*([last] if last is not None else []), *(folder / name for name in names)]
+            found = [*self._by_age(folder)[-1:], *(folder / name for name in names)]
             for path in publish.all_of(found, self.published_keys):
                 runner.terminal.say(f"published {path}")
 
@@ -279,6 +294,13 @@ class CheckpointHook(Hook):
         )
         return replace(usual, **changes)
 
+    def _best_request(self, best: Best, before: list[tuple[float, str]] | None = None) -> Request:
+        """For the best that was found now; if it cannot be written, those `before` it count again."""
+        keep = {name for _, name in best.kept}
+        done = partial(remove_others, self._names(best.prefix), keep=keep)
+        failed = partial(setattr, best, "kept", best.kept if before is None else before)
+        return self._request(self.runner, prefix=best.prefix, done=done, failed=failed)
+
     def _names(self, prefix: str = "") -> re.Pattern[str]:
         """What its files are called; those that others asked for count too, if it is the only hook that saves."""
         saving_hooks = [entry for entry in self.runner.plan if hasattr(entry.hook, "checkpoint_folder")]
@@ -292,15 +314,19 @@ class CheckpointHook(Hook):
         self._last = saved
         if self.max_keep_ckpts < 1:
             return
+        for path in self._by_age(saved.parent)[: -self.max_keep_ckpts]:
+            if path != saved:
+                path.unlink(missing_ok=True)
+
+    def _by_age(self, folder: Path) -> list[Path]:
+        """Its files, those that are later in the run last."""
         names = self._names()
         found = [
             (note.order, path)
-            for path in saved.parent.iterdir()
+            for path in folder.iterdir()
             if names.fullmatch(path.name) and (note := read_note(path)) is not None
         ]
-        for _, path in sorted(found)[: -self.max_keep_ckpts]:
-            if path != saved:
-                path.unlink(missing_ok=True)
+        return [path for _, path in sorted(found)]
 
 
 def _rules(names: list[str], rule: str | list[str] | None) -> dict[str, str]:
