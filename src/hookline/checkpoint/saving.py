@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from torch import Tensor
 
 from hookline import rng, workdir
-from hookline.checkpoint import seal, snapshot, store
+from hookline.checkpoint import fitting, seal, snapshot, store
 from hookline.checkpoint.background import Background
 from hookline.checkpoint.copies import Copies
 from hookline.errors import StorageError, blame
@@ -243,7 +243,7 @@ class Saving:
         runner.plan.after_load_checkpoint(checkpoint)
         if source.kind == "weights":
             if runner.running != "train":
-                snapshot.refuse_lacking(runner.model, checkpoint["state_dict"], path)
+                fitting.refuse_lacking(runner.model, checkpoint["state_dict"], path)
             left_out = snapshot.load_fitting(runner.model, checkpoint["state_dict"], path)
             runner.terminal.say("\n  ".join([f"weights from {path}" + (", except:" if left_out else ""), *left_out]))
             return
@@ -258,7 +258,7 @@ class Saving:
         runner.asked = runner.asked or bool(at.stop_asked)
         self._loader_state = (True, checkpoint["position"].get("loader"))
         runner.terminal.say(f"resumed from {path}: epoch {at.epoch}, iteration {at.iter}")
-        for difference in snapshot.changed_surroundings(runner, checkpoint["meta"]):
+        for difference in fitting.changed_surroundings(checkpoint["meta"], snapshot.meta(runner)):
             log.warning("%s", difference)
         if at.stopped and at.stopped_by in {entry.name for entry in runner.plan}:
             runner.terminal.say(f"this run was stopped by {at.stopped_by}: {at.stopped}")

@@ -24,13 +24,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 import hookline
 from hookline import rng
+from hookline.checkpoint.fitting import data_misfits, kinds_of, misfits, optim_misfits, part, refuse_malformed, shape_of
 from hookline.checkpoint.plain import refuse_odd, without_numpy
 from hookline.errors import StorageError, blame
-from hookline.position import Position
 
 if TYPE_CHECKING:
     from torch import nn
@@ -64,8 +63,8 @@ def take(runner: Runner, optimizer: bool = True, schedulers: bool = True) -> dic
             runner, lambda optim: [without_numpy(each.scheduler.state_dict()) for each in optim.schedulers]
         )
     runner.plan.before_save_checkpoint(checkpoint)
-    for key, part in checkpoint.items():
-        refuse_odd(part, f"checkpoint[{key!r}]")
+    for key, value in checkpoint.items():
+        refuse_odd(value, f"checkpoint[{key!r}]")
     return checkpoint
 
 
@@ -104,11 +103,6 @@ def meta(runner: Runner) -> dict[str, Any]:
     }
 
 
-def kinds_of(optim: Optim) -> list[str]:
-    """The classes of an optimizer and its schedulers, to compare."""
-    return [type(optim.optimizer).__name__, *(type(each.scheduler).__name__ for each in optim.schedulers)]
-
-
 def hook_states(runner: Runner) -> dict[str, Any]:
     """The states of all hooks that have one."""
     states = {}
@@ -142,101 +136,32 @@ def load(runner: Runner, checkpoint: Mapping[str, Any], path: str) -> None:
             f"{path} has no {', '.join(missing)}, so a run cannot go on from it; "
             "use load_from to start from its weights"
         )
+    refuse_malformed(checkpoint, path)
     saved_by = checkpoint["meta"].get("format", 1)
     if saved_by > FORMAT:
         raise StorageError(f"{path} has the format {saved_by}, and this hookline reads up to {FORMAT}; use a newer one")
-    refuse_malformed(checkpoint, path)
     problems = misfits(runner.model, checkpoint["state_dict"])
     problems += data_misfits(runner, checkpoint["position"])
-    problems += [problem for name, optim in _named(runner) for problem in _optim_misfits(name, optim, checkpoint)]
+    problems += [problem for name, optim in _named(runner) for problem in optim_misfits(name, optim, checkpoint)]
     if problems:
         raise StorageError(f"{path} does not fit this run; nothing was loaded:\n  " + "\n  ".join(problems))
     runner.model.load_state_dict(checkpoint["state_dict"])
     for name, optim in _named(runner):
         own = initial_rates(optim.optimizer.param_groups)
-        if own != (theirs := initial_rates(_part(checkpoint["optimizer"], name)["param_groups"])):
+        if own != (theirs := initial_rates(part(checkpoint["optimizer"], name)["param_groups"])):
             log.warning("the learning rate goes on from the checkpoint's, %s; this run's %s is not used", theirs, own)
-        optim.updates = _part(checkpoint["position"].get("updates"), name) or 0
-        optim.optimizer.load_state_dict(_part(checkpoint["optimizer"], name))
-        for scheduled, state in zip(optim.schedulers, _part(checkpoint["param_schedulers"], name), strict=True):
+        optim.updates = part(checkpoint["position"].get("updates"), name) or 0
+        optim.optimizer.load_state_dict(part(checkpoint["optimizer"], name))
+        for scheduled, state in zip(optim.schedulers, part(checkpoint["param_schedulers"], name), strict=True):
             scheduled.scheduler.load_state_dict(state)
         if optim.scaler is not None:
-            optim.scaler.load_state_dict(_part(checkpoint["scaler"], name))
-        if window := _part(checkpoint["position"].get("windows"), name):
+            optim.scaler.load_state_dict(part(checkpoint["scaler"], name))
+        if window := part(checkpoint["position"].get("windows"), name):
             optim.reopen_window(window)
-
-
-def refuse_malformed(checkpoint: Mapping[str, Any], path: str) -> None:
-    """Refuse parts of another kind than those that `take` gives; a hook may have changed them."""
-    odd = [
-        key
-        for key in ("meta", "state_dict", "position", "hooks", "message_hub", "rng")
-        if not _is_dict(checkpoint[key])
-    ]
-    if not odd:
-        known = Position().state_dict()
-        odd += [
-            f"position['{name}']"
-            for name, value in checkpoint["position"].items()
-            if name in known and type(value) is not type(known[name])
-        ]
-        odd += [f"hooks['{name}']" for name, state in checkpoint["hooks"].items() if not _is_dict(state)]
-        odd += [
-            f"message_hub['{name}']"
-            for name in ("scalars", "info")
-            if not _is_dict(checkpoint["message_hub"].get(name))
-        ]
-        odd += [
-            f"message_hub['scalars']['{name}']"
-            for name, saved in checkpoint["message_hub"].get("scalars", {}).items()
-            if not _is_dict(saved) or not isinstance(saved.get("values"), Tensor)
-        ]
-        odd += [f"rng['{name}']" for name in rng.malformed(checkpoint["rng"])]
-    if odd:
-        raise StorageError(f"{path} cannot be used: {', '.join(odd)} is not what a run saves there")
-
-
-def _is_dict(value: Any) -> bool:
-    return isinstance(value, dict)
 
 
 def _named(runner: Runner) -> list[tuple[str, Optim]]:
     return list(runner.optim.items()) if isinstance(runner.optim, Mapping) else [("", runner.sole_optim)]
-
-
-def _part(value: Any, name: str) -> Any:
-    """The part of one optim; a run with just one has no names."""
-    return value.get(name) if name and isinstance(value, Mapping) else value
-
-
-def _optim_misfits(name: str, optim: Optim, checkpoint: Mapping[str, Any]) -> list[str]:
-    """What of an optim's state is missing or has another shape."""
-    who = f"optim '{name}'" if name else "the optimizer"
-    saved = _part(checkpoint["optimizer"], name)
-    if not isinstance(saved, Mapping) or "param_groups" not in saved:
-        return [f"{who}: the checkpoint has no state for it"]
-    then, now = checkpoint["meta"].get("optims", {}).get(name), kinds_of(optim)
-    found = []
-    if then != now:
-        found.append(f"{who}: this run has {', '.join(now)}, the checkpoint {', '.join(map(str, then or ['none']))}")
-    own, groups = optim.optimizer.param_groups, saved["param_groups"]
-    sizes = [len(group["params"]) for group in own], [len(group["params"]) for group in groups]
-    if sizes[0] != sizes[1]:
-        return [*found, f"{who}: this run has groups of {sizes[0]} parameters, the checkpoint of {sizes[1]}"]
-    parameters = dict(zip((i for group in groups for i in group["params"]), optim.parameters(), strict=True))
-    for index, state in saved["state"].items():
-        if index not in parameters:
-            found.append(f"{who}: the checkpoint has a state of a parameter {index}, which is in no group")
-            continue
-        for key, value in state.items():
-            shape = parameters[index].shape
-            if isinstance(value, Tensor) and value.ndim and value.ndim == len(shape) and value.shape != shape:
-                found.append(f"{who}: {key} of parameter {index} is {tuple(value.shape)}, and that is {tuple(shape)}")
-    scaler = _part(checkpoint.get("scaler"), name)
-    if (optim.scaler is None) != (scaler is None):
-        here, there = ("no", "a") if optim.scaler is None else ("a", "no")
-        found.append(f"{who}: this run has {here} gradient scaler, the checkpoint {there}; the precision has changed")
-    return found
 
 
 def initial_rates(groups: list[dict[str, Any]]) -> list[float]:
@@ -244,61 +169,10 @@ def initial_rates(groups: list[dict[str, Any]]) -> list[float]:
     return [float(group.get("initial_lr", group["lr"])) for group in groups]
 
 
-def data_misfits(runner: Runner, at: Mapping[str, Any]) -> list[str]:
-    """Whether the data has become shorter than where the run stands."""
-    length, batch = runner.train_loop.length, at.get("batch", 0)
-    if length is None or batch <= length:
-        return []
-    return [f"the data: the checkpoint stands at batch {batch} of its epoch, and the loader has only {length} now"]
-
-
-def changed_surroundings(runner: Runner, saved: Mapping[str, Any]) -> list[str]:
-    """What differs between the process that saved a checkpoint and this one, so that results may differ in bits."""
-    now = meta(runner)
-    names = {"torch": "torch {}", "numpy": "numpy {}", "threads": "{} threads", "world_size": "{} processes"}
-    settings = {"precision": "the precision {}", "accumulate": "accumulate {}", "batches": "{} batches an epoch"}
-    changed = [key for key in (*names, "device") if key in saved and saved[key] != now[key]]
-    found = []
-    if changed:
-        then, here = (", ".join(names.get(key, "{}").format(each[key]) for key in changed) for each in (saved, now))
-        found.append(f"saved with {then}, and this is {here}: results may differ in their last bits")
-    for key, text in settings.items():
-        if key in saved and saved[key] != now[key]:
-            found.append(f"saved with {text.format(saved[key])}, and this run has {now[key]}: it goes on with that")
-    if saved.get("seed") != runner.seed:
-        found.append(
-            f"saved with the seed {saved.get('seed')}, and this run has {runner.seed}: the data comes in another order "
-            "from here on"
-        )
-    return found
-
-
-def misfits(model: nn.Module, state: Mapping[str, Any]) -> list[str]:
-    """What of a model's state is missing, surplus or of another shape."""
-    own = model.state_dict()
-    found = [f"missing: {name} {tuple(own[name].shape)}" for name in own if name not in state]
-    found += [f"surplus: {name}" for name in state if name not in own]
-    for name in own:
-        if name in state and _shape(state[name]) != _shape(own[name]):
-            found.append(f"{name}: the model has {_shape(own[name])}, the checkpoint {_shape(state[name])}")
-    return found
-
-
-def _shape(value: Any) -> Any:
-    return tuple(value.shape) if hasattr(value, "shape") else type(value).__name__
-
-
-def refuse_lacking(model: nn.Module, state: Mapping[str, Any], path: str) -> None:
-    """Refuse weights that leave a part of the model as it was: what is measured then would be something else."""
-    lacking = [problem for problem in misfits(model, state) if not problem.startswith("surplus")]
-    if lacking:
-        raise StorageError(f"{path} does not fit the model, so it cannot be measured:\n  " + "\n  ".join(lacking))
-
-
 def load_fitting(model: nn.Module, state: Mapping[str, Any], path: str) -> list[str]:
     """Load what fits of a model's state, and give what did not; refuse when nothing fits."""
     own = model.state_dict()
-    fitting = {name: value for name, value in state.items() if name in own and _shape(own[name]) == _shape(value)}
+    fitting = {name: value for name, value in state.items() if name in own and shape_of(own[name]) == shape_of(value)}
     if own and not fitting:
         raise StorageError(f"nothing in {path} fits the model:\n  " + "\n  ".join(misfits(model, state)))
     model.load_state_dict(fitting, strict=False)
