@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 import traceback
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from hookline import rng, signals, workdir
 from hookline.checkpoint import store
 from hookline.checkpoint.snapshot import hook_states
-from hookline.errors import DataError, HooklineError, blame
+from hookline.errors import DataError, HookError, HooklineError, blame
 from hookline.rehearsal import check_watched_metrics
 from hookline.terminal import TerminalHandler
 
@@ -53,9 +53,18 @@ def session(runner: Runner, verb: Literal["train", "val", "test"]) -> Iterator[N
             runner.saving.load(source)
             if verb == "train":
                 check_watched_metrics(runner)
-                with suppress(AttributeError):  # a hook that knows its state only in training
-                    hook_states(runner)
+                refuse_odd_states(runner)
             yield
+
+
+def refuse_odd_states(runner: Runner) -> None:
+    """Refuse a hook's state that no checkpoint can hold before the first step, and not at the first save."""
+    try:
+        hook_states(runner)
+    except HookError:
+        raise
+    except Exception:  # a hook may know its state only in training
+        log.debug("a hook has no state before training", exc_info=True)
 
 
 def log_failure(runner: Runner, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
