@@ -325,8 +325,12 @@ def test_a_best_that_could_not_be_written_does_not_count(tmp_path: Path, monkeyp
     values = iter([0.0, 9.0, 3.0, 4.0, 2.0])
     loop = EvalLoop(toy_data(1), predict, metrics={"m": lambda preds, target: next(values)})
     hook = {"save_best": "m", "rule": "greater", "interval": 0, "on_save_error": "go_on"}
-    toy_runner(max_epochs=4, val=loop, work_dir=tmp_path, default_hooks={"checkpoint": hook}).train()
+    runner = toy_runner(max_epochs=4, val=loop, work_dir=tmp_path, default_hooks={"checkpoint": hook})
+    seen: list[Any] = []
+    runner.on("before_train_epoch")(lambda runner: seen.append(runner.hub.get_info("best_ckpt")))
+    runner.train()
     assert files(tmp_path) == ["best_m_epoch_3.pth", "epoch_4.pth"]
+    assert seen == [None, None, "best_m_epoch_2.pth", "best_m_epoch_3.pth"]
 
 
 # ----------------------------------------------------------------------------------------------------- failures

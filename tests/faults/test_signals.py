@@ -199,10 +199,13 @@ def test_in_another_thread_no_handlers_are_set() -> None:
 
 def test_a_signal_that_is_ignored_stays_ignored() -> None:
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    runner = signalled(signal.SIGINT, "before_train_iter", 5)
     try:
-        signalled(signal.SIGINT, "before_train_iter", 5).train()
+        runner.train()
+        assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)
+    assert (runner.iter, runner.signalled) == (12, 0)
 
 
 def test_a_window_of_gradients_is_finished_before_a_signal_saves(tmp_path: Path) -> None:

@@ -46,7 +46,9 @@ def iterator(
     if is_stateful(loader) and (state is not None or not start):
         if state is not None:
             loader.load_state_dict(state)  # type: ignore[attr-defined]  # it is one that has it
-        return _next_pass(loader) if not start else iter(()) if start == length else iter(loader)
+        if start == 0:
+            return _next_pass(loader)
+        return iter(loader) if start != length else iter(())  # an iterator could begin the next pass already
     found = iter(loader) if seed is None or is_stateful(loader) else _seeded(loader, mix(seed, epoch))
     if resuming:
         again = f"is read again up to batch {start}, because it cannot start in the middle; and it " if start else ""

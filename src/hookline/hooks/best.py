@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
+
+from hookline.errors import ConfigError
+from hookline.monitor import AUTO, Rule
 
 if TYPE_CHECKING:
     from hookline.monitor import Monitor
@@ -57,3 +60,24 @@ def remove_others(names: re.Pattern[str], saved: Path, *, keep: set[str]) -> Non
     for path in saved.parent.iterdir():
         if names.fullmatch(path.name) and path.name not in keep and path != saved:
             path.unlink(missing_ok=True)
+
+
+def rules_of(names: list[str], rule: str | list[str] | None) -> dict[str, str]:
+    """The rule of each metric, where any is given."""
+    if len(set(names)) != len(names):
+        raise ConfigError(f"CheckpointHook: save_best names a metric twice: {', '.join(names)}")
+    if AUTO in names and len(names) > 1:
+        raise ConfigError("CheckpointHook: save_best is 'auto' or names of metrics, not both")
+    if rule is None:
+        return {}
+    rules = [rule] if isinstance(rule, str) else list(rule)
+    for each in rules:
+        if each not in get_args(Rule):
+            raise ConfigError(f"CheckpointHook: a rule is 'greater' or 'less', not {each!r}")
+    if len(rules) == 1:
+        rules *= len(names)
+    if len(rules) != len(names):
+        raise ConfigError(
+            f"CheckpointHook: {len(rules)} rules for {len(names)} metrics; give one for all, or one for each"
+        )
+    return dict(zip(names, rules, strict=True))

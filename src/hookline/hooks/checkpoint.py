@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
 from hookline.checkpoint.request import Request
 from hookline.checkpoint.seal import read_note
 from hookline.errors import ConfigError, did_you_mean, nearest
 from hookline.hook import Hook
-from hookline.hooks.best import Best, remove_others
-from hookline.monitor import AUTO, Rule, monitor
+from hookline.hooks.best import Best, remove_others, rules_of
+from hookline.monitor import AUTO, monitor
 from hookline.terminal import as_number
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class CheckpointHook(Hook):
         self.async_save = async_save
         self.save_on_exception = int(save_on_exception)
         self.on_save_error = on_save_error
-        self._rules = _rules(self.save_best, rule)
+        self._rules = rules_of(self.save_best, rule)
         self._keys = (greater_keys, less_keys)
         #: The best so far, by metric.
         self.best: dict[str, Best] = {}
@@ -230,9 +230,7 @@ class CheckpointHook(Hook):
             before, path = list(best.kept), runner.saving.path(self._best_request(best))
             best.add(value, path.name)
             runner.saving.ask(self._best_request(best, before))
-            several = f"_{best.monitor.name}" if len(self.best) > 1 else ""
-            runner.hub.update_info(f"best_score{several}", best.top[0])
-            runner.hub.update_info(f"best_ckpt{several}", best.top[1])
+            self._tell(best)
             if best.top[1] == path.name:
                 text = f"the best {best.monitor.name} so far: {as_number(value)}, to be saved as {path.name}"
                 runner.terminal.detail(lambda text=text: text)  # type: ignore[misc]  # bound now
@@ -298,8 +296,16 @@ class CheckpointHook(Hook):
         """For the best that was found now; if it cannot be written, those `before` it count again."""
         keep = {name for _, name in best.kept}
         done = partial(remove_others, self._names(best.prefix), keep=keep)
-        failed = partial(setattr, best, "kept", best.kept if before is None else before)
+        failed = partial(self._tell, best, best.kept if before is None else before)
         return self._request(self.runner, prefix=best.prefix, done=done, failed=failed)
+
+    def _tell(self, best: Best, kept: list[tuple[float, str]] | None = None) -> None:
+        """Others find the best of all in the hub; `kept` puts back what was the best before."""
+        best.kept = best.kept if kept is None else kept
+        several = f"_{best.monitor.name}" if len(self.best) > 1 else ""
+        score, name = best.kept[0] if best.kept else (None, None)
+        self.runner.hub.update_info(f"best_score{several}", score)
+        self.runner.hub.update_info(f"best_ckpt{several}", name)
 
     def _names(self, prefix: str = "") -> re.Pattern[str]:
         """What its files are called; those that others asked for count too, if it is the only hook that saves."""
@@ -327,24 +333,3 @@ class CheckpointHook(Hook):
             if names.fullmatch(path.name) and (note := read_note(path)) is not None
         ]
         return [path for _, path in sorted(found)]
-
-
-def _rules(names: list[str], rule: str | list[str] | None) -> dict[str, str]:
-    """The rule of each metric, where any is given."""
-    if len(set(names)) != len(names):
-        raise ConfigError(f"CheckpointHook: save_best names a metric twice: {', '.join(names)}")
-    if AUTO in names and len(names) > 1:
-        raise ConfigError("CheckpointHook: save_best is 'auto' or names of metrics, not both")
-    if rule is None:
-        return {}
-    rules = [rule] if isinstance(rule, str) else list(rule)
-    for each in rules:
-        if each not in get_args(Rule):
-            raise ConfigError(f"CheckpointHook: a rule is 'greater' or 'less', not {each!r}")
-    if len(rules) == 1:
-        rules *= len(names)
-    if len(rules) != len(names):
-        raise ConfigError(
-            f"CheckpointHook: {len(rules)} rules for {len(names)} metrics; give one for all, or one for each"
-        )
-    return dict(zip(names, rules, strict=True))
