@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -229,6 +230,33 @@ def test_stop_ends_training_after_the_iteration_without_the_epochs_end_and_witho
     assert recorder.names.count("before_val") == 1
     assert (runner.position.stopped, runner.position.stopped_by) == ("enough", "Asking")
     assert "stopped by Asking: enough" in (runner.work_dir / "run.log").read_text()
+
+
+@pytest.mark.parametrize(("for_now", "ends"), [(False, 2), (True, 8)])
+def test_a_run_that_was_stopped_for_now_goes_on_when_it_is_resumed(tmp_path: Path, for_now: bool, ends: int) -> None:
+    class Stopping(Hook):
+        def after_train_iter(self, runner: Runner) -> None:
+            if runner.iter == 1:
+                runner.stop("enough", for_now=for_now)
+
+    toy_runner(work_dir=tmp_path, custom_hooks=[Stopping()]).train()
+    resumed = toy_runner(work_dir=tmp_path, custom_hooks=[Stopping()], resume=True)
+    resumed.train()
+    assert resumed.iter == ends
+
+
+def test_a_stop_for_good_counts_more_than_one_for_now() -> None:
+    runner = toy_runner(max_epochs=1)
+
+    @runner.on("after_train_iter")
+    def stop(runner: Runner) -> None:
+        runner.stop("time is up", for_now=True)
+        runner.stop("at the end of the epoch", when="epoch")
+        runner.stop("good enough")
+        runner.stop("time is up again", for_now=True)
+
+    runner.train()
+    assert (runner.iter, runner.position.stopped, runner.position.stopped_for_now) == (1, "good enough", False)
 
 
 @pytest.mark.parametrize("by", ["max_epochs", "max_iters"])

@@ -306,8 +306,8 @@ def test_a_bare_torch_optimizer_will_do() -> None:
     [
         ({"accumulate": 0}, "accumulate is how many micro-batches make an update, at least 1, not 0"),
         ({"clip_norm": 1.0, "clip_value": 1.0}, "give clip_norm or clip_value, not both"),
-        ({"clip_norm": 0.0}, "clip_norm must be above 0, not 0.0"),
-        ({"clip_value": -1.0}, "clip_value must be above 0, not -1.0"),
+        ({"clip_norm": 0.0}, "clip_norm must be a number above 0, not 0.0"),
+        ({"clip_value": -1.0}, "clip_value must be a number above 0, not -1.0"),
         (
             {"schedulers": ["StepLR"]},
             "a scheduler is a torch LRScheduler, alone or in a pair with when it steps, not 'StepLR'",

@@ -541,6 +541,33 @@ def test_a_generator_has_exactly_one_yield(plan: Plan, yields: int, message: str
 # -------------------------------------------------------------------------------------------------- how often
 
 
+def test_how_often_a_method_runs_may_be_a_parameter(plan: Plan, host: Any) -> None:
+    class Often(Hook):
+        def __init__(self, interval: int) -> None:
+            self.interval = interval
+            self.seen: list[int] = []
+
+        def how_often(self) -> dict[str, int | str]:
+            return {"after_train_iter": self.interval}
+
+        def after_train_iter(self, runner: Any) -> None:
+            self.seen.append(runner.iter)
+
+    second, third = Often(2), Often(3)
+    plan.add(second)
+    plan.add(third)
+    for host.iter in range(6):
+        plan.after_train_iter(0, None, {})
+    assert (second.seen, third.seen) == ([1, 3, 5], [2, 5])
+    assert plan.explain().splitlines() == [
+        "after_train_iter(runner, batch_idx, data_batch, outputs)",
+        "   1  Often    NORMAL (50)  every 2 iterations  priority from the class",
+        "   2  Often#2  NORMAL (50)  every 3 iterations  priority from the class",
+    ]
+    with pytest.raises(HookError, match="^every=0 is not a frequency; give a positive int, or epochs as '2ep'$"):
+        plan.add(Often(0))
+
+
 def test_every_counts_what_the_point_counts(plan: Plan, host: Any) -> None:
     seen: list[str] = []
 

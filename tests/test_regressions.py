@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from hookline import Hook, Optim, Runner
+from hookline.clipping import Clip
 from hookline.data.move import to_device
 from hookline.errors import HookError, NumericsError, StorageError, exit_code_of
 from hookline.steps import cross_entropy
@@ -236,7 +237,7 @@ def test_an_optim_can_be_changed_while_training() -> None:
     @runner.on("before_train_epoch")
     def change(runner: Runner) -> None:
         if runner.epoch == 1:
-            optim.accumulate, optim.clip_norm = 1, 1e-9
+            optim.accumulate, optim.clip = 1, Clip(norm=1e-9)
 
     runner.train()
     assert optim.updates == 5

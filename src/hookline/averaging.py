@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from operator import is_
 from typing import TYPE_CHECKING, Any
 
+from hookline.checks import check_int
 from hookline.errors import ConfigError, StorageError
 
 if TYPE_CHECKING:
@@ -45,8 +46,7 @@ class WeightAverage:
     """
 
     def __init__(self, interval: int = 1, update_buffers: bool = False) -> None:
-        if not isinstance(interval, int) or isinstance(interval, bool) or interval < 1:
-            raise ConfigError(f"interval must be an int of at least 1, not {interval!r}")
+        check_int("interval", interval, least=1)
         self.interval = interval
         self.update_buffers = update_buffers
         self.reset()

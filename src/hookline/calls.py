@@ -220,7 +220,8 @@ def read_hook(hook: object, points: dict[str, Point]) -> list[tuple[Point, Calla
                 f"{cls.__name__}.{name} ({where}): {unknown_point(name, points)} "
                 "Mark a helper that must keep such a name with @not_a_point."
             )
-    return [(points[name], found[name], _frequency(found[name])) for name in points if name in found]
+    often = {name: Every(given) for name, given in hook.how_often().items()} if hasattr(hook, "how_often") else {}
+    return [(points[name], found[name], often.get(name, _frequency(found[name]))) for name in points if name in found]
 
 
 def _frequency(method: Callable[..., Any]) -> Every | None:

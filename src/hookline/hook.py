@@ -140,6 +140,10 @@ class Hook:
 
     trainer = runner
 
+    def how_often(self) -> Mapping[str, int | str]:
+        """Points whose method runs only every so often, where that is a parameter; `@every` is for what is fixed."""
+        return {}
+
     def idle_points(self, runner: Runner) -> Iterable[str]:
         """Points at which there is nothing to do in this run; asked when it starts, and then they cost nothing."""
         return ()

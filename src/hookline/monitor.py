@@ -1,11 +1,12 @@
 """Watching a metric: which one, whether more or less of it is better, and what counts as better.
 
-Everything that compares results (the best checkpoint, early stopping) does it here: equal is not better, and NaN or Inf
-never is.
+Everything that compares results (best checkpoints, early stopping, evaluations) does it here: equal is not better,
+and NaN or Inf never is.
 """
 
 from __future__ import annotations
 
+import logging
 import math
 import re
 from collections.abc import Iterable, Mapping
@@ -13,6 +14,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from hookline.errors import ConfigError, did_you_mean
+
+log = logging.getLogger("hookline")
 
 Rule = Literal["greater", "less"]
 
@@ -57,6 +60,41 @@ class Monitor:
             shape = f" of shape {tuple(found.shape)}" if hasattr(found, "shape") else ""
             raise ConfigError(f"{who}: the metric '{self.name}' is a {type(found).__name__}{shape}, not a number")
         return float(found)
+
+
+@dataclass
+class BestSoFar:
+    """The best value of one metric, and where training stood when it came."""
+
+    monitor: Monitor
+    value: float | None = None
+    at: str = ""
+
+    def take(self, value: float, at: str, by: float = 0.0) -> bool:
+        """Whether a value is a new best, by more than a margin; then it is kept."""
+        if not self.monitor.better(value, self.value, by):
+            return False
+        self.value, self.at = value, at
+        return True
+
+    def __str__(self) -> str:
+        return f"the best was {self.value:.6g} at {self.at}" if self.value is not None else "there was no best"
+
+    def state_dict(self) -> dict[str, Any]:
+        """The value, when it came, and of what."""
+        return {"monitor": self.monitor.name, "rule": self.monitor.rule, "best": self.value, "best_at": self.at}
+
+    def load_state_dict(self, state: Mapping[str, Any], who: str) -> bool:
+        """Go on from there; where something else is watched now, begin anew, and say so."""
+        same = state.get("monitor", self.monitor.name) == self.monitor.name
+        if not same or state.get("rule", self.monitor.rule) != self.monitor.rule:
+            log.warning(
+                "%s watches '%s' (%s) now, and in the checkpoint it was '%s' (%s): the best begins anew",
+                *(who, self.monitor.name, self.monitor.rule, state["monitor"], state["rule"]),
+            )
+            return False
+        self.value, self.at = state["best"], state["best_at"]
+        return True
 
 
 def refuse_unknown(name: str, metrics: Iterable[str], who: str) -> None:

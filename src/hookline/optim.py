@@ -21,6 +21,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from hookline.calls import NOTHING
+from hookline.clipping import Clip
 from hookline.errors import ConfigError, HooklineError, did_you_mean
 from hookline.plan import Plan
 from hookline.steps import explain_backward
@@ -73,7 +74,7 @@ class Optim:
             run by iterations) counts with its own number.
         clip_norm: The greatest total norm of the gradients.
         clip_value: The greatest absolute value of a gradient.
-        norm_type: Which norm `clip_norm` means.
+        norm_type: Which norm `clip_norm` means, and `grad_norm` tells.
     """
 
     def __init__(
@@ -89,28 +90,23 @@ class Optim:
             raise ConfigError(f"Optim needs a torch optimizer, not a {type(optimizer).__name__}")
         if not isinstance(accumulate, int) or isinstance(accumulate, bool) or accumulate < 1:
             raise ConfigError(f"accumulate is how many micro-batches make an update, at least 1, not {accumulate!r}")
-        if clip_norm is not None and clip_value is not None:
-            raise ConfigError("give clip_norm or clip_value, not both")
-        for name, limit in (("clip_norm", clip_norm), ("clip_value", clip_value)):
-            if limit is not None and not limit > 0:
-                raise ConfigError(f"{name} must be above 0, not {limit!r}")
         self.optimizer = optimizer
         self.schedulers = [_scheduled(given) for given in schedulers]
         self.accumulate = accumulate
-        self.clip_norm = clip_norm
-        self.clip_value = clip_value
-        self.norm_type = norm_type
+        self.clip = Clip.of(clip_norm, clip_value, norm_type)
         self.scaler: torch.amp.GradScaler | None = None
         self.plan = Plan(self)
         #: Finished optimizer steps.
         self.updates = 0
         #: Micro-batches in the open window; 0 between two updates.
         self.micro = 0
-        #: The total gradient norm before the last clipping by norm, on the device.
+        #: The total norm of the gradients before they were last clipped, on the device.
         self.grad_norm: Tensor | None = None
         #: Tells how many micro-batches can still come before a window has to end, where that is known.
         self._left: Callable[[], int | None] = lambda: None
-        #: Whether this optim has just made the step that `after_optimizer_step` is called for.
+        #: Whether it is this optim's update that the points around an optimizer step are called for, and whether it
+        #: has just made that step: a scaler may have left it out.
+        self.updating = False
         self.stepping = False
         self.scaler_skipped = False
         self._window = accumulate
@@ -136,7 +132,7 @@ class Optim:
         `outputs` is what the points give to hooks; a `before_backward` may put another loss into it.
         """
         plan = self.plan
-        plain = self.accumulate == 1 and self.scaler is None and self.clip_norm is None and self.clip_value is None
+        plain = self.accumulate == 1 and self.scaler is None and self.clip is None
         if plain and plan.silent_update and not (self.micro or self._skip):  # nobody looks: as one writes it by hand
             try:
                 loss.backward()  # type: ignore[no-untyped-call]  # torch has no annotations here
@@ -173,7 +169,7 @@ class Optim:
 
     def reset(self) -> None:
         """Forget a window that was cut off, and its gradients."""
-        self._skip, self.stepping = False, False
+        self._skip, self.updating, self.stepping = False, False, False
         self.optimizer.zero_grad()
         self.micro = 0
 
@@ -209,6 +205,7 @@ class Optim:
 
     def _step(self) -> None:
         plan, scaler = self.plan, self.scaler
+        self.updating = True
         with plan.around("optimizer_step") if plan.around_optimizer_step else NOTHING:
             if scaler is not None:
                 scaler.unscale_(self.optimizer)
@@ -217,8 +214,8 @@ class Optim:
             if plan.before_optimizer_step:
                 plan.before_optimizer_step()
             if not self._skip:
-                if self.clip_norm is not None or self.clip_value is not None:
-                    self._clip()
+                if self.clip is not None:
+                    self.grad_norm = self.clip(self.parameters())
                 if scaler is None:
                     self.optimizer.step()
                 else:
@@ -231,6 +228,7 @@ class Optim:
                     plan.after_optimizer_step()
                     self.stepping = False
                 self.updates += 1
+        self.updating = False
         self.optimizer.zero_grad()
         self.micro = 0
 
@@ -250,12 +248,6 @@ class Optim:
         for parameter in self.parameters():
             if parameter.grad is not None:
                 parameter.grad.mul_(factor)
-
-    def _clip(self) -> None:
-        if self.clip_norm is not None:
-            self.grad_norm = torch.nn.utils.clip_grad_norm_(self.parameters(), self.clip_norm, self.norm_type)
-        elif self.clip_value is not None:
-            torch.nn.utils.clip_grad_value_(self.parameters(), self.clip_value)
 
     # -- around the update
 

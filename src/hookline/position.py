@@ -25,9 +25,11 @@ class Position:
     #: Why a hook asked to stop, and whether the iteration or the epoch is to be finished first.
     stop_asked: str = ""
     stop_when: str = "iter"
-    #: Why training was ended before its time, and by which hook; empty while it goes on.
+    #: Why training was ended before its time, and by which hook; empty while it goes on. A stop for now ends this run,
+    #: and one that is resumed goes on.
     stopped: str = ""
     stopped_by: str = ""
+    stopped_for_now: bool = False
 
     def state_dict(self) -> dict[str, Any]:
         """As plain data."""

@@ -146,6 +146,8 @@ class Runner:
         self.batches: Batches | None = None
         #: The user's step, ready to be called with model and batch.
         self.call_step: Callable[..., Any] = call_model
+        #: What the command line ends with when nothing fails; a hook that stops a run for a bad reason sets it.
+        self.exit_code = 0
         #: Why the current step is skipped; empty when it is not.
         self.skipped = ""
 
@@ -219,13 +221,19 @@ class Runner:
 
     # -- what hooks ask for
 
-    def stop(self, reason: str, when: Literal["iter", "epoch"] = "iter") -> None:
-        """End training after the current iteration, or epoch; `after_train` and `after_run` are still called."""
+    def stop(self, reason: str, when: Literal["iter", "epoch"] = "iter", *, for_now: bool = False) -> None:
+        """End training after the current iteration, or epoch; `after_train` and `after_run` are still called.
+
+        A run that is resumed later goes on if it was stopped `for_now` (its time was up), and not if it was stopped for
+        good by a hook that is still there.
+        """
         if when not in ("iter", "epoch"):
             raise HookError(f"stop(when=...) is 'iter' or 'epoch', not {when!r}")
         at = self.position
-        if not at.stop_asked or at.stop_when == "epoch":
+        for_good = at.stopped_for_now and not for_now and when == "iter"
+        if not at.stop_asked or at.stop_when == "epoch" or for_good:
             at.stop_asked, at.stop_when, at.stopped_by = reason or "no reason given", when, self._calling_hook()
+            at.stopped_for_now = for_now
         self.asked = True
 
     def skip_step(self, reason: str) -> None:
@@ -304,7 +312,7 @@ class Runner:
 
     def forget_requests(self) -> None:
         """What was asked for belongs to the run in which it was asked; so do gradients of a window that was cut off."""
-        self.position.stop_asked = ""
+        self.position.stop_asked, self.exit_code = "", 0
         self.asked, self.skipped, self.eval_loop = False, "", None
         self.saving.asked.clear()
         for optim in self.optims:
@@ -400,6 +408,11 @@ class Runner:
     def has_training(self) -> bool:
         """Whether there is a training loop."""
         return self._train_loop is not None
+
+    @property
+    def named_optims(self) -> dict[str, Optim]:
+        """The optims by name; a single one has the empty name."""
+        return {"": self.optim} if isinstance(self.optim, Optim) else dict(self.optim or {})
 
     @property
     def sole_optim(self) -> Optim:

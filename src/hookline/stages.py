@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
+from hookline.checks import check_int
 from hookline.data.batches import length_of
 from hookline.errors import ConfigError
 from hookline.metrics import Metrics
@@ -58,8 +59,9 @@ class TrainLoop:
             "limit_batches": limit_batches,
         }
         for name, value in limits.items():
-            _refuse_below(name, value, 1)
-        _refuse_below("val_begin", val_begin, 0)
+            if value is not None:
+                check_int(name, value, least=1)
+        check_int("val_begin", val_begin, least=0)
 
     @property
     def length(self) -> int | None:
@@ -100,7 +102,8 @@ class EvalLoop:
         loss: Callable[..., Any] | None = None,
         limit_batches: int | None = None,
     ) -> None:
-        _refuse_below("limit_batches", limit_batches, 1)
+        if limit_batches is not None:
+            check_int("limit_batches", limit_batches, least=1)
         self.dataloader = dataloader
         self.step = step if step is not None else call_model
         self.only_loss = loss is not None and step is None and metrics is None
@@ -124,8 +127,3 @@ def eval_loops(given: EvalLoop | Mapping[str, EvalLoop] | None, what: str) -> di
         if not isinstance(loop, EvalLoop):
             raise ConfigError(f"{what} is an EvalLoop or a dict of them by name, not {loop!r}")
     return loops
-
-
-def _refuse_below(name: str, value: Any, least: int) -> None:
-    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
-        raise ConfigError(f"{name} must be an int of at least {least}, not {value!r}")

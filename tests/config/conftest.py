@@ -15,7 +15,9 @@ Write = Callable[[str, str], Path]
 
 MYNET = '''
 import os
+from collections.abc import Callable
 from os import system
+from typing import Literal
 
 import torch
 from torch import nn
@@ -100,6 +102,14 @@ class ToyHook(Hook):
 @HOOKS.register()
 class ActorHook(Hook):
     """Acts."""
+
+
+@HOOKS.register()
+class CallingHook(Hook):
+    """Calls what it is given."""
+
+    def __init__(self, function: Callable, kind: Literal["fast"] | type | None = None):
+        self.function, self.kind = function, kind
 '''
 
 

@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch.optim import lr_scheduler
 
+from hookline.clipping import Clip
 from hookline.config import build_runner, from_dict, load
 from hookline.config.build import build_hooks
 from hookline.data.loader import ResumableLoader
@@ -92,7 +93,7 @@ def test_a_runner_has_what_the_config_says(mynet: Write) -> None:
     assert runner.config == load("digits.yaml").data
     optim = runner.optim
     assert isinstance(optim, Optim)
-    assert (type(optim.optimizer), optim.accumulate, optim.clip_norm) == (torch.optim.AdamW, 2, 1)
+    assert (type(optim.optimizer), optim.accumulate, optim.clip) == (torch.optim.AdamW, 2, Clip(norm=1))
     names = [type(hook).__name__ for hook in runner.hooks]
     assert "ToyHook" in names
     assert "IterTimerHook" not in names
@@ -324,3 +325,17 @@ def test_hostile_targets_are_refused_before_anything_is_built(mynet: Write) -> N
 def test_allow_is_handed_on(mynet: Write) -> None:
     runner = build("train.step=torch.nn.functional:mse_loss", allow=["torch.nn.functional"])
     assert runner.train_loop.step is torch.nn.functional.mse_loss
+
+
+def test_a_parameter_that_takes_a_function_or_a_class_gets_what_it_names(mynet: Write) -> None:
+    hook = "custom_hooks=[{{type: CallingHook, function: '{}', kind: {}}}]".format
+
+    def made(function: str, kind: str) -> Any:
+        return next(entry.hook for entry in build(hook(function, kind)).plan if entry.name == "CallingHook")
+
+    plain = made("mynet:loss_of", "fast")
+    assert (plain.function.__module__, plain.function.__name__, plain.kind) == ("mynet", "loss_of", "fast")
+    assert made("mynet:loss_of", "'mynet:Net'").kind.__name__ == "Net"
+    assert "custom_hooks[0].function: 'mynet:system' is refused: it is posix.system" in refused(
+        hook("mynet:system", "fast")
+    )

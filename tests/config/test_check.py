@@ -195,6 +195,18 @@ NAME = "this becomes part of file names, so it cannot be '..' or hold '/' or '\\
         ),
         ("default_hooks.logger=3", "default_hooks.logger: expected a string or a mapping, found 3"),
         ("default_hooks.logger={type: Nope}", "default_hooks.logger.type: no hook is called 'Nope'; "),
+        (
+            "custom_hooks.1={type: CallingHook, function: loss_of}",
+            "custom_hooks[1].function: expected a name as 'module:name', found 'loss_of'",
+        ),
+        (
+            "custom_hooks.1={type: CallingHook, function: 'mynet:los_of'}",
+            "custom_hooks[1].function: the module 'mynet' has no 'los_of'; did you mean 'loss_of'?",
+        ),
+        (
+            "custom_hooks.1={type: CallingHook, function: 'mynet:loss_of', kind: slow}",
+            "custom_hooks[1].kind: expected 'fast' or a name as 'module:name', found 'slow'",
+        ),
         ("writers.1=jsnl", "writers[1]: no writer is called 'jsnl'; did you mean 'jsonl'?"),
         ("points={after_train: [x]}", "points: the point 'after_train' exists already: after_train(runner)"),
         ("imports=[mynt]", "imports[0]: there is no module 'mynt' beside the config or under the working directory; "),

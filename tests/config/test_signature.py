@@ -66,14 +66,22 @@ def test_parameters_have_types_defaults_and_docs() -> None:
     assert [name for name, parameter in parameters.items() if parameter.required] == ["number"]
     assert parameters["size"].default == (1, 2)
     assert parameters["lr"].hint is float
-    assert parameters["call"].hint is Any
+    assert [name for name, parameter in parameters.items() if parameter.takes_function] == ["call"]
     assert parameters["unknown"].hint is Any
     assert signature_of(Everything).doc == "Takes it all."
     assert signature_of(Everything) is signature_of(Everything)
 
 
 def test_right_values_pass_and_take_their_types() -> None:
-    values = {"number": 1, "size": [3, 4], "mode": "more", "where": "/x", "items": [1], "call": "any", "untyped": [1]}
+    values = {
+        "number": 1,
+        "size": [3, 4],
+        "mode": "more",
+        "where": "/x",
+        "items": [1],
+        "call": "mynet:loss_of",
+        "untyped": [1],
+    }
     assert messages(values) == []
     converted = signature_of(Everything).converted(values)
     assert converted == {**values, "size": (3, 4), "mode": Mode.MORE, "where": Path("/x")}

@@ -205,7 +205,7 @@ def _values() -> list[Case]:
         bad(
             "value_save_begin",
             2,
-            "CheckpointHook: save_begin must be at least 0, not -1",
+            "CheckpointHook: save_begin must be an int of at least 0, not -1",
             default_hooks="{checkpoint: {save_begin: -1}}",
         ),
         bad(

@@ -146,8 +146,8 @@ def test_a_best_file_is_resumed_like_any_other_and_comparing_goes_on(tmp_path: P
             {"save_best": ["speed/a", "speed_a"], "rule": "greater"},
             "CheckpointHook: save_best: 'speed/a' and 'speed_a' would be saved under the same name",
         ),
-        ({"max_keep_best": 0}, "CheckpointHook: max_keep_best must be at least 1, not 0"),
-        ({"on_save_error": "stop"}, "CheckpointHook: on_save_error is 'raise' or 'go_on', not 'stop'"),
+        ({"max_keep_best": 0}, "CheckpointHook: max_keep_best must be an int of at least 1, not 0"),
+        ({"on_save_error": "stop"}, "CheckpointHook: on_save_error cannot be 'stop'; there is: raise, go_on"),
         ({"save_on_exception": -1}, "CheckpointHook: save_on_exception is true, false or every how many steps, not -1"),
         (
             {"published_keys": ["stat_dict"]},

@@ -34,7 +34,7 @@ class Given(Hook):
 
 def run(values: list[Any], hook: EarlyStoppingHook | dict[str, Any], **parts: Any) -> Runner:
     """Train as many epochs as there are values; an epoch is two iterations."""
-    name = hook.monitor.name if isinstance(hook, EarlyStoppingHook) else hook["monitor"]
+    name = hook.best.monitor.name if isinstance(hook, EarlyStoppingHook) else hook["monitor"]
     parts.setdefault("max_epochs", len(values))
     runner = toy_runner(batches=2, custom_hooks=[hook, Given(values, name)], **parts)
     runner.train()
@@ -222,7 +222,11 @@ def test_best_value_and_patience_survive_a_resume(tmp_path: Path, dies_at: int, 
     resumed = run(VALUES, again, work_dir=tmp_path / "broken", resume=True)
     assert resumed.epoch == whole.epoch == 8
     assert resumed.position == whole.position
-    assert state_of(resumed) == state_of(whole) == {"best": 0.5, "best_at": "epoch 5", "waited": 3}
+    assert (
+        state_of(resumed)
+        == state_of(whole)
+        == {**{"monitor": "accuracy", "rule": "greater", "best": 0.5, "best_at": "epoch 5", "waited": 3}}
+    )
     for name, value in whole.model.state_dict().items():
         assert value.equal(resumed.model.state_dict()[name])
 
@@ -274,7 +278,19 @@ def test_a_runner_started_twice_keeps_what_it_knows() -> None:
     runner.train()
     runner.train_loop.max_epochs = 4
     runner.train()
-    assert (runner.epoch, hook.best_at, hook.waited) == (3, "epoch 1", 2)
+    assert (runner.epoch, hook.best.at, hook.waited) == (3, "epoch 1", 2)
+
+
+def test_a_best_of_another_metric_is_not_compared_with(tmp_path: Path) -> None:
+    run([0.5, 0.4], EarlyStoppingHook("accuracy", patience=9), work_dir=tmp_path)
+    hook = EarlyStoppingHook("loss", patience=9)
+    runner = run([0.0, 5.0, 3.0], hook, work_dir=tmp_path, resume=True)
+    assert (hook.best.value, hook.best.at, hook.waited) == (3.0, "epoch 3", 0)
+    said = (
+        "warning: EarlyStoppingHook watches 'loss' (less) now, and in the checkpoint it was 'accuracy' (greater): "
+        "the best begins anew"
+    )
+    assert said in (runner.work_dir / "run.log").read_text()
 
 
 def test_a_failing_validation_counts_nothing() -> None:
@@ -283,7 +299,7 @@ def test_a_failing_validation_counts_nothing() -> None:
     runner.on("after_val_iter")(lambda runner: 1 // 0)
     with pytest.raises(ZeroDivisionError):
         runner.train()
-    assert hook.state_dict() == {"best": None, "best_at": "", "waited": 0}
+    assert (hook.best.value, hook.best.at, hook.waited) == (None, "", 0)
 
 
 # ------------------------------------------------------------------------------------------------- constructing

@@ -260,10 +260,10 @@ class Saving:
         runner.terminal.say(f"resumed from {path}: epoch {at.epoch}, iteration {at.iter}")
         for difference in fitting.changed_surroundings(checkpoint["meta"], snapshot.meta(runner)):
             log.warning("%s", difference)
-        if at.stopped and at.stopped_by in {entry.name for entry in runner.plan}:
+        if at.stopped and not at.stopped_for_now and at.stopped_by in {entry.name for entry in runner.plan}:
             runner.terminal.say(f"this run was stopped by {at.stopped_by}: {at.stopped}")
         else:
-            at.stopped = at.stopped_by = ""
+            at.stopped, at.stopped_by, at.stopped_for_now = "", "", False
 
     def _make_way(self, path: Path) -> None:
         """Checkpoints that are later in the run than the one that is resumed go aside: it will come there anew."""

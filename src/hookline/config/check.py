@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from hookline.config.messages import problems_of
 from hookline.config.positions import Keys, Problem, refuse_all, show
 from hookline.config.schema import Config, EvalSection, OptimSection, TrainSection, is_single, known_keys
-from hookline.config.signature import filled_parameter, hook_problems, signature_of
+from hookline.config.signature import Signature, filled_parameter, hook_problems, signature_of
 from hookline.errors import ConfigError, nearest
 from hookline.registry import DEFAULT_HOOKS
 
@@ -125,6 +125,13 @@ class _Check:
         """`filled` are parameters that hookline gives, `besides` keys that are looked at elsewhere."""
         signature = signature_of(factory, (*filled, *besides))
         self.problems += signature.problems(values, keys, ("type", *besides))
+        self.functions(signature, keys, values)
+
+    def functions(self, signature: Signature, keys: Keys, values: dict[str, Any]) -> None:
+        """Functions and classes that parameters name must be there."""
+        for name, parameter in signature.parameters.items():
+            if parameter.is_name(values.get(name)):
+                self.named("function", (*keys, name), values[name])
 
     def given_parameters(
         self, factory: Callable[..., Any], keys: Keys, values: dict[str, Any], key: str, filled: tuple[str, ...] = ()
@@ -232,6 +239,7 @@ class _Check:
         factory = self.named("hook", (*keys, "type") if "type" in values else keys, name)
         if factory is not None:
             self.problems += hook_problems(factory, values, keys)
+            self.functions(signature_of(factory), keys, values)
 
 
 def _list(value: Any) -> list[Any]:

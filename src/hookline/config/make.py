@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from hookline.config.positions import Keys, refusal
-from hookline.config.signature import HOOK_KEYS, signature_of
+from hookline.config.signature import HOOK_KEYS, Signature, signature_of
 from hookline.errors import ConfigError, HooklineError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Maker:
         values = value if isinstance(value, Mapping) else {"type": value}
         factory = self.resolver.resolve(slot, values["type"])
         given = {name: item for name, item in values.items() if name != "type" and name not in built}
-        parameters = signature_of(factory, tuple(built)).converted(given)
+        parameters = self._parameters(signature_of(factory, tuple(built)), given)
         return self.call(keys, factory, **parameters, **built)
 
     def call(self, keys: Keys, factory: Callable[..., Any], /, **parameters: Any) -> Any:
@@ -56,4 +56,12 @@ class Maker:
         values = dict(value) if isinstance(value, Mapping) else {"type": value}
         factory = self.resolver.resolve("hook", values.pop("type", default))
         placing = {key: values.pop(key) for key in HOOK_KEYS if key in values}
-        return {"type": factory, **signature_of(factory).converted(values), **placing}
+        return {"type": factory, **self._parameters(signature_of(factory), values), **placing}
+
+    def _parameters(self, signature: Signature, values: dict[str, Any]) -> dict[str, Any]:
+        """The parameters as their types say; where one takes a function or a class, what it names."""
+        given = signature.converted(values)
+        for name, parameter in signature.parameters.items():
+            if parameter.is_name(given.get(name)):
+                given[name] = self.resolver.resolve("function", given[name])
+        return given

@@ -30,6 +30,7 @@ _EXPECTED = {
     "too_short": "at least {min_length} items",
     "too_long": "at most {max_length} items",
     "string_too_short": "a text that is not empty",
+    "string_pattern_mismatch": "a name as 'module:name'",
 }
 
 

@@ -53,6 +53,7 @@ SLOTS = {
         ("torch.utils.data:DataLoader", "hookline.data.loader:ResumableLoader"),
     ),
     "collate_fn": Slot("collate_fn"),
+    "function": Slot("function"),
     "metric": Slot("metric", METRICS, _METRIC_HOMES, ("torchmetrics:Metric",), "metrics"),
     "step": Slot("step", STEPS),
     "hook": Slot("hook", HOOKS, (), ("hookline.hook:Hook",)),

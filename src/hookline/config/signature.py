@@ -19,7 +19,7 @@ import typing
 import warnings
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, Union, get_args, get_origin
+from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
 
@@ -38,6 +38,8 @@ _NOT_BY_NAME = (
     inspect.Parameter.VAR_KEYWORD,
 )
 HOOK_KEYS = ("priority", "on_error")
+# How a config names a function or a class.
+NAMED = "^[^:]+:[^:]+$"
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,8 @@ class Parameter:
 
     name: str
     hint: Any
+    #: Whether it takes a function or a class, which a config names as `module:name`.
+    takes_function: bool
     default: Any
     doc: str
 
@@ -53,6 +57,10 @@ class Parameter:
     def required(self) -> bool:
         """Whether it has to be given."""
         return self.default is _EMPTY
+
+    def is_name(self, value: Any) -> bool:
+        """Whether this value in a config names a function or class."""
+        return self.takes_function and isinstance(value, str) and ":" in value
 
 
 @dataclass(frozen=True)
@@ -124,7 +132,7 @@ def _signature_of(factory: Callable[..., Any], skip: tuple[str, ...]) -> Signatu
     except (TypeError, ValueError):  # written in C, without a signature
         return Signature(name, summary, {}, extras=True)
     parameters = {
-        key: Parameter(key, _hint(factory, parameter), parameter.default, docs.get(key, ""))
+        key: Parameter(key, *_hint(factory, parameter), default=parameter.default, doc=docs.get(key, ""))
         for key, parameter in found.items()
         if parameter.kind not in _NOT_BY_NAME and key not in skip
     }
@@ -171,9 +179,10 @@ def _is_plain(value: Any) -> bool:
     return value is None or type(value) in (str, int, float, bool)
 
 
-def _hint(factory: Callable[..., Any], parameter: inspect.Parameter) -> Any:
+def _hint(factory: Callable[..., Any], parameter: inspect.Parameter) -> tuple[Any, bool]:
+    """The type as far as a config can hold it, and whether it is also, or only, that of a function or class."""
     if parameter.annotation is _EMPTY:
-        return Any
+        return Any, False
     holder = types.SimpleNamespace(__annotations__={"hint": parameter.annotation})
     for function in (getattr(factory, "__init__", None), getattr(factory, "__new__", None), factory):
         names = getattr(inspect.unwrap(function), "__globals__", {}) if callable(function) else {}
@@ -181,9 +190,19 @@ def _hint(factory: Callable[..., Any], parameter: inspect.Parameter) -> Any:
             hint = typing.get_type_hints(holder, globalns=names)["hint"]
         except Exception:  # a name that is only there for type checkers; whatever it is, it cannot be checked
             continue
-        hint = _checkable(hint)
-        return hint | None if parameter.default is None and hint is not Any else hint
-    return Any
+        named, hint = _takes_function(hint), _checkable(hint)
+        if named:
+            name = Annotated[str, Field(pattern=NAMED)]
+            hint = name if hint is Any else hint | name
+        return (hint | None if parameter.default is None and hint is not Any else hint), named
+    return Any, False
+
+
+def _takes_function(hint: Any) -> bool:
+    origin = get_origin(hint)
+    if origin in (Union, types.UnionType):
+        return any(_takes_function(member) for member in get_args(hint))
+    return hint in (type, collections.abc.Callable) or origin in (type, collections.abc.Callable)
 
 
 def _checkable(hint: Any) -> Any:

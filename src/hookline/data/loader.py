@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate, get_worker_info
 
+from hookline.checks import check_int
 from hookline.data.workers import WorkerStart
 from hookline.errors import ConfigError, DataError, blame
 
@@ -114,8 +115,7 @@ class Order:
     """The batch sampler: lists of (seed, epoch, index), so that a worker knows what it reads, however old it is."""
 
     def __init__(self, dataset: Sized, batch_size: int, shuffle: bool, drop_last: bool, seed: int) -> None:
-        if not isinstance(batch_size, int) or batch_size < 1:
-            raise ConfigError(f"batch_size must be an int of at least 1, not {batch_size!r}")
+        check_int("batch_size", batch_size, least=1)
         self.dataset = dataset
         self.batch_size = batch_size
         self.shuffle = shuffle

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from hookline.checkpoint.request import Request
 from hookline.checkpoint.seal import read_note
+from hookline.checks import check_choice, check_int
 from hookline.errors import ConfigError, did_you_mean, nearest
 from hookline.hook import Hook
 from hookline.hooks.best import Best, remove_others, rules_of
@@ -92,11 +93,9 @@ class CheckpointHook(Hook):
                 f"CheckpointHook: filename_tmpl is a file name with one {{}} in it and the ending .pth, not "
                 f"{filename_tmpl!r}"
             )
-        for name, value, least in (("save_begin", save_begin, 0), ("max_keep_best", max_keep_best, 1)):
-            if value < least:
-                raise ConfigError(f"CheckpointHook: {name} must be at least {least}, not {value}")
-        if on_save_error not in ("raise", "go_on"):
-            raise ConfigError(f"CheckpointHook: on_save_error is 'raise' or 'go_on', not {on_save_error!r}")
+        check_int("CheckpointHook: save_begin", save_begin, least=0)
+        check_int("CheckpointHook: max_keep_best", max_keep_best, least=1)
+        check_choice("CheckpointHook: on_save_error", on_save_error, ("raise", "go_on"))
         if save_on_exception < 0:
             raise ConfigError(
                 f"CheckpointHook: save_on_exception is true, false or every how many steps, not {save_on_exception}"

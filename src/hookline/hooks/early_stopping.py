@@ -6,10 +6,11 @@ import logging
 import math
 from typing import TYPE_CHECKING, Any
 
+from hookline.checks import check_int, check_number
 from hookline.errors import ConfigError
 from hookline.hook import Hook
+from hookline.monitor import BestSoFar, refuse_unknown
 from hookline.monitor import monitor as watch
-from hookline.monitor import refuse_unknown
 
 if TYPE_CHECKING:
     from hookline.runner import Runner
@@ -52,27 +53,23 @@ class EarlyStoppingHook(Hook):
     ) -> None:
         if not isinstance(monitor, str) or not monitor:
             raise ConfigError(f"EarlyStoppingHook: monitor is the name of a metric, not {monitor!r}")
-        if not _is_finite(min_delta) or min_delta < 0:
-            raise ConfigError(f"EarlyStoppingHook: min_delta must be a number of at least 0, not {min_delta!r}")
-        if not isinstance(patience, int) or isinstance(patience, bool) or patience < 1:
-            raise ConfigError(f"EarlyStoppingHook: patience must be an int of at least 1, not {patience!r}")
-        if stopping_threshold is not None and not _is_finite(stopping_threshold):
-            raise ConfigError(f"EarlyStoppingHook: stopping_threshold must be a number, not {stopping_threshold!r}")
-        self.monitor = watch(monitor, rule, who="EarlyStoppingHook")
+        check_number("EarlyStoppingHook: min_delta", min_delta, least=0)
+        check_int("EarlyStoppingHook: patience", patience, least=1)
+        if stopping_threshold is not None:
+            check_number("EarlyStoppingHook: stopping_threshold", stopping_threshold)
+        self.best = BestSoFar(watch(monitor, rule, who="EarlyStoppingHook"))
         self.min_delta = min_delta
         self.strict = strict
         self.check_finite = check_finite
         self.patience = patience
         self.stopping_threshold = stopping_threshold
-        #: The best value so far, when it came, and how many validations there were since.
-        self.best: float | None = None
-        self.best_at = ""
+        #: How many validations there were since the best.
         self.waited = 0
         self._warned = False
 
     def watched_metrics(self) -> tuple[str, ...]:
         """The metric, when it has to be there."""
-        return (self.monitor.name,) if self.strict else ()
+        return (self.best.monitor.name,) if self.strict else ()
 
     def before_train(self, runner: Runner) -> None:
         """Without any validation, the metric is never there."""
@@ -83,24 +80,20 @@ class EarlyStoppingHook(Hook):
         """Compare, and stop where there is a reason to."""
         if runner.running != "train":
             return
-        if self.monitor.name not in metrics:
+        if self.best.monitor.name not in metrics:
             self._refuse_or_warn(metrics)
             return
-        value = self.monitor.value(metrics, "EarlyStoppingHook")
-        if self.monitor.better(value, self.best, self.min_delta):
-            self.best, self.best_at, self.waited = value, _place(runner), 0
-        else:
-            self.waited += 1
+        value = self.best.monitor.value(metrics, "EarlyStoppingHook")
+        self.waited = 0 if self.best.take(value, _place(runner), self.min_delta) else self.waited + 1
         if reason := self._reason(value):
             runner.stop(reason)
 
     def _reason(self, value: float) -> str:
         """Why to stop; empty when there is no reason."""
-        name, threshold = self.monitor.name, self.stopping_threshold
-        best = f"the best was {self.best:.6g} at {self.best_at}" if self.best is not None else "there was no best"
+        name, threshold, best = self.best.monitor.name, self.stopping_threshold, str(self.best)
         if self.check_finite and not math.isfinite(value):
             return f"{name} has become {value}; {best}"
-        if threshold is not None and self.monitor.better(value, threshold):
+        if threshold is not None and self.best.monitor.better(value, threshold):
             return f"{name} has passed {threshold:.6g}; {best}"
         if self.waited >= self.patience:
             return f"{name} has not improved for {self.waited} validation{'s' * (self.waited > 1)}; {best}"
@@ -108,7 +101,7 @@ class EarlyStoppingHook(Hook):
 
     def _refuse_or_warn(self, metrics: dict[str, Any]) -> None:
         try:
-            refuse_unknown(self.monitor.name, metrics, "EarlyStoppingHook")
+            refuse_unknown(self.best.monitor.name, metrics, "EarlyStoppingHook")
         except ConfigError as error:
             if self.strict:
                 raise
@@ -118,18 +111,15 @@ class EarlyStoppingHook(Hook):
 
     def state_dict(self) -> dict[str, Any]:
         """The best value, when it came, and how many validations there were since."""
-        return {"best": self.best, "best_at": self.best_at, "waited": self.waited}
+        return {**self.best.state_dict(), "waited": self.waited}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there."""
-        self.best, self.best_at, self.waited = state["best"], state["best_at"], state["waited"]
+        if self.best.load_state_dict(state, "EarlyStoppingHook"):
+            self.waited = state["waited"]
 
 
 def _place(runner: Runner) -> str:
     """Where training stands; in the middle of an epoch, only the iteration says so."""
     by_epoch = runner.train_loop.by_epoch and runner.position.batch == 0
     return f"epoch {runner.epoch}" if by_epoch else f"iteration {runner.iter}"
-
-
-def _is_finite(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

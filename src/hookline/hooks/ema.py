@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from hookline import averaging
 from hookline.averaging import WeightAverage
+from hookline.checks import check_int
 from hookline.errors import ConfigError, StorageError, did_you_mean
 from hookline.hook import Hook
 
@@ -70,8 +71,7 @@ class EMAHook(Hook):
         eval_both: bool = False,
     ) -> None:
         for name, begin in (("begin_iter", begin_iter), ("begin_epoch", begin_epoch)):
-            if not isinstance(begin, int) or isinstance(begin, bool) or begin < 0:
-                raise ConfigError(f"EMAHook: {name} must be an int of at least 0, not {begin!r}")
+            check_int(f"EMAHook: {name}", begin, least=0)
         if begin_iter and begin_epoch:
             raise ConfigError("EMAHook: give begin_iter or begin_epoch, not both")
         settings = {"momentum": momentum, "gamma": gamma, "interval": interval, "update_buffers": update_buffers}

@@ -6,7 +6,7 @@ import re
 from functools import partial
 from typing import TYPE_CHECKING
 
-from hookline.errors import ConfigError
+from hookline.checks import check_int
 from hookline.hook import Hook
 from hookline.numerics import refuse_infinite_loss
 from hookline.terminal import as_number, as_time
@@ -40,8 +40,7 @@ class LoggerHook(Hook):
     runs_after = ("RuntimeInfoHook", "IterTimerHook")
 
     def __init__(self, interval: int = 10, ignore_last: bool = True) -> None:
-        if not isinstance(interval, int) or isinstance(interval, bool) or interval < 1:
-            raise ConfigError(f"LoggerHook: interval must be an int of at least 1, not {interval!r}")
+        check_int("LoggerHook: interval", interval, least=1)
         self.interval = interval
         self.ignore_last = ignore_last
 

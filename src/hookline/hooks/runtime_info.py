@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from hookline.hook import Hook
@@ -10,6 +9,7 @@ from hookline.numerics import refuse_infinite_loss
 
 if TYPE_CHECKING:
     from hookline.hub import History
+    from hookline.optim import Optim
     from hookline.runner import Runner
 
 
@@ -18,7 +18,8 @@ class RuntimeInfoHook(Hook):
     the runner.
 
     Scalars: `train/lr` (of further groups `train/lr_1`, or `train/lr_<name>` where a group has a name), every single
-    number that the step gives as `train/<name>`, every metric as `val/<name>` or `test/<name>`. Facts:
+    number that the step gives as `train/<name>`, the norm of the gradients before an optim clips them as
+    `train/grad_norm`, every metric as `val/<name>` or `test/<name>`. Facts:
     `experiment_name`, `seed`, `epoch`, `iter`, `max_epochs`, `max_iters`, and metrics that are no single number.
 
     Cost: one entry in the hub a number; tensors are not read.
@@ -29,6 +30,7 @@ class RuntimeInfoHook(Hook):
     def __init__(self) -> None:
         self._groups: list[tuple[History, dict[str, Any]]] = []
         self._outputs: dict[str, History] = {}
+        self._clipping: list[tuple[History, Optim]] = []
         self._tensor: type | None = None
 
     def before_run(self, runner: Runner) -> None:
@@ -43,13 +45,14 @@ class RuntimeInfoHook(Hook):
         self._tensor = Tensor
         runner.hub.update_info("max_epochs", runner.max_epochs, resumed=False)
         runner.hub.update_info("max_iters", runner.max_iters, resumed=False)
-        named = runner.optim.items() if isinstance(runner.optim, Mapping) else [("", runner.optim)]
-        self._groups, self._outputs = [], {}
-        for name, optim in named:
-            stem = f"train/{name}/lr" if name else "train/lr"
-            for number, group in enumerate(optim.optimizer.param_groups if optim is not None else ()):
+        self._groups, self._outputs, self._clipping = [], {}, []
+        for name, optim in runner.named_optims.items():
+            prefix = f"train/{name}/" if name else "train/"
+            for number, group in enumerate(optim.optimizer.param_groups):
                 label = group.get("name", number)
-                self._groups.append((runner.hub.history(f"{stem}_{label}" if label else stem), group))
+                self._groups.append((runner.hub.history(f"{prefix}lr_{label}" if label else f"{prefix}lr"), group))
+            if optim.clip is not None:
+                self._clipping.append((runner.hub.history(f"{prefix}grad_norm"), optim))
 
     def before_train_iter(self, runner: Runner) -> None:
         """Finished epochs and iterations, and the learning rates that the step is made with."""
@@ -76,6 +79,11 @@ class RuntimeInfoHook(Hook):
                 history = self._outputs[name] = runner.hub.history(f"train/{name}")
             history.values.append(value)
             history.fresh += 1
+        for history, optim in self._clipping:
+            if optim.grad_norm is not None:
+                history.values.append(optim.grad_norm)
+                history.fresh += 1
+                optim.grad_norm = None
 
     def after_train(self, runner: Runner) -> None:
         """A loss that is not a number ends the run also where nobody has logged or saved it."""
