@@ -78,6 +78,34 @@ def test_an_average_is_what_one_computes_by_hand(make: Any, weight: Any, interva
         torch.testing.assert_close(value.double(), expected[name], rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.parametrize("interval", [1, 3])
+@pytest.mark.parametrize("kind", ["ema", "annealing", "swa"])
+def test_in_double_precision_the_formula_is_followed_to_the_last_bit(kind: str, interval: int) -> None:
+    average: WeightAverage = {
+        "ema": lambda: ExponentialMovingAverage(momentum=0.1, interval=interval),
+        "annealing": lambda: MomentumAnnealingEMA(momentum=0.2, gamma=4, interval=interval),
+        "swa": lambda: StochasticWeightAverage(interval=interval),
+    }[kind]()
+    model = nn.Linear(7, 5, bias=False).double()
+    generator = torch.Generator().manual_seed(0)
+    mean: list[float] = []
+    for step in range(31):
+        weights = torch.randn(5, 7, generator=generator, dtype=torch.float64)
+        model.load_state_dict({"weight": weights})
+        average.update(model)
+        if step % interval:
+            continue
+        new, count = weights.flatten().tolist(), step // interval + 1
+        much = {"ema": 0.1, "annealing": max(0.2, 4 / (4 + step)), "swa": 0.0}[kind]
+        if not mean:
+            mean = new
+        elif kind == "swa":
+            mean = [e + (x - e) / count for e, x in zip(mean, new, strict=True)]
+        else:
+            mean = [(1 - much) * e + much * x for e, x in zip(mean, new, strict=True)]
+        assert averaged(average, model)["weight"].flatten().tolist() == mean
+
+
 def test_the_mean_of_all_steps_is_the_mean() -> None:
     model, average = toy_model(), StochasticWeightAverage()
     history = walk(model, 5)

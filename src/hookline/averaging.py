@@ -76,9 +76,20 @@ class WeightAverage:
                 if self.steps:
                     weight = self.weight()
                     for held, live in self._groups:
-                        same = held[0].dtype == live[0].dtype
-                        torch._foreach_lerp_(held, live if same else [each.to(held[0].dtype) for each in live], weight)
+                        dtype = held[0].dtype
+                        same = live if dtype == live[0].dtype else [each.to(dtype) for each in live]
+                        if dtype == torch.float64:
+                            self.blend(held, same, weight)
+                        else:  # the same in one operation, which needs no memory and rounds once less
+                            torch._foreach_lerp_(held, same, weight)
         self.steps += 1
+
+    def blend(self, held: list[Tensor], live: list[Tensor], weight: float) -> None:
+        """The formula as it is written, to the last bit: e = (1 - weight) e + weight x."""
+        import torch
+
+        torch._foreach_mul_(held, 1 - weight)
+        torch._foreach_add_(held, torch._foreach_mul(live, weight))
 
     def _follow(self, model: nn.Module) -> None:
         """Hold an average for every tensor that the model has now."""
@@ -225,6 +236,14 @@ class StochasticWeightAverage(WeightAverage):
     def weight(self) -> float:
         """As much as each of those before."""
         return 1 / (self.steps // self.interval + 1)
+
+    def blend(self, held: list[Tensor], live: list[Tensor], weight: float) -> None:
+        """A running mean: e = e + (x - e) / n."""
+        import torch
+
+        steps = torch._foreach_sub(live, held)
+        torch._foreach_div_(steps, self.steps // self.interval + 1)
+        torch._foreach_add_(held, steps)
 
 
 def places(model: nn.Module, buffers: bool) -> dict[Place, Tensor]:
