@@ -11,12 +11,13 @@ TEST_ENV := OMP_NUM_THREADS=1
 # How many runs `make faults` kills.
 N ?= 20
 
-.PHONY: help setup demo test lint types pytest faults bench clean
+.PHONY: help setup demo test docs faults bench clean
 
 help:
 	@echo "make demo    set up, and train the bundled digits run"
 	@echo "make test    set up, and run all checks: ruff, mypy --strict, pytest"
 	@echo "make faults  set up, and measure what bad inputs and $(N) kills do (N=200 for more)"
+	@echo "make docs    make the page about the built-in hooks from the code"
 	@echo "make bench   what the engine costs a step against a bare loop, and a save against torch.save"
 	@echo "make clean   remove the environment and the demo's run"
 
@@ -40,6 +41,9 @@ test: setup
 	@$(BIN)/mypy
 	@echo "== pytest: behaviour"
 	@$(TEST_ENV) $(BIN)/python -m pytest -n 2
+
+docs: setup
+	@$(BIN)/hookline hooks --markdown > docs/built-in-hooks.md
 
 faults: setup
 	@$(TEST_ENV) $(BIN)/python -m tests.faults.figures --kills $(N)

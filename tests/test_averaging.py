@@ -82,10 +82,10 @@ def test_an_average_is_what_one_computes_by_hand(make: Any, weight: Any, interva
 @pytest.mark.parametrize("kind", ["ema", "annealing", "swa"])
 def test_in_double_precision_the_formula_is_followed_to_the_last_bit(kind: str, interval: int) -> None:
     average: WeightAverage = {
-        "ema": lambda: ExponentialMovingAverage(momentum=0.1, interval=interval),
-        "annealing": lambda: MomentumAnnealingEMA(momentum=0.2, gamma=4, interval=interval),
-        "swa": lambda: StochasticWeightAverage(interval=interval),
-    }[kind]()
+        "ema": ExponentialMovingAverage(momentum=0.1, interval=interval),
+        "annealing": MomentumAnnealingEMA(momentum=0.2, gamma=4, interval=interval),
+        "swa": StochasticWeightAverage(interval=interval),
+    }[kind]
     model = nn.Linear(7, 5, bias=False).double()
     generator = torch.Generator().manual_seed(0)
     mean: list[float] = []

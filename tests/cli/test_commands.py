@@ -122,9 +122,20 @@ def test_hooks_lists_each_with_one_line_and_shows_one_in_full(
     out = capsys.readouterr().out
     assert out.startswith("LoggerHook  priority BELOW_NORMAL (60), observer, from hookline\n")
     assert "  interval: int, default 10\n      Every how many iterations of an epoch.\n" in out
-    assert "Points\n  after_train_iter, after_val_epoch, after_test_epoch\n" in out
+    assert "Points\n  after_train_iter, after_val_epoch, after_test_epoch, around_run\n" in out
     assert "runs_after: RuntimeInfoHook, IterTimerHook\n" in out
-    assert out.endswith("In YAML\n  default_hooks: {logger: {interval: 10, ignore_last: true}}\n")
+    assert out.endswith(
+        "Example\n"
+        "  from hookline.testing import MemoryWriter, toy_runner\n"
+        "\n"
+        "  writer = MemoryWriter()\n"
+        '  toy_runner(default_hooks={"logger": {"interval": 2}}, writers=[writer]).train()\n'
+        "  print(writer.records[0])\n"
+        "\n"
+        "In YAML\n"
+        "  default_hooks:\n"
+        "    logger: {interval: 20, out_dir: all_logs}\n"
+    )
     assert run("hooks", "LogerHook", monkeypatch=monkeypatch) == 2
     assert capsys.readouterr().err == "hookline: no hook is called 'LogerHook'; did you mean 'LoggerHook'?\n"
 
@@ -170,7 +181,7 @@ def test_plan_shows_who_runs_where_without_building_anything(
     )
     assert "IterTimerHook" not in out
     assert run("plan", "--tree", monkeypatch=monkeypatch) == 0
-    assert capsys.readouterr().out.startswith("7 hooks\n├── before_run\n")
+    assert capsys.readouterr().out.startswith("7 hooks\n├── around_run\n│   └── 0: LoggerHook.around_run  BELOW")
     assert run("plan", "default_hooks.logger.priority=5", monkeypatch=monkeypatch) == 2
     assert "the order of hooks contradicts itself: LoggerHook states runs_after" in capsys.readouterr().err
 

@@ -30,14 +30,25 @@ CHECKPOINT_KEYS = (
 
 
 class CheckpointHook(Hook):
-    """Saves checkpoints `epoch_5.pth` or `iter_100.pth` every so often and at the end of training, also when it is
-    stopped early, and the best ones as `best_accuracy_epoch_5.pth`. A save is made at the end of the iteration, epoch
-    or validation, after all hooks and after the counters. Every file is verified, and, unless parts are left out of
-    it, can be resumed from.
+    """Saves checkpoints every so often, at the end of training, and the best ones.
+
+    They are `epoch_5.pth` or `iter_100.pth`, also when training is stopped early, and `best_accuracy_epoch_5.pth`. A
+    save is made at the end of the iteration, epoch or validation, after all hooks and after the counters. Every file is
+    verified, and, unless parts are left out of it, can be resumed from.
 
     Cost: nothing between two saves. Then training waits for the writing of the file, or, with `async_save`, for a copy
     of the state in memory. `save_on_exception` copies the state at every step, or every n: for a small model that may
     take longer than the step.
+
+    Example:
+        from hookline.testing import toy_runner
+
+        saving = {"interval": 1, "max_keep_ckpts": 2, "save_best": "accuracy"}
+        toy_runner(max_epochs=3, default_hooks={"checkpoint": saving}).train()
+
+    YAML:
+        default_hooks:
+          checkpoint: {interval: 1, max_keep_ckpts: 2, save_best: accuracy}
 
     Args:
         interval: Every how many epochs or iterations; 0 or less saves only at the end. By default every epoch, or, by

@@ -19,15 +19,25 @@ log = logging.getLogger("hookline")
 
 
 class EarlyStoppingHook(Hook):
-    """Stops training when a metric of validation has not improved for `patience` validations, has passed a threshold,
-    or is no longer finite. The reason that it gives names the metric, its best value and when that was.
+    """Stops training when a metric of validation no longer improves.
+
+    It has not improved for `patience` validations, has passed a threshold, or is no longer finite. The reason that the
+    hook gives names the metric, its best value and when that was.
 
     Equal is not better, so a plateau ends the run. The last checkpoint is there after a stop, and best value and
     patience go on where they were after a resume. `runner.val()` alone counts nothing.
 
-        custom_hooks=[EarlyStoppingHook(monitor="accuracy", patience=3)]
-
     Cost: a comparison of two numbers a validation.
+
+    Example:
+        from hookline.hooks import EarlyStoppingHook
+        from hookline.testing import toy_runner
+
+        toy_runner(max_epochs=50, custom_hooks=[EarlyStoppingHook(monitor="accuracy", patience=3)]).train()
+
+    YAML:
+        custom_hooks:
+          - {type: EarlyStoppingHook, monitor: accuracy, patience: 3}
 
     Args:
         monitor: The name of a metric of validation.

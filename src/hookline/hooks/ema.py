@@ -27,8 +27,10 @@ RAW = "raw"
 
 
 class EMAHook(Hook):
-    """Keeps an average of the weights, and gives it to the model for validation and testing only. Training is the same
-    to the bit as without it, and ends with the raw weights.
+    """Keeps an average of the weights, and validates and tests with it.
+
+    The model has the averaged weights for validation and testing only. Training is the same to the bit as without it,
+    and ends with the raw weights.
 
     The average takes in every optimizer step, the first as a copy; one that a gradient scaler or `skip_step` left out
     is no step. With several optims it takes in the weights once an iteration, at its end, if any of them stepped.
@@ -40,6 +42,16 @@ class EMAHook(Hook):
 
     Cost: the memory of the parameters once more; a walk over the modules and one multi-tensor operation an optimizer
     step, without a wait for the device; nothing before the beginning. With fp16, a look at the scale every step.
+
+    Example:
+        from hookline.hooks import EMAHook
+        from hookline.testing import toy_runner
+
+        toy_runner(custom_hooks=[EMAHook(momentum=0.01)]).train()
+
+    YAML:
+        custom_hooks:
+          - {type: EMAHook, momentum: 0.001}
 
     Args:
         ema_type: The kind of average, by name, or a subclass of `hookline.averaging.WeightAverage`.

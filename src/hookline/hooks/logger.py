@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import re
+import shutil
+from collections.abc import Iterable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hookline.checks import check_int
+from hookline.errors import ConfigError
 from hookline.hook import Hook
 from hookline.numerics import refuse_infinite_loss
 from hookline.terminal import as_number, as_time
@@ -16,22 +21,43 @@ if TYPE_CHECKING:
     from hookline.stages import TrainLoop
 
 
+log = logging.getLogger("hookline")
+
 # What is noisy from step to step, and shown as a mean; anything else (a learning rate) is shown as it is now.
 AVERAGED = re.compile("loss|time|grad_norm")
 
 
 class LoggerHook(Hook):
-    """Every `interval` iterations, hands the numbers under `train/` to the writers, losses, times and gradient
-    norms as the mean since the last record, and a line to the terminal; after a validation or test, its metrics.
+    """Hands what is due to the writers and the terminal.
 
-    A record's step is the number of finished iterations.
+    Every `interval` iterations, the numbers under `train/` go out, losses, times and gradient norms as the mean since
+    the last record; after a validation or test, its metrics. A record's step is the number of finished iterations.
+
+    With `out_dir`, the logs of the run are copied to a folder of the run's name in there when the run ends, however it
+    ends. What the command line shows after that is only in the run's own folder.
 
     Cost: nothing between two records; then one wait for the device, and what the writers take.
+
+    Example:
+        from hookline.testing import MemoryWriter, toy_runner
+
+        writer = MemoryWriter()
+        toy_runner(default_hooks={"logger": {"interval": 2}}, writers=[writer]).train()
+        print(writer.records[0])
+
+    YAML:
+        default_hooks:
+          logger: {interval: 20, out_dir: all_logs}
 
     Args:
         interval: Every how many iterations of an epoch.
         ignore_last: Leave the last iterations of an epoch out when they are fewer than `interval`; an epoch that is
             shorter than `interval` is logged at its end all the same.
+        interval_exp_name: Every how many iterations the log says the name of the experiment.
+        out_dir: Where to copy the logs when the run ends.
+        out_suffix: What the names of the files to copy end with.
+        keep_local: Keep the logs in the run's folder, too; otherwise they are fetched back when the run goes on.
+        log_metric_by_epoch: The step of a validation's or test's record is the number of finished epochs.
     """
 
     priority = "BELOW_NORMAL"
@@ -39,10 +65,49 @@ class LoggerHook(Hook):
     draws_random_numbers = False
     runs_after = ("RuntimeInfoHook", "IterTimerHook")
 
-    def __init__(self, interval: int = 10, ignore_last: bool = True) -> None:
+    def __init__(
+        self,
+        interval: int = 10,
+        ignore_last: bool = True,
+        interval_exp_name: int = 1000,
+        out_dir: str | None = None,
+        out_suffix: tuple[str, ...] = (".json", ".jsonl", ".log", ".txt", ".yaml"),
+        keep_local: bool = True,
+        log_metric_by_epoch: bool = False,
+    ) -> None:
         check_int("LoggerHook: interval", interval, least=1)
+        check_int("LoggerHook: interval_exp_name", interval_exp_name, least=1)
+        if isinstance(out_suffix, str) or not all(isinstance(suffix, str) for suffix in out_suffix):
+            raise ConfigError(f"LoggerHook: out_suffix is a list of endings like '.log', not {out_suffix!r}")
+        if not keep_local and out_dir is None:
+            raise ConfigError("LoggerHook: keep_local=False needs an out_dir, or the logs would be nowhere")
         self.interval = interval
         self.ignore_last = ignore_last
+        self.interval_exp_name = interval_exp_name
+        self.out_dir = out_dir
+        self.out_suffix = tuple(out_suffix)
+        self.keep_local = keep_local
+        self.log_metric_by_epoch = log_metric_by_epoch
+        self._named_at = 0
+
+    def idle_points(self, runner: Runner) -> list[str]:
+        """Nothing surrounds the run unless logs are copied."""
+        return [] if self.out_dir is not None else ["around_run"]
+
+    def around_run(self, runner: Runner) -> Iterator[None]:
+        """Copy the logs when the run ends; if they were not kept, fetch them before it goes on."""
+        assert self.out_dir is not None
+        target = Path(self.out_dir) / runner.work_dir.resolve().name
+        if target.resolve() == runner.work_dir.resolve():
+            raise ConfigError(f"LoggerHook: out_dir {self.out_dir} would copy the logs of {target} onto themselves")
+        if not self.keep_local and (runner.running != "train" or runner.resume):
+            fetch(target, runner.work_dir, self.out_suffix)
+        try:
+            yield
+        finally:
+            runner.writers.flush()
+            runner.terminal.flush()
+            copy(runner.work_dir, target, self.out_suffix, self.keep_local)
 
     def after_train_iter(self, runner: Runner, batch_idx: int) -> None:
         """A record, when it is due."""
@@ -60,6 +125,9 @@ class LoggerHook(Hook):
         runner.writers.write_scalars({"epoch": runner.epoch + 1, **means}, runner.iter + 1)
         loop, eta = runner.train_loop, hub.info.get("eta")
         runner.terminal.detail(partial(line_of, loop, runner.epoch, done, means, eta))
+        if (runner.iter + 1) // self.interval_exp_name > self._named_at // self.interval_exp_name:
+            runner.terminal.detail(partial("experiment {}".format, runner.experiment_name))
+        self._named_at = runner.iter + 1
 
     def after_val_epoch(self, runner: Runner) -> None:
         """The record of a validation."""
@@ -71,7 +139,8 @@ class LoggerHook(Hook):
 
     def _log_evaluation(self, runner: Runner, stage: str) -> None:
         found = {name: history.current() for name, (history, _) in runner.hub.take(f"{stage}/").items()}
-        runner.writers.write_scalars({"epoch": runner.epoch, **found}, runner.iter)
+        step = runner.epoch if self.log_metric_by_epoch else runner.iter
+        runner.writers.write_scalars({"epoch": runner.epoch, **found}, step)
         place = f"epoch {runner.epoch}" if runner.has_training and runner.train_loop.by_epoch else f"iter {runner.iter}"
         runner.terminal.say(f"{place}  {stage}  {numbers(found, f'{stage}/')}")
 
@@ -92,3 +161,32 @@ def line_of(loop: TrainLoop, epoch: int, done: int, means: dict[str, float], eta
     if eta is not None:
         parts.append(f"eta {as_time(eta)}")
     return "  ".join(parts)
+
+
+def copy(folder: Path, target: Path, suffixes: tuple[str, ...], keep: bool) -> None:
+    """Copy the logs out of the folder of a run; if they are not to be kept, each is removed once its copy is there.
+
+    A copy that cannot be made is warned about, and ends nothing.
+    """
+    for path in logs(folder, suffixes):
+        try:
+            target.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(path, target)
+            if not keep:
+                path.unlink()
+        except OSError as error:
+            log.warning("%s could not be copied to %s: %s", path, target, error.strerror or error)
+
+
+def fetch(target: Path, folder: Path, suffixes: tuple[str, ...]) -> None:
+    """Put back logs that were not kept; those that grow, in front of what the run has written to them since."""
+    for path in logs(target, suffixes):
+        own = folder / path.name
+        newer = own.read_bytes() if own.exists() else b""
+        if not own.exists() or path.suffix in (".jsonl", ".log"):
+            own.write_bytes(path.read_bytes() + newer)
+
+
+def logs(folder: Path, suffixes: tuple[str, ...]) -> Iterable[Path]:
+    """The files with these endings."""
+    return sorted(path for path in folder.glob("*") if path.is_file() and path.name.endswith(suffixes))

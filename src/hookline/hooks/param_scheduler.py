@@ -21,13 +21,31 @@ POINTS_OF = {
 
 
 class ParamSchedulerHook(Hook):
-    """Steps schedulers after each epoch, iteration, optimizer step or validation, as each was paired in
-    `Optim(schedulers=...)`.
+    """Steps the schedulers after epochs, iterations, optimizer steps or validations.
 
-    One at `val` gets the metric that it was paired with, or the first. One at `step` does not move when a scaler
-    skipped the optimizer's step. `runner.val()` alone steps nothing.
+    When each one steps is said where it is given: `Optim(optimizer, schedulers=[(scheduler, "iter")])`. One at `val`
+    gets the metric that it was paired with, or the first. One at `step` does not move when a scaler skipped the
+    optimizer's step. `runner.val()` alone steps nothing.
 
     Cost: nothing without schedulers; otherwise the step of torch's scheduler.
+
+    Example:
+        import torch
+
+        from hookline import Optim
+        from hookline.testing import toy_model, toy_runner
+
+        model = toy_model()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        warm_up = torch.optim.lr_scheduler.LinearLR(optimizer, start_factor=0.1, total_iters=4)
+        toy_runner(model=model, optim=Optim(optimizer, schedulers=[(warm_up, "iter")])).train()
+
+    YAML:
+        optim:
+          optimizer: {type: SGD, lr: 0.1}
+          schedulers: [{type: LinearLR, start_factor: 0.1, total_iters: 4, when: iter}]
+        default_hooks:
+          param_scheduler: {priority: LOW}
     """
 
     priority = "LOW"

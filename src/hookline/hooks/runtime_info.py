@@ -14,15 +14,25 @@ if TYPE_CHECKING:
 
 
 class RuntimeInfoHook(Hook):
-    """Puts epoch, iter, their maxima, learning rates, outputs and metrics into the hub, so that others need not know
-    the runner.
+    """Puts epoch, iter, learning rates, outputs and metrics into the hub.
 
-    Scalars: `train/lr` (of further groups `train/lr_1`, or `train/lr_<name>` where a group has a name), every single
-    number that the step gives as `train/<name>`, the norm of the gradients before an optim clips them as
-    `train/grad_norm`, every metric as `val/<name>` or `test/<name>`. Facts:
-    `experiment_name`, `seed`, `epoch`, `iter`, `max_epochs`, `max_iters`, and metrics that are no single number.
+    So others need not know the runner. Scalars: `train/lr` (of further groups `train/lr_1`, or `train/lr_<name>` where
+    a group has a name), every single number that the step gives as `train/<name>`, the norm of the gradients before an
+    optim clips them as `train/grad_norm`, every metric as `val/<name>` or `test/<name>`. Facts: `experiment_name`,
+    `seed`, `epoch`, `iter`, `max_epochs`, `max_iters`, and metrics that are no single number.
 
     Cost: one entry in the hub a number; tensors are not read.
+
+    Example:
+        from hookline.testing import toy_runner
+
+        runner = toy_runner()
+        runner.train()
+        print(runner.hub.get_scalar("train/loss").last(3), runner.hub.get_info("max_iters"))
+
+    YAML:
+        default_hooks:
+          runtime_info: {priority: VERY_HIGH}
     """
 
     priority = "VERY_HIGH"

@@ -12,34 +12,49 @@ if TYPE_CHECKING:
 
 
 class DistSamplerSeedHook(Hook):
-    """Calls `set_epoch` on the training loader's sampler, or on its batch sampler's sampler, before every pass over the
-    data, so that each pass has an order of its own. Loaders without such a sampler are left alone.
+    """Tells samplers which pass over the data begins, so that each has an order of its own.
 
-    Cost: one call a pass.
+    Calls `set_epoch` on the training loader, its sampler, or its batch sampler's sampler, whichever has it first.
+    Loaders without one are left alone.
+
+    Cost: one call a pass; nothing where there is nobody to tell.
+
+    Example:
+        from hookline.testing import toy_runner
+
+        toy_runner(default_hooks={"sampler_seed": None}).train()  # it is there unless it is left out
+
+    YAML:
+        default_hooks:
+          sampler_seed: {priority: NORMAL}
     """
 
     priority = "NORMAL"
 
     def idle_points(self, runner: Runner) -> list[str]:
-        """By epochs, `before_train_epoch` is enough."""
-        return ["before_train_iter"] if runner.has_training and runner.train_loop.by_epoch else []
+        """By epochs, `before_train_epoch` is enough; without a sampler that wants to know, neither is needed."""
+        if not runner.has_training or listener(runner.train_loop.dataloader) is None:
+            return ["before_train_epoch", "before_train_iter"]
+        return ["before_train_iter"] if runner.train_loop.by_epoch else []
 
     def before_train_epoch(self, runner: Runner) -> None:
         """The first pass, or, by epochs, each."""
-        set_epoch(runner.train_loop.dataloader, runner.epoch)
+        self._tell(runner, runner.epoch)
 
     @every("1ep")
     def before_train_iter(self, runner: Runner) -> None:
         """By iterations, the epoch points come once; the next pass begins behind this batch, also if it is skipped."""
-        set_epoch(runner.train_loop.dataloader, runner.epoch + 1)
+        self._tell(runner, runner.epoch + 1)
+
+    def _tell(self, runner: Runner, epoch: int) -> None:
+        found = listener(runner.train_loop.dataloader)
+        if found is not None:
+            found.set_epoch(epoch)
 
 
-def set_epoch(loader: Iterable[Any], epoch: int) -> None:
-    """Tell the first of loader, sampler and batch sampler's sampler that wants to know."""
+def listener(loader: Iterable[Any]) -> Any:
+    """The first of loader, sampler and batch sampler's sampler that wants to know the pass; None where none does."""
     sampler = getattr(loader, "sampler", None)
     inner = getattr(getattr(loader, "batch_sampler", None), "sampler", None)
     candidates: tuple[Any, ...] = (loader, sampler, inner)
-    for candidate in candidates:
-        if hasattr(candidate, "set_epoch"):
-            candidate.set_epoch(epoch)
-            return
+    return next((candidate for candidate in candidates if hasattr(candidate, "set_epoch")), None)

@@ -13,13 +13,24 @@ if TYPE_CHECKING:
 
 
 class IterTimerHook(Hook):
-    """Records `train/data_time` and `train/time` (data and step together) of every iteration, likewise for `val` and
-    `test`, and the fact `eta`: seconds of training that are left.
+    """Times data and steps, and tells how long training still takes.
 
-    The ETA is the mean time of the iterations since the start, or since the resume, times those that are left.
-    Validation and saving are not counted.
+    Records `train/data_time` and `train/time` (data and step together) of every iteration, likewise for `val` and
+    `test`, and the fact `eta`: seconds of training that are left. That is the mean time of the iterations since the
+    start, or since the resume, times those that are left. Validation and saving are not counted.
 
     Cost: two readings of the clock and two entries in the hub an iteration.
+
+    Example:
+        from hookline.testing import toy_runner
+
+        runner = toy_runner()
+        runner.train()
+        print(runner.hub.get_scalar("train/time").mean(), runner.hub.get_info("eta"))
+
+    YAML:
+        default_hooks:
+          timer: {priority: NORMAL}
     """
 
     priority = "NORMAL"

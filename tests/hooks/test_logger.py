@@ -1,0 +1,121 @@
+"""LoggerHook beyond its interval: the name in the log, the steps of evaluations, and copies of the logs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hookline.errors import ConfigError
+from hookline.hooks import LoggerHook
+from hookline.testing import MemoryWriter, toy_runner
+
+if TYPE_CHECKING:
+    from hookline import Runner
+
+
+def run(folder: Path | None = None, *, logger: dict[str, Any], **parts: Any) -> Runner:
+    runner = toy_runner(work_dir=folder, default_hooks={"logger": logger}, **parts)
+    runner.train()
+    return runner
+
+
+def lines(path: Path) -> list[str]:
+    return [line.split("  ", 1)[1] for line in path.read_text().splitlines()]
+
+
+@pytest.mark.parametrize(("every", "after"), [(4, ["4", "8"]), (5, ["6"]), (1, ["2", "4", "6", "8"]), (9, [])])
+def test_the_name_of_the_experiment_follows_the_first_record_after_so_many_iterations(
+    every: int, after: list[str]
+) -> None:
+    runner = run(max_iters=8, val=None, logger={"interval": 2, "interval_exp_name": every}, experiment_name="mine")
+    found = lines(runner.work_dir / "run.log")
+    named = [found[number - 1] for number, line in enumerate(found) if line == "experiment mine"]
+    assert [line.split("  ")[0] for line in named] == [f"iter {number}/8" for number in after]
+
+
+@pytest.mark.parametrize(("by_epoch", "steps"), [(False, [4, 8, 8]), (True, [1, 2, 2])])
+def test_records_of_evaluations_stand_at_iterations_or_at_epochs(by_epoch: bool, steps: list[int]) -> None:
+    writer = MemoryWriter()
+    runner = run(logger={"log_metric_by_epoch": by_epoch}, writers=[writer])
+    runner.test()
+    evaluated = [record for record in writer.records if "train/loss" not in record]
+    assert [record["step"] for record in evaluated] == steps
+    assert [record["epoch"] for record in evaluated] == [1, 2, 2]
+
+
+def test_the_logs_are_copied_when_the_run_ends_and_again_after_a_test(tmp_path: Path) -> None:
+    runner = run(tmp_path / "digits", logger={"out_dir": str(tmp_path / "all")})
+    runner.test()
+    target = tmp_path / "all" / "digits"
+    assert sorted(path.name for path in target.iterdir()) == ["metrics.jsonl", "plan.txt", "run.log"]
+    for path in target.iterdir():
+        assert path.read_bytes() == (runner.work_dir / path.name).read_bytes()
+    assert lines(target / "run.log")[-1].startswith("epoch 2  test  accuracy")
+
+
+def test_the_logs_are_copied_also_when_the_run_fails_and_only_those_with_the_endings(tmp_path: Path) -> None:
+    runner = toy_runner(
+        work_dir=tmp_path / "run", default_hooks={"logger": {"out_dir": str(tmp_path / "all"), "out_suffix": (".log",)}}
+    )
+    runner.on("after_train_epoch")(lambda runner: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        runner.train()
+    assert [path.name for path in (tmp_path / "all" / "run").iterdir()] == ["run.log"]
+
+
+def test_logs_that_are_not_kept_come_back_when_the_run_goes_on(tmp_path: Path) -> None:
+    away: dict[str, Any] = {"out_dir": str(tmp_path / "all"), "keep_local": False, "interval": 2}
+    whole = run(tmp_path / "whole" / "run", logger={"interval": 2}, max_epochs=2)
+    whole.test()
+    first = run(tmp_path / "run", logger=away, max_epochs=1)
+    assert sorted(path.name for path in first.work_dir.iterdir()) == ["epoch_1.pth", "last_checkpoint"]
+    second = run(tmp_path / "run", logger=away, max_epochs=2, resume=True)
+    second.test()
+    assert sorted(path.name for path in second.work_dir.iterdir()) == ["epoch_1.pth", "epoch_2.pth", "last_checkpoint"]
+    target = tmp_path / "all" / "run"
+    assert without_times(target / "metrics.jsonl") == without_times(whole.work_dir / "metrics.jsonl")
+    said = [line for line in lines(target / "run.log") if line.startswith(("saved", "resumed"))]
+    assert said == [f"saved {first.work_dir}/epoch_1.pth", *said[1:2], f"saved {first.work_dir}/epoch_2.pth"]
+    assert said[1] == f"resumed from {first.work_dir}/epoch_1.pth: epoch 1, iteration 4"
+
+
+def without_times(path: Path) -> list[dict[str, Any]]:
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    return [{name: value for name, value in record.items() if not name.endswith("time")} for record in records]
+
+
+def test_a_copy_that_cannot_be_made_is_said_and_nothing_is_lost(tmp_path: Path) -> None:
+    (tmp_path / "all").write_text("in the way")
+    away: dict[str, Any] = {"out_dir": str(tmp_path / "all"), "keep_local": False, "out_suffix": (".log",)}
+    runner = run(tmp_path / "run", logger=away)
+    target = tmp_path / "all" / "run"
+    warning = f"warning: {runner.work_dir}/run.log could not be copied to {target}: Not a directory"
+    assert lines(runner.work_dir / "run.log")[-1] == warning
+    assert runner.iter == 8
+
+
+def test_a_copy_onto_itself_is_refused(tmp_path: Path) -> None:
+    runner = toy_runner(work_dir=tmp_path / "run", default_hooks={"logger": {"out_dir": str(tmp_path)}})
+    with pytest.raises(ConfigError) as refused:
+        runner.train()
+    assert str(refused.value) == (
+        f"LoggerHook: out_dir {tmp_path} would copy the logs of {tmp_path / 'run'} onto themselves"
+    )
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"interval_exp_name": 0}, "LoggerHook: interval_exp_name must be an int of at least 1, not 0"),
+        ({"keep_local": False}, "LoggerHook: keep_local=False needs an out_dir, or the logs would be nowhere"),
+        ({"out_suffix": ".log"}, "LoggerHook: out_suffix is a list of endings like '.log', not '.log'"),
+        ({"out_suffix": [1]}, "LoggerHook: out_suffix is a list of endings like '.log', not [1]"),
+    ],
+)
+def test_what_cannot_be_is_refused(parameters: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        LoggerHook(**parameters)
+    assert str(refused.value) == message
