@@ -147,15 +147,21 @@ class CheckpointHook(Hook):
     # -- what other parts ask
 
     def idle_points(self, runner: Runner) -> list[str]:
-        """Epochs or iterations, whichever is not counted, and validation where no best is kept."""
+        """Epochs or iterations, whichever is not counted, and what is for options that are off."""
         if not runner.has_training:
             return []
-        idle = ["after_train_iter" if self._counts_epochs(runner) else "after_train_epoch"]
-        if self.save_on_exception:
-            idle = [point for point in idle if point != "after_train_iter"]
-        return (
-            idle + ["after_val_epoch"] * (not self.save_best) + ["before_save_checkpoint"] * (not self.published_keys)
-        )
+        epochs, never = self._counts_epochs(runner), not self.save_last and self.interval is not None
+        never = never and (self.interval or 0) < 1
+        idle = {
+            "after_train_iter": (epochs or never) and not self.save_on_exception,
+            "after_train_epoch": not epochs or never,
+            "after_val_epoch": not self.save_best,
+            "before_save_checkpoint": not self.published_keys,
+            "after_train": not self.save_last,
+            "after_run": not self.published_keys,
+            "on_exception": not self.save_on_exception,
+        }
+        return [point for point, nothing_to_do in idle.items() if nothing_to_do]
 
     def watched_metrics(self) -> Sequence[str]:
         """Those whose best is kept."""

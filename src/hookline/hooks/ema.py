@@ -100,8 +100,8 @@ class EMAHook(Hook):
     # -- training
 
     def idle_points(self, runner: Runner) -> list[str]:
-        """A sole optim is averaged as soon as it has stepped."""
-        return ["around_train_iter"] if len(runner.optims) == 1 else []
+        """A sole optim is averaged as soon as it has stepped; only `eval_both` surrounds the run."""
+        return ["around_train_iter"] * (len(runner.optims) == 1) + ["around_run"] * (not self.eval_both)
 
     def before_train(self, runner: Runner) -> None:
         """Refuse a beginning that never comes, and follow the model to its device."""
@@ -141,9 +141,6 @@ class EMAHook(Hook):
 
     def around_run(self, runner: Runner) -> Iterator[None]:
         """While the run lasts, the raw weights have evaluation loops of their own."""
-        if not self.eval_both:
-            yield
-            return
         if not self._is_measured(runner):
             raise ConfigError("EMAHook: of several EMAHooks the last is measured, so eval_both belongs to that one")
         for loops in (runner.val_loops, runner.test_loops):

@@ -1,0 +1,328 @@
+"""One suite over all hooks that hookline brings: what each of them must hold, whatever it does.
+
+A hook is built from the YAML of its own docstring and goes through a run of the digits with dropout, batch norm,
+accumulation, a schedule and validation.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+import signal
+import sys
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from hookline import Hook, Runner, documentation
+from hookline.checkpoint import snapshot
+from hookline.config.parse import parse
+from hookline.config.positions import Mark
+from hookline.config.tree import plain
+from hookline.points import POINTS, SCOPES
+from hookline.registry import DEFAULT_HOOKS, HOOKS
+from hookline.testing import toy_runner
+from tests.faults.runs import digest
+
+ROOT = Path(__file__).parents[2]
+NAMES = [name for name in HOOKS if HOOKS.origin(name) == "hookline"]
+
+BATCHES, EPOCHS = 5, 3
+BASE: dict[str, Any] = {
+    "model": {"type": "DigitsNet", "width": 4},
+    "train": {
+        "dataloader": {"dataset": {"type": "Digits"}, "batch_size": 16, "shuffle": True},
+        "step": "cross_entropy",
+        "max_epochs": EPOCHS,
+        "limit_batches": BATCHES,
+    },
+    "val": {
+        "dataloader": {"dataset": {"type": "Digits", "split": "val"}, "batch_size": 16},
+        "step": "predict",
+        "metrics": {"accuracy": "accuracy"},
+        "limit_batches": 2,
+    },
+    "test": {
+        "dataloader": {"dataset": {"type": "Digits", "split": "test"}, "batch_size": 16},
+        "step": "predict",
+        "metrics": {"accuracy": "accuracy"},
+        "limit_batches": 2,
+    },
+    "optim": {
+        "optimizer": {"type": "AdamW", "lr": 0.01},
+        "schedulers": [{"type": "CosineAnnealingLR", "T_max": EPOCHS * BATCHES, "when": "iter"}],
+        "accumulate": 2,
+    },
+    "default_hooks": {"checkpoint": {"interval": 1, "by_epoch": False}, "logger": {"interval": 2}},
+    "device": "cpu",
+}
+
+# What the YAML of some hooks names as the user's own.
+MYNET = '''
+def evaluate(model):
+    """How large the weights are."""
+    return {"size": sum(p.abs().sum() for p in model.parameters())}
+'''
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_with_a_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    (tmp_path / "mynet.py").write_text(MYNET)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield
+    sys.modules.pop("mynet", None)
+
+
+def merged(base: Any, more: Any) -> Any:
+    if isinstance(base, Mapping) and isinstance(more, Mapping):
+        return {key: merged(base.get(key), more[key]) if key in more else base[key] for key in [*base, *more]}
+    return more
+
+
+def yaml_of(name: str) -> dict[str, Any]:
+    found = plain(parse(documentation.read(name).yaml, lambda line, column: Mark(name, line, column)))
+    assert isinstance(found, dict)
+    return found
+
+
+def built(name: str, folder: str = "run", *, epochs: int = EPOCHS, **parts: Any) -> Runner:
+    """A run with the hook as its YAML has it."""
+    config = merged(merged(BASE, yaml_of(name)), {"train": {"max_epochs": epochs}, "work_dir": folder, **parts})
+    runner = Runner.from_config(config)
+    runner.terminal.quiet = True
+    return runner
+
+
+def alone(name: str) -> Runner:
+    """A run with this hook and no other."""
+    config = merged(BASE, yaml_of(name))
+    given = {key: config["default_hooks"].get(key, {}) if hook == name else None for key, hook in DEFAULT_HOOKS.items()}
+    runner = Runner.from_config(config | {"default_hooks": given, "work_dir": "alone"})
+    runner.terminal.quiet = True
+    return runner
+
+
+def own(name: str, runner: Runner) -> Any:
+    return next(entry.hook for entry in runner.plan if type(entry.hook).__name__ == name)
+
+
+class FailsError(Exception):
+    """What a run is ended by."""
+
+
+def fail_at(runner: Runner, iteration: int, point: str = "after_train_iter") -> None:
+    """End the run by an exception at this point of this iteration."""
+
+    @runner.on(point, priority=100)
+    def fail(runner: Runner) -> None:
+        if runner.iter == iteration:
+            raise FailsError(point)
+
+
+def surroundings(runner: Runner) -> dict[str, Any]:
+    """All that a hook might change in the process or the model, and must put back."""
+    return {
+        "modes": [module.training for module in runner.model.modules()],
+        "frozen": [parameter.requires_grad for parameter in runner.model.parameters()],
+        "gradients": torch.is_grad_enabled(),
+        "anomaly": torch.is_anomaly_enabled(),
+        "profiling": torch._C._autograd._profiler_enabled(),
+        "signals": [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)],
+        "streams": [sys.stdout, sys.stderr, warnings.showwarning],
+        "progress": runner.terminal.progress,
+        "loops": [list(runner.val_loops), list(runner.test_loops)],
+        "running": runner.running,
+        "clipping": [optim.clip for optim in runner.optims],
+    }
+
+
+def records(folder: str) -> list[dict[str, Any]]:
+    """The lines of metrics.jsonl without what depends on the clock."""
+    found = [json.loads(line) for line in (Path(folder) / "metrics.jsonl").read_text().splitlines()]
+    return [{name: value for name, value in record.items() if not is_of_the_clock(name)} for record in found]
+
+
+def is_of_the_clock(name: str) -> bool:
+    return name.endswith("time") or name.startswith("stats/")
+
+
+def state(runner: Runner) -> str:
+    """The digest of everything that a checkpoint would hold now."""
+    taken = snapshot.take(runner)
+    scalars = taken["message_hub"]["scalars"]
+    taken["message_hub"]["scalars"] = {name: value for name, value in scalars.items() if not is_of_the_clock(name)}
+    return digest(taken)
+
+
+# ------------------------------------------------------------------------------------------------------ the contract
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_says_what_it_does_what_it_costs_and_how_it_is_used(name: str) -> None:
+    hook = documentation.read(name)
+    assert 20 <= len(hook.summary) <= 90
+    assert re.search(r"^Cost: ", hook.text, re.MULTILINE)
+    assert hook.example
+    assert name in hook.yaml or next(key for key, value in DEFAULT_HOOKS.items() if value == name) in hook.yaml
+    assert [parameter.name for parameter in hook.parameters if not parameter.doc] == []
+    assert inspect.getmodule(HOOKS.get(name)).__doc__.startswith(f"{name}: ")  # type: ignore[union-attr]  # it has one
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_its_example_runs(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    exec(compile(documentation.read(name).example, name, "exec"), {})
+    assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_its_public_methods_are_points_or_those_of_every_hook(name: str) -> None:
+    hook: Any = HOOKS.get(name)
+    described = {"checkpoint_folder", "averaged_state_dict"}
+    found = {key for key, value in vars(hook).items() if callable(value) and not key.startswith("_")}
+    assert found <= {*POINTS, *SCOPES, *vars(Hook), *described}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_is_built_from_its_yaml_and_trains_validates_and_tests(name: str) -> None:
+    runner = built(name)
+    assert own(name, runner).runner is runner
+    runner.train()
+    assert (runner.epoch, runner.iter, runner.validations) == (EPOCHS, EPOCHS * BATCHES, EPOCHS)
+    assert runner.val().keys() >= {"accuracy"}
+    assert runner.test().keys() >= {"accuracy"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("iteration", "point"), [(7, "before_train_iter"), (10, "after_train_epoch"), (10, "after_val")]
+)
+def test_a_run_that_is_resumed_with_it_equals_one_that_was_never_interrupted(
+    name: str, iteration: int, point: str
+) -> None:
+    whole = built(name, "whole/run")
+    whole.train()
+    broken = built(name, "run")
+    fail_at(broken, iteration, point)
+    with pytest.raises(FailsError):
+        broken.train()
+    resumed = built(name, "run", resume=True)
+    resumed.train()
+    assert state(resumed) == state(whole)
+    assert records("run") == records("whole/run")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_can_be_started_and_ended_again(name: str) -> None:
+    runner = built(name, epochs=1)
+    for epochs in (1, 2):
+        runner.train_loop.max_epochs = epochs
+        runner.train()
+        assert runner.iter == epochs * BATCHES
+    assert runner.val() == runner.val()
+    assert runner.test() == runner.test()
+    whole = built(name, "whole", epochs=2)
+    whole.train()
+    weights = whole.model.state_dict()
+    assert all(value.equal(weights[key]) for key, value in runner.model.state_dict().items())
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("point", ["before_train_iter", "after_backward", "after_train_iter", "before_val_iter"])
+def test_a_run_that_fails_leaves_everything_as_it_was_and_can_be_started_again(name: str, point: str) -> None:
+    runner = built(name)
+    before = surroundings(runner)
+    fails = [True]
+
+    @runner.on(point)
+    def fail(runner: Runner) -> None:
+        if runner.iter >= 5 and fails:
+            raise FailsError(point)
+
+    with pytest.raises(FailsError) as failed:
+        runner.train()
+    assert surroundings(runner) == before
+    assert [note for note in failed.value.__notes__ if name in note] == []
+    fails.clear()
+    runner.train()
+    assert runner.iter == EPOCHS * BATCHES
+    assert surroundings(runner) == before
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_needs_no_other_hook_and_says_nothing_about_any(name: str) -> None:
+    runner = alone(name)
+    assert [entry.name for entry in runner.plan] == [name]
+    runner.train()
+    runner.val()
+    runner.test()
+    assert runner.iter == EPOCHS * BATCHES
+    said = (runner.work_dir / "run.log").read_text()
+    assert [other for other in NAMES if other != name and other in said] == []
+    source = inspect.getsource(inspect.getmodule(HOOKS.get(name)))  # type: ignore[arg-type]  # it has one
+    code = re.sub(r'""".*?"""|^.*runs_(after|before).*$', "", source, flags=re.DOTALL | re.MULTILINE)
+    assert [other for other in NAMES if other != name and re.search(rf"\b{other}\b", code)] == []
+
+
+def test_the_page_of_hooks_is_what_the_code_says() -> None:
+    page = (ROOT / "docs" / "built-in-hooks.md").read_text(encoding="utf-8")
+    assert page == documentation.page(), "the page is stale: make docs"
+
+
+def test_every_hook_can_be_imported_by_its_name() -> None:
+    from hookline import hooks
+
+    assert sorted(hooks.__all__) == NAMES
+    assert [getattr(hooks, name).__name__ for name in NAMES] == NAMES
+
+
+def observers() -> list[str]:
+    return [name for name in NAMES if documentation.read(name).role == "observer"]
+
+
+def test_training_with_all_observers_ends_in_the_same_weights_as_with_none() -> None:
+    found = observers()
+    assert {"LoggerHook", "ProgressHook"} <= set(found)
+    wanted = [entry for name in found for entry in yaml_of(name).get("custom_hooks", [])]
+    none = {key: None for key in DEFAULT_HOOKS if key not in ("param_scheduler",)}
+    weights = []
+    for folder, config in (("with", {"custom_hooks": wanted}), ("without", {"default_hooks": none})):
+        runner = Runner.from_config(merged(BASE, config) | {"work_dir": folder})
+        runner.terminal.quiet = True
+        runner.train()
+        weights.append(runner.model.state_dict())
+    assert all(value.equal(weights[1][key]) for key, value in weights[0].items())
+    assert len(wanted) == len(found) - 1  # the logger is there without being asked for
+
+
+# A run in which a hook has nothing to do, or little: its parameters, changes to the run, and the points that are left.
+IDLE: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
+    "CheckpointHook": ({"interval": -1, "save_last": False}, {}, ["before_train"]),
+    "DistSamplerSeedHook": ({}, {}, []),
+    "EMAHook": (
+        {},
+        {},
+        ["after_load_checkpoint", "before_train", "after_optimizer_step", "around_val", "around_test"],
+    ),
+    "EarlyStoppingHook": ({"monitor": "accuracy"}, {}, ["before_train", "after_val_epoch"]),
+    "IterTimerHook": ({}, {}, [point for point in POINTS if hasattr(HOOKS.get("IterTimerHook"), point)]),
+    "LoggerHook": ({}, {}, ["after_train_iter", "after_val_epoch", "after_test_epoch"]),
+    "ParamSchedulerHook": ({}, {}, ["before_train"]),
+    "ProgressHook": ({}, {}, []),
+    "RuntimeInfoHook": ({}, {}, [point for point in POINTS if hasattr(HOOKS.get("RuntimeInfoHook"), point)]),
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_is_not_called_where_it_has_nothing_to_do(name: str) -> None:
+    parameters, parts, points = IDLE[name]
+    runner = toy_runner(
+        default_hooks=dict.fromkeys(DEFAULT_HOOKS), custom_hooks=[{"type": name, **parameters}], **parts
+    )
+    runner.plan.leave_out_idle()
+    assert [point for point in (*POINTS, *SCOPES) if runner.plan.calls_at(point)] == points
