@@ -194,3 +194,28 @@ def test_samplers_learn_every_pass(inner: bool, by: str, amount: int, epochs: li
     runner.train_loop.dataloader = loader
     runner.train()
     assert sampler.epochs == epochs
+
+
+@pytest.mark.parametrize("clip", [{"clip_norm": 0.01}, {"clip_value": 0.001}])
+def test_the_norm_before_an_optim_clips_is_recorded_once_a_window(clip: dict[str, float]) -> None:
+    from hookline import Optim
+
+    model = torch.nn.Linear(4, 2)
+    optim = Optim(torch.optim.SGD(model.parameters(), lr=0.1), accumulate=2, **clip)  # type: ignore[arg-type]
+    writer = MemoryWriter()
+    runner = toy_runner(
+        model=model, optim=optim, batches=5, max_epochs=2, writers=[writer], val=None,
+        default_hooks={"logger": {"interval": 1}},
+    )  # fmt: skip
+    norms: list[float] = []
+
+    @runner.on("before_optimizer_step")
+    def note(runner: Any) -> None:
+        whole = torch.cat([p.grad.flatten() for p in runner.model.parameters()])
+        norms.append(whole.norm().item())
+
+    runner.train()
+    assert len(norms) == 6
+    assert [record.get("train/grad_norm") for record in writer.records] == pytest.approx(
+        [None, norms[0], None, norms[1], norms[2], None, norms[3], None, norms[4], norms[5]]
+    )
