@@ -590,11 +590,11 @@ def test_every_counts_what_the_point_counts(plan: Plan, host: Any) -> None:
 
         @every(2)
         def before_optimizer_step(self) -> None:
-            seen.append(f"update {host.updates}")
+            seen.append(f"update {host.current_updates}")
 
     plan.add(Often())
     for number in range(6):
-        host.iter = host.epoch = host.validations = host.updates = number
+        host.iter = host.epoch = host.validations = host.current_updates = number
         plan.after_train_iter(0, None, {})
         plan.after_train_epoch()
         plan.after_val_iter(number, None, {})

@@ -287,7 +287,7 @@ def _due(point: Point, every: Every, place: str) -> str:
         "epoch": "hl_host.epoch",
         "batch": "batch_idx",
         "validation": "hl_host.validations",
-        "update": "hl_host.updates",
+        "update": "hl_host.current_updates",
     }[point.counts]
     return f"({current} + 1) % {every.n} == 0"
 
@@ -299,10 +299,14 @@ def source_of(function: object) -> str:
     code = getattr(inner, "__code__", None)
     if code is None:
         return f"{type(inner).__module__}.{type(inner).__qualname__}, no source"
-    path = code.co_filename
+    return f"{short_path(code.co_filename)}:{code.co_firstlineno}"
+
+
+def short_path(path: str) -> str:
+    """A path for people: inside hookline or the working directory, from there on."""
     package, found, rest = path.rpartition(f"{os.sep}hookline{os.sep}")
     if found and os.path.isfile(os.path.join(package, "hookline", "points.py")):
-        path = os.path.join("hookline", rest)
-    elif os.path.isabs(path) and os.path.commonpath([path, os.getcwd()]) == os.getcwd():
-        path = os.path.relpath(path)
-    return f"{path}:{code.co_firstlineno}"
+        return os.path.join("hookline", rest)
+    if os.path.isabs(path) and os.path.commonpath([path, os.getcwd()]) == os.getcwd():
+        return os.path.relpath(path)
+    return path

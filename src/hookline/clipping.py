@@ -29,8 +29,7 @@ class Clip:
         for name, limit in (("norm", norm), ("value", value)):
             if limit is not None:
                 check_number(f"{names}{name}", limit, above=0)
-        if norm_type != float("inf"):
-            check_number("norm_type", norm_type, above=0)
+        check_norm_type("norm_type", norm_type)
         return cls(norm, value, norm_type) if norm is not None or value is not None else None
 
     def __call__(self, parameters: Iterable[Tensor]) -> Tensor:
@@ -44,6 +43,12 @@ class Clip:
         elif self.value is not None:
             torch.nn.utils.clip_grad_value_(parameters, self.value)
         return total
+
+
+def check_norm_type(label: str, value: float) -> None:
+    """Refuse what is no kind of norm: a number above 0, or infinity for the greatest absolute value."""
+    if value != float("inf"):
+        check_number(label, value, above=0)
 
 
 def gradient_norm(parameters: Iterable[Tensor], norm_type: float = 2.0) -> Tensor:

@@ -10,7 +10,7 @@ Recording costs the same however long the run is, and never waits for the device
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
@@ -47,7 +47,7 @@ class History:
         )
         for value in newest:
             if value.__class__ not in PLAIN:
-                return _read(newest)
+                return read_numbers(newest)
         return cast("list[float]", newest)
 
     def current(self) -> float:
@@ -72,8 +72,9 @@ class History:
         return len(self.values)
 
 
-def _read(values: list[Any]) -> list[Any]:
-    """Numbers and tensors as numbers."""
+def read_numbers(values: Iterable[Any]) -> list[Any]:
+    """Numbers and tensors with one element as numbers; one wait for the device, however many they are."""
+    values = list(values)
     tensors = [value for value in values if value.__class__ not in PLAIN]
     if all(getattr(tensor, "is_cpu", True) for tensor in tensors):  # numpy's numbers are among them, too
         return [value if value.__class__ in PLAIN else value.item() for value in values]

@@ -28,7 +28,7 @@ def refuse_infinite_loss(runner: Runner, done: int | None = None) -> None:
             raise NumericsError(
                 f"the loss has become {loss} by iteration {runner.iter if done is None else done}, so training cannot "
                 "go on; look at the learning rate, the data and the precision, or leave such batches out: "
-                "runner.skip_step(reason) in a before_backward hook"
+                "CheckInvalidLossHook with policy: skip"
             )
 
 

@@ -442,6 +442,14 @@ class Runner:
         return sum(optim.updates for optim in self.optims)
 
     @property
+    def current_updates(self) -> int:
+        """Finished steps of the optim whose step is under way: what `every` counts at the points around it.
+
+        Of two optims that take turns, a hook that comes every second time would else only ever see one.
+        """
+        return next((optim.updates for optim in self.optims if optim.updating), self.updates)
+
+    @property
     def max_epochs(self) -> int | None:
         """How many epochs there will be; None when training by iterations."""
         return self._train_loop.max_epochs if self._train_loop is not None else None

@@ -124,7 +124,7 @@ def _infinite(loss: str, iteration: int, hook: str = "") -> str:
     return (
         f"the loss has become {loss} by iteration {iteration}, so training cannot go on; look at the "
         "learning rate, the "
-        "data and the precision, or leave such batches out: runner.skip_step(reason) in a before_backward hook"
+        "data and the precision, or leave such batches out: CheckInvalidLossHook with policy: skip"
     ) + (f"\n  in hook {hook}" if hook else "")
 
 

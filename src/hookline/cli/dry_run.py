@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import typer
+
 if TYPE_CHECKING:
     from hookline.config.load import LoadedConfig
     from hookline.runner import Runner
@@ -21,6 +23,9 @@ def try_out(loaded: LoadedConfig, allow: Sequence[str]) -> None:
         first = _shortened(loaded, allow, folder)
         first.on("after_train")(lambda runner: runner.request_save())
         first.train()
+        if first.exit_code:
+            print(f"dry run: stopped by {first.position.stopped_by}: {first.position.stopped}")
+            raise typer.Exit(first.exit_code)
         print(f"dry run: batches trained: {first.iter}, validations: {first.validations}")
         if first.test_loops:
             first.test()

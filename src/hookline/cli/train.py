@@ -57,6 +57,8 @@ def train(
     runner.terminal.open_log(runner.work_dir / "run.log")
     runner.terminal.show(closing_table(runner, seconds, tested))
     runner.terminal.close_log()
+    if runner.exit_code:
+        raise typer.Exit(runner.exit_code)
 
 
 def announce(runner: Runner) -> None:

@@ -7,9 +7,13 @@ from typing import TYPE_CHECKING, Any
 from hookline.registry import HOOKS
 
 if TYPE_CHECKING:
+    from hookline.hooks.autograd_anomaly import AutogradAnomalyHook
+    from hookline.hooks.check_invalid_loss import CheckInvalidLossHook
     from hookline.hooks.checkpoint import CheckpointHook
     from hookline.hooks.early_stopping import EarlyStoppingHook
     from hookline.hooks.ema import EMAHook
+    from hookline.hooks.grad_clip import GradClipHook
+    from hookline.hooks.grad_norm import GradNormHook
     from hookline.hooks.logger import LoggerHook
     from hookline.hooks.param_scheduler import ParamSchedulerHook
     from hookline.hooks.progress import ProgressHook
@@ -18,10 +22,14 @@ if TYPE_CHECKING:
     from hookline.hooks.timer import IterTimerHook
 
 __all__ = [
+    "AutogradAnomalyHook",
+    "CheckInvalidLossHook",
     "CheckpointHook",
     "DistSamplerSeedHook",
     "EMAHook",
     "EarlyStoppingHook",
+    "GradClipHook",
+    "GradNormHook",
     "IterTimerHook",
     "LoggerHook",
     "ParamSchedulerHook",
