@@ -24,12 +24,12 @@ FRAME = re.compile(r'^  File "(.+)", line (\d+), in (.+)(?:\n    (.+))?', re.MUL
 
 
 class AutogradAnomalyHook(Hook):
-    """Names the line of the forward pass when a backward pass fails or gives a NaN: autograd's anomaly detection, for a
-    whole run or a range of iterations.
+    """Names the line of the forward pass when a backward pass fails or gives a NaN.
 
-    A NaN in a gradient ends the run with exit code 4, before it reaches the weights. With fp16, this also holds for
-    an overflow that the gradient scaler would have passed over. A square root or a norm of 0, a division of 0 by 0 and
-    a `where` around one of them are the usual reasons.
+    This is autograd's anomaly detection, for a whole run or a range of iterations. A NaN in a gradient ends the run
+    with exit code 4, before it reaches the weights. With fp16, this also holds for an overflow that the gradient scaler
+    would have passed over. A square root or a norm of 0, a division of 0 by 0 and a `where` around one of them are the
+    usual reasons.
 
     Anomaly detection is on during the chosen iterations, their hooks included, and afterwards as it was before.
     torch's warning about the line is kept for the error; all other warnings are shown as ever.
@@ -46,7 +46,7 @@ class AutogradAnomalyHook(Hook):
 
     YAML:
         custom_hooks:
-          - {type: AutogradAnomalyHook, begin: 1000, end: 1100}
+          - {type: AutogradAnomalyHook, end: 100}
 
     Args:
         begin: From how many finished iterations on: 0 is from the start.

@@ -28,12 +28,13 @@ class Loss(NamedTuple):
 
 
 class CheckInvalidLossHook(Hook):
-    """Ends the run, leaves out the batch, or stops training when a loss is NaN or Inf, before its backward pass.
+    """Ends the run, leaves out the batch, or stops training when a loss is NaN or Inf.
 
-    `raise` ends the run with exit code 4 before anything has come of the loss: the weights are those before the step,
-    which is what `save_on_exception` of CheckpointHook then saves. `skip` leaves the batch out, in an accumulation
-    window just this one, and counts it as `train/skipped`; the learning rates move on as ever. `stop` leaves the batch
-    out and ends training in order, with the last checkpoint; `hookline train` then exits with 4, too.
+    It looks before the backward pass. `raise` ends the run with exit code 4 before anything has come of the loss: the
+    weights are those before the step, which is what `save_on_exception` of CheckpointHook then saves. `skip` leaves the
+    batch out, in an accumulation window just this one, and counts it as `train/skipped`; the learning rates move on as
+    ever. `stop` leaves the batch out and ends training in order, with the last checkpoint; `hookline train` then exits
+    with 4, too.
 
     With an `interval` above 1 the losses in between are kept on the device and read at the next check, or before a
     save. Then the error names the first bad one, but it was trained on by then, so `skip` and `stop` cannot help any

@@ -20,12 +20,12 @@ TOTAL = "total"
 
 
 class GradNormHook(Hook):
-    """Records the norms of gradients and weights, in total and by module, every so many optimizer steps.
+    """Records the norms of gradients and weights, in total and by module.
 
-    Scalars: `train/grad_norm/total` and `train/grad_norm/<module>`, `train/weight_norm/total` and
-    `train/weight_norm/<module>`. They are of the parameters that the optimizer updates. A parameter that several
-    modules share counts once, for the first of them; one that is not the model's counts in the total alone. What has
-    no gradient has no norm of it.
+    Scalars, every `interval` optimizer steps: `train/grad_norm/total` and `train/grad_norm/<module>`,
+    `train/weight_norm/total` and `train/weight_norm/<module>`. They are of the parameters that the optimizer updates. A
+    parameter that several modules share counts once, for the first of them; one that is not the model's counts in the
+    total alone. What has no gradient has no norm of it.
 
     The gradients are complete, unscaled and not yet clipped, by whomever. The weights are those before the step.
 
@@ -43,7 +43,7 @@ class GradNormHook(Hook):
 
     YAML:
         custom_hooks:
-          - {type: GradNormHook, interval: 100, depth: 2}
+          - {type: GradNormHook, interval: 5, depth: 2}
 
     Args:
         interval: Every how many optimizer steps.

@@ -74,6 +74,11 @@ class RuntimeInfoHook(Hook):
 
     def after_train_iter(self, runner: Runner, outputs: dict[str, Any]) -> None:
         """Every single number that the step gave; of a batch that was left out of training, none."""
+        for norms, optim in self._clipping:
+            if optim.grad_norm is not None:
+                norms.values.append(optim.grad_norm)
+                norms.fresh += 1
+                optim.grad_norm = None
         if runner.skipped:
             return
         tensor = self._tensor
@@ -89,11 +94,6 @@ class RuntimeInfoHook(Hook):
                 history = self._outputs[name] = runner.hub.history(f"train/{name}")
             history.values.append(value)
             history.fresh += 1
-        for history, optim in self._clipping:
-            if optim.grad_norm is not None:
-                history.values.append(optim.grad_norm)
-                history.fresh += 1
-                optim.grad_norm = None
 
     def after_train(self, runner: Runner) -> None:
         """A loss that is not a number ends the run also where nobody has logged or saved it."""
