@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -145,7 +146,31 @@ def _losses() -> list[Case]:
         section = training(step=f'"bad:{name}"', max_epochs=None, max_iters="8")
         return bad(f"fault_21_{name}_by_iterations", 4, says, train=section)
 
+    def by_policy(name: str, policy: str, says: str = "", *mentions: str) -> Case:
+        section, hook = training(step=f'"bad:{name}"'), f"[{{type: CheckInvalidLossHook, {policy}}}]"
+        label = policy.partition(": ")[2].partition(",")[0]
+        case = bad(f"fault_21_{name}_{label}", 4, says, train=section, custom_hooks=hook)
+        return replace(case, mentions=mentions)
+
+    checked = (
+        "\n  in hook CheckInvalidLossHook, at before_backward, epoch=0 iter={} rank=0 "
+        "(hookline/hooks/check_invalid_loss.py)"
+    )
     return [
+        by_policy(
+            "nan_later",
+            "policy: raise",
+            "CheckInvalidLossHook: the loss of iteration 4 is nan; its step was not made, so the weights are as before. Look "
+            "at the learning rate, the data and the precision, or leave such batches out with policy: skip"
+            + checked.format(3),
+        ),
+        by_policy(
+            "nan",
+            "policy: skip, max_skips: 3",
+            "CheckInvalidLossHook: the loss of iteration 4 is nan, after 3 left out in a row (max_skips). Look at the "
+            "learning rate, the data and the precision" + checked.format(3),
+        ),
+        by_policy("nan_later", "policy: stop", "", "stopped by CheckInvalidLossHook: the loss of iteration 4 is nan\n"),
         step(
             "vector",
             f"the loss of the step is a tensor of shape (2,); {WHAT_TO_RETURN}",
