@@ -160,8 +160,8 @@ def _losses() -> list[Case]:
         by_policy(
             "nan_later",
             "policy: raise",
-            "CheckInvalidLossHook: the loss of iteration 4 is nan; its step was not made, so the weights are as before. Look "
-            "at the learning rate, the data and the precision, or leave such batches out with policy: skip"
+            "CheckInvalidLossHook: the loss of iteration 4 is nan; its step was not made, so the weights are as "
+            "before. Look at the learning rate, the data and the precision, or leave such batches out with policy: skip"
             + checked.format(3),
         ),
         by_policy(
