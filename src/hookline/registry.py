@@ -131,11 +131,13 @@ HOOKS = Registry(
         DistSamplerSeedHook="sampler_seed",
         EMAHook="ema",
         EarlyStoppingHook="early_stopping",
+        EvaluateHook="evaluate",
         IterTimerHook="timer",
         LoggerHook="logger",
         ParamSchedulerHook="param_scheduler",
         ProgressHook="progress",
         RuntimeInfoHook="runtime_info",
+        VisualizationHook="visualization",
     ),
     group="hookline.hooks",
 )

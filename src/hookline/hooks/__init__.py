@@ -10,23 +10,27 @@ if TYPE_CHECKING:
     from hookline.hooks.checkpoint import CheckpointHook
     from hookline.hooks.early_stopping import EarlyStoppingHook
     from hookline.hooks.ema import EMAHook
+    from hookline.hooks.evaluate import EvaluateHook
     from hookline.hooks.logger import LoggerHook
     from hookline.hooks.param_scheduler import ParamSchedulerHook
     from hookline.hooks.progress import ProgressHook
     from hookline.hooks.runtime_info import RuntimeInfoHook
     from hookline.hooks.sampler_seed import DistSamplerSeedHook
     from hookline.hooks.timer import IterTimerHook
+    from hookline.hooks.visualization import VisualizationHook
 
 __all__ = [
     "CheckpointHook",
     "DistSamplerSeedHook",
     "EMAHook",
     "EarlyStoppingHook",
+    "EvaluateHook",
     "IterTimerHook",
     "LoggerHook",
     "ParamSchedulerHook",
     "ProgressHook",
     "RuntimeInfoHook",
+    "VisualizationHook",
 ]
 
 
