@@ -133,6 +133,7 @@ HOOKS = Registry(
         DistSamplerSeedHook="sampler_seed",
         EMAHook="ema",
         EarlyStoppingHook="early_stopping",
+        EvaluateHook="evaluate",
         GradClipHook="grad_clip",
         GradNormHook="grad_norm",
         IterTimerHook="timer",
@@ -140,6 +141,7 @@ HOOKS = Registry(
         ParamSchedulerHook="param_scheduler",
         ProgressHook="progress",
         RuntimeInfoHook="runtime_info",
+        VisualizationHook="visualization",
     ),
     group="hookline.hooks",
 )

@@ -150,6 +150,8 @@ class Runner:
         self.exit_code = 0
         #: Why the current step is skipped; empty when it is not.
         self.skipped = ""
+        #: Seconds in which hooks kept training waiting for an evaluation of theirs; they are no part of a step's time.
+        self.seconds_evaluating = 0.0
 
         self.plan = Plan(self, points)
         assembly.register_all(self.plan, default_hooks, custom_hooks)
@@ -461,6 +463,11 @@ class Runner:
         if loop is None or not loop.by_epoch:
             return loop.max_iters if loop is not None else None
         return loop.length * (loop.max_epochs or 0) if loop.length is not None else None
+
+    @property
+    def seconds_waited(self) -> float:
+        """How long training has waited for what is no part of a step: saves, and evaluations of hooks."""
+        return self.saving.seconds + self.seconds_evaluating
 
     @property
     def rank(self) -> int:

@@ -16,7 +16,7 @@ from hookline.checkpoint import seal, store
 from hookline.errors import ConfigError, NumericsError, StorageError
 from hookline.hooks import CheckpointHook
 from hookline.steps import predict
-from hookline.testing import Recorder, toy_data, toy_runner
+from hookline.testing import Recorder, toy_data, toy_model, toy_runner
 
 
 class Given:
@@ -414,3 +414,8 @@ def test_the_hook_is_built_without_a_run_and_remembers_only_the_best() -> None:
     other.load_state_dict(hook.state_dict() | {"gone": {"values": [], "names": []}})
     assert other.state_dict() == hook.state_dict()
     assert other.best["accuracy"].kept == [(0.5, "best_accuracy_epoch_1.pth")]
+
+
+def test_a_validation_without_metrics_and_without_training_needs_no_best(tmp_path: Path) -> None:
+    runner = Runner(toy_model(), val=EvalLoop(toy_data(1), predict), work_dir=tmp_path, device="cpu", quiet=True)
+    assert runner.val() == {}

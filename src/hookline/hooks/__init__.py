@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from hookline.hooks.checkpoint import CheckpointHook
     from hookline.hooks.early_stopping import EarlyStoppingHook
     from hookline.hooks.ema import EMAHook
+    from hookline.hooks.evaluate import EvaluateHook
     from hookline.hooks.grad_clip import GradClipHook
     from hookline.hooks.grad_norm import GradNormHook
     from hookline.hooks.logger import LoggerHook
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from hookline.hooks.runtime_info import RuntimeInfoHook
     from hookline.hooks.sampler_seed import DistSamplerSeedHook
     from hookline.hooks.timer import IterTimerHook
+    from hookline.hooks.visualization import VisualizationHook
 
 __all__ = [
     "AutogradAnomalyHook",
@@ -28,6 +30,7 @@ __all__ = [
     "DistSamplerSeedHook",
     "EMAHook",
     "EarlyStoppingHook",
+    "EvaluateHook",
     "GradClipHook",
     "GradNormHook",
     "IterTimerHook",
@@ -35,6 +38,7 @@ __all__ = [
     "ParamSchedulerHook",
     "ProgressHook",
     "RuntimeInfoHook",
+    "VisualizationHook",
 ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -23,8 +24,8 @@ class Best:
 
     @property
     def label(self) -> str:
-        """The metric's name as a part of a file name: nothing in it leads out of the folder."""
-        return re.sub(r"[^\w.@+-]", "_", self.monitor.name)
+        """The metric's name as a part of a file name."""
+        return in_file_name(self.monitor.name)
 
     @property
     def prefix(self) -> str:
@@ -55,7 +56,12 @@ class Best:
         self.kept = list(zip(state["values"], state["names"], strict=True))[: self.keep]
 
 
-def remove_others(names: re.Pattern[str], saved: Path, *, keep: set[str]) -> None:
+def in_file_name(name: str) -> str:
+    """A name as a part of a file name: nothing in it leads out of the folder."""
+    return re.sub(r"[^\w.@+-]", "_", name)
+
+
+def remove_others(names: re.Pattern[str], saved: Path, *, keep: Collection[str] = ()) -> None:
     """Remove the files with such names that are no longer among the best, found by listing the folder."""
     for path in saved.parent.iterdir():
         if names.fullmatch(path.name) and path.name not in keep and path != saved:

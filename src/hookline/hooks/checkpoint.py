@@ -288,7 +288,7 @@ class CheckpointHook(Hook):
     # -- asking, and keeping order in the folder
 
     def _all_best(self, metrics: Mapping[str, Any]) -> list[Best]:
-        if not self.best:
+        if self.save_best and not self.best:
             if not metrics:
                 raise ConfigError("CheckpointHook: save_best needs a metric, and validation gives none")
             for name in self.save_best:

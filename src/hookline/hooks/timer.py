@@ -17,7 +17,7 @@ class IterTimerHook(Hook):
 
     Records `train/data_time` and `train/time` (data and step together) of every iteration, likewise for `val` and
     `test`, and the fact `eta`: seconds of training that are left. That is the mean time of the iterations since the
-    start, or since the resume, times those that are left. Validation and saving are not counted.
+    start, or since the resume, times those that are left. Validation, saving and evaluations of hooks are not counted.
 
     Cost: two readings of the clock and two entries in the hub an iteration.
 
@@ -68,7 +68,7 @@ class IterTimerHook(Hook):
 
     def before_train_iter(self, runner: Runner) -> None:
         """The batch is here."""
-        paused = runner.saving.seconds
+        paused = runner.seconds_waited
         if paused != self._paused:
             self._since += paused - self._paused
             self._paused = paused
@@ -109,4 +109,4 @@ class IterTimerHook(Hook):
 
     def _restart(self, runner: Runner) -> None:
         self._since = time.perf_counter()
-        self._paused = runner.saving.seconds
+        self._paused = runner.seconds_waited
