@@ -64,9 +64,9 @@ BASE: dict[str, Any] = {
 
 # What the YAML of some hooks names as the user's own.
 MYNET = '''
-def evaluate(model):
-    """How large the weights are."""
-    return {"size": sum(p.abs().sum() for p in model.parameters())}
+def holdout_accuracy(model):
+    """A number that depends on the weights."""
+    return sum(parameter.abs().sum() for parameter in model.parameters())
 '''
 
 
@@ -304,6 +304,7 @@ def test_training_with_all_observers_ends_in_the_same_weights_as_with_none() -> 
 IDLE: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
     "AutogradAnomalyHook": ({"begin": 1000}, {}, []),
     "CheckInvalidLossHook": ({}, {}, ["before_train", "before_backward"]),
+    "EvaluateHook": ({"function": float}, {}, ["before_train", "after_train_epoch", "after_train"]),
     "GradClipHook": ({"max_norm": 1.0}, {}, ["before_train", "before_optimizer_step"]),
     "GradNormHook": ({}, {}, ["before_optimizer_step"]),
     "CheckpointHook": ({"interval": -1, "save_last": False}, {}, ["before_train"]),
@@ -318,6 +319,7 @@ IDLE: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
     "LoggerHook": ({}, {}, ["after_train_iter", "after_val_epoch", "after_test_epoch"]),
     "ParamSchedulerHook": ({}, {}, ["before_train"]),
     "ProgressHook": ({}, {}, []),
+    "VisualizationHook": ({}, {}, ["after_val_iter", "after_test_iter", "around_val"]),
     "RuntimeInfoHook": ({}, {}, [point for point in POINTS if hasattr(HOOKS.get("RuntimeInfoHook"), point)]),
 }
 

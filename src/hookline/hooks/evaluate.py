@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class EvaluateHook(Hook):
-    """Runs a function of yours every so many epochs or iterations and at the end of training, and keeps the best.
+    """Runs a function of yours every so often and at the end of training, and keeps the best.
 
     The function takes the model, or `(model, runner)`, or the runner if that is what its first parameter is called, or
     nothing. It is called in evaluation mode, without gradients, and the random numbers that it draws do not change the
@@ -55,7 +55,7 @@ class EvaluateHook(Hook):
 
     YAML:
         custom_hooks:
-          - {type: EvaluateHook, function: "mynet:holdout_accuracy", interval: 5, save_best: auto}
+          - {type: EvaluateHook, function: "mynet:holdout_accuracy", interval: 2, save_best: auto}
 
     Args:
         function: What to run; in YAML `module:name`.

@@ -19,12 +19,12 @@ TOLD = 8
 
 
 class VisualizationHook(Hook):
-    """Shows images of the first batches of every n-th validation, and of a test, to the writers, as a grid.
+    """Gives the writers images of validations and tests, from the batch or from a function.
 
-    The images are those of the batch: the part that `key` names, or else the first that looks like images, as
-    (N, C, H, W), (N, H, W, C) or (N, H, W). How numbers become colours stands in `hookline.images`. Where the step
-    gives `(preds, target)` of a classifier, the caption has a line for every row of the grid:
-    `pred 3, true 5 | pred 1, true 1`.
+    They show the first batches of every n-th validation, and of a test, each as a grid. The images are those of the
+    batch: the part that `key` names, or else the first that looks like images, as (N, C, H, W), (N, H, W, C) or (N, H,
+    W). How numbers become colours stands in `hookline.images`. Where the step gives `(preds, target)` of a classifier,
+    the caption has a line for every row of the grid: `pred 3, true 5 | pred 1, true 1`.
 
     Or a function of yours makes them: it takes any of `data_batch`, `outputs` and `runner`, by name, and gives an
     image, a batch or list of them, a mapping of names to these, or None. What it draws at random does not change the
@@ -50,7 +50,7 @@ class VisualizationHook(Hook):
 
     YAML:
         custom_hooks:
-          - {type: VisualizationHook, interval: 5, max_images: 16}
+          - {type: VisualizationHook, interval: 2, max_images: 16}
 
     Args:
         interval: Every how many validations; a test always.
