@@ -48,8 +48,10 @@ class EvaluateHook(Hook):
         from hookline.hooks import EvaluateHook
         from hookline.testing import toy_runner
 
+
         def weight_norm(model):
             return sum(parameter.norm() for parameter in model.parameters())
+
 
         toy_runner(custom_hooks=[EvaluateHook(weight_norm, at_begin=True, save_best="auto", rule="less")]).train()
 

@@ -38,11 +38,14 @@ class VisualizationHook(Hook):
 
     Example:
         import torch
+
         from hookline.hooks import VisualizationHook
         from hookline.testing import MemoryWriter, toy_runner
 
+
         def noise(outputs):
             return torch.rand(3, 16, 16)
+
 
         writer = MemoryWriter()
         toy_runner(custom_hooks=[VisualizationHook(function=noise)], writers=[writer]).train()
