@@ -131,11 +131,13 @@ HOOKS = Registry(
         DistSamplerSeedHook="sampler_seed",
         EMAHook="ema",
         EarlyStoppingHook="early_stopping",
+        FreezeHook="freeze",
         IterTimerHook="timer",
         LoggerHook="logger",
         ParamSchedulerHook="param_scheduler",
         ProgressHook="progress",
         RuntimeInfoHook="runtime_info",
+        SyncBuffersHook="sync_buffers",
     ),
     group="hookline.hooks",
 )

@@ -10,11 +10,13 @@ if TYPE_CHECKING:
     from hookline.hooks.checkpoint import CheckpointHook
     from hookline.hooks.early_stopping import EarlyStoppingHook
     from hookline.hooks.ema import EMAHook
+    from hookline.hooks.freeze import FreezeHook
     from hookline.hooks.logger import LoggerHook
     from hookline.hooks.param_scheduler import ParamSchedulerHook
     from hookline.hooks.progress import ProgressHook
     from hookline.hooks.runtime_info import RuntimeInfoHook
     from hookline.hooks.sampler_seed import DistSamplerSeedHook
+    from hookline.hooks.sync_buffers import SyncBuffersHook
     from hookline.hooks.timer import IterTimerHook
 
 __all__ = [
@@ -22,11 +24,13 @@ __all__ = [
     "DistSamplerSeedHook",
     "EMAHook",
     "EarlyStoppingHook",
+    "FreezeHook",
     "IterTimerHook",
     "LoggerHook",
     "ParamSchedulerHook",
     "ProgressHook",
     "RuntimeInfoHook",
+    "SyncBuffersHook",
 ]
 
 
