@@ -470,6 +470,14 @@ class Runner:
         return self.saving.seconds + self.seconds_evaluating
 
     @property
+    def max_passes(self) -> int | None:
+        """How many passes over the data there will be, also when training by iterations, where that is known."""
+        loop = self._train_loop
+        if loop is None or loop.max_iters is None:
+            return self.max_epochs
+        return -(-loop.max_iters // loop.length) if loop.length is not None else None
+
+    @property
     def rank(self) -> int:
         """The number of this process; 0 is the main one."""
         return self.strategy.rank

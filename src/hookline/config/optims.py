@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,8 +13,8 @@ from torch.utils._foreach_utils import _get_fused_kernels_supported_devices
 
 from hookline.config.check import AUTO, sections
 from hookline.config.signature import filled_parameter, signature_of
-from hookline.errors import nearest
 from hookline.optim import Optim
+from hookline.patterns import matching, no_match
 
 if TYPE_CHECKING:
     from hookline.config.make import Maker
@@ -60,11 +59,7 @@ class OptimBuilder:
         listed = [patterns] if isinstance(patterns, str) else patterns
         for pattern in listed:
             self._refuse_unmatched((*keys, "params"), pattern, parameters, parameters)
-        return {
-            name: parameter
-            for name, parameter in parameters.items()
-            if any(fnmatchcase(name, pattern) for pattern in listed)
-        }
+        return {name: parameters[name] for name in matching(listed, parameters)}
 
     def one(self, keys: Keys, section: Mapping[str, Any], parameters: Named) -> Optim:
         """One Optim out of its section."""
@@ -104,21 +99,17 @@ class OptimBuilder:
         for index, group in enumerate(given):
             pattern = group["match"]
             self._refuse_unmatched((*keys, "param_groups", index, "match"), pattern, left, parameters)
-            taken = [name for name in left if fnmatchcase(name, pattern)]
+            taken = matching(pattern, left)
             options = {name: value for name, value in group.items() if name != "match"}
             groups.append({"params": [left.pop(name) for name in taken], **options})
         return [{"params": list(left.values())}, *groups] if left or not groups else groups
 
     def _refuse_unmatched(self, keys: Keys, pattern: str, left: Named, parameters: Named) -> None:
-        if any(fnmatchcase(name, pattern) for name in left):
+        if matching(pattern, left):
             return
-        if any(fnmatchcase(name, pattern) for name in parameters):
+        if matching(pattern, parameters):
             raise self.maker.refusal(keys, f"'{pattern}' matches only parameters that groups before it take")
-        best = nearest(pattern, parameters, cutoff=0.4)
-        names = list(parameters)
-        some = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
-        hint = f"the nearest is '{best}'" if best is not None else f"there is: {some or 'none'}"
-        raise self.maker.refusal(keys, f"'{pattern}' matches no parameter of the model; {hint}")
+        raise self.maker.refusal(keys, no_match(pattern, parameters))
 
     def _can_fuse(self, factory: Callable[..., Any], options: Mapping[str, Any], parameters: Named) -> bool:
         """Whether torch has a fused step for these parameters, now and on the device of the run."""

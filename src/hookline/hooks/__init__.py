@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from hookline.hooks.early_stopping import EarlyStoppingHook
     from hookline.hooks.ema import EMAHook
     from hookline.hooks.evaluate import EvaluateHook
+    from hookline.hooks.freeze import FreezeHook
     from hookline.hooks.grad_clip import GradClipHook
     from hookline.hooks.grad_norm import GradNormHook
     from hookline.hooks.logger import LoggerHook
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from hookline.hooks.progress import ProgressHook
     from hookline.hooks.runtime_info import RuntimeInfoHook
     from hookline.hooks.sampler_seed import DistSamplerSeedHook
+    from hookline.hooks.sync_buffers import SyncBuffersHook
     from hookline.hooks.timer import IterTimerHook
     from hookline.hooks.visualization import VisualizationHook
 
@@ -31,6 +33,7 @@ __all__ = [
     "EMAHook",
     "EarlyStoppingHook",
     "EvaluateHook",
+    "FreezeHook",
     "GradClipHook",
     "GradNormHook",
     "IterTimerHook",
@@ -38,6 +41,7 @@ __all__ = [
     "ParamSchedulerHook",
     "ProgressHook",
     "RuntimeInfoHook",
+    "SyncBuffersHook",
     "VisualizationHook",
 ]
 

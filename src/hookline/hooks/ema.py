@@ -129,10 +129,10 @@ class EMAHook(Hook):
             self.average.update(runner.model)
 
     def _refuse_late_begin(self, runner: Runner) -> None:
-        epochs = runner.max_epochs
-        if epochs is None and runner.train_loop.length is not None and runner.max_iters is not None:
-            epochs = -(-runner.max_iters // runner.train_loop.length)
-        ends = (("begin_iter", self.begin_iter, runner.max_iters), ("begin_epoch", self.begin_epoch, epochs))
+        ends = (
+            ("begin_iter", self.begin_iter, runner.max_iters),
+            ("begin_epoch", self.begin_epoch, runner.max_passes),
+        )
         for name, begin, end in ends:
             if end is not None and begin > end:
                 raise ConfigError(f"EMAHook: {name}={begin} never comes, because training ends after {end}")
