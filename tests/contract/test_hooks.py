@@ -305,6 +305,12 @@ IDLE: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
     "AutogradAnomalyHook": ({"begin": 1000}, {}, []),
     "CheckInvalidLossHook": ({}, {}, ["before_train", "before_backward"]),
     "EvaluateHook": ({"function": float}, {}, ["before_train", "after_train_epoch", "after_train"]),
+    "FreezeHook": (
+        {"patterns": "0.*"},
+        {},
+        ["before_train", "after_train", "on_exception", "around_train"],
+    ),
+    "SyncBuffersHook": ({}, {}, []),
     "GradClipHook": ({"max_norm": 1.0}, {}, ["before_train", "before_optimizer_step"]),
     "GradNormHook": ({}, {}, ["before_optimizer_step"]),
     "CheckpointHook": ({"interval": -1, "save_last": False}, {}, ["before_train"]),

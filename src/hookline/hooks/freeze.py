@@ -52,7 +52,7 @@ class FreezeHook(Hook):
 
     YAML:
         custom_hooks:
-          - {type: FreezeHook, patterns: ["backbone.*"], until_epoch: 3}
+          - {type: FreezeHook, patterns: ["features.*"], until_epoch: 1}
 
     Args:
         patterns: What to freeze: a pattern, or several, for full names of parameters, such as `backbone.*` or `*.bias`.
