@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
     from hookline.runner import Runner
     from hookline.stages import EvalLoop
+
+log = logging.getLogger("hookline")
 
 NAMES = ("ExponentialMovingAverage", "StochasticWeightAverage", "MomentumAnnealingEMA")
 
@@ -104,8 +107,8 @@ class EMAHook(Hook):
         return ["around_train_iter"] * (len(runner.optims) == 1) + ["around_run"] * (not self.eval_both)
 
     def before_train(self, runner: Runner) -> None:
-        """Refuse a beginning that never comes, and follow the model to its device."""
-        self._refuse_late_begin(runner)
+        """Warn of a beginning that never comes, and follow the model to its device."""
+        self._warn_of_the_end(runner)
         self._stepped, self._loaded = False, None  # a resumed run gives the state back; load_from does not
         self.average.refresh()
 
@@ -128,14 +131,15 @@ class EMAHook(Hook):
         if runner.iter + 1 >= self.begin_iter and runner.epoch + 1 >= self.begin_epoch:
             self.average.update(runner.model)
 
-    def _refuse_late_begin(self, runner: Runner) -> None:
+    def _warn_of_the_end(self, runner: Runner) -> None:
+        """No more than a warning: a run that is shortened to try it out is no mistake."""
         ends = (
             ("begin_iter", self.begin_iter, runner.max_iters),
             ("begin_epoch", self.begin_epoch, runner.max_passes),
         )
         for name, begin, end in ends:
             if end is not None and begin > end:
-                raise ConfigError(f"EMAHook: {name}={begin} never comes, because training ends after {end}")
+                log.warning("EMAHook: %s=%s never comes, because training ends after %s", name, begin, end)
 
     # -- evaluation
 
