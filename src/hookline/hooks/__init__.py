@@ -10,11 +10,15 @@ if TYPE_CHECKING:
     from hookline.hooks.checkpoint import CheckpointHook
     from hookline.hooks.early_stopping import EarlyStoppingHook
     from hookline.hooks.ema import EMAHook
+    from hookline.hooks.empty_cache import EmptyCacheHook
     from hookline.hooks.logger import LoggerHook
     from hookline.hooks.param_scheduler import ParamSchedulerHook
+    from hookline.hooks.profiler import ProfilerHook
     from hookline.hooks.progress import ProgressHook
     from hookline.hooks.runtime_info import RuntimeInfoHook
     from hookline.hooks.sampler_seed import DistSamplerSeedHook
+    from hookline.hooks.stats_monitor import StatsMonitorHook
+    from hookline.hooks.time_limit import TimeLimitHook
     from hookline.hooks.timer import IterTimerHook
 
 __all__ = [
@@ -22,11 +26,15 @@ __all__ = [
     "DistSamplerSeedHook",
     "EMAHook",
     "EarlyStoppingHook",
+    "EmptyCacheHook",
     "IterTimerHook",
     "LoggerHook",
     "ParamSchedulerHook",
+    "ProfilerHook",
     "ProgressHook",
     "RuntimeInfoHook",
+    "StatsMonitorHook",
+    "TimeLimitHook",
 ]
 
 
