@@ -659,6 +659,33 @@ def test_points_of_ones_own_are_called_by_name(plan: Plan, host: Any) -> None:
         plan.add_point("after_render", ())
 
 
+def test_a_hook_that_is_done_can_have_just_itself_asked_for_idle_points(plan: Plan) -> None:
+    seen: list[str] = []
+
+    class Counted(Hook):
+        asked = 0
+
+        def idle_points(self, runner: Any) -> list[str]:
+            self.asked += 1
+            return ["before_train"] if self.asked > 1 else []
+
+        def before_train(self) -> None:
+            seen.append(f"{type(self).__name__} {self.asked}")
+            if self is done:
+                plan.leave_out_idle(self)
+
+    class Other(Counted):
+        pass
+
+    done, other = Counted(), Other()
+    plan.add(done)
+    plan.add(other)
+    plan.leave_out_idle()
+    plan.before_train()
+    plan.before_train()
+    assert seen == ["Counted 1", "Other 1", "Other 1"]
+
+
 def test_hooks_can_be_added_and_removed_inside_a_point_and_it_ends_as_it_began(plan: Plan) -> None:
     seen: list[str] = []
 

@@ -133,11 +133,15 @@ class Plan:
             raise HookError(f"{name} is not in the plan and cannot be removed; there is: {', '.join(names) or 'none'}")
         self._compile(kept)
 
-    def leave_out_idle(self) -> None:
-        """Ask every hook at which of its points it has nothing to do in the run that starts now."""
+    def leave_out_idle(self, hook: Any = None) -> None:
+        """Ask every hook at which of its points it has nothing to do in the run that starts now.
+
+        A hook that is done before the run is has just itself asked again, and costs nothing from the next point on.
+        """
         for entry in self._entries:
-            idle = getattr(entry.hook, "idle_points", None)
-            entry.idle = frozenset(idle(self.host)) if idle is not None else frozenset()
+            if hook is None or entry.hook is hook:
+                idle = getattr(entry.hook, "idle_points", None)
+                entry.idle = frozenset(idle(self.host)) if idle is not None else frozenset()
         self._compile(self._entries)
 
     def _entry(self, hook: Any, name: str, priority: Any, priority_from: str) -> Entry:

@@ -31,6 +31,11 @@ class Background:
             self._on_failure()
 
     @property
+    def busy(self) -> bool:
+        """Whether something is under way."""
+        return self._thread is not None and self._thread.is_alive()
+
+    @property
     def failed(self) -> bool:
         """Whether there is an error that nobody has been told."""
         return self._error is not None

@@ -59,6 +59,8 @@ class Saving:
         self.resumed_at = -1
         #: The time that training has waited for saves.
         self.seconds = 0.0
+        #: How long the newest save took until its files were verified, also beside the training; 0 before the first.
+        self.took = 0.0
         #: Whether a run of this runner has begun; then it goes on from where it is.
         self.started = False
         self._loaded = False
@@ -93,7 +95,7 @@ class Saving:
         self.seconds += time.perf_counter() - began
 
     def _save(self, requests: list[Request]) -> None:
-        runner = self._runner
+        runner, began = self._runner, time.perf_counter()
         refuse_infinite_loss(runner)
         self.finish()
         by_path: dict[Path, list[Request]] = {}
@@ -106,7 +108,12 @@ class Saving:
             return
         weights = [name for name, _ in runner.model.named_parameters()]
         write = partial(
-            self._write_all, by_path=by_path, weights=weights, step=runner.iter, validations=runner.validations
+            self._write_all,
+            by_path=by_path,
+            weights=weights,
+            step=runner.iter,
+            validations=runner.validations,
+            began=began,
         )
         if all(request.background for request in requests):
             copied = self._copies.take({str(parts): checkpoint for parts, checkpoint in taken.items()})
@@ -131,6 +138,7 @@ class Saving:
         weights: list[str],
         step: int,
         validations: int,
+        began: float,
     ) -> None:
         """Write, verify, and only then tell those who asked: they remove old ones."""
         for path, requests in by_path.items():
@@ -144,6 +152,7 @@ class Saving:
             for request in requests:
                 if request.done is not None:
                     request.done(path)
+        self.took = time.perf_counter() - began
 
     def _tolerate(self, error: StorageError, requests: list[Request]) -> None:
         """Go on without a checkpoint if nobody needs it; else raise."""
@@ -164,6 +173,11 @@ class Saving:
     def _look(self) -> None:
         """Something went wrong beside the training: it is raised where the loop acts next."""
         self._runner.asked = True
+
+    @property
+    def busy(self) -> bool:
+        """Whether a checkpoint is asked for, or is being written beside the training."""
+        return self._background.busy or any(not request.in_memory for request in self.asked)
 
     def raise_failure(self) -> None:
         """Raise what went wrong in a save beside the training, if anything did."""

@@ -12,16 +12,20 @@ if TYPE_CHECKING:
     from hookline.hooks.checkpoint import CheckpointHook
     from hookline.hooks.early_stopping import EarlyStoppingHook
     from hookline.hooks.ema import EMAHook
+    from hookline.hooks.empty_cache import EmptyCacheHook
     from hookline.hooks.evaluate import EvaluateHook
     from hookline.hooks.freeze import FreezeHook
     from hookline.hooks.grad_clip import GradClipHook
     from hookline.hooks.grad_norm import GradNormHook
     from hookline.hooks.logger import LoggerHook
     from hookline.hooks.param_scheduler import ParamSchedulerHook
+    from hookline.hooks.profiler import ProfilerHook
     from hookline.hooks.progress import ProgressHook
     from hookline.hooks.runtime_info import RuntimeInfoHook
     from hookline.hooks.sampler_seed import DistSamplerSeedHook
+    from hookline.hooks.stats_monitor import StatsMonitorHook
     from hookline.hooks.sync_buffers import SyncBuffersHook
+    from hookline.hooks.time_limit import TimeLimitHook
     from hookline.hooks.timer import IterTimerHook
     from hookline.hooks.visualization import VisualizationHook
 
@@ -32,6 +36,7 @@ __all__ = [
     "DistSamplerSeedHook",
     "EMAHook",
     "EarlyStoppingHook",
+    "EmptyCacheHook",
     "EvaluateHook",
     "FreezeHook",
     "GradClipHook",
@@ -39,9 +44,12 @@ __all__ = [
     "IterTimerHook",
     "LoggerHook",
     "ParamSchedulerHook",
+    "ProfilerHook",
     "ProgressHook",
     "RuntimeInfoHook",
+    "StatsMonitorHook",
     "SyncBuffersHook",
+    "TimeLimitHook",
     "VisualizationHook",
 ]
 

@@ -252,11 +252,17 @@ class CheckpointHook(Hook):
                 runner.terminal.detail(lambda text=text: text)  # type: ignore[misc]  # bound now
 
     def after_train(self, runner: Runner) -> None:
-        """The last checkpoint is also there when training was stopped early."""
-        runner.saving.finish()
+        """The last checkpoint is also there when training was stopped early; one that somebody else had made counts."""
+        saving = runner.saving
+        saving.finish()
         last = self._request(runner, needed=True)
-        if self.save_last and self._last != runner.saving.path(last) and runner.saving.resumed_at != runner.iter:
-            runner.saving.ask(last)
+        path = saving.path(last)
+        if not self.save_last or self._last == path or saving.resumed_at == runner.iter:
+            return
+        if saving.saved_at == runner.iter and saving.last_path == path:
+            self._saved(path)
+        else:
+            saving.ask(last)
 
     def after_run(self, runner: Runner) -> None:
         """Publish the last and the best."""

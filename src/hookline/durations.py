@@ -1,0 +1,48 @@
+"""Lengths of time as people write them: `11h50m`, `90s`, `1d2h`."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+from hookline.errors import ConfigError
+
+UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
+_PARTS = re.compile(r"\s*".join(rf"(?:([0-9]+(?:\.[0-9]+)?){unit})?" for unit in UNITS))
+
+
+def seconds_of(label: str, value: Any) -> float:
+    """A length of time in seconds: a number of them, or a text of days, hours, minutes and seconds in this order.
+
+    >>> [seconds_of("limit", value) for value in ("11h50m", "1d 2h", "1.5h", "90s", 90)]
+    [42600.0, 93600.0, 5400.0, 90.0, 90.0]
+    >>> seconds_of("TimeLimitHook: limit", "11:50")
+    Traceback (most recent call last):
+    hookline.errors.ConfigError: TimeLimitHook: limit is a length of time as '11h50m', '1d2h', '45m' or '90s', or a \
+number of seconds, not '11:50'
+    """
+    if isinstance(value, str):
+        match = _PARTS.fullmatch(value.strip())
+        if match and any(match.groups()):
+            return sum(float(count or 0) * unit for count, unit in zip(match.groups(), UNITS.values(), strict=True))
+    elif isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and value >= 0:
+        return float(value)
+    raise ConfigError(
+        f"{label} is a length of time as '11h50m', '1d2h', '45m' or '90s', or a number of seconds, not {value!r}"
+    )
+
+
+def as_duration(seconds: float) -> str:
+    """A number of seconds as such a text; below a minute, with what is behind the point.
+
+    >>> as_duration(42600), as_duration(93784.9), as_duration(0.25), as_duration(0)
+    ('11h50m', '1d2h3m4s', '0.25s', '0s')
+    """
+    if seconds < 60:
+        return f"{seconds:.3g}s"
+    left, parts = int(seconds), []
+    for unit, size in UNITS.items():
+        count, left = divmod(left, size)
+        parts += [f"{count}{unit}"] * bool(count)
+    return "".join(parts)
