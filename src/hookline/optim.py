@@ -255,6 +255,12 @@ class Optim:
         """All parameters that this optimizer updates."""
         return [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
 
+    def named_groups(self) -> list[tuple[str, dict[str, Any]]]:
+        """The parameter groups, by what their learning rates are called: `lr`, `lr_1`, `lr_<name>`."""
+        labels = [group.get("name", number) for number, group in enumerate(self.optimizer.param_groups)]
+        names = [f"lr_{label}" if label else "lr" for label in labels]
+        return list(zip(names, self.optimizer.param_groups, strict=True))
+
     def learning_rates(self) -> list[float]:
         """The learning rate of every parameter group."""
         return [float(group["lr"]) for group in self.optimizer.param_groups]

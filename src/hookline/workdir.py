@@ -33,6 +33,7 @@ FILES = (
     "run.log",
     "plan.txt",
     "hooks.json",
+    "profile.json",
     "report.html",
     "tensorboard",
 )
@@ -105,7 +106,10 @@ def _holder(said: bytes) -> str:
 
 def set_aside(folder: Path) -> Path | None:
     """Move the files of an earlier run into `old-1/`, `old-2/`, ...; gives where they are now, if there were any."""
-    return _move_aside(folder, [path for name in FILES if (path := folder / name).exists()] + checkpoints(folder))
+    traces = sorted(folder.glob("profile_[0-9]*.json"))
+    return _move_aside(
+        folder, [path for name in FILES if (path := folder / name).exists()] + traces + checkpoints(folder)
+    )
 
 
 def set_later_aside(folder: Path, than: Note) -> Path | None:

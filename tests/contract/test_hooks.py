@@ -149,7 +149,7 @@ def records(folder: str) -> list[dict[str, Any]]:
 
 
 def is_of_the_clock(name: str) -> bool:
-    return name.endswith("time") or name.startswith("stats/")
+    return name.endswith("time") or name.startswith("train/stats/")
 
 
 def state(runner: Runner) -> str:
@@ -311,6 +311,14 @@ IDLE: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
         ["before_train", "after_train", "on_exception", "around_train"],
     ),
     "SyncBuffersHook": ({}, {}, []),
+    "EmptyCacheHook": ({"before_epoch": True, "after_iter": True}, {}, []),
+    "ProfilerHook": (
+        {"stages": ["test"]},
+        {},
+        ["on_exception", "after_run", "around_test", "around_test_epoch", "around_test_iter"],
+    ),
+    "StatsMonitorHook": ({}, {}, []),
+    "TimeLimitHook": ({"limit": "1h"}, {}, []),
     "GradClipHook": ({"max_norm": 1.0}, {}, ["before_train", "before_optimizer_step"]),
     "GradNormHook": ({}, {}, ["before_optimizer_step"]),
     "CheckpointHook": ({"interval": -1, "save_last": False}, {}, ["before_train"]),

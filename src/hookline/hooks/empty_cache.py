@@ -15,11 +15,11 @@ STAGES = ("train", "val", "test")
 
 
 class EmptyCacheHook(Hook):
-    """Gives memory that torch holds on to, but does not use, back to the device: CUDA, MPS, XPU.
+    """Gives memory that torch holds on to, but does not use, back to the device.
 
-    It helps where training and validation need memory in different shapes, or where others use the same device. It is
-    the same for training, validation and test. Training by iterations has one epoch, around all of it; validations
-    come again and again there, too.
+    For CUDA, MPS and XPU. It helps where training and validation need memory in different shapes, or where others use
+    the same device. It is the same for training, validation and test. Training by iterations has one epoch, around all
+    of it; validations come again and again there, too.
 
     With `garbage_collection`, Python first collects objects that refer to each other in circles, since their tensors
     are in use until then. On a CPU that is all there is to do.

@@ -124,7 +124,7 @@ class LoggerHook(Hook):
         }
         runner.writers.write_scalars({"epoch": runner.epoch + 1, **means}, runner.iter + 1)
         loop, eta = runner.train_loop, hub.info.get("eta")
-        runner.terminal.detail(partial(line_of, loop, runner.epoch, done, means, eta))
+        runner.terminal.detail(partial(line_of, loop, runner.epoch, done, shown(means, runner), eta))
         if (runner.iter + 1) // self.interval_exp_name > self._named_at // self.interval_exp_name:
             runner.terminal.detail(partial("experiment {}".format, runner.experiment_name))
         self._named_at = runner.iter + 1
@@ -143,6 +143,12 @@ class LoggerHook(Hook):
         runner.writers.write_scalars({"epoch": runner.epoch, **found}, step)
         place = f"epoch {runner.epoch}" if runner.has_training and runner.train_loop.by_epoch else f"iter {runner.iter}"
         runner.terminal.say(f"{place}  {stage}  {numbers(found, f'{stage}/')}")
+
+
+def shown(means: dict[str, float], runner: Runner) -> dict[str, float]:
+    """What fits in a line: details further down (`train/grad_norm/<module>`) are for the writers."""
+    stems = {"train", *(f"train/{name}" for name in runner.named_optims)}
+    return {name: value for name, value in means.items() if name.rpartition("/")[0] in stems}
 
 
 def numbers(found: dict[str, float], prefix: str) -> str:

@@ -25,11 +25,12 @@ SCHEDULE = {"wait": 0, "warmup": 0, "active": 1, "repeat": 0, "skip_first": 0}
 
 
 class ProfilerHook(Hook):
-    """Profiles the first epochs or iterations with torch.profiler: a table, a Chrome trace, or TensorBoard's.
+    """Profiles the first epochs or iterations with torch.profiler.
 
-    Without `on_trace_ready` and `json_trace_path`, a table of what took longest is shown and goes to `run.log`, and the
-    trace goes to `profile.json` in the run's folder, for chrome://tracing or ui.perfetto.dev. Every iteration is
-    labelled `ProfilerStep#<number>` in it.
+    What it sees becomes a table, a Chrome trace, or one for TensorBoard. Without `on_trace_ready` and
+    `json_trace_path`, a table of what took longest is shown and goes to `run.log`, and the trace goes to `profile.json`
+    in the run's folder, for chrome://tracing or ui.perfetto.dev. Every iteration is labelled `ProfilerStep#<number>` in
+    it.
 
     A trace is of one stage, and, by epochs, of one epoch: a validation in the middle of what is profiled ends it, and
     training goes on in the next one. Further traces get a number, `profile_2.json`, and no file is overwritten. One

@@ -58,9 +58,8 @@ class RuntimeInfoHook(Hook):
         self._groups, self._outputs, self._clipping = [], {}, []
         for name, optim in runner.named_optims.items():
             prefix = f"train/{name}/" if name else "train/"
-            for number, group in enumerate(optim.optimizer.param_groups):
-                label = group.get("name", number)
-                self._groups.append((runner.hub.history(f"{prefix}lr_{label}" if label else f"{prefix}lr"), group))
+            for label, group in optim.named_groups():
+                self._groups.append((runner.hub.history(prefix + label), group))
             if optim.clip is not None:
                 self._clipping.append((runner.hub.history(f"{prefix}grad_norm"), optim))
 

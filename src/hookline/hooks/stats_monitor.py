@@ -32,12 +32,13 @@ def process_memory() -> int:
 
 
 class StatsMonitorHook(Hook):
-    """Records samples a second, step time, ETA, learning rates and memory, every so many steps and epochs.
+    """Records samples a second, step time, ETA, learning rates and memory.
 
-    They are scalars of the hub, `train/stats/<name>`, and one line for people:
+    Every so many steps and epochs, they are scalars of the hub, `train/stats/<name>`, and one line for people:
 
     - `samples_per_second` and `step_time` (seconds, data and step together), over the last `window_size` steps. What
-      validation and saving take is not counted. With several processes, the samples of all of them count.
+      validation, saving and evaluations of hooks take is not counted. With several processes, the samples of all of
+      them count.
     - `eta`: seconds of training that are left; not there where nobody knows how long the run is.
     - `lr` of the first group of parameters, `lr_1` or `lr_<name>` of further ones; with several optims, `<optim>/lr`.
     - `process_mib`, the main memory of this process, and `device_mib`, the most that was in use on its CUDA or XPU
@@ -57,7 +58,7 @@ class StatsMonitorHook(Hook):
 
     YAML:
         custom_hooks:
-          - {type: StatsMonitorHook, step_log_freq: 100, window_size: 50}
+          - {type: StatsMonitorHook, step_log_freq: 4, window_size: 50}
 
     Args:
         batch_size: Samples of a batch in each process; found from the batch, unless given.
@@ -126,7 +127,7 @@ class StatsMonitorHook(Hook):
         self._restart(runner)
 
     def _restart(self, runner: Runner) -> None:
-        self._since, self._paused = clock(), runner.saving.seconds
+        self._since, self._paused = clock(), runner.seconds_waited
 
     def before_train_epoch(self, runner: Runner) -> None:
         """From here on the loader is waited for."""
@@ -138,7 +139,7 @@ class StatsMonitorHook(Hook):
 
     def after_train_iter(self, runner: Runner, data_batch: Any) -> None:
         """One more step is measured; a record, when it is due."""
-        now, paused = clock(), runner.saving.seconds
+        now, paused = clock(), runner.seconds_waited
         if self._since is None:  # registered while training is under way: the next step is the first that is whole
             self._begin(runner)
             return
@@ -202,9 +203,8 @@ def learning_rates(runner: Runner) -> dict[str, float]:
     """The learning rate of every group of every optim: `lr`, `lr_1`, `lr_<name>`, `<optim>/lr`."""
     found = {}
     for name, optim in runner.named_optims.items():
-        for number, (group, rate) in enumerate(zip(optim.optimizer.param_groups, optim.learning_rates(), strict=True)):
-            label = group.get("name", number)
-            found[f"{name}/" * bool(name) + (f"lr_{label}" if label else "lr")] = rate
+        for label, group in optim.named_groups():
+            found[f"{name}/" * bool(name) + label] = float(group["lr"])
     return found
 
 

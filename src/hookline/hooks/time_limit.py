@@ -34,13 +34,13 @@ def process_age() -> float:
 
 
 class TimeLimitHook(Hook):
-    """Stops training, with a checkpoint, before a wall-clock budget ends, as the time limit of a batch job does.
+    """Stops training, with a checkpoint, before a wall-clock budget ends.
 
-    It stops when what comes next might not fit: the longest of the recent iterations (or windows, with accumulation),
-    or the validation that is due, and one and a half times the longest save so far. The first validation is taken to
-    need as long for a batch as training does. If nothing was saved by the time that half of the budget is gone, a save
-    is made then, which also tells how long one takes. What else takes long, as what other hooks do after training, has
-    to fit into `margin`.
+    Such as the time limit of a batch job. It stops when what comes next might not fit: the longest of the recent
+    iterations (or windows, with accumulation), or the validation that is due, and one and a half times the longest save
+    so far. The first validation is taken to need as long for a batch as training does. If nothing was saved by the time
+    that half of the budget is gone, a save is made then, which also tells how long one takes. What else takes long, as
+    what other hooks do after training, has to fit into `margin`.
 
     A validation that is due is left to the run that goes on. That one, resumed, has a full budget again. The checkpoint
     is there whatever CheckpointHook is told. With `val()` and `test()` this hook does nothing.
