@@ -245,6 +245,40 @@ def test_a_run_that_was_stopped_for_now_goes_on_when_it_is_resumed(tmp_path: Pat
     assert resumed.iter == ends
 
 
+def test_training_again_goes_on_after_a_stop_for_now_and_says_so_after_one_for_good() -> None:
+    runner = toy_runner(max_epochs=2)
+
+    @runner.on("after_train_iter")
+    def stop(runner: Runner) -> None:
+        if runner.iter in (1, 4):
+            runner.stop("time is up" if runner.iter == 1 else "enough", for_now=runner.iter == 1)
+
+    seen = []
+    for _ in range(3):
+        runner.train()
+        seen.append(runner.iter)
+    assert seen == [2, 5, 5]
+    assert (runner.work_dir / "run.log").read_text().splitlines()[-1].endswith("  this run was stopped by stop: enough")
+
+
+@pytest.mark.parametrize("again", ["resumed", "in the same process"])
+def test_a_stop_at_the_end_of_the_epoch_waits_for_the_run_that_goes_on(tmp_path: Path, again: str) -> None:
+    class Stopping(Hook):
+        def after_train_iter(self, runner: Runner) -> None:
+            if runner.iter == 4:
+                runner.stop("enough", when="epoch")
+            if runner.iter == 5:
+                runner.stop("time is up", for_now=True)
+
+    runner = toy_runner(work_dir=tmp_path, max_epochs=5, custom_hooks=[Stopping()])
+    runner.train()
+    assert (runner.iter, runner.position.stopped) == (6, "time is up")
+    if again == "resumed":
+        runner = toy_runner(work_dir=tmp_path, max_epochs=5, custom_hooks=[Stopping()], resume=True)
+    runner.train()
+    assert (runner.iter, runner.position.stopped, runner.position.stopped_by) == (8, "enough", "Stopping")
+
+
 def test_a_stop_for_good_counts_more_than_one_for_now() -> None:
     runner = toy_runner(max_epochs=1)
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,7 +8,7 @@ import torch
 from torch import nn
 from torch.optim.lr_scheduler import ExponentialLR, LambdaLR, ReduceLROnPlateau, StepLR
 
-from hookline import EvalLoop, Hook, Optim
+from hookline import EvalLoop, Hook, Optim, Runner
 from hookline.errors import ConfigError, HooklineError
 from hookline.metrics import accuracy
 from hookline.steps import cross_entropy, predict
@@ -332,3 +333,45 @@ def test_a_scheduler_pair_that_makes_no_sense_is_refused(pair: tuple[str, ...], 
     with pytest.raises(ConfigError) as refused:
         Optim(optimizer, [(StepLR(optimizer, 1), *pair)])
     assert str(refused.value) == message
+
+
+def gan(folder: Path, **parts: Any) -> Runner:
+    """The usual two players: the critic's loss, then the generator's, which leaves gradients in the critic, too."""
+    torch.manual_seed(0)
+    model = nn.ModuleDict({"generator": nn.Linear(2, 4), "critic": nn.Linear(4, 1)})
+    players = {name: torch.optim.Adam(model[name].parameters(), lr=0.1) for name in model}
+
+    def step(model: Any, batch: Any, optim: Any) -> None:
+        fake = model["generator"](torch.randn(8, 2))
+        optim["critic"].update(model["critic"](fake.detach()).mean() - model["critic"](batch[0]).mean())
+        optim["generator"].update(-model["critic"](fake).mean())
+
+    return toy_runner(
+        model=model, step=step, optim=players, work_dir=folder, max_epochs=2, val=None,
+        default_hooks={"checkpoint": {"interval": 1, "by_epoch": False}}, **parts,
+    )  # fmt: skip
+
+
+def test_what_one_optim_s_loss_leaves_in_the_parameters_of_another_is_not_trained_on(tmp_path: Path) -> None:
+    runner = gan(tmp_path / "whole")
+    torch.manual_seed(0)
+    generator, critic = nn.Linear(2, 4), nn.Linear(4, 1)
+    first, second = (torch.optim.Adam(each.parameters(), lr=0.1) for each in (critic, generator))
+    runner.train()
+    torch.manual_seed(0)
+    for batch, _ in toy_data(4) * 2:
+        fake = generator(torch.randn(8, 2))
+        first.zero_grad()
+        (critic(fake.detach()).mean() - critic(batch).mean()).backward()
+        first.step()
+        second.zero_grad()
+        (-critic(fake).mean()).backward()
+        second.step()
+    assert same(runner.model, nn.ModuleDict({"generator": generator, "critic": critic}))
+    broken = gan(tmp_path / "broken")
+    broken.on("before_train_iter")(lambda runner: 1 // (runner.iter != 5))
+    with pytest.raises(ZeroDivisionError):
+        broken.train()
+    resumed = gan(tmp_path / "broken", resume=True)
+    resumed.train()
+    assert same(resumed.model, runner.model)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterable
 from typing import Any
 
 from hookline.errors import ConfigError, did_you_mean
+
+log = logging.getLogger("hookline")
 
 
 def check_int(label: str, value: Any, least: int) -> None:
@@ -33,3 +36,9 @@ def check_choice(label: str, value: Any, choices: Iterable[str]) -> None:
     known = list(choices)
     if value not in known:
         raise ConfigError(f"{label} cannot be {value!r}; {did_you_mean(str(value), known)}")
+
+
+def warn_of_the_end(label: str, begin: int, end: int | None) -> None:
+    """Say that something never begins. No more than a warning: a run that is shortened to try it out is no mistake."""
+    if end is not None and begin > end:
+        log.warning("%s=%s never comes, because training ends after %s", label, begin, end)

@@ -22,13 +22,13 @@ class Clip:
     norm_type: float = 2.0
 
     @classmethod
-    def of(cls, norm: float | None, value: float | None, norm_type: float = 2.0, names: str = "clip_") -> Clip | None:
-        """What was asked for, checked; None where nothing was. `names` is what the parameters begin with."""
+    def of(cls, norm: float | None, value: float | None, norm_type: float = 2.0) -> Clip | None:
+        """What was asked of an Optim, checked; None where nothing was."""
         if norm is not None and value is not None:
-            raise ConfigError(f"give {names}norm or {names}value, not both")
+            raise ConfigError("give clip_norm or clip_value, not both")
         for name, limit in (("norm", norm), ("value", value)):
             if limit is not None:
-                check_number(f"{names}{name}", limit, above=0)
+                check_number(f"clip_{name}", limit, above=0)
         check_norm_type("norm_type", norm_type)
         return cls(norm, value, norm_type) if norm is not None or value is not None else None
 

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import math
 import re
+import time
 from typing import Any
 
 from hookline.errors import ConfigError
+
+
+def clock() -> float:
+    """A clock that only goes forward, in seconds."""
+    return time.perf_counter()
+
 
 UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 _PARTS = re.compile(r"\s*".join(rf"(?:([0-9]+(?:\.[0-9]+)?){unit})?" for unit in UNITS))

@@ -11,6 +11,7 @@ dialect, calls it itself. Without a runner it works too, just without hooks.
 from __future__ import annotations
 
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
@@ -100,8 +101,10 @@ class Optim:
         self.updates = 0
         #: Micro-batches in the open window; 0 between two updates.
         self.micro = 0
-        #: The total norm of the gradients before they were last clipped, on the device.
+        #: The total norm of the gradients before they were last clipped, on the device; and those that nobody has
+        #: recorded yet.
         self.grad_norm: Tensor | None = None
+        self.norms: deque[Tensor] = deque(maxlen=100)
         #: Tells how many micro-batches can still come before a window has to end, where that is known.
         self._left: Callable[[], int | None] = lambda: None
         #: Whether it is this optim's update that the points around an optimizer step are called for, and whether it
@@ -111,13 +114,22 @@ class Optim:
         self.scaler_skipped = False
         self._window = accumulate
         self._skip = False
+        #: Whether there are others, whose backward passes may leave gradients in the parameters of this one.
+        self._several = False
 
     def attach(
-        self, plan: Plan, precision: str, device: torch.device, unit: When, left: Callable[[], int | None]
+        self,
+        plan: Plan,
+        precision: str,
+        device: torch.device,
+        unit: When,
+        left: Callable[[], int | None],
+        several: bool = False,
     ) -> None:
         """Take part in a run: its hooks, its precision, the unit of schedulers that name none, what is left to do."""
         self.plan = plan
         self._left = left
+        self._several = several
         if precision == "fp16" and self.scaler is None:
             self.scaler = torch.amp.GradScaler(device.type)
         for scheduled in self.schedulers:
@@ -132,6 +144,8 @@ class Optim:
         `outputs` is what the points give to hooks; a `before_backward` may put another loss into it.
         """
         plan = self.plan
+        if self._several and self.micro == 0:
+            self.optimizer.zero_grad()
         plain = self.accumulate == 1 and self.scaler is None and self.clip is None
         if plain and plan.silent_update and not (self.micro or self._skip):  # nobody looks: as one writes it by hand
             try:
@@ -216,6 +230,7 @@ class Optim:
             if not self._skip:
                 if self.clip is not None:
                     self.grad_norm = self.clip(self.parameters())
+                    self.norms.append(self.grad_norm)
                 if scaler is None:
                     self.optimizer.step()
                 else:

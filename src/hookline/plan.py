@@ -229,6 +229,10 @@ class Plan:
         """The hooks in the order in which they run."""
         return tuple(self._entries)
 
+    def name_of(self, hook: Any) -> str:
+        """What a hook is called in this plan: the name of its class, with a number from the second one on."""
+        return next(entry.name for entry in self._entries if entry.hook is hook)
+
     def calls_at(self, name: str) -> tuple[Call, ...]:
         """Who is called at a point or around a scope (`around_train_iter`), in order."""
         return self._calls[name]

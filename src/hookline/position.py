@@ -30,6 +30,18 @@ class Position:
     stopped: str = ""
     stopped_by: str = ""
     stopped_for_now: bool = False
+    #: A stop for good at the end of the epoch, and by which hook, that has to wait for the run that goes on.
+    stop_later: str = ""
+    stop_later_by: str = ""
+
+    def go_on(self) -> None:
+        """After a stop: training goes on, up to a stop that waited."""
+        if not self.stopped:
+            return
+        self.stopped, self.stopped_by, self.stopped_for_now = "", "", False
+        if self.stop_later:
+            self.stop_asked, self.stop_when, self.stopped_by = self.stop_later, "epoch", self.stop_later_by
+            self.stop_later = self.stop_later_by = ""
 
     def state_dict(self) -> dict[str, Any]:
         """As plain data."""

@@ -24,6 +24,9 @@ from hookline.errors import HookError
 #: What the label of an iteration begins with. torch's own tools know it: a table has one row for all of them.
 LABEL = "ProfilerStep#"
 
+# Those of this module that have begun and not ended; torch does not tell of one that waits.
+_active: set[Profile] = set()
+
 RECORDING = (profiler.ProfilerAction.RECORD, profiler.ProfilerAction.RECORD_AND_SAVE)
 
 
@@ -52,6 +55,7 @@ class Profile(profiler.profile):
         when = _schedule(schedule, steps) if schedule else None
         super().__init__(activities=activities, schedule=when, on_trace_ready=self._is_ready, **options)
         self.record_steps = False  # torch would label steps by its own count, which begins at 0
+        _active.add(self)
         with _quiet():
             self.start()
 
@@ -66,6 +70,7 @@ class Profile(profiler.profile):
 
     def end(self) -> None:
         """End it; a trace that is under way is complete with that."""
+        _active.discard(self)
         with _quiet():
             self.__exit__(None, None, None)  # type: ignore[no-untyped-call]  # torch has no annotations here
 
@@ -139,7 +144,7 @@ def refuse_another(thoroughly: bool = True) -> None:
     torch tells only whether one records. One that is in the `wait` or `warmup` of its schedule is found, if that has to
     be thorough, among all objects of the process, which takes a moment.
     """
-    if torch._C._autograd._profiler_enabled() or (thoroughly and any(map(_waits, gc.get_objects()))):
+    if _active or torch._C._autograd._profiler_enabled() or (thoroughly and any(map(_waits, gc.get_objects()))):
         raise HookError(
             "ProfilerHook: another torch profiler is active in this process, and torch allows one at a time; end that "
             "one first, or leave this hook out"

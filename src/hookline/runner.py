@@ -131,6 +131,8 @@ class Runner:
         self.saving = Saving(self)
         #: Which verb is under way: train, val, test, or nothing.
         self.running: Literal["train", "val", "test"] | None = None
+        #: Whether the run has its folder to itself.
+        self.in_folder = False
         #: The evaluation loop under way.
         self.eval_loop: EvalLoop | None = None
         #: The current batch; a `before_..._iter` may put another one here.
@@ -183,12 +185,19 @@ class Runner:
             )
         self._refuse_empty({"train": loop, **{f"val {name}".strip(): each for name, each in self.val_loops.items()}})
         with session(self, "train"):
-            if loop.is_over(self.position):
-                self.terminal.say(
-                    f"training is over: {self.epoch} epochs, {self.iter} iterations; there is nothing to do"
-                )
+            self._say_if_nothing_is_left()
             loops.train(self)
         return self.model
+
+    def _say_if_nothing_is_left(self) -> None:
+        at = self.position
+        if self.train_loop.is_over(at):
+            self.terminal.say(f"training is over: {self.epoch} epochs, {self.iter} iterations; there is nothing to do")
+        elif at.stopped and at.stopped_for_now:
+            at.go_on()
+            self.asked = bool(at.stop_asked)
+        elif at.stopped:
+            self.terminal.say(f"this run was stopped{f' by {at.stopped_by}' if at.stopped_by else ''}: {at.stopped}")
 
     def val(self) -> dict[str, Any]:
         """Validate once; gives the metrics."""
@@ -234,6 +243,8 @@ class Runner:
         at = self.position
         for_good = at.stopped_for_now and not for_now and when == "iter"
         if not at.stop_asked or at.stop_when == "epoch" or for_good:
+            if at.stop_asked and for_now and not at.stopped_for_now:
+                at.stop_later, at.stop_later_by = at.stop_asked, at.stopped_by
             at.stop_asked, at.stop_when, at.stopped_by = reason or "no reason given", when, self._calling_hook()
             at.stopped_for_now = for_now
         self.asked = True
@@ -415,6 +426,11 @@ class Runner:
     def named_optims(self) -> dict[str, Optim]:
         """The optims by name; a single one has the empty name."""
         return {"": self.optim} if isinstance(self.optim, Optim) else dict(self.optim or {})
+
+    @property
+    def prefixed_optims(self) -> dict[str, Optim]:
+        """The optims by what their numbers begin with: `train/`, or, where there are several, `train/<name>/`."""
+        return {f"train/{name}/" if name else "train/": optim for name, optim in self.named_optims.items()}
 
     @property
     def sole_optim(self) -> Optim:

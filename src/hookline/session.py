@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
-from hookline import rng, signals, workdir
+from hookline import logs, rng, signals, workdir
 from hookline.checkpoint import store
 from hookline.checkpoint.snapshot import hook_states
 from hookline.errors import DataError, HookError, HooklineError, blame
@@ -35,6 +35,7 @@ def session(runner: Runner, verb: Literal["train", "val", "test"]) -> Iterator[N
     with ExitStack() as leaving:
         runner.running = verb
         leaving.callback(setattr, runner, "running", None)
+        leaving.callback(copy_logs, runner)
         leaving.callback(runner.terminal.close_log)
         leaving.push(partial(log_failure, runner))
         leaving.enter_context(own_log(runner))
@@ -95,8 +96,11 @@ def open_folder(runner: Runner, verb: str, leaving: ExitStack) -> Source | None:
     for each in folders:
         workdir.claim(each)
         leaving.enter_context(workdir.locked(each))
+    runner.in_folder = True
+    targets = [copies.target(folder) for copies in logs.copies_of(runner)]
     if verb != "train":
         source = saving.find_source(verb)
+        fetch_logs(runner)
         terminal.open_log(folder / "run.log")
         return source
     for each in folders:
@@ -104,15 +108,15 @@ def open_folder(runner: Runner, verb: str, leaving: ExitStack) -> Source | None:
     source = saving.find_source(verb)
     going_on = source is not None and source.kind == "resume" and source.is_inside(folders)
     moved = []
-    if not going_on and not saving.started:
-        if runner.resume is True:
-            workdir.drop_records(folder)
-        else:
-            moved = [
-                f"{each} held an earlier run; its files are in {old} now"
-                for each in folders
-                if (old := workdir.set_aside(each))
-            ]
+    if going_on or saving.started:
+        fetch_logs(runner)
+    elif runner.resume is True:
+        workdir.drop_records(folder)
+    else:
+        for each in [*folders, *(target for target in targets if target.exists())]:
+            if old := workdir.set_aside(each):
+                moved.append(f"{each} held an earlier run; its files are in {old} now")
+                leaving.push(partial(workdir.put_back, old, each, runner))
     terminal.open_log(folder / "run.log")
     for line in moved:
         terminal.say(line)
@@ -124,6 +128,20 @@ def open_folder(runner: Runner, verb: str, leaving: ExitStack) -> Source | None:
     return source
 
 
+def fetch_logs(runner: Runner) -> None:
+    """Logs that are kept elsewhere are needed here before anything is added to them."""
+    for copies in logs.copies_of(runner):
+        copies.fetch(runner.work_dir)
+
+
+def copy_logs(runner: Runner) -> None:
+    """Everything is closed: the logs go where hooks want copies of them."""
+    if runner.in_folder:
+        runner.in_folder = False
+        for copies in logs.copies_of(runner):
+            copies.copy(runner.work_dir)
+
+
 def prepare(runner: Runner) -> None:
     """Seed everything, and put the model and the loaders in the state that a run needs."""
     if not runner.saving.started:
@@ -133,7 +151,8 @@ def prepare(runner: Runner) -> None:
         loop = runner.train_loop
         for optim in runner.optims:
             unit: When = "epoch" if loop.by_epoch else "iter"
-            optim.attach(runner.plan, runner.precision, runner.device, unit, runner.batches_left)
+            several = len(runner.optims) > 1
+            optim.attach(runner.plan, runner.precision, runner.device, unit, runner.batches_left, several)
         runner.call_step = partial(loop.step, optim=runner.optim) if loop.updates_itself else loop.step
 
 

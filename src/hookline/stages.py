@@ -68,6 +68,12 @@ class TrainLoop:
         """Batches of one pass, where that is known."""
         return length_of(self.dataloader, self.limit_batches)
 
+    def counts_epochs(self, by_epoch: bool | None, who: str) -> bool:
+        """Whether a hook counts epochs: as this loop does, unless it says otherwise; epochs need a loop of epochs."""
+        if by_epoch and not self.by_epoch:
+            raise ConfigError(f"{who}: by_epoch=True needs training by epochs, and this run trains by iterations")
+        return self.by_epoch if by_epoch is None else by_epoch
+
     def is_over(self, at: Position) -> bool:
         """Whether everything that was asked for is done."""
         return at.epoch >= self.max_epochs if self.max_epochs is not None else at.iter >= (self.max_iters or 0)

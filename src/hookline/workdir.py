@@ -11,13 +11,17 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hookline.checkpoint.seal import Note, read_note
 from hookline.checkpoint.store import NAMES
-from hookline.errors import StorageError
+from hookline.errors import ConfigError, HookError, StorageError
 
 if sys.platform != "win32":
     import fcntl
+
+if TYPE_CHECKING:
+    from hookline.runner import Runner
 
 log = logging.getLogger("hookline")
 
@@ -136,6 +140,26 @@ def _move_aside(folder: Path, files: Iterable[Path]) -> Path | None:
     for file in files:
         file.rename(old / file.name)
     return old
+
+
+def put_back(
+    old: Path,
+    folder: Path,
+    runner: Runner,
+    kind: type[BaseException] | None,
+    error: BaseException | None,
+    trace: object,
+) -> None:
+    """A run that was refused before its first step has not happened: what made way for it comes back."""
+    if not isinstance(error, (ConfigError, HookError)) or runner.iter or runner.saving.saved_at >= 0:
+        return
+    for name in FILES:
+        if (path := folder / name).is_file() and (old / name).exists():
+            path.unlink()
+    for path in old.iterdir():
+        path.rename(folder / path.name)
+    old.rmdir()
+    runner.terminal.say(f"the files of the earlier run are in {folder} again")
 
 
 def drop_records(folder: Path) -> None:

@@ -125,7 +125,8 @@ def _infinite(loss: str, iteration: int, hook: str = "") -> str:
     return (
         f"the loss has become {loss} by iteration {iteration}, so training cannot go on; look at the "
         "learning rate, the "
-        "data and the precision, or leave such batches out: CheckInvalidLossHook with policy: skip"
+        "data and the precision, or leave such batches out: CheckInvalidLossHook with policy: skip and "
+        "interval: 1"
     ) + (f"\n  in hook {hook}" if hook else "")
 
 

@@ -615,7 +615,7 @@ def test_with_several_optims_each_leaves_alone_what_is_frozen() -> None:
     }
 
 
-def test_what_a_window_of_one_of_several_optims_has_gathered_is_dropped_with_the_freezing() -> None:
+def test_a_change_waits_for_the_window_of_the_optim_that_has_the_parameter() -> None:
     model = nn.ModuleDict({"a": nn.Linear(4, 2), "b": nn.Linear(4, 2)})
     optims = {name: Optim(torch.optim.SGD(model[name].parameters(), lr=0.1), accumulate=2) for name in model}
 
@@ -624,10 +624,26 @@ def test_what_a_window_of_one_of_several_optims_has_gathered_is_dropped_with_the
             optim[name].update(nn.functional.cross_entropy(model[name](batch[0]), batch[1]))
 
     hooks = [FreezeHook("a.bias", from_iter=1)]
-    runner = toy_runner(model=model, step=step, optim=optims, max_epochs=1, batches=2, custom_hooks=hooks, val=None)
-    before = copied(model)
+    runner = toy_runner(model=model, step=step, optim=optims, max_epochs=1, batches=4, custom_hooks=hooks, val=None)
+    history: list[torch.Tensor] = []
+    runner.on("before_train_iter")(lambda runner: history.append(copied(runner.model)["a.bias"]))
     runner.train()
-    assert [name for name, value in copied(model).items() if value.equal(before[name])] == ["a.bias"]
+    history.append(copied(model)["a.bias"])
+    assert [not one.equal(two) for one, two in pairwise(history)] == [False, True, False, False]
+
+
+def test_all_that_one_of_several_optims_trains_cannot_be_frozen() -> None:
+    model = nn.ModuleDict({"a": nn.Linear(4, 2), "b": nn.Linear(4, 2)})
+    optims = {name: torch.optim.SGD(model[name].parameters(), lr=0.1) for name in model}
+    runner = toy_runner(
+        model=model, step=lambda model, batch, optim: None, optim=optims, custom_hooks=[FreezeHook("a.*")], val=None
+    )
+    with pytest.raises(ConfigError) as refused:
+        runner.train()
+    assert str(refused.value) == (
+        "FreezeHook: every parameter that is trained by the optim 'a' is matched by 'a.*', so its loss would have no "
+        "gradient while they are frozen; leave out what is to be trained"
+    )
 
 
 # ------------------------------------------------------------------------------------------------ refusing
@@ -675,8 +691,8 @@ def never_trained(model: Any) -> Optim:
         ),
         (
             {"patterns": ["backbone.*", "head.*"], "until_epoch": 1},
-            "every parameter that trains is matched by 'backbone.*', 'head.*', so no loss would have a gradient while "
-            "they are frozen; leave out what is to be trained",
+            "every parameter that is trained is matched by 'backbone.*', 'head.*', so its loss would have no gradient "
+            "while they are frozen; leave out what is to be trained",
         ),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from hookline.errors import ConfigError
 from hookline.hooks import LoggerHook
+from hookline.logs import LogCopies
 from hookline.testing import MemoryWriter, toy_runner
 
 if TYPE_CHECKING:
@@ -87,13 +89,71 @@ def without_times(path: Path) -> list[dict[str, Any]]:
     return [{name: value for name, value in record.items() if not name.endswith("time")} for record in records]
 
 
-def test_a_copy_that_cannot_be_made_is_said_and_nothing_is_lost(tmp_path: Path) -> None:
+AWAY: dict[str, Any] = {"keep_local": False, "interval": 1}
+
+
+def steps(path: Path) -> list[int]:
+    return [json.loads(line)["step"] for line in path.read_text().splitlines()]
+
+
+def test_a_kill_after_the_logs_were_fetched_loses_and_doubles_nothing(tmp_path: Path) -> None:
+    logger = AWAY | {"out_dir": str(tmp_path / "all")}
+    hooks = {"logger": logger, "checkpoint": {"interval": 1, "by_epoch": False}}
+
+    def attempt(dies_at: int) -> None:
+        runner = toy_runner(work_dir=tmp_path / "run", max_epochs=3, val=None, default_hooks=hooks, resume=True)
+        runner.on("before_train_iter")(lambda runner: 1 // (runner.iter != dies_at))
+        with pytest.raises(ZeroDivisionError) if dies_at < 12 else nullcontext():
+            runner.train()
+
+    attempt(5)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LogCopies, "copy", lambda self, folder: None)  # a kill: nothing is done at the end
+        attempt(9)
+    attempt(99)
+    assert steps(tmp_path / "all" / "run" / "metrics.jsonl") == list(range(1, 13))
+    said = (tmp_path / "all" / "run" / "run.log").read_text().splitlines()
+    assert [line.split("  ", 1)[1] for line in said if "  resumed" in line] == [
+        f"resumed from {tmp_path}/run/iter_5.pth: epoch 1, iteration 5",
+        f"resumed from {tmp_path}/run/iter_9.pth: epoch 2, iteration 9",
+    ]
+
+
+def test_training_again_goes_on_with_logs_that_are_kept_elsewhere(tmp_path: Path) -> None:
+    logger = AWAY | {"out_dir": str(tmp_path / "all")}
+    runner = run(tmp_path / "run", logger=logger, max_epochs=1, val=None)
+    runner.train_loop.max_epochs = 2
+    runner.train()
+    assert steps(tmp_path / "all" / "run" / "metrics.jsonl") == list(range(1, 9))
+
+
+def test_a_fresh_run_sets_the_copies_of_an_earlier_one_aside(tmp_path: Path) -> None:
+    logger = AWAY | {"out_dir": str(tmp_path / "all")}
+    for _ in range(2):
+        run(tmp_path / "run", logger=logger, max_epochs=1, val=None)
+    target = tmp_path / "all" / "run"
+    assert steps(target / "metrics.jsonl") == steps(target / "old-1" / "metrics.jsonl") == [1, 2, 3, 4]
+
+
+def test_why_a_run_failed_is_in_the_copy(tmp_path: Path) -> None:
+    logger = AWAY | {"out_dir": str(tmp_path / "all")}
+    runner = toy_runner(work_dir=tmp_path / "run", default_hooks={"logger": logger})
+    runner.on("after_train_epoch")(lambda runner: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        runner.train()
+    text = (tmp_path / "all" / "run" / "run.log").read_text()
+    assert "ZeroDivisionError: integer division or modulo by zero" in text
+
+
+def test_a_copy_that_cannot_be_made_is_said_and_nothing_is_lost(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     (tmp_path / "all").write_text("in the way")
     away: dict[str, Any] = {"out_dir": str(tmp_path / "all"), "keep_local": False, "out_suffix": (".log",)}
     runner = run(tmp_path / "run", logger=away)
     target = tmp_path / "all" / "run"
-    warning = f"warning: {runner.work_dir}/run.log could not be copied to {target}: Not a directory"
-    assert lines(runner.work_dir / "run.log")[-1] == warning
+    assert caplog.messages == [f"{runner.work_dir}/run.log could not be copied to {target}: Not a directory"]
+    assert (runner.work_dir / "run.log").exists()
     assert runner.iter == 8
 
 

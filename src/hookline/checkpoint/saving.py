@@ -109,17 +109,18 @@ class Saving:
         weights = [name for name, _ in runner.model.named_parameters()]
         write = partial(
             self._write_all,
-            by_path=by_path,
             weights=weights,
             step=runner.iter,
             validations=runner.validations,
             began=began,
         )
-        if all(request.background for request in requests):
+        beside = {path: same for path, same in by_path.items() if all(request.background for request in same)}
+        now = {path: same for path, same in by_path.items() if path not in beside}
+        if now:
+            write(taken, by_path=now)
+        if beside:
             copied = self._copies.take({str(parts): checkpoint for parts, checkpoint in taken.items()})
-            self._background.start(partial(write, {parts: copied[str(parts)] for parts in taken}))
-        else:
-            write(taken)
+            self._background.start(partial(write, {parts: copied[str(parts)] for parts in taken}, by_path=beside))
 
     def path(self, request: Request) -> Path:
         """Where a request would be written now."""
@@ -269,15 +270,13 @@ class Saving:
         else:
             checkpoint.pop("writers", None)
         self.pending, self.saved_at, self.resumed_at, self.last_path = checkpoint, at.iter, at.iter, source.path
-        runner.asked = runner.asked or bool(at.stop_asked)
         self._loader_state = (True, checkpoint["position"].get("loader"))
         runner.terminal.say(f"resumed from {path}: epoch {at.epoch}, iteration {at.iter}")
         for difference in fitting.changed_surroundings(checkpoint["meta"], snapshot.meta(runner)):
             log.warning("%s", difference)
-        if at.stopped and not at.stopped_for_now and at.stopped_by in {entry.name for entry in runner.plan}:
-            runner.terminal.say(f"this run was stopped by {at.stopped_by}: {at.stopped}")
-        else:
-            at.stopped, at.stopped_by, at.stopped_for_now = "", "", False
+        if at.stopped_for_now or at.stopped_by not in {entry.name for entry in runner.plan}:
+            at.go_on()
+        runner.asked = runner.asked or bool(at.stop_asked)
 
     def _make_way(self, path: Path) -> None:
         """Checkpoints that are later in the run than the one that is resumed go aside: it will come there anew."""

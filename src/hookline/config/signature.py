@@ -190,7 +190,8 @@ def _hint(factory: Callable[..., Any], parameter: inspect.Parameter) -> tuple[An
             hint = typing.get_type_hints(holder, globalns=names)["hint"]
         except Exception:  # a name that is only there for type checkers; whatever it is, it cannot be checked
             continue
-        named, hint = _takes_function(hint), _checkable(hint)
+        # Where any text will do, one with a colon in it is just that.
+        named, hint = _takes_function(hint) and not _takes_text(hint), _checkable(hint)
         if named:
             name = Annotated[str, Field(pattern=NAMED)]
             hint = name if hint is Any else hint | name
@@ -203,6 +204,10 @@ def _takes_function(hint: Any) -> bool:
     if origin in (Union, types.UnionType):
         return any(_takes_function(member) for member in get_args(hint))
     return hint in (type, collections.abc.Callable) or origin in (type, collections.abc.Callable)
+
+
+def _takes_text(hint: Any) -> bool:
+    return hint is str or (get_origin(hint) in (Union, types.UnionType) and any(map(_takes_text, get_args(hint))))
 
 
 def _checkable(hint: Any) -> Any:

@@ -81,6 +81,7 @@ class CheckInvalidLossHook(Hook):
         self.in_a_row = 0
         self.skipped_at = 0
         self._unread: list[Loss] = []
+        self._checked_at = -1
 
     def how_often(self) -> dict[str, int]:
         """Iterations."""
@@ -93,11 +94,12 @@ class CheckInvalidLossHook(Hook):
     def before_train(self, runner: Runner) -> None:
         """Nothing is left to read from an earlier run; one that was stopped here is still not fine."""
         self._unread = []
-        if runner.position.stopped and runner.position.stopped_by == type(self).__name__:
+        if runner.position.stopped and runner.position.stopped_by == runner.plan.name_of(self):
             runner.exit_code = NumericsError.exit_code
 
     def before_backward(self, runner: Runner, outputs: dict[str, Any]) -> None:
         """Check this loss, and those since the last check."""
+        self._checked_at = runner.iter
         if runner.skipped:  # it is left out already
             return
         self._unread.append(Loss(runner.iter + 1, outputs["loss"].detach()))
@@ -108,8 +110,9 @@ class CheckInvalidLossHook(Hook):
 
     def after_backward(self, runner: Runner, outputs: dict[str, Any]) -> None:
         """Keep the loss for the next check."""
-        loss: Tensor = outputs["loss"]
-        self._unread.append(Loss(runner.iter + 1, loss.detach()))
+        if self._checked_at != runner.iter:
+            loss: Tensor = outputs["loss"]
+            self._unread.append(Loss(runner.iter + 1, loss.detach()))
 
     def before_save_checkpoint(self, runner: Runner) -> None:
         """Nothing is saved on a bad loss, and nothing is left that a resumed run would have to read."""

@@ -199,17 +199,13 @@ class CheckpointHook(Hook):
             self.runner.saving.ask(request)
 
     def _counts_epochs(self, runner: Runner) -> bool:
-        return runner.train_loop.by_epoch if self.by_epoch is None else self.by_epoch
+        return runner.train_loop.counts_epochs(self.by_epoch, "CheckpointHook")
 
     # -- points
 
     def before_train(self, runner: Runner) -> None:
         """Refuse what cannot be, and settle the interval."""
         loop = runner.train_loop
-        if self.by_epoch and not loop.by_epoch:
-            raise ConfigError(
-                "CheckpointHook: by_epoch=True needs training by epochs, and this run trains by iterations"
-            )
         for key in self.published_keys:
             best = nearest(key, CHECKPOINT_KEYS, 0.8) if key not in CHECKPOINT_KEYS else None
             if best is not None:

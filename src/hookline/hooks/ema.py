@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import copy
 import inspect
-import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 from hookline import averaging
 from hookline.averaging import WeightAverage
-from hookline.checks import check_int
+from hookline.checks import check_int, warn_of_the_end
 from hookline.errors import ConfigError, StorageError, did_you_mean
 from hookline.hook import Hook
 
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
 
     from hookline.runner import Runner
     from hookline.stages import EvalLoop
-
-log = logging.getLogger("hookline")
 
 NAMES = ("ExponentialMovingAverage", "StochasticWeightAverage", "MomentumAnnealingEMA")
 
@@ -108,7 +105,8 @@ class EMAHook(Hook):
 
     def before_train(self, runner: Runner) -> None:
         """Warn of a beginning that never comes, and follow the model to its device."""
-        self._warn_of_the_end(runner)
+        warn_of_the_end("EMAHook: begin_iter", self.begin_iter, runner.max_iters)
+        warn_of_the_end("EMAHook: begin_epoch", self.begin_epoch, runner.max_passes)
         self._stepped, self._loaded = False, None  # a resumed run gives the state back; load_from does not
         self.average.refresh()
 
@@ -130,16 +128,6 @@ class EMAHook(Hook):
     def _update(self, runner: Runner) -> None:
         if runner.iter + 1 >= self.begin_iter and runner.epoch + 1 >= self.begin_epoch:
             self.average.update(runner.model)
-
-    def _warn_of_the_end(self, runner: Runner) -> None:
-        """No more than a warning: a run that is shortened to try it out is no mistake."""
-        ends = (
-            ("begin_iter", self.begin_iter, runner.max_iters),
-            ("begin_epoch", self.begin_epoch, runner.max_passes),
-        )
-        for name, begin, end in ends:
-            if end is not None and begin > end:
-                log.warning("EMAHook: %s=%s never comes, because training ends after %s", name, begin, end)
 
     # -- evaluation
 
@@ -210,8 +198,7 @@ class EMAHook(Hook):
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
         """Begin anew, and note the average in the checkpoint; the weights of the model come only after this."""
         self.average.reset()
-        name = next(entry.name for entry in runner.plan if entry.hook is self)
-        self._loaded = checkpoint.get("hooks", {}).get(name)
+        self._loaded = checkpoint.get("hooks", {}).get(runner.plan.name_of(self))
 
     def state_dict(self) -> dict[str, Any]:
         """`averaged`, a state dict of the model, and `steps`; before the beginning, the weights as they are."""

@@ -127,12 +127,13 @@ class EvaluateHook(Hook):
         return ["after_train_iter" if self._counts_epochs(runner) else "after_train_epoch"]
 
     def _counts_epochs(self, runner: Runner) -> bool:
-        return runner.train_loop.by_epoch if self.by_epoch is None else self.by_epoch
+        return runner.train_loop.counts_epochs(self.by_epoch, "EvaluateHook")
 
     def before_train(self, runner: Runner) -> None:
         """Refuse what cannot be; evaluate a run that begins here."""
-        if self.by_epoch and not runner.train_loop.by_epoch:
-            raise ConfigError("EvaluateHook: by_epoch=True needs training by epochs, and this run trains by iterations")
+        same = [entry for entry in runner.plan if getattr(entry.hook, "prefix", None) == self.prefix]
+        if len([entry for entry in same if isinstance(entry.hook, EvaluateHook)]) > 1:
+            raise ConfigError(f"EvaluateHook: two of them have the prefix '{self.prefix}'; give each its own")
         if self.at_begin and runner.iter == 0 and runner.saving.resumed_at < 0 and self.evaluated_at < 0:
             self._evaluate(runner, 0, 0 if self._counts_epochs(runner) else None)
 
@@ -159,8 +160,8 @@ class EvaluateHook(Hook):
 
     def _evaluate(self, runner: Runner, step: int, epoch: int | None = None) -> None:
         """After so many iterations, and, at the end of one, so many epochs."""
-        self.evaluated_at, self._owed = step, False
         results = self._results(self._measure(runner))
+        self.evaluated_at, self._owed = step, False
         if not results:
             return
         under_way = step > runner.iter or runner.position.batch > 0

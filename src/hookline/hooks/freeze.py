@@ -14,6 +14,7 @@ from hookline.patterns import matching, no_match
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from hookline.optim import Optim
     from hookline.runner import Runner
 
 log = logging.getLogger("hookline")
@@ -97,6 +98,8 @@ class FreezeHook(Hook):
         self._frozen = False
         self._held: list[Tensor] = []
         self._still: list[nn.Module] = []
+        # The optims whose accumulation windows a change has to wait for.
+        self._windows: list[Optim] = []
 
     def idle_points(self, runner: Runner) -> list[str]:
         """What does not count is not looked at; for the whole run, nothing is."""
@@ -138,7 +141,7 @@ class FreezeHook(Hook):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """In a window that was saved open, what it began with holds until its end."""
-        if self.runner.in_window and state.get("frozen"):
+        if any(optim.micro for optim in self._windows) and state.get("frozen"):
             self._freeze(self.runner)
 
     # -- freezing
@@ -147,7 +150,7 @@ class FreezeHook(Hook):
         if not self._begun:
             self._begin(runner)
         due = self.limit is None or ((runner.epoch if self._by_epoch else runner.iter) < self.limit) is self._until
-        if due is not self._frozen and not runner.in_window:
+        if due is not self._frozen and not any(optim.micro for optim in self._windows):
             if due:
                 self._freeze(runner)
             else:
@@ -226,12 +229,15 @@ class FreezeHook(Hook):
             self._refuse_lifeless(runner, matched, meant)
             self._warn_of_the_end(runner)
         ours = {id(parameter) for parameter in meant.values()}
-        everywhere = [*named.values(), *(parameter for optim in runner.optims for parameter in optim.parameters())]
-        if ours and all(id(parameter) in ours for parameter in everywhere if _trains(parameter)):
-            raise ConfigError(
-                f"FreezeHook: every parameter that trains is matched by {self._quoted}, so no loss would have a "
-                "gradient while they are frozen; leave out what is to be trained"
-            )
+        self._windows = [optim for optim in runner.optims if any(id(each) in ours for each in optim.parameters())]
+        for name, optim in runner.named_optims.items():
+            trains = [parameter for parameter in optim.parameters() if _trains(parameter)]
+            if trains and all(id(parameter) in ours for parameter in trains):
+                which = f" by the optim '{name}'" if name else ""
+                raise ConfigError(
+                    f"FreezeHook: every parameter that is trained{which} is matched by {self._quoted}, so its loss "
+                    "would have no gradient while they are frozen; leave out what is to be trained"
+                )
 
     def _refuse_lifeless(self, runner: Runner, matched: dict[str, Tensor], meant: dict[str, Tensor]) -> None:
         """Refuse parameters that would not train either when this hook lets them."""

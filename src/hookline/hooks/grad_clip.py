@@ -86,7 +86,9 @@ class GradClipHook(Hook):
 
     def before_optimizer_step(self, runner: Runner) -> None:
         """Clip the gradients of the optim that makes this step, and record their norm as it was."""
-        for name, optim in runner.named_optims.items():
+        if runner.skipped:  # the step is not made
+            return
+        for prefix, optim in runner.prefixed_optims.items():
             if optim.updating:
                 optim.grad_norm = self.clip(optim.parameters())
-                runner.hub.update_scalar(f"train/{name}/grad_norm" if name else "train/grad_norm", optim.grad_norm)
+                runner.hub.update_scalar(f"{prefix}grad_norm", optim.grad_norm)

@@ -71,9 +71,9 @@ class GradNormHook(Hook):
 
     def before_optimizer_step(self, runner: Runner) -> None:
         """Record the norms for the optim that makes this step."""
-        for name, optim in runner.named_optims.items():
+        for prefix, optim in runner.prefixed_optims.items():
             if optim.updating:
-                self._record(runner, optim, f"train/{name}/" if name else "train/")
+                self._record(runner, optim, prefix)
 
     def _record(self, runner: Runner, optim: Optim, prefix: str) -> None:
         hub, parameters = runner.hub, optim.parameters()

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 import re
-import shutil
-from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +10,7 @@ from typing import TYPE_CHECKING
 from hookline.checks import check_int
 from hookline.errors import ConfigError
 from hookline.hook import Hook
+from hookline.logs import LogCopies
 from hookline.numerics import refuse_infinite_loss
 from hookline.terminal import as_number, as_time
 
@@ -20,8 +18,6 @@ if TYPE_CHECKING:
     from hookline.runner import Runner
     from hookline.stages import TrainLoop
 
-
-log = logging.getLogger("hookline")
 
 # What is noisy from step to step, and shown as a mean; anything else (a learning rate) is shown as it is now.
 AVERAGED = re.compile("loss|time|grad_norm")
@@ -34,7 +30,7 @@ class LoggerHook(Hook):
     the last record; after a validation or test, its metrics. A record's step is the number of finished iterations.
 
     With `out_dir`, the logs of the run are copied to a folder of the run's name in there when the run ends, however it
-    ends. What the command line shows after that is only in the run's own folder.
+    ends. The table that the command line shows after that is only in the run's own folder.
 
     Cost: nothing between two records; then one wait for the device, and what the writers take.
 
@@ -90,24 +86,10 @@ class LoggerHook(Hook):
         self.log_metric_by_epoch = log_metric_by_epoch
         self._named_at = 0
 
-    def idle_points(self, runner: Runner) -> list[str]:
-        """Nothing surrounds the run unless logs are copied."""
-        return [] if self.out_dir is not None else ["around_run"]
-
-    def around_run(self, runner: Runner) -> Iterator[None]:
-        """Copy the logs when the run ends; if they were not kept, fetch them before it goes on."""
-        assert self.out_dir is not None
-        target = Path(self.out_dir) / runner.work_dir.resolve().name
-        if target.resolve() == runner.work_dir.resolve():
-            raise ConfigError(f"LoggerHook: out_dir {self.out_dir} would copy the logs of {target} onto themselves")
-        if not self.keep_local and (runner.running != "train" or runner.resume):
-            fetch(target, runner.work_dir, self.out_suffix)
-        try:
-            yield
-        finally:
-            runner.writers.flush()
-            runner.terminal.flush()
-            copy(runner.work_dir, target, self.out_suffix, self.keep_local)
+    @property
+    def log_copies(self) -> LogCopies | None:
+        """What the session does with the logs before it opens and after it has closed them."""
+        return LogCopies(Path(self.out_dir), self.out_suffix, self.keep_local) if self.out_dir is not None else None
 
     def after_train_iter(self, runner: Runner, batch_idx: int) -> None:
         """A record, when it is due."""
@@ -167,32 +149,3 @@ def line_of(loop: TrainLoop, epoch: int, done: int, means: dict[str, float], eta
     if eta is not None:
         parts.append(f"eta {as_time(eta)}")
     return "  ".join(parts)
-
-
-def copy(folder: Path, target: Path, suffixes: tuple[str, ...], keep: bool) -> None:
-    """Copy the logs out of the folder of a run; if they are not to be kept, each is removed once its copy is there.
-
-    A copy that cannot be made is warned about, and ends nothing.
-    """
-    for path in logs(folder, suffixes):
-        try:
-            target.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(path, target)
-            if not keep:
-                path.unlink()
-        except OSError as error:
-            log.warning("%s could not be copied to %s: %s", path, target, error.strerror or error)
-
-
-def fetch(target: Path, folder: Path, suffixes: tuple[str, ...]) -> None:
-    """Put back logs that were not kept; those that grow, in front of what the run has written to them since."""
-    for path in logs(target, suffixes):
-        own = folder / path.name
-        newer = own.read_bytes() if own.exists() else b""
-        if not own.exists() or path.suffix in (".jsonl", ".log"):
-            own.write_bytes(path.read_bytes() + newer)
-
-
-def logs(folder: Path, suffixes: tuple[str, ...]) -> Iterable[Path]:
-    """The files with these endings."""
-    return sorted(path for path in folder.glob("*") if path.is_file() and path.name.endswith(suffixes))

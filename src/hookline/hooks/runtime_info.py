@@ -56,8 +56,7 @@ class RuntimeInfoHook(Hook):
         runner.hub.update_info("max_epochs", runner.max_epochs, resumed=False)
         runner.hub.update_info("max_iters", runner.max_iters, resumed=False)
         self._groups, self._outputs, self._clipping = [], {}, []
-        for name, optim in runner.named_optims.items():
-            prefix = f"train/{name}/" if name else "train/"
+        for prefix, optim in runner.prefixed_optims.items():
             for label, group in optim.named_groups():
                 self._groups.append((runner.hub.history(prefix + label), group))
             if optim.clip is not None:
@@ -73,11 +72,10 @@ class RuntimeInfoHook(Hook):
 
     def after_train_iter(self, runner: Runner, outputs: dict[str, Any]) -> None:
         """Every single number that the step gave; of a batch that was left out of training, none."""
-        for norms, optim in self._clipping:
-            if optim.grad_norm is not None:
-                norms.values.append(optim.grad_norm)
-                norms.fresh += 1
-                optim.grad_norm = None
+        for history, optim in self._clipping:
+            history.fresh += len(optim.norms)
+            history.values.extend(optim.norms)
+            optim.norms.clear()
         if runner.skipped:
             return
         tensor = self._tensor
@@ -88,11 +86,11 @@ class RuntimeInfoHook(Hook):
                     value = value.detach()
             elif kind is not float and not is_number(value):
                 continue
-            history = self._outputs.get(name)
-            if history is None:
-                history = self._outputs[name] = runner.hub.history(f"train/{name}")
-            history.values.append(value)
-            history.fresh += 1
+            recorded = self._outputs.get(name)
+            if recorded is None:
+                recorded = self._outputs[name] = runner.hub.history(f"train/{name}")
+            recorded.values.append(value)
+            recorded.fresh += 1
 
     def after_train(self, runner: Runner) -> None:
         """A loss that is not a number ends the run also where nobody has logged or saved it."""

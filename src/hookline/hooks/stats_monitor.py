@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hookline.checks import check_int
+from hookline.durations import clock
 from hookline.hook import Hook
 from hookline.terminal import as_number, as_time
 
@@ -17,11 +17,6 @@ if TYPE_CHECKING:
 
 PREFIX = "train/stats/"
 MIB = 2**20
-
-
-def clock() -> float:
-    """A clock that only goes forward, in seconds."""
-    return time.perf_counter()
 
 
 def process_memory() -> int:

@@ -22,9 +22,9 @@ class SyncBuffersHook(Hook):
     alone averages nothing.
 
     All processes end with the same bits. Floating-point and complex buffers become their mean, computed in 64 bits, so
-    that what is the same everywhere stays as it is, infinities too. Integer ones become their maximum: a counter, such
-    as that of a batch norm's batches, stays whole and never goes back. Of bools, it is enough that one is true. Buffers
-    that the model does not save are averaged, too; sparse and quantized ones are left alone.
+    that what is the same everywhere in up to 32 bits stays as it is, infinities too. Integer ones become their maximum:
+    a counter, such as that of a batch norm's batches, stays whole and never goes back. Of bools, it is enough that one
+    is true. Buffers that the model does not save are averaged, too; sparse and quantized ones are left alone.
 
     The processes are those of torch.distributed's default group. In a single process there is nothing to do.
 

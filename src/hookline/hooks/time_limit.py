@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from hookline.checks import check_choice
-from hookline.durations import as_duration, seconds_of
+from hookline.durations import as_duration, clock, seconds_of
 from hookline.errors import ConfigError
 from hookline.hook import Hook
 
@@ -19,11 +19,6 @@ if TYPE_CHECKING:
 SAFETY = 1.5
 # How many iterations count as recent, at least; one slow one long ago says little about the next.
 RECENT = 500
-
-
-def clock() -> float:
-    """A clock that only goes forward, in seconds."""
-    return time.perf_counter()
 
 
 def process_age() -> float:
@@ -42,7 +37,8 @@ class TimeLimitHook(Hook):
     that half of the budget is gone, a save is made then, which also tells how long one takes. What else takes long, as
     what other hooks do after training, has to fit into `margin`.
 
-    A validation that is due is left to the run that goes on. That one, resumed, has a full budget again. The checkpoint
+    A validation that is due is left to the run that goes on. That one, resumed, has a full budget again, and remembers
+    how long saves and validations take. The checkpoint
     is there whatever CheckpointHook is told. With `val()` and `test()` this hook does nothing.
 
     The budget counts from the start of the process, so that imports and the preparation of data are in it; in a
@@ -130,6 +126,14 @@ class TimeLimitHook(Hook):
         self._since, self._paused = now, runner.saving.seconds
         if self._work.count:
             self._decide(runner, now - self._began)
+
+    def state_dict(self) -> dict[str, Any]:
+        """How long the longest save and validation took: the run that goes on need not guess."""
+        return {"save": self._save, "validation": self._validation}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Know it from the start."""
+        self._save, self._validation = state["save"], state["validation"]
 
     def _after_work(self, runner: Runner, iters: int = 0, epochs: int = 0) -> None:
         """An iteration, a window of them, or an epoch is finished, and not yet counted."""
