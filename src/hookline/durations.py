@@ -16,21 +16,23 @@ def clock() -> float:
 
 
 UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
+# As batch systems write it: hours, minutes and seconds, with days before them.
+_CLOCK = re.compile(r"(?:([0-9]+)-)?([0-9]{1,3}):([0-5][0-9]):([0-5][0-9])")
 _PARTS = re.compile(r"\s*".join(rf"(?:([0-9]+(?:\.[0-9]+)?){unit})?" for unit in UNITS))
 
 
 def seconds_of(label: str, value: Any) -> float:
     """A length of time in seconds: a number of them, or a text of days, hours, minutes and seconds in this order.
 
-    >>> [seconds_of("limit", value) for value in ("11h50m", "1d 2h", "1.5h", "90s", 90)]
-    [42600.0, 93600.0, 5400.0, 90.0, 90.0]
+    >>> [seconds_of("limit", value) for value in ("11h50m", "1d 2h", "1.5h", "90s", 90, "1-02:00:05", "00:10:00")]
+    [42600.0, 93600.0, 5400.0, 90.0, 90.0, 93605.0, 600.0]
     >>> seconds_of("TimeLimitHook: limit", "11:50")
     Traceback (most recent call last):
     hookline.errors.ConfigError: TimeLimitHook: limit is a length of time as '11h50m', '1d2h', '45m' or '90s', or a \
 number of seconds, not '11:50'
     """
     if isinstance(value, str):
-        match = _PARTS.fullmatch(value.strip())
+        match = _PARTS.fullmatch(value.strip()) or _CLOCK.fullmatch(value.strip())
         if match and any(match.groups()):
             return sum(float(count or 0) * unit for count, unit in zip(match.groups(), UNITS.values(), strict=True))
     elif isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and value >= 0:

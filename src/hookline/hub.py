@@ -145,6 +145,14 @@ class MessageHub:
                 history.fresh = 0
         return taken
 
+    def take_rare(self, prefix: str, often: int) -> dict[str, History]:
+        """Those of them that have fewer new values than `often`: they are not recorded at every iteration."""
+        found = {name: each for name, each in self._scalars.items() if name.startswith(prefix)}
+        rare = {name: history for name, history in found.items() if 0 < history.fresh < often}
+        for history in rare.values():
+            history.fresh = 0
+        return rare
+
     def update_info(self, name: str, value: Any, *, resumed: bool = True) -> None:
         """Set a fact; `resumed=False` keeps it out of checkpoints."""
         self.info[name] = value

@@ -11,6 +11,7 @@ point under way goes through the hooks it began with.
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -232,6 +233,15 @@ class Plan:
     def name_of(self, hook: Any) -> str:
         """What a hook is called in this plan: the name of its class, with a number from the second one on."""
         return next(entry.name for entry in self._entries if entry.hook is hook)
+
+    def parameters_of(self, name: str) -> str:
+        """The parameters of a hook as text, as far as it keeps them as plain data; empty without such a hook."""
+        hook = next((entry.hook for entry in self._entries if entry.name == name), None)
+        known = inspect.signature(type(hook)).parameters if hook is not None else ()
+        kept = {key: getattr(hook, key, None) for key in known}
+        return ", ".join(
+            f"{key}={value!r}" for key, value in kept.items() if isinstance(value, (bool, int, float, str))
+        )
 
     def calls_at(self, name: str) -> tuple[Call, ...]:
         """Who is called at a point or around a scope (`around_train_iter`), in order."""

@@ -29,6 +29,8 @@ class Position:
     #: and one that is resumed goes on.
     stopped: str = ""
     stopped_by: str = ""
+    #: The parameters of that hook, as text: with others, the run may go on.
+    stopped_with: str = ""
     stopped_for_now: bool = False
     #: A stop for good at the end of the epoch, and by which hook, that has to wait for the run that goes on.
     stop_later: str = ""
@@ -38,7 +40,7 @@ class Position:
         """After a stop: training goes on, up to a stop that waited."""
         if not self.stopped:
             return
-        self.stopped, self.stopped_by, self.stopped_for_now = "", "", False
+        self.stopped, self.stopped_by, self.stopped_with, self.stopped_for_now = "", "", "", False
         if self.stop_later:
             self.stop_asked, self.stop_when, self.stopped_by = self.stop_later, "epoch", self.stop_later_by
             self.stop_later = self.stop_later_by = ""

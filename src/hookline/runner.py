@@ -197,7 +197,11 @@ class Runner:
             at.go_on()
             self.asked = bool(at.stop_asked)
         elif at.stopped:
-            self.terminal.say(f"this run was stopped{f' by {at.stopped_by}' if at.stopped_by else ''}: {at.stopped}")
+            who = f" by {at.stopped_by}" if at.stopped_by else ""
+            self.terminal.say(
+                f"this run was stopped{who}: {at.stopped}. Resumed with other parameters of that hook, or without it, "
+                "it goes on"
+            )
 
     def val(self) -> dict[str, Any]:
         """Validate once; gives the metrics."""
@@ -336,6 +340,7 @@ class Runner:
         at = self.position
         if at.stop_asked and (at.stop_when == "iter" or at.batch == 0):
             at.stopped, at.stop_asked = at.stop_asked, ""
+            at.stopped_with = self.plan.parameters_of(at.stopped_by)
             self.terminal.say(f"stopped{f' by {at.stopped_by}' if at.stopped_by else ''}: {at.stopped}")
         self.asked = bool(at.stop_asked)
         if self.signalled:  # asked for again, lest one that came in this moment be forgotten

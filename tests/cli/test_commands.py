@@ -123,7 +123,7 @@ def test_hooks_lists_each_with_one_line_and_shows_one_in_full(
     out = capsys.readouterr().out
     assert out.startswith("LoggerHook  priority BELOW_NORMAL (60), observer, from hookline\n")
     assert "  interval: int, default 10\n      Every how many iterations of an epoch.\n" in out
-    assert "Points\n  after_train_iter, after_val_epoch, after_test_epoch, around_run\n" in out
+    assert "Points\n  after_train_iter, after_val_epoch, after_train, after_test_epoch\n" in out
     assert "runs_after: RuntimeInfoHook, IterTimerHook\n" in out
     assert out.endswith(
         "Example\n"
@@ -182,7 +182,7 @@ def test_plan_shows_who_runs_where_without_building_anything(
     )
     assert "IterTimerHook" not in out
     assert run("plan", "--tree", monkeypatch=monkeypatch) == 0
-    assert capsys.readouterr().out.startswith("7 hooks\n├── around_run\n│   └── 0: LoggerHook.around_run  BELOW")
+    assert capsys.readouterr().out.startswith("7 hooks\n├── before_run\n")
     assert run("plan", "default_hooks.logger.priority=5", monkeypatch=monkeypatch) == 2
     assert "the order of hooks contradicts itself: LoggerHook states runs_after" in capsys.readouterr().err
 
@@ -289,3 +289,46 @@ def test_a_runner_comes_from_a_mapping_too(tmp_path: Path) -> None:
     runner = Runner.from_config(config, ["seed=3"])
     assert runner.seed == 3
     assert runner.experiment_name == "here"
+
+
+def test_a_run_whose_time_is_up_is_not_tested_and_ends_with_the_code_that_was_asked_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    limit = "custom_hooks=[{type: TimeLimitHook, limit: 1s, exit_code: 75}]"
+    assert run("train", *SHORT, limit, monkeypatch=monkeypatch) == 75
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[0] for line in lines if "TimeLimitHook" in line] == ["stopped by TimeLimitHook"]
+    assert "not tested, because it is not done: --resume goes on" in lines
+    assert not any("test accuracy" in line for line in lines)
+    assert run("train", *SHORT, "--resume", monkeypatch=monkeypatch) == 0
+    assert "test accuracy" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        "custom_hooks=[{type: FreezeHook, patterns: nope.*}]",
+        "custom_hooks=[{type: EarlyStoppingHook, monitor: acuracy, strict: true}]",
+    ],
+)
+def test_a_run_that_is_refused_leaves_the_earlier_one_where_it_was(
+    refused: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "runs" / "digits"
+    assert run("train", *SHORT, monkeypatch=monkeypatch) == 0
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert run("train", *SHORT, refused, monkeypatch=monkeypatch) == 2
+    assert "the files of the earlier run are in runs/digits again" in capsys.readouterr().out
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_averaged_weights_that_are_not_used_are_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run("train", *SHORT, "custom_hooks=[EMAHook]", monkeypatch=monkeypatch)
+    capsys.readouterr()
+    assert run("test", "--checkpoint", "runs/digits/epoch_1.pth", monkeypatch=monkeypatch) == 0
+    assert capsys.readouterr().out.splitlines()[:2] == [
+        "weights from runs/digits/epoch_1.pth",
+        "the averaged weights in it (EMAHook) are not used without that hook",
+    ]

@@ -37,7 +37,7 @@ def test_inspect_says_what_is_in_a_file_from_when_and_whether_it_is_intact(run: 
     assert found["run"] == "toy, seed 0"
     assert found["stands"] == "after 1 epochs, 4 iterations, 0 validations"
     assert found["state_dict"] == "4 tensors, 58 numbers, 232 bytes"
-    assert found["hook states"] == "EMAHook; 232 bytes"
+    assert found["hook states"] == "EMAHook, LoggerHook; 232 bytes"
     assert found["hooks"].startswith("RuntimeInfoHook, IterTimerHook, ")
     assert found["use"] == "a run can go on from it"
 
@@ -80,7 +80,8 @@ def test_export_writes_safetensors_that_the_library_reads(run: Path, tmp_path: P
     checkpoint = store.read(run / "epoch_2.pth", sealed=True)
     code, output = command("export", str(run / "epoch_2.pth"), cwd=tmp_path)
     written = run / "epoch_2.safetensors"
-    assert (code, output) == (0, f"{written}: 4 tensors, {written.stat().st_size} bytes\n")
+    raw = "these are the raw weights; it also holds averaged ones: --averaged\n"
+    assert (code, output) == (0, f"{written}: 4 tensors, {written.stat().st_size} bytes\n{raw}")
     found = load_file(written)
     assert {name: value.tolist() for name, value in found.items()} == {
         name: value.tolist() for name, value in checkpoint["state_dict"].items()

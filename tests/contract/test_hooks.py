@@ -91,9 +91,18 @@ def yaml_of(name: str) -> dict[str, Any]:
     return found
 
 
-def built(name: str, folder: str = "run", *, epochs: int = EPOCHS, **parts: Any) -> Runner:
+# Other ways to train that a hook must be right with, too.
+WAYS: dict[str, dict[str, Any]] = {
+    "by epochs": {},
+    "by iterations": {"train": {"max_epochs": None, "max_iters": EPOCHS * BATCHES, "val_interval": BATCHES}},
+    "fp16, saved beside": {"precision": "fp16", "default_hooks": {"checkpoint": {"async_save": True}}},
+}
+
+
+def built(name: str, folder: str = "run", *, epochs: int = EPOCHS, way: str = "by epochs", **parts: Any) -> Runner:
     """A run with the hook as its YAML has it."""
-    config = merged(merged(BASE, yaml_of(name)), {"train": {"max_epochs": epochs}, "work_dir": folder, **parts})
+    changes = merged({"train": {"max_epochs": epochs}, "work_dir": folder, **parts}, WAYS[way])
+    config = merged(merged(BASE, yaml_of(name)), changes)
     runner = Runner.from_config(config)
     runner.terminal.quiet = True
     return runner
@@ -201,18 +210,25 @@ def test_it_is_built_from_its_yaml_and_trains_validates_and_tests(name: str) -> 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(
-    ("iteration", "point"), [(7, "before_train_iter"), (10, "after_train_epoch"), (10, "after_val")]
+    ("iteration", "point", "way"),
+    [
+        (7, "before_train_iter", "by epochs"),
+        (10, "after_train_epoch", "by epochs"),
+        (10, "after_val", "by epochs"),
+        (8, "before_train_iter", "by iterations"),
+        (12, "before_train_iter", "fp16, saved beside"),
+    ],
 )
 def test_a_run_that_is_resumed_with_it_equals_one_that_was_never_interrupted(
-    name: str, iteration: int, point: str
+    name: str, iteration: int, point: str, way: str
 ) -> None:
-    whole = built(name, "whole/run")
+    whole = built(name, "whole/run", way=way)
     whole.train()
-    broken = built(name, "run")
+    broken = built(name, "run", way=way)
     fail_at(broken, iteration, point)
     with pytest.raises(FailsError):
         broken.train()
-    resumed = built(name, "run", resume=True)
+    resumed = built(name, "run", way=way, resume=True)
     resumed.train()
     assert state(resumed) == state(whole)
     assert records("run") == records("whole/run")
@@ -301,49 +317,51 @@ def test_training_with_all_observers_ends_in_the_same_weights_as_with_none() -> 
     assert len(wanted) == len(found) - 1  # the logger is there without being asked for
 
 
-# A run in which a hook has nothing to do, or little: its parameters, changes to the run, and the points that are left.
-IDLE: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
-    "AutogradAnomalyHook": ({"begin": 1000}, {}, []),
-    "CheckInvalidLossHook": ({}, {}, ["before_train", "before_backward"]),
-    "EvaluateHook": ({"function": float}, {}, ["before_train", "after_train_epoch", "after_train"]),
+# A run in which a hook has nothing to do, or little: its parameters, and the points that are left in training.
+IDLE: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "AutogradAnomalyHook": ({"begin": 1000}, ["before_train"]),
+    "CheckInvalidLossHook": ({}, ["before_train", "before_backward"]),
+    "EvaluateHook": ({"function": float}, ["before_train", "after_train_epoch", "after_train"]),
     "FreezeHook": (
         {"patterns": "0.*"},
-        {},
         ["before_train", "after_train", "on_exception", "around_train"],
     ),
-    "SyncBuffersHook": ({}, {}, []),
-    "EmptyCacheHook": ({"before_epoch": True, "after_iter": True}, {}, []),
+    "SyncBuffersHook": ({}, []),
+    "EmptyCacheHook": ({"before_epoch": True, "after_iter": True}, []),
     "ProfilerHook": (
         {"stages": ["test"]},
-        {},
         ["on_exception", "after_run", "around_test", "around_test_epoch", "around_test_iter"],
     ),
-    "StatsMonitorHook": ({}, {}, []),
-    "TimeLimitHook": ({"limit": "1h"}, {}, []),
-    "GradClipHook": ({"max_norm": 1.0}, {}, ["before_train", "before_optimizer_step"]),
-    "GradNormHook": ({}, {}, ["before_optimizer_step"]),
-    "CheckpointHook": ({"interval": -1, "save_last": False}, {}, ["before_train"]),
-    "DistSamplerSeedHook": ({}, {}, []),
-    "EMAHook": (
+    "StatsMonitorHook": (
         {},
+        ["before_train_epoch", "after_train_iter", "before_val", "after_val", "around_train"],
+    ),
+    "TimeLimitHook": (
+        {"limit": "1h"},
+        ["before_run", "before_train", "after_train_iter", "after_train_epoch", "before_val", "after_val"],
+    ),
+    "GradClipHook": ({"max_norm": 1.0}, ["before_train", "before_optimizer_step"]),
+    "GradNormHook": ({}, ["before_optimizer_step"]),
+    "CheckpointHook": ({"interval": -1, "save_last": False}, ["before_train"]),
+    "DistSamplerSeedHook": ({}, []),
+    "EMAHook": (
         {},
         ["after_load_checkpoint", "before_train", "after_optimizer_step", "around_val", "around_test"],
     ),
-    "EarlyStoppingHook": ({"monitor": "accuracy"}, {}, ["before_train", "after_val_epoch"]),
-    "IterTimerHook": ({}, {}, [point for point in POINTS if hasattr(HOOKS.get("IterTimerHook"), point)]),
-    "LoggerHook": ({}, {}, ["after_train_iter", "after_val_epoch", "after_test_epoch"]),
-    "ParamSchedulerHook": ({}, {}, ["before_train"]),
-    "ProgressHook": ({}, {}, []),
-    "VisualizationHook": ({}, {}, ["after_val_iter", "after_test_iter", "around_val"]),
-    "RuntimeInfoHook": ({}, {}, [point for point in POINTS if hasattr(HOOKS.get("RuntimeInfoHook"), point)]),
+    "EarlyStoppingHook": ({"monitor": "accuracy"}, ["before_train", "after_val_epoch"]),
+    "IterTimerHook": ({}, [point for point in POINTS if hasattr(HOOKS.get("IterTimerHook"), point)]),
+    "LoggerHook": ({}, ["after_train_iter", "after_val_epoch", "after_train", "after_test_epoch"]),
+    "ParamSchedulerHook": ({}, ["before_train"]),
+    "ProgressHook": ({}, []),
+    "VisualizationHook": ({}, ["before_run", "after_val_iter", "after_test_iter", "around_val"]),
+    "RuntimeInfoHook": ({}, [point for point in POINTS if hasattr(HOOKS.get("RuntimeInfoHook"), point)]),
 }
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_it_is_not_called_where_it_has_nothing_to_do(name: str) -> None:
-    parameters, parts, points = IDLE[name]
-    runner = toy_runner(
-        default_hooks=dict.fromkeys(DEFAULT_HOOKS), custom_hooks=[{"type": name, **parameters}], **parts
-    )
+    parameters, points = IDLE[name]
+    runner = toy_runner(default_hooks=dict.fromkeys(DEFAULT_HOOKS), custom_hooks=[{"type": name, **parameters}])
+    runner.running = "train"
     runner.plan.leave_out_idle()
     assert [point for point in (*POINTS, *SCOPES) if runner.plan.calls_at(point)] == points

@@ -199,27 +199,28 @@ def _values() -> list[Case]:
         bad(
             "value_interval_of_the_logger",
             2,
-            "LoggerHook: interval must be an int of at least 1, not 0",
+            "config.yaml:7:17 default_hooks.logger: LoggerHook: interval must be an int of at least 1, not 0",
             default_hooks="{logger: {interval: 0}}",
         ),
         bad(
             "value_save_begin",
             2,
-            "CheckpointHook: save_begin must be an int of at least 0, not -1",
+            "config.yaml:7:17 default_hooks.checkpoint: CheckpointHook: save_begin must be an int of at least 0, "
+            "not -1",
             default_hooks="{checkpoint: {save_begin: -1}}",
         ),
         bad(
             "value_by_epoch",
             2,
-            "CheckpointHook: by_epoch=True needs training by epochs, and this run trains by iterations\n  in "
-            "hook CheckpointHook, at before_train, epoch=0 iter=0 rank=0 (hookline/hooks/checkpoint.py)",
+            "CheckpointHook: by_epoch=True needs training by epochs, and this run trains by iterations",
             train=training(max_epochs=None, max_iters="2"),
             default_hooks="{checkpoint: {by_epoch: true}}",
         ),
         bad(
             "value_file_name_of_checkpoints",
             2,
-            "CheckpointHook: filename_tmpl is a file name with one {} in it and the ending .pth, not '{}{x}.pth'",
+            "config.yaml:7:17 default_hooks.checkpoint: CheckpointHook: filename_tmpl is a file name with one {} in it "
+            "and the ending .pth, not '{}{x}.pth'",
             default_hooks='{checkpoint: {filename_tmpl: "{}{x}.pth"}}',
         ),
         bad(
@@ -314,7 +315,8 @@ def _values() -> list[Case]:
         bad(
             "fault_19_checkpoint_name",
             2,
-            "CheckpointHook: filename_tmpl is a file name with one {} in it and the ending .pth, not '../{}.pth'",
+            "config.yaml:7:17 default_hooks.checkpoint: CheckpointHook: filename_tmpl is a file name with one {} in it "
+            "and the ending .pth, not '../{}.pth'",
             default_hooks='{checkpoint: {filename_tmpl: "../{}.pth"}}',
         ),
         Case(

@@ -474,3 +474,33 @@ def test_wrong_parameters_are_refused(parameters: dict[str, Any], message: str) 
     with pytest.raises(ConfigError) as refused:
         CheckInvalidLossHook(**parameters)
     assert str(refused.value) == f"CheckInvalidLossHook: {message}"
+
+
+@pytest.mark.parametrize("policy", ["raise", "skip", "stop"])
+def test_weights_that_are_nan_already_are_said_and_not_skipped_over(policy: Any) -> None:
+    runner = toy_runner(custom_hooks=[CheckInvalidLossHook(policy=policy)])
+
+    @runner.on("after_optimizer_step")
+    def spoil(runner: Runner) -> None:
+        if runner.iter == 1:
+            with torch.no_grad():
+                runner.model[0].bias[0] = math.nan  # type: ignore[index]  # a Sequential
+
+    with pytest.raises(NumericsError) as failed:
+        runner.train()
+    assert str(failed.value) == (
+        "CheckInvalidLossHook: the loss of iteration 3 is nan, because 0.bias of the model has become NaN in an "
+        "earlier step, although its loss was finite; autograd's anomaly detection names the line that such a gradient "
+        "comes from"
+    )
+
+
+def test_the_second_of_two_is_known_by_its_own_name_when_the_run_is_resumed(tmp_path: Path) -> None:
+    def run(**parts: Any) -> Runner:
+        hooks = [Spoil(3), CheckInvalidLossHook(policy="skip", interval=1000), CheckInvalidLossHook(policy="stop")]
+        runner = toy_runner(work_dir=tmp_path, custom_hooks=hooks, **parts)
+        runner.train()
+        return runner
+
+    assert run().exit_code == 4
+    assert run(resume=True).exit_code == 4

@@ -12,6 +12,7 @@ import torch
 from hookline import EvalLoop, Hook, Runner
 from hookline.errors import ConfigError
 from hookline.hooks import EarlyStoppingHook
+from hookline.metrics import accuracy
 from hookline.steps import predict
 from hookline.testing import MemoryWriter, toy_data, toy_runner
 
@@ -305,6 +306,25 @@ def test_a_failing_validation_counts_nothing() -> None:
 # ------------------------------------------------------------------------------------------------- constructing
 
 
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("acuracy", "EarlyStoppingHook: validation gives no metric 'acuracy'; did you mean 'accuracy'?"),
+        (
+            "score",
+            "EarlyStoppingHook: the name 'score' does not tell whether more or less of it is better; say so with rule: "
+            "greater or rule: less",
+        ),
+    ],
+)
+def test_a_name_that_tells_no_rule_is_first_looked_for_in_what_validation_gives(name: str, message: str) -> None:
+    metrics = {"accuracy": accuracy, "score": accuracy}
+    val = EvalLoop(toy_data(2), predict, metrics=metrics)
+    with pytest.raises(ConfigError) as refused:
+        toy_runner(val=val, custom_hooks=[EarlyStoppingHook(name)]).train()
+    assert str(refused.value) == message
+
+
 def test_a_config_names_it_and_it_comes_after_the_checkpoint_hook() -> None:
     writer = MemoryWriter()
     given = {"type": "EarlyStoppingHook", "monitor": "accuracy", "patience": 1}
@@ -319,7 +339,6 @@ def test_a_config_names_it_and_it_comes_after_the_checkpoint_hook() -> None:
     [
         ({"monitor": ""}, "monitor is the name of a metric, not ''"),
         ({"monitor": 3}, "monitor is the name of a metric, not 3"),
-        ({"monitor": "x"}, "the name 'x' does not tell whether more or less of it is better; say so with rule: greater or rule: less"),  # noqa: E501  # whole
         ({"rule": "more"}, "the rule for 'accuracy' is 'greater' or 'less', not 'more'"),
         ({"min_delta": -0.1}, "min_delta must be a number of at least 0, not -0.1"),
         ({"min_delta": math.nan}, "min_delta must be a number of at least 0, not nan"),
@@ -335,3 +354,11 @@ def test_wrong_parameters_are_refused(parameters: dict[str, Any], message: str) 
     with pytest.raises(ConfigError) as refused:
         EarlyStoppingHook(**given)
     assert str(refused.value) == f"EarlyStoppingHook: {message}"
+
+
+@pytest.mark.parametrize(("patience", "ends"), [(1, 2), (3, 4)])
+def test_a_run_that_was_stopped_goes_on_with_other_parameters(tmp_path: Path, patience: int, ends: int) -> None:
+    values = [0.5, 0.5, 0.5, 0.5, 0.5, 0.5]
+    assert run(values, EarlyStoppingHook("accuracy", patience=1), work_dir=tmp_path).epoch == 2
+    resumed = run(values, EarlyStoppingHook("accuracy", patience=patience), work_dir=tmp_path, resume=True)
+    assert resumed.epoch == ends

@@ -578,3 +578,20 @@ def test_a_wrong_kind_in_a_config_is_refused_with_what_is_right() -> None:
 def test_making_the_hook_does_not_import_torch() -> None:
     code = "import sys; from hookline.hooks import EMAHook; EMAHook(); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_measuring_both_draws_nothing_that_training_would_miss() -> None:
+    def run(**parameters: Any) -> dict[str, torch.Tensor]:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 2))
+
+        def noisy(model: nn.Module, batch: Any) -> Any:
+            return model(batch[0] + torch.rand(4)), batch[1]
+
+        val = EvalLoop(toy_data(2, seed=1), noisy, metrics={"accuracy": accuracy})
+        runner = toy_runner(model=model, val=val, max_epochs=3, custom_hooks=[EMAHook(**parameters)])
+        runner.train()
+        return runner.model.state_dict()
+
+    one, both = run(), run(eval_both=True)
+    assert all(value.equal(both[name]) for name, value in one.items())

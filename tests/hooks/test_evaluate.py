@@ -6,6 +6,7 @@ import json
 import math
 import random
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -764,3 +765,38 @@ def test_a_function_that_wants_more_is_refused_when_the_hook_is_made() -> None:
         f"EvaluateHook: function: nothing is given for 'loader' of {label_of(score)}; it can take model and runner, by "
         "name"
     )
+
+
+def test_two_with_one_prefix_are_refused() -> None:
+    runner = toy_runner(custom_hooks=[EvaluateHook(lambda model: 1.0), EvaluateHook(lambda model: 2.0)])
+    with pytest.raises(ConfigError) as refused:
+        runner.train()
+    assert str(refused.value) == "EvaluateHook: two of them have the prefix 'eval'; give each its own"
+
+
+def test_an_evaluation_that_failed_is_made_when_training_goes_on() -> None:
+    calls: list[int] = []
+
+    def fails_first(model: Any) -> float:
+        calls.append(len(calls))
+        return 1 / (len(calls) - 1)
+
+    runner = toy_runner(max_epochs=1, custom_hooks=[EvaluateHook(fails_first, at_begin=True)])
+    with pytest.raises(ZeroDivisionError):
+        runner.train()
+    runner.train()
+    assert calls == [0, 1, 2]
+
+
+def test_a_best_is_written_at_once_and_the_others_beside_the_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: dict[str, str] = {}
+    write = store.write
+
+    def note(checkpoint: Any, path: Path, *arguments: Any) -> str:
+        threads[path.name] = threading.current_thread().name
+        return write(checkpoint, path, *arguments)
+
+    monkeypatch.setattr(store, "write", note)
+    hook = EvaluateHook(lambda model: {"accuracy": 1.0}, save_best="accuracy")
+    toy_runner(max_epochs=1, default_hooks={"checkpoint": {"async_save": True}}, custom_hooks=[hook]).train()
+    assert threads == {"best_eval_accuracy_epoch_1.pth": "MainThread", "epoch_1.pth": "hookline-save"}

@@ -289,9 +289,10 @@ def test_gradual_unfreezing_and_patterns_that_overlap() -> None:
     assert log_of(runner) == [
         "FreezeHook: 'b.*' is frozen until iteration 2 is done: 20 parameters in 2 tensors",
         "FreezeHook: 'a.*', 'b.bias' are frozen until epoch 1 is done: 24 parameters in 3 tensors",
-        "FreezeHook: 'b.*' is trained from here on: 16 parameters in 1 tensor; 1 more stays frozen by another hook",
-        "FreezeHook: 'a.*', 'b.bias' are trained from here on: 24 parameters in 3 tensors",
-        "FreezeHook: '*.bias' is frozen from here on: 10 parameters in 3 tensors",
+        "after iteration 2  FreezeHook: 'b.*' is trained from here on: 16 parameters in 1 tensor; 1 more stays frozen "
+        "by another hook",
+        "after epoch 1  FreezeHook: 'a.*', 'b.bias' are trained from here on: 24 parameters in 3 tensors",
+        "after iteration 6  FreezeHook: '*.bias' is frozen from here on: 10 parameters in 3 tensors",
     ]
 
 
@@ -547,8 +548,8 @@ def test_a_resumed_run_says_what_is_frozen_and_takes_a_new_limit(tmp_path: Path)
     assert log_of(runner) == [
         "warning: FreezeHook: training ends after epoch 1, and until_epoch=3, so 'backbone.*' is never trained",
         f"FreezeHook: 'backbone.*' is frozen until epoch 3 is done: {amount}",
-        f"FreezeHook: 'backbone.*' is frozen until epoch 2 is done: {amount}",
-        f"FreezeHook: 'backbone.*' is trained from here on: {amount}",
+        f"after epoch 1  FreezeHook: 'backbone.*' is frozen until epoch 2 is done: {amount}",
+        f"after epoch 2  FreezeHook: 'backbone.*' is trained from here on: {amount}",
     ]
 
 

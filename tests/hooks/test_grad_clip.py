@@ -308,3 +308,29 @@ def test_wrong_parameters_are_refused(parameters: dict[str, Any], message: str) 
     with pytest.raises(ConfigError) as refused:
         GradClipHook(**parameters)
     assert str(refused.value) == f"GradClipHook: {message}"
+
+
+def test_two_of_them_are_refused() -> None:
+    runner = toy_runner(custom_hooks=[GradClipHook(max_norm=1.0), GradClipHook(max_norm=2.0)])
+    with pytest.raises(ConfigError) as refused:
+        runner.train()
+    assert str(refused.value) == (
+        "GradClipHook: there are two of them; one holds for all optims, so leave the other out"
+    )
+
+
+@pytest.mark.parametrize("by_hook", [True, False])
+def test_a_step_that_is_left_out_at_the_last_moment_has_no_norm(by_hook: bool) -> None:
+    model = toy_model()
+    optim = Optim(torch.optim.SGD(model.parameters(), lr=0.1), clip_norm=None if by_hook else 1.0)
+    runner = toy_runner(
+        model=model, optim=optim, max_epochs=1, custom_hooks=[GradClipHook(max_norm=1.0)] if by_hook else []
+    )
+
+    @runner.on("before_optimizer_step")
+    def leave_out(runner: Runner) -> None:
+        if runner.iter == 1:
+            runner.skip_step("odd")
+
+    runner.train()
+    assert len(runner.hub.get_scalar("train/grad_norm")) == 3

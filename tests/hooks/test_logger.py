@@ -179,3 +179,15 @@ def test_what_cannot_be_is_refused(parameters: dict[str, Any], message: str) -> 
     with pytest.raises(ConfigError) as refused:
         LoggerHook(**parameters)
     assert str(refused.value) == message
+
+
+def test_what_is_recorded_now_and_then_is_not_lost_at_the_end() -> None:
+    writer = MemoryWriter()
+    runner = toy_runner(
+        batches=5, max_epochs=1, val=None, writers=[writer], default_hooks={"logger": {"interval": 3}}
+    )  # fmt: skip
+    runner.on("after_train_iter", every=2)(lambda runner: runner.hub.update_scalar("train/rare", runner.iter + 1.0))
+    runner.train()
+    assert [record["step"] for record in writer.records] == [3, 5]
+    assert [record["train/rare"] for record in writer.records] == [2.0, 4.0]
+    assert "train/loss" not in writer.records[1]

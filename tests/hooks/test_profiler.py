@@ -577,3 +577,16 @@ custom_hooks:
     Runner.from_config(tmp_path / "run.yaml").train()
     assert (tmp_path / "seen").read_text() == "Profile"
     assert traces(tmp_path / "work") == [[3]]
+
+
+def test_a_second_one_is_refused_before_the_first_step_also_while_the_first_waits() -> None:
+    waiting = ProfilerHook(by_epoch=False, profile_times=9, schedule={"wait": 3, "active": 1})
+    runner = toy_runner(custom_hooks=[waiting, ProfilerHook(by_epoch=False)])
+    steps: list[int] = []
+    runner.on("after_train_iter")(lambda runner: steps.append(runner.iter))
+    with pytest.raises(HookError, match="^ProfilerHook: another torch profiler is active in this process"):
+        runner.train()
+    assert steps == []
+    again = toy_runner(custom_hooks=[ProfilerHook(by_epoch=False)])
+    again.train()
+    assert (again.work_dir / "profile.json").exists()

@@ -369,3 +369,13 @@ def test_a_config_names_it_and_it_comes_last(clock: Clock) -> None:
     runner = run(clock, {"type": "TimeLimitHook", "limit": "1m40s", "start": "run"})
     assert [entry.name for entry in runner.plan][-1] == "TimeLimitHook"
     assert runner.iter == 10
+
+
+def test_a_run_that_goes_on_remembers_how_long_saves_and_validations_take() -> None:
+    hook, other = TimeLimitHook("1h"), TimeLimitHook("1h")
+    toy_runner(custom_hooks=[hook]).train()
+    state = hook.state_dict()
+    assert state["save"] > 0
+    assert state["validation"] > 0
+    other.load_state_dict(state)
+    assert other.state_dict() == state

@@ -361,3 +361,11 @@ def test_wrong_parameters_are_refused(parameters: dict[str, Any], message: str) 
     with pytest.raises(ConfigError) as refused:
         VisualizationHook(**parameters)
     assert str(refused.value) == f"VisualizationHook: {message}"
+
+
+def test_images_that_nobody_keeps_are_said() -> None:
+    runner = toy_runner(max_epochs=1, writers=["jsonl"], custom_hooks=[VisualizationHook(function=lambda: None)])
+    runner.train()
+    lines = (runner.work_dir / "run.log").read_text().splitlines()
+    said = "warning: VisualizationHook: no writer of this run keeps images, so nobody will see them"
+    assert [line.split("  ", 1)[1] for line in lines if "keeps images" in line] == [said]

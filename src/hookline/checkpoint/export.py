@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -12,10 +12,17 @@ from hookline.checkpoint import store
 from hookline.errors import ConfigError, StorageError
 
 
-def export(
-    path: Path, out: Path | None = None, *, averaged: bool = False, force: bool = False
-) -> tuple[Path, int, int]:
-    """Write the model's weights, or the averaged ones; gives where they are, how many tensors, how many bytes."""
+class Exported(NamedTuple):
+    """Where the weights are, how many tensors and bytes, and whether the checkpoint has averaged ones, too."""
+
+    path: Path
+    tensors: int
+    size: int
+    has_average: bool
+
+
+def export(path: Path, out: Path | None = None, *, averaged: bool = False, force: bool = False) -> Exported:
+    """Write the model's weights, or the averaged ones."""
     from safetensors.torch import save
 
     target = out if out is not None else path.with_name(path.stem + ("-averaged" if averaged else "") + ".safetensors")
@@ -32,20 +39,25 @@ def export(
     target.parent.mkdir(parents=True, exist_ok=True)
     with store.replacing(target) as file:
         file.write(data)
-    return target, len(weights), len(data)
+    return Exported(target, len(weights), len(data), bool(averages_in(checkpoint)))
 
 
 def averaged_weights(checkpoint: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
     """The averaged weights that a hook has saved."""
-    states = checkpoint.get("hooks")
-    states = states if isinstance(states, dict) else {}
-    found = {
-        name: state["averaged"] for name, state in states.items() if isinstance(state, dict) and "averaged" in state
-    }
+    found = averages_in(checkpoint)
     if not found:
         raise StorageError(f"{path} has no averaged weights: no EMAHook was in its run")
     measured: Mapping[str, Any] = found[list(found)[-1]]  # of several, the last is the one that was measured
     return measured
+
+
+def averages_in(checkpoint: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Averaged weights, by the hook that has saved them."""
+    states = checkpoint.get("hooks")
+    states = states if isinstance(states, dict) else {}
+    return {
+        name: state["averaged"] for name, state in states.items() if isinstance(state, dict) and "averaged" in state
+    }
 
 
 def tensors_of(state: Any, path: Path) -> dict[str, Tensor]:

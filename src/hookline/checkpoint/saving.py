@@ -17,6 +17,7 @@ from hookline import rng, workdir
 from hookline.checkpoint import fitting, seal, snapshot, store
 from hookline.checkpoint.background import Background
 from hookline.checkpoint.copies import Copies
+from hookline.checkpoint.export import averages_in
 from hookline.errors import StorageError, blame
 from hookline.hook import Hook
 from hookline.numerics import refuse_infinite_loss, refuse_infinite_weights
@@ -261,6 +262,9 @@ class Saving:
                 fitting.refuse_lacking(runner.model, checkpoint["state_dict"], path)
             left_out = snapshot.load_fitting(runner.model, checkpoint["state_dict"], path)
             runner.terminal.say("\n  ".join([f"weights from {path}" + (", except:" if left_out else ""), *left_out]))
+            unused = [name for name in averages_in(checkpoint) if name not in {entry.name for entry in runner.plan}]
+            if unused:
+                runner.terminal.say(f"the averaged weights in it ({', '.join(unused)}) are not used without that hook")
             return
         snapshot.load(runner, checkpoint, path)
         at = runner.position
@@ -274,7 +278,8 @@ class Saving:
         runner.terminal.say(f"resumed from {path}: epoch {at.epoch}, iteration {at.iter}")
         for difference in fitting.changed_surroundings(checkpoint["meta"], snapshot.meta(runner)):
             log.warning("%s", difference)
-        if at.stopped_for_now or at.stopped_by not in {entry.name for entry in runner.plan}:
+        gone = at.stopped_by not in {entry.name for entry in runner.plan}
+        if gone or at.stopped_for_now or at.stopped_with != runner.plan.parameters_of(at.stopped_by):
             at.go_on()
         runner.asked = runner.asked or bool(at.stop_asked)
 

@@ -31,5 +31,7 @@ def run(
     from hookline.checkpoint import describe
     from hookline.checkpoint.export import export
 
-    written, tensors, size = export(file, out, averaged=averaged, force=force)
-    print(f"{written}: {tensors} tensors, {describe.size(size)}")
+    written = export(file, out, averaged=averaged, force=force)
+    print(f"{written.path}: {written.tensors} tensors, {describe.size(written.size)}")
+    if written.has_average and not averaged:
+        print("these are the raw weights; it also holds averaged ones: --averaged")

@@ -51,7 +51,10 @@ def train(
     began = time.perf_counter()
     runner.train()
     seconds = time.perf_counter() - began
-    tested = runner.test() if runner.test_loops else {}
+    unfinished = runner.position.stopped_for_now
+    tested = runner.test() if runner.test_loops and not unfinished else {}
+    if unfinished:
+        runner.terminal.say("not tested, because it is not done: --resume goes on")
     from hookline.summary import closing_table
 
     runner.terminal.open_log(runner.work_dir / "run.log")

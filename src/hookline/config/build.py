@@ -41,8 +41,8 @@ def build_hooks(loaded: LoadedConfig, allow: Sequence[str] = ()) -> Hooks:
 
 def _hooks(maker: Maker, data: Mapping[str, Any]) -> Hooks:
     defaults = data.get("default_hooks") or {}
-    custom = [maker.hook(value) for value in data.get("custom_hooks") or ()]
+    custom = [maker.hook(("custom_hooks", i), value) for i, value in enumerate(data.get("custom_hooks") or ())]
     return (
-        {key: maker.hook(value, DEFAULT_HOOKS[key]) for key, value in defaults.items()},
+        {key: maker.hook(("default_hooks", key), value, DEFAULT_HOOKS[key]) for key, value in defaults.items()},
         [hook for hook in custom if hook is not None],
     )

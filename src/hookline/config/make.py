@@ -49,14 +49,23 @@ class Maker:
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
             raise self.refusal(keys, f"{name}(...) could not be made: {reason}") from error
 
-    def hook(self, value: Any, default: str | None = None) -> dict[str, Any] | None:
-        """A hook as a dict for the Runner: `type` is the class, the parameters have their types."""
+    def hook(self, keys: Keys, value: Any, default: str | None = None) -> dict[str, Any] | None:
+        """A hook as a dict for the Runner: `type` makes it, and what it refuses is told with its place."""
         if value is None:
             return None
         values = dict(value) if isinstance(value, Mapping) else {"type": value}
         factory = self.resolver.resolve("hook", values.pop("type", default))
         placing = {key: values.pop(key) for key in HOOK_KEYS if key in values}
-        return {"type": factory, **self._parameters(signature_of(factory), values), **placing}
+        parameters = self._parameters(signature_of(factory), values)
+
+        def make() -> Any:
+            try:
+                return factory(**parameters)
+            except HooklineError as error:
+                raise self.refusal(keys, str(error)) from error
+
+        make.__name__ = getattr(factory, "__name__", repr(factory))
+        return {"type": make, **placing}
 
     def _parameters(self, signature: Signature, values: dict[str, Any]) -> dict[str, Any]:
         """The parameters as their types say; where one takes a function or a class, what it names."""

@@ -10,6 +10,7 @@ from hookline.checks import check_choice, check_int
 from hookline.errors import NumericsError
 from hookline.hook import Hook
 from hookline.hub import read_numbers
+from hookline.numerics import infinite
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -138,6 +139,12 @@ class CheckInvalidLossHook(Hook):
         self._fail(f"{bad}, and was trained on before this check; interval: 1 finds it in time")
 
     def _act(self, runner: Runner, loss: Loss) -> None:
+        odd = infinite(dict(runner.model.named_parameters()), ())
+        if odd:
+            self._fail(
+                f"{loss}, because {odd[0]} of the model has become NaN in an earlier step, although its loss was "
+                "finite; autograd's anomaly detection names the line that such a gradient comes from"
+            )
         if self.policy == "raise":
             self._fail(
                 f"{loss}; its step was not made, so the weights are as before. Look at the learning rate, the data and "

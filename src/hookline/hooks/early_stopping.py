@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from hookline.checks import check_int, check_number
 from hookline.errors import ConfigError
 from hookline.hook import Hook
-from hookline.monitor import BestSoFar, refuse_unknown
+from hookline.monitor import BestSoFar, Monitor, refuse_unknown
 from hookline.monitor import monitor as watch
 
 if TYPE_CHECKING:
@@ -67,7 +68,16 @@ class EarlyStoppingHook(Hook):
         check_int("EarlyStoppingHook: patience", patience, least=1)
         if stopping_threshold is not None:
             check_number("EarlyStoppingHook: stopping_threshold", stopping_threshold)
-        self.best = BestSoFar(watch(monitor, rule, who="EarlyStoppingHook"))
+        self.monitor = monitor
+        self.best = BestSoFar(Monitor(monitor, "greater"))
+        #: What to say if validation has this metric, and its name does not tell the rule.
+        self._undecided: ConfigError | None = None
+        try:
+            self.best = BestSoFar(watch(monitor, rule, who="EarlyStoppingHook"))
+        except ConfigError as error:
+            if rule is not None:
+                raise
+            self._undecided = error
         self.min_delta = min_delta
         self.strict = strict
         self.check_finite = check_finite
@@ -78,11 +88,18 @@ class EarlyStoppingHook(Hook):
         self._warned = False
 
     def watched_metrics(self) -> tuple[str, ...]:
-        """The metric, when it has to be there."""
-        return (self.best.monitor.name,) if self.strict else ()
+        """The metric, when it has to be there; a name that tells no rule may just be misspelt."""
+        return (self.monitor,) if self.strict or self._undecided is not None else ()
+
+    def know_metrics(self, metrics: Mapping[str, Any]) -> None:
+        """It is there, so it is the rule that is missing."""
+        if self._undecided is not None:
+            raise self._undecided
 
     def before_train(self, runner: Runner) -> None:
         """Without any validation, the metric is never there."""
+        if self._undecided is not None:  # validation could not be tried
+            raise self._undecided
         if not runner.val_loops:
             self._refuse_or_warn({})
 

@@ -167,7 +167,8 @@ class FreezeHook(Hook):
         when = "for the whole run" if self.limit is None else "from here on"
         if self._until:
             when = f"until {self._unit} {self.limit} is done"
-        runner.terminal.say(f"FreezeHook: {self._listed} frozen {when}: {_amount(self._held, self._still)}")
+        amount = _amount(self._held, self._still)
+        runner.terminal.say(f"{self._place(runner)}FreezeHook: {self._listed} frozen {when}: {amount}")
 
     def _unfreeze(self, runner: Runner) -> None:
         self._frozen = False
@@ -179,7 +180,8 @@ class FreezeHook(Hook):
             norm.training = True
         kept = len(self._held) - len(free)
         others = f"; {kept} more stay{'s' * (kept == 1)} frozen by another hook" if kept else ""
-        runner.terminal.say(f"FreezeHook: {self._listed} trained from here on: {_amount(free, moving)}{others}")
+        amount = _amount(free, moving)
+        runner.terminal.say(f"{self._place(runner)}FreezeHook: {self._listed} trained from here on: {amount}{others}")
         self._held, self._still = [], []
 
     def _end(self) -> None:
@@ -263,6 +265,12 @@ class FreezeHook(Hook):
                 "FreezeHook: training ends after %s %s, and %s=%s, so %s",
                 *(self._unit, end, self.limited_by, self.limit, effect),
             )
+
+    def _place(self, runner: Runner) -> str:
+        """Where training stands, unless it has just begun."""
+        by_epoch = runner.train_loop.by_epoch and runner.position.batch == 0
+        place = f"epoch {runner.epoch}" if by_epoch else f"iteration {runner.iter}"
+        return f"after {place}  " if runner.iter else ""
 
     @property
     def _unit(self) -> str:

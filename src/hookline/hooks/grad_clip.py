@@ -75,7 +75,9 @@ class GradClipHook(Hook):
         self.clip = Clip(max_norm, clip_value, norm_type)
 
     def before_train(self, runner: Runner) -> None:
-        """Refuse an optim that clips by itself: the second to clip would see, and record, what the first has left."""
+        """Refuse anybody else that clips: the second to do so would see, and record, what the first has left."""
+        if sum(isinstance(entry.hook, GradClipHook) for entry in runner.plan) > 1:
+            raise ConfigError("GradClipHook: there are two of them; one holds for all optims, so leave the other out")
         for name, optim in runner.named_optims.items():
             if optim.clip is not None:
                 limit = f"clip_norm={optim.clip.norm}" if optim.clip.norm else f"clip_value={optim.clip.value}"

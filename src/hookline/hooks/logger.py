@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hookline.checks import check_int
 from hookline.errors import ConfigError
@@ -84,7 +84,7 @@ class LoggerHook(Hook):
         self.out_suffix = tuple(out_suffix)
         self.keep_local = keep_local
         self.log_metric_by_epoch = log_metric_by_epoch
-        self._named_at = 0
+        self._logged_at = 0
 
     @property
     def log_copies(self) -> LogCopies | None:
@@ -107,9 +107,25 @@ class LoggerHook(Hook):
         runner.writers.write_scalars({"epoch": runner.epoch + 1, **means}, runner.iter + 1)
         loop, eta = runner.train_loop, hub.info.get("eta")
         runner.terminal.detail(partial(line_of, loop, runner.epoch, done, shown(means, runner), eta))
-        if (runner.iter + 1) // self.interval_exp_name > self._named_at // self.interval_exp_name:
+        if (runner.iter + 1) // self.interval_exp_name > self._logged_at // self.interval_exp_name:
             runner.terminal.detail(partial("experiment {}".format, runner.experiment_name))
-        self._named_at = runner.iter + 1
+        self._logged_at = runner.iter + 1
+
+    def after_train(self, runner: Runner) -> None:
+        """What is not recorded at every iteration, and came after the last record, is not lost."""
+        rare = runner.hub.take_rare("train/", runner.iter - self._logged_at)
+        if rare:
+            found = {name: history.current() for name, history in rare.items()}
+            counted = runner.epoch + (runner.position.batch > 0)
+            runner.writers.write_scalars({"epoch": counted, **found}, runner.iter)
+
+    def state_dict(self) -> dict[str, Any]:
+        """After how many iterations the last record was."""
+        return {"logged_at": self._logged_at}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there."""
+        self._logged_at = state["logged_at"]
 
     def after_val_epoch(self, runner: Runner) -> None:
         """The record of a validation."""
@@ -122,7 +138,8 @@ class LoggerHook(Hook):
     def _log_evaluation(self, runner: Runner, stage: str) -> None:
         found = {name: history.current() for name, (history, _) in runner.hub.take(f"{stage}/").items()}
         step = runner.epoch if self.log_metric_by_epoch else runner.iter
-        runner.writers.write_scalars({"epoch": runner.epoch, **found}, step)
+        counted = runner.epoch + (runner.position.batch > 0)  # by iterations, a pass may be under way
+        runner.writers.write_scalars({"epoch": counted, **found}, step)
         place = f"epoch {runner.epoch}" if runner.has_training and runner.train_loop.by_epoch else f"iter {runner.iter}"
         runner.terminal.say(f"{place}  {stage}  {numbers(found, f'{stage}/')}")
 

@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from hookline.checks import check_choice
+from hookline.checks import check_choice, check_int
 from hookline.durations import as_duration, clock, seconds_of
 from hookline.errors import ConfigError
 from hookline.hook import Hook
@@ -57,9 +57,10 @@ class TimeLimitHook(Hook):
           - {type: TimeLimitHook, limit: 11h50m, margin: 2m}
 
     Args:
-        limit: The budget: `11h50m`, `1d2h`, `45m`, `90s`, or a number of seconds.
+        limit: The budget: `11h50m`, `1d2h`, `45m`, `90s`, `11:50:00`, `1-02:00:00`, or a number of seconds.
         margin: How much of it to leave in any case, written likewise.
         start: What it counts from: the start of the `process`, or of the `run`.
+        exit_code: What `hookline train` ends with after such a stop, so that a script knows to start it again.
     """
 
     priority = "LOWEST"
@@ -69,13 +70,16 @@ class TimeLimitHook(Hook):
         limit: str | int | float,
         margin: str | int | float = "0s",
         start: Literal["process", "run"] = "process",
+        exit_code: int = 0,
     ) -> None:
         self.limit = seconds_of("TimeLimitHook: limit", limit)
         self.margin = seconds_of("TimeLimitHook: margin", margin)
         if self.limit <= self.margin:
             raise ConfigError(f"TimeLimitHook: limit must be more than the margin of {margin!r}, not {limit!r}")
         check_choice("TimeLimitHook: start", start, ("process", "run"))
+        check_int("TimeLimitHook: exit_code", exit_code, least=0)
         self.start = start
+        self.exit_code = exit_code
         #: When the budget began, on the clock; None before the first run.
         self._began: float | None = None
         self._since = self._paused = 0.0
@@ -167,6 +171,7 @@ class TimeLimitHook(Hook):
                 for_now=True,
             )
             runner.request_save()
+            runner.exit_code = self.exit_code
 
     def _what_comes(self, runner: Runner, ahead: Position, validation: float) -> tuple[str, float]:
         """What the run would go on with from a position, and how long that may take; nothing at its end."""

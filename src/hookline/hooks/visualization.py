@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,6 +14,8 @@ from hookline.images import CHANNELS, as_grid, as_image, columns_of, describe
 
 if TYPE_CHECKING:
     from hookline.runner import Runner
+
+log = logging.getLogger("hookline")
 
 # More parts of a batch than this are not told one by one.
 TOLD = 8
@@ -98,6 +101,11 @@ class VisualizationHook(Hook):
         self.caption = caption
         self._due = False
         self._seen = False
+
+    def before_run(self, runner: Runner) -> None:
+        """Say so where nobody will see the images."""
+        if not any(writer.keeps_images for writer in runner.writers.all):
+            log.warning("VisualizationHook: no writer of this run keeps images, so nobody will see them")
 
     def how_often(self) -> dict[str, int]:
         """Every n-th validation."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 
 class Writer(ABC):
@@ -14,6 +14,9 @@ class Writer(ABC):
     `begin` is called when a run starts and `close` when it ends, as often as there are runs; when a run is resumed,
     `load_state_dict` gets what `state_dict` gave when its checkpoint was saved.
     """
+
+    #: Whether it does something with images.
+    keeps_images: ClassVar[bool] = True
 
     def begin(self, work_dir: Path, experiment_name: str) -> None:
         """A run starts: its folder and its name."""

@@ -28,6 +28,8 @@ class JsonlWriter(Writer):
         filename: The file in the run's folder.
     """
 
+    keeps_images = False
+
     def __init__(self, filename: str = "metrics.jsonl") -> None:
         if filename in ("", "..") or "\0" in filename or Path(filename).name != filename:
             raise ConfigError(f"JsonlWriter: filename is the name of a file in the run's folder, not {filename!r}")
