@@ -13,6 +13,7 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
+from hookline import points
 from hookline.config import from_dict
 from hookline.config.parse import parse
 from hookline.config.positions import Mark
@@ -70,3 +71,9 @@ def test_the_readme_shows_both_commands_and_links_only_to_what_is_there() -> Non
     readme = PAGES[0].read_text(encoding="utf-8")
     assert "make demo" in readme
     assert "make test" in readme
+
+
+def test_the_drawing_of_the_loop_in_the_docs_is_the_one_in_the_code() -> None:
+    drawing = (points.__doc__ or "").partition("    train(), by epochs")[2].partition("When anything fails")[0].rstrip()
+    page = (ROOT / "docs" / "hooks.md").read_text(encoding="utf-8")
+    assert page.rstrip().endswith(drawing)
