@@ -131,13 +131,13 @@ class TerminalHandler(logging.Handler):
         self._terminal.say(("warning: " if warning else "") + self.format(record), "yellow" if warning else None)
 
 
-def as_number(value: Any) -> str:
-    """A number for people: `0.4103`, `3.0e-05`, `12`."""
+def as_number(value: Any, digits: int = 4) -> str:
+    """A number for people: `0.4103`, `3.00e-05`, `12`."""
     if not isinstance(value, float):
         return str(value)
-    if value == 0 or 1e-3 <= abs(value) < 1e5:
-        return f"{value:.4f}"
-    return f"{value:.2e}"
+    if value == 0 or 10 ** (1 - digits) <= abs(value) < 1e5:
+        return f"{value:.{digits}f}"
+    return f"{value:.{max(digits // 2, 1)}e}"
 
 
 def as_time(seconds: float) -> str:
