@@ -47,7 +47,8 @@ def shown(rules: list[dict[str, Any]], *, interval: int = 2, **parts: Any) -> li
 )
 @pytest.mark.parametrize("length", [{"max_epochs": 2}, {"max_iters": 9}])
 def test_a_window_and_a_method_by_pattern(rule: dict[str, Any], values: list[float], length: dict[str, int]) -> None:
-    found = shown([{"match": "train/n", **rule}], **({"max_epochs": None} | length))
+    parts: dict[str, Any] = {"max_epochs": None} | length
+    found = shown([{"match": "train/n", **rule}], **parts)
     if "max_iters" in length:  # there the interval goes on across epochs: 1 2 | 3 4 | 5 6 | 7 8
         by_iterations: dict[tuple[Any, Any], list[float]] = {
             (None, None): [1.5, 3.5, 5.5, 7.5],
