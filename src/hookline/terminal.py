@@ -5,13 +5,17 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
-    from rich.progress import Progress
+    from rich.live import Live
+
+    from hookline.display import Picture
 
 # How late a line may be, in seconds.
 LATENCY = 0.25
@@ -22,7 +26,9 @@ class Terminal:
 
     def __init__(self, quiet: bool = False) -> None:
         self.quiet = quiet
-        self.progress: Progress | None = None
+        #: The live display, while there is one.
+        self.progress: Live | None = None
+        self._picture: Picture | None = None
         self._log: IO[str] | None = None
         #: Lines that came before the log was opened.
         self._early: list[str] = []
@@ -49,6 +55,29 @@ class Terminal:
     def is_live(self) -> bool:
         """Whether the screen can redraw itself."""
         return self.console.is_terminal and not self.console.is_dumb_terminal and not self.quiet
+
+    @contextmanager
+    def live(self) -> Iterator[Callable[[Picture], None]]:
+        """A display that redraws itself below the lines, as long as this lasts; gives what draws it."""
+        from rich.live import Live
+
+        with Live(console=self.console, transient=True, auto_refresh=False) as live:
+            self.progress = live
+            try:
+                yield self._draw
+            finally:
+                self.progress = self._picture = None
+
+    def _draw(self, picture: Picture) -> None:
+        with self._lock:
+            self._picture = picture
+            if self.progress is not None:
+                self.progress.update(picture, refresh=True)
+
+    def working(self, text: str) -> None:
+        """Something besides training that may take long: it is named in the display, if there is one."""
+        if self._picture is not None:
+            self._draw(replace(self._picture, beside=text))
 
     def open_log(self, path: Path) -> None:
         """Begin or go on with run.log."""
