@@ -77,3 +77,35 @@ def test_the_state_comes_back_but_for_what_is_not_resumed() -> None:
     assert {name: history.last() for name, history in other.scalars.items()} == {"a": [1.5], "b": [2.0]}
     assert list(other.take("")) == ["a"]
     assert (other.get_info("epoch"), other.get_info("host"), other.get_info("none", "x")) == (3, "there", "x")
+
+
+def test_statistics_are_named_or_any_function_of_a_window() -> None:
+    hub = MessageHub()
+    for value in (4.0, 1.0, 2.0, 6.0):
+        hub.update_scalar("x", value)
+    history = hub.get_scalar("x")
+    found = [history.statistics(method, 3) for method in ("mean", "min", "max", "current", sorted)]
+    assert found == [3.0, 1.0, 6.0, 6.0, [1.0, 2.0, 6.0]]
+    with pytest.raises(HooklineError, match="^a history has no statistics 'meen'; did you mean 'mean'\\?$"):
+        history.statistics("meen")
+
+
+def test_a_scalar_may_stay_out_of_checkpoints() -> None:
+    hub, other = MessageHub(), MessageHub()
+    hub.update_scalar("load", 1.0, resumed=False)
+    hub.update_scalar("load", 2.0)
+    hub.update_scalar("loss", 3.0)
+    assert list(hub.state_dict()["scalars"]) == ["loss"]
+    other.update_scalar("load", 7.0, resumed=False)
+    other.load_state_dict(hub.state_dict())
+    assert {name: history.last() for name, history in other.scalars.items()} == {"load": [7.0], "loss": [3.0]}
+
+
+def test_more_is_kept_where_somebody_needs_it() -> None:
+    hub = MessageHub()
+    hub.update_scalar("old", 0.0)
+    hub.keep(KEPT + 500)
+    hub.keep(10)
+    for value in range(KEPT + 600):
+        hub.update_scalars({"old": float(value), "new": float(value)})
+    assert [len(hub.get_scalar(name)) for name in ("old", "new")] == [KEPT + 500, KEPT + 500]

@@ -10,7 +10,7 @@ Recording costs the same however long the run is, and never waits for the device
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 KEPT = 1000
 
 PLAIN = frozenset({float, int})
+
+# What a history can tell over a window, by name.
+STATISTICS = ("mean", "min", "max", "current")
 
 
 class History:
@@ -68,6 +71,25 @@ class History:
         """The greatest of the newest `window` values, or of all that are kept."""
         return max(self.last(window))
 
+    def statistics(self, method: str | Callable[[list[float]], Any], window: int | None = None) -> Any:
+        """The newest `window` values, or all that are kept, through a method of this class, or any function.
+
+        >>> history = History()
+        >>> history.values.extend([1.0, 5.0, 3.0])
+        >>> history.statistics("mean"), history.statistics(sorted)[1], history.statistics("max", 1)
+        (3.0, 3.0, 3.0)
+        """
+        if callable(method):
+            return method(self.last(window))
+        if method not in STATISTICS:
+            raise HooklineError(f"a history has no statistics '{method}'; {did_you_mean(method, STATISTICS)}")
+        return self.current() if method == "current" else getattr(self, method)(window)
+
+    def keep(self, number: int) -> None:
+        """Keep at least so many values."""
+        if number > (self.values.maxlen or 0):
+            self.values = deque(self.values, maxlen=number)
+
     def __len__(self) -> int:
         return len(self.values)
 
@@ -95,12 +117,18 @@ class MessageHub:
         #: Facts by name; `update_info` also says whether one is resumed.
         self.info: dict[str, Any] = {}
         self._not_resumed: set[str] = set()
+        self._kept = KEPT
 
-    def update_scalar(self, name: str, value: float | Tensor) -> None:
-        """Record one number, or a tensor with one element, which is read only when somebody asks."""
+    def update_scalar(self, name: str, value: float | Tensor, *, resumed: bool = True) -> None:
+        """Record one number, or a tensor with one element, which is read only when somebody asks.
+
+        `resumed=False` keeps the name out of checkpoints; it is enough to say so once.
+        """
         history = self._scalars.get(name)
         if history is None:
             history = self._new_scalar(name, value)
+        if not resumed:
+            self._not_resumed.add(name)
         if value.__class__ not in PLAIN:
             try:
                 value = value.detach()  # type: ignore[union-attr]  # a graph would keep the activations of its step
@@ -123,7 +151,17 @@ class MessageHub:
 
     def history(self, name: str) -> History:
         """The history to record a name in; it stays the same object as long as the hub lives."""
-        return self._scalars.setdefault(name, History())
+        history = self._scalars.get(name)
+        if history is None:
+            history = self._scalars[name] = History()
+            history.keep(self._kept)
+        return history
+
+    def keep(self, number: int) -> None:
+        """Keep at least so many values of every name; 1,000 unless somebody needs more."""
+        self._kept = max(self._kept, number)
+        for history in self._scalars.values():
+            history.keep(number)
 
     def get_scalar(self, name: str) -> History:
         """The history of a name; an unknown one is refused with the nearest."""
@@ -169,6 +207,8 @@ class MessageHub:
 
         scalars = {}
         for name, history in self.scalars.items():
+            if name in self._not_resumed:
+                continue
             values = history.last()
             history.values.clear()
             history.values.extend(values)  # so that the next time they need not be read again
@@ -178,9 +218,10 @@ class MessageHub:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take back what `state_dict` gave; facts that are not resumed stay as they are."""
-        for history in self._scalars.values():
-            history.values.clear()
-            history.fresh = 0
+        for name, history in self._scalars.items():
+            if name not in self._not_resumed:
+                history.values.clear()
+                history.fresh = 0
         for name, saved in state["scalars"].items():
             history = self.history(name)
             history.values.extend(saved["values"].tolist())

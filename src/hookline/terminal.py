@@ -5,13 +5,17 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
-    from rich.progress import Progress
+    from rich.live import Live
+
+    from hookline.display import Picture
 
 # How late a line may be, in seconds.
 LATENCY = 0.25
@@ -22,7 +26,9 @@ class Terminal:
 
     def __init__(self, quiet: bool = False) -> None:
         self.quiet = quiet
-        self.progress: Progress | None = None
+        #: The live display, while there is one.
+        self.progress: Live | None = None
+        self._picture: Picture | None = None
         self._log: IO[str] | None = None
         #: Lines that came before the log was opened.
         self._early: list[str] = []
@@ -49,6 +55,29 @@ class Terminal:
     def is_live(self) -> bool:
         """Whether the screen can redraw itself."""
         return self.console.is_terminal and not self.console.is_dumb_terminal and not self.quiet
+
+    @contextmanager
+    def live(self) -> Iterator[Callable[[Picture], None]]:
+        """A display that redraws itself below the lines, as long as this lasts; gives what draws it."""
+        from rich.live import Live
+
+        with Live(console=self.console, transient=True, auto_refresh=False) as live:
+            self.progress = live
+            try:
+                yield self._draw
+            finally:
+                self.progress = self._picture = None
+
+    def _draw(self, picture: Picture) -> None:
+        with self._lock:
+            self._picture = picture
+            if self.progress is not None:
+                self.progress.update(picture, refresh=True)
+
+    def working(self, text: str) -> None:
+        """Something besides training that may take long: it is named in the display, if there is one."""
+        if self._picture is not None:
+            self._draw(replace(self._picture, beside=text))
 
     def open_log(self, path: Path) -> None:
         """Begin or go on with run.log."""
@@ -131,13 +160,13 @@ class TerminalHandler(logging.Handler):
         self._terminal.say(("warning: " if warning else "") + self.format(record), "yellow" if warning else None)
 
 
-def as_number(value: Any) -> str:
-    """A number for people: `0.4103`, `3.0e-05`, `12`."""
+def as_number(value: Any, digits: int = 4) -> str:
+    """A number for people: `0.4103`, `3.00e-05`, `12`."""
     if not isinstance(value, float):
         return str(value)
-    if value == 0 or 1e-3 <= abs(value) < 1e5:
-        return f"{value:.4f}"
-    return f"{value:.2e}"
+    if value == 0 or 10 ** (1 - digits) <= abs(value) < 1e5:
+        return f"{value:.{digits}f}"
+    return f"{value:.{max(digits // 2, 1)}e}"
 
 
 def as_time(seconds: float) -> str:

@@ -123,7 +123,7 @@ def test_hooks_lists_each_with_one_line_and_shows_one_in_full(
     out = capsys.readouterr().out
     assert out.startswith("LoggerHook  priority BELOW_NORMAL (60), observer, from hookline\n")
     assert "  interval: int, default 10\n      Every how many iterations of an epoch.\n" in out
-    assert "Points\n  after_train_iter, after_val_epoch, after_train, after_test_epoch\n" in out
+    assert "Points\n  before_train, after_train_iter, after_val_epoch, after_train, after_test_epoch, " in out
     assert "runs_after: RuntimeInfoHook, IterTimerHook\n" in out
     assert out.endswith(
         "Example\n"
@@ -135,7 +135,10 @@ def test_hooks_lists_each_with_one_line_and_shows_one_in_full(
         "\n"
         "In YAML\n"
         "  default_hooks:\n"
-        "    logger: {interval: 20, out_dir: all_logs}\n"
+        "    logger:\n"
+        "      interval: 20\n"
+        "      out_dir: all_logs\n"
+        "      smoothing: [{match: train/loss, window_size: epoch, log_name: train/loss_of_epoch}]\n"
     )
     assert run("hooks", "LogerHook", monkeypatch=monkeypatch) == 2
     assert capsys.readouterr().err == "hookline: no hook is called 'LogerHook'; did you mean 'LoggerHook'?\n"

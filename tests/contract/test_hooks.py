@@ -350,7 +350,10 @@ IDLE: dict[str, tuple[dict[str, Any], list[str]]] = {
     ),
     "EarlyStoppingHook": ({"monitor": "accuracy"}, ["before_train", "after_val_epoch"]),
     "IterTimerHook": ({}, [point for point in POINTS if hasattr(HOOKS.get("IterTimerHook"), point)]),
-    "LoggerHook": ({}, ["after_train_iter", "after_val_epoch", "after_train", "after_test_epoch"]),
+    "LoggerHook": (
+        {},
+        ["before_train", "after_train_iter", "after_val_epoch", "after_train", "after_test_epoch"],
+    ),
     "ParamSchedulerHook": ({}, ["before_train"]),
     "ProgressHook": ({}, []),
     "VisualizationHook": ({}, ["before_run", "after_val_iter", "after_test_iter", "around_val"]),

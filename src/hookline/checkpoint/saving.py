@@ -166,6 +166,8 @@ class Saving:
                 request.failed()
 
     def _write(self, checkpoint: dict[str, Any], path: Path, note: seal.Note) -> None:
+        if not self._background.busy:
+            self._runner.terminal.working(f"saving {path.name}")
         sha256 = store.write(checkpoint, path, note)
         self._runner.terminal.detail(partial("saved {}".format, path))
         if note.complete:

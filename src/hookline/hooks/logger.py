@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hookline.checks import check_int
 from hookline.errors import ConfigError
-from hookline.hook import Hook
+from hookline.hook import Hook, every
 from hookline.logs import LogCopies
 from hookline.numerics import refuse_infinite_loss
+from hookline.smoothing import Smoothing, rules_of
 from hookline.terminal import as_number, as_time
 
 if TYPE_CHECKING:
@@ -19,15 +20,16 @@ if TYPE_CHECKING:
     from hookline.stages import TrainLoop
 
 
-# What is noisy from step to step, and shown as a mean; anything else (a learning rate) is shown as it is now.
-AVERAGED = re.compile("loss|time|grad_norm")
-
-
 class LoggerHook(Hook):
     """Hands what is due to the writers and the terminal.
 
     Every `interval` iterations, the numbers under `train/` go out, losses, times and gradient norms as the mean since
-    the last record; after a validation or test, its metrics. A record's step is the number of finished iterations.
+    the last record, anything else as it is now; after a validation or test, its metrics. A record's step is the number
+    of finished iterations.
+
+    `smoothing` says otherwise for names that match a pattern, the first match first: `method` is mean, min, max or
+    current, `window_size` the newest so many values, `epoch` or `global`; without it, those since the last record. With
+    a `log_name`, the number is one more, under that name.
 
     With `out_dir`, the logs of the run are copied to a folder of the run's name in there when the run ends, however it
     ends. The table that the command line shows after that is only in the run's own folder.
@@ -43,7 +45,10 @@ class LoggerHook(Hook):
 
     YAML:
         default_hooks:
-          logger: {interval: 20, out_dir: all_logs}
+          logger:
+            interval: 20
+            out_dir: all_logs
+            smoothing: [{match: train/loss, window_size: epoch, log_name: train/loss_of_epoch}]
 
     Args:
         interval: Every how many iterations of an epoch.
@@ -54,6 +59,8 @@ class LoggerHook(Hook):
         out_suffix: What the names of the files to copy end with.
         keep_local: Keep the logs in the run's folder, too; otherwise they are fetched back when the run goes on.
         log_metric_by_epoch: The step of a validation's or test's record is the number of finished epochs.
+        smoothing: How names that match are shown: a list of {match, method, window_size, log_name}.
+        num_digits: How many digits behind the point a line has.
     """
 
     priority = "BELOW_NORMAL"
@@ -70,9 +77,12 @@ class LoggerHook(Hook):
         out_suffix: tuple[str, ...] = (".json", ".jsonl", ".log", ".txt", ".yaml"),
         keep_local: bool = True,
         log_metric_by_epoch: bool = False,
+        smoothing: Sequence[Mapping[str, Any]] = (),
+        num_digits: int = 4,
     ) -> None:
         check_int("LoggerHook: interval", interval, least=1)
         check_int("LoggerHook: interval_exp_name", interval_exp_name, least=1)
+        check_int("LoggerHook: num_digits", num_digits, least=0)
         if isinstance(out_suffix, str) or not all(isinstance(suffix, str) for suffix in out_suffix):
             raise ConfigError(f"LoggerHook: out_suffix is a list of endings like '.log', not {out_suffix!r}")
         if not keep_local and out_dir is None:
@@ -84,12 +94,22 @@ class LoggerHook(Hook):
         self.out_suffix = tuple(out_suffix)
         self.keep_local = keep_local
         self.log_metric_by_epoch = log_metric_by_epoch
+        self.smoothing = Smoothing(rules_of(smoothing, "LoggerHook"))
+        self.num_digits = num_digits
         self._logged_at = 0
 
     @property
     def log_copies(self) -> LogCopies | None:
         """What the session does with the logs before it opens and after it has closed them."""
         return LogCopies(Path(self.out_dir), self.out_suffix, self.keep_local) if self.out_dir is not None else None
+
+    def idle_points(self, runner: Runner) -> list[str]:
+        """The end of an epoch, unless a window ends with it."""
+        return ["around_train_iter"] * (not self.smoothing.by_epoch)
+
+    def before_train(self, runner: Runner) -> None:
+        """The hub has to keep what the windows need."""
+        runner.hub.keep(max(self.interval, self.smoothing.longest))
 
     def after_train_iter(self, runner: Runner, batch_idx: int) -> None:
         """A record, when it is due."""
@@ -100,13 +120,11 @@ class LoggerHook(Hook):
     def _log_training(self, runner: Runner, done: int) -> None:
         hub = runner.hub
         refuse_infinite_loss(runner, runner.iter + 1)
-        means = {
-            name: history.mean(count) if AVERAGED.search(name) else history.current()
-            for name, (history, count) in hub.take("train/").items()
-        }
+        means = self.smoothing.take(hub, "train/")
         runner.writers.write_scalars({"epoch": runner.epoch + 1, **means}, runner.iter + 1)
         loop, eta = runner.train_loop, hub.info.get("eta")
-        runner.terminal.detail(partial(line_of, loop, runner.epoch, done, shown(means, runner), eta))
+        line = partial(line_of, loop, runner.epoch, done, shown(means, runner), eta, self.num_digits)
+        runner.terminal.detail(line)
         if (runner.iter + 1) // self.interval_exp_name > self._logged_at // self.interval_exp_name:
             runner.terminal.detail(partial("experiment {}".format, runner.experiment_name))
         self._logged_at = runner.iter + 1
@@ -120,12 +138,19 @@ class LoggerHook(Hook):
             runner.writers.write_scalars({"epoch": counted, **found}, runner.iter)
 
     def state_dict(self) -> dict[str, Any]:
-        """After how many iterations the last record was."""
-        return {"logged_at": self._logged_at}
+        """After how many iterations the last record was, and what long windows have added up."""
+        return {"logged_at": self._logged_at, **self.smoothing.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there."""
         self._logged_at = state["logged_at"]
+        self.smoothing.load_state_dict(state)
+
+    @every("1ep")
+    def around_train_iter(self, runner: Runner) -> Iterator[None]:
+        """Behind the last record of an epoch, what is shown for an epoch begins anew."""
+        yield
+        self.smoothing.end_epoch(runner.hub, "train/")
 
     def after_val_epoch(self, runner: Runner) -> None:
         """The record of a validation."""
@@ -136,12 +161,12 @@ class LoggerHook(Hook):
         self._log_evaluation(runner, "test")
 
     def _log_evaluation(self, runner: Runner, stage: str) -> None:
-        found = {name: history.current() for name, (history, _) in runner.hub.take(f"{stage}/").items()}
+        found = self.smoothing.take(runner.hub, f"{stage}/")
         step = runner.epoch if self.log_metric_by_epoch else runner.iter
         counted = runner.epoch + (runner.position.batch > 0)  # by iterations, a pass may be under way
         runner.writers.write_scalars({"epoch": counted, **found}, step)
         place = f"epoch {runner.epoch}" if runner.has_training and runner.train_loop.by_epoch else f"iter {runner.iter}"
-        runner.terminal.say(f"{place}  {stage}  {numbers(found, f'{stage}/')}")
+        runner.terminal.say(f"{place}  {stage}  {numbers(found, f'{stage}/', self.num_digits)}")
 
 
 def shown(means: dict[str, float], runner: Runner) -> dict[str, float]:
@@ -150,17 +175,17 @@ def shown(means: dict[str, float], runner: Runner) -> dict[str, float]:
     return {name: value for name, value in means.items() if name.rpartition("/")[0] in stems}
 
 
-def numbers(found: dict[str, float], prefix: str) -> str:
+def numbers(found: dict[str, float], prefix: str, digits: int = 4) -> str:
     """Names and values for a line; times stand elsewhere in it."""
-    cut = len(prefix)
-    return "  ".join([f"{name[cut:]} {as_number(value)}" for name, value in found.items() if name[-4:] != "time"])
+    named = [(name.removeprefix(prefix), value) for name, value in found.items() if name[-4:] != "time"]
+    return "  ".join([f"{name} {as_number(value, digits)}" for name, value in named])
 
 
-def line_of(loop: TrainLoop, epoch: int, done: int, means: dict[str, float], eta: float | None) -> str:
+def line_of(loop: TrainLoop, epoch: int, done: int, means: dict[str, float], eta: float | None, digits: int = 4) -> str:
     """The line of a record: where it is, the numbers, how long a step takes, how long the run still will."""
     place = f"epoch {epoch + 1}/{loop.max_epochs}  iter {done}" if loop.by_epoch else f"iter {done}"
     total = loop.length if loop.by_epoch else loop.max_iters
-    parts = [place if total is None else f"{place}/{total}", numbers(means, "train/")]
+    parts = [place if total is None else f"{place}/{total}", numbers(means, "train/", digits)]
     if "train/time" in means:
         parts.append(f"{means['train/time'] * 1e3:.1f} ms (data {means.get('train/data_time', 0) * 1e3:.1f})")
     if eta is not None:

@@ -1,0 +1,119 @@
+"""ProgressHook on a real pseudo-terminal: what is on the screen, and what is left of it."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from rich.console import Console
+
+from hookline.display import Pace, Picture
+from hookline.errors import ConfigError
+from hookline.hooks import ProgressHook
+from hookline.testing import toy_runner
+
+if TYPE_CHECKING:
+    from hookline import Runner
+
+
+def watched(hook: ProgressHook, monkeypatch: pytest.MonkeyPatch, width: int = 100, **parts: Any) -> tuple[Any, Runner]:
+    """The pictures of a run that draws at every chance."""
+    monkeypatch.setattr(Pace, "is_due", lambda self, now: True)
+    parts = {"batches": 3, "max_epochs": 2, **parts}
+    runner = toy_runner(custom_hooks=[hook], **parts)
+    runner.terminal.quiet = False
+    screen = Console(file=io.StringIO(), force_terminal=True, width=width, color_system=None)
+    runner.terminal._console = screen
+    pictures: list[list[str]] = []
+    draw = runner.terminal._draw
+
+    def note(picture: Picture) -> None:
+        pictures.append([line.plain for line in picture.lines(width)])
+        draw(picture)
+
+    monkeypatch.setattr(runner.terminal, "_draw", note)
+    monkeypatch.setattr(ProgressHook, "_memory", lambda self, runner: "9 MiB")
+    return pictures, runner
+
+
+def plain(lines: list[str]) -> list[str]:
+    """Without bars and times."""
+    kept = [" ".join(part for part in line.split() if not set(part) & {"━", "─", "▉"}) for line in lines]
+    return [line.partition(" it/s")[0].rsplit(" ", 1)[0] if " it/s" in line else line for line in kept]
+
+
+def test_training_and_validation_are_shown_step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    pictures, runner = watched(ProgressHook(), monkeypatch, default_hooks={"checkpoint": None})
+    runner.train()
+    losses = runner.hub.get_scalar("train/loss").last()
+    accuracy = runner.hub.get_scalar("val/accuracy").last()
+    mean = [f"{sum(losses[:n]) / n:.4f}" for n in range(1, 7)]
+    facts = [f"loss {mean[n]} lr 0.1000" for n in range(6)]
+    best = f"best accuracy {accuracy[0]:.4f}"
+    assert [plain(lines) for lines in pictures] == [
+        ["epoch 1/2 0/6", "9 MiB"],
+        ["epoch 1/2 1/6", f"{facts[0]} 9 MiB"],
+        ["epoch 1/2 2/6", f"{facts[1]} 9 MiB"],
+        ["epoch 1/2 3/6", f"{facts[2]} 9 MiB"],
+        ["epoch 2/2 3/6", f"{facts[2]} 9 MiB", "val 1/2"],
+        ["epoch 2/2 3/6", f"{facts[2]} 9 MiB", "val 2/2"],
+        ["epoch 2/2 4/6", f"{facts[3]} {best} 9 MiB"],
+        ["epoch 2/2 5/6", f"{facts[4]} {best} 9 MiB"],
+        ["epoch 2/2 6/6", f"{facts[5]} {best} 9 MiB"],
+        ["epoch 2/2 6/6", f"{facts[5]} {best} 9 MiB", "val 1/2"],
+        ["epoch 2/2 6/6", f"{facts[5]} {best} 9 MiB", "val 2/2"],
+    ]
+    assert runner.terminal.progress is None
+
+
+def test_a_save_is_named_while_it_lasts(monkeypatch: pytest.MonkeyPatch) -> None:
+    pictures, runner = watched(ProgressHook(), monkeypatch, max_epochs=1, val=None)
+    runner.train()
+    assert [lines[-1] for lines in pictures if lines[-1].startswith("saving")] == ["saving epoch_1.pth"]
+
+
+def test_a_test_has_its_own_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    pictures, runner = watched(ProgressHook(), monkeypatch)
+    runner.test()
+    assert [plain(lines) for lines in pictures] == [["test 1/2", "9 MiB"], ["test 2/2", "9 MiB"]]
+
+
+def test_the_loss_may_be_an_exponential_average(monkeypatch: pytest.MonkeyPatch) -> None:
+    pictures, runner = watched(
+        ProgressHook(smoothing_factor=0.25), monkeypatch, val=None, default_hooks={"checkpoint": None}
+    )
+    runner.train()
+    losses = runner.hub.get_scalar("train/loss").last()
+    expected, average = [], losses[0]
+    for loss in losses:
+        average = 0.75 * average + 0.25 * loss
+        expected.append(f"loss {average:.4f}")
+    assert [lines[1].split("  ")[0] for lines in pictures[1:]] == expected
+
+
+def test_without_a_screen_nothing_is_called() -> None:
+    runner = toy_runner(custom_hooks=[ProgressHook()])
+    runner.plan.leave_out_idle()
+    assert not [
+        call for name in runner.plan.points for call in runner.plan.calls_at(name) if call.who == "ProgressHook"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"window": 0}, "ProgressHook: window must be an int of at least 1, not 0"),
+        ({"smoothing_factor": 0}, "ProgressHook: smoothing_factor must be a number above 0, not 0"),
+        ({"smoothing_factor": 2}, "ProgressHook: smoothing_factor must be at most 1, not 2"),
+        (
+            {"monitor": "x"},
+            "ProgressHook: the name 'x' does not tell whether more or less of it is better; say so with rule: greater "
+            "or rule: less",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused(parameters: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        ProgressHook(**parameters)
+    assert str(refused.value) == message
