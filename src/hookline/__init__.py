@@ -11,6 +11,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hookline import runs
     from hookline.hook import Hook, Priority, every, not_a_point
     from hookline.hub import MessageHub
     from hookline.optim import Optim
@@ -35,6 +36,7 @@ __all__ = [
     "__version__",
     "every",
     "not_a_point",
+    "runs",
 ]
 
 _HOME = {
@@ -53,7 +55,13 @@ _HOME = {
 }
 
 
+# Names that are modules.
+_MODULES = frozenset({"runs"})
+
+
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"hookline.{name}")  # which makes it an attribute
     if name in _HOME:
         value = getattr(importlib.import_module(f"hookline.{_HOME[name]}"), name)
         globals()[name] = value

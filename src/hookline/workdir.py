@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hookline.checkpoint.names import NAMES
 from hookline.checkpoint.seal import Note, read_note
-from hookline.checkpoint.store import NAMES
 from hookline.errors import ConfigError, HookError, StorageError
 
 if sys.platform != "win32":
@@ -106,6 +106,25 @@ def _holder(said: bytes) -> str:
         return f" by process {int(found['pid'])} on {found['host']!s} since {found['since']!s}"
     except (ValueError, KeyError, TypeError):
         return ""
+
+
+def is_in_use(folder: Path) -> bool | None:
+    """Whether a run is in a folder now; None where that cannot be told, because it would be on another machine.
+
+    The lock itself is not tried: a run that starts in that moment would be refused.
+    """
+    if folder.resolve() in _held:  # its file must not be opened here: closing it would open the lock
+        return True
+    try:
+        said = json.loads((folder / LOCK).read_bytes())
+        pid, host = int(said["pid"]), said["host"]
+    except FileNotFoundError:
+        return False
+    except (ValueError, KeyError, TypeError, OSError):
+        return None
+    import psutil
+
+    return bool(psutil.pid_exists(pid)) if host == socket.gethostname() else None
 
 
 def set_aside(folder: Path) -> Path | None:

@@ -248,7 +248,7 @@ def test_an_interrupt_ends_with_130(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     assert capsys.readouterr().err == "hookline: interrupted\n"
 
 
-@pytest.mark.parametrize("command", [[], ["train"], ["test"], ["plan"], ["hooks"], ["schema"], ["init"]])
+@pytest.mark.parametrize("command", [[], ["train"], ["test"], ["plan"], ["hooks"], ["compare"], ["schema"], ["init"]])
 def test_help_answers_without_torch(command: list[str]) -> None:
     code = (
         "import sys; from hookline.cli import main; sys.argv = ['hookline', *sys.argv[1:]]\n"

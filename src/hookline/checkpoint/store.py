@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import pickle
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,12 +16,11 @@ from typing import IO, Any, cast
 
 import torch
 
+from hookline.checkpoint.names import NAMES
 from hookline.checkpoint.seal import Note, SealingFile, damage, read_note
 from hookline.errors import StorageError
 
 POINTER = "last_checkpoint"
-#: What checkpoints are called, unless a template says otherwise; a file of another name and without a seal is not ours.
-NAMES = re.compile(r"(best_.+_)?(epoch|iter)_[0-9]+(-[0-9a-f]{8})?\.pth")
 #: The ending of a file that is being written; after a kill such a file may be left, and is swept.
 PARTIAL = ".partial"
 

@@ -12,6 +12,6 @@ describe     the JSON Schema, for editors
 
 from hookline.config.build import build_runner
 from hookline.config.describe import json_schema
-from hookline.config.load import dump, from_dict, load
+from hookline.config.load import dump, from_dict, load, read
 
-__all__ = ["build_runner", "dump", "from_dict", "json_schema", "load"]
+__all__ = ["build_runner", "dump", "from_dict", "json_schema", "load", "read"]

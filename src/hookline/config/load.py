@@ -78,6 +78,12 @@ def from_dict(config: Mapping[str, Any], overrides: Iterable[str] = ()) -> Loade
     return _finish(read_markers(root), overrides, None, [])
 
 
+def read(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The data of a file that `dump` has written: nothing in it is merged or referred to any more."""
+    data: dict[str, Any] = plain(_read_mapping(Path(path)))
+    return data
+
+
 def dump(data: Mapping[str, Any]) -> str:
     """The YAML text of a config, keys in their order; reading it gives equal data.
 

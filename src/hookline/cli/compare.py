@@ -1,0 +1,126 @@
+"""`hookline compare`: what differs between runs, in config and results."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from hookline.cli.side_by_side import Blocks, Row
+    from hookline.comparison import Outcome
+    from hookline.monitor import Monitor
+    from hookline.runs import Result, Run
+
+EXAMPLES = """\b
+Examples:
+  hookline compare runs/digits runs/digits_lr
+  hookline compare runs/* --metric 'val/*'     only these metrics; may be given again
+  hookline compare runs/* --json               for machines
+"""
+
+NOTHING = "-"
+
+
+def add_to(app: typer.Typer) -> None:
+    """Make it a command."""
+    app.command("compare", epilog=EXAMPLES)(run)
+
+
+def run(
+    folders: Annotated[list[Path], typer.Argument(metavar="RUN", help="The folders of the runs.")],
+    metric: Annotated[
+        list[str] | None,
+        typer.Option("--metric", metavar="NAME", help="Only this metric, or those of a pattern; may be given again."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The same as JSON.")] = False,
+) -> None:
+    """Show what differs between runs in config and results; of one run alone, its results."""
+    from hookline import comparison, runs
+
+    found = [runs.load(folder) for folder in dict.fromkeys(folders)]
+    names = comparison.names_of(found, metric or ())
+    outcomes = [comparison.outcome(each, names) for each in found]
+    differing = comparison.differences(found)
+    if as_json:
+        print(json.dumps(comparison.as_data(outcomes, differing), indent=2, allow_nan=False))
+        return
+    from rich.console import Console
+
+    from hookline.cli.side_by_side import display
+
+    blocks = {"config": config_rows(differing, len(found)), "results": list(result_rows(outcomes, names))}
+    display(Console(highlight=False), titles(found), blocks)
+    for remark in remarks(found, blocks):
+        print(remark)
+
+
+def titles(runs: Sequence[Run]) -> list[str]:
+    """What the runs are called: by their folders, or, where these have the same name, by their paths."""
+    from hookline.config.positions import one_line
+
+    names = [each.path.resolve().name for each in runs]
+    return [one_line(name) for name in (names if len(set(names)) == len(names) else [str(each.path) for each in runs])]
+
+
+def config_rows(differing: Mapping[str, Mapping[int, Any]], count: int) -> list[Row]:
+    """A row for every key that differs."""
+    from hookline.cli.side_by_side import Row
+    from hookline.config.positions import one_line
+
+    return [
+        Row(one_line(key), [_value(values[number]) if number in values else NOTHING for number in range(count)])
+        for key, values in differing.items()
+    ]
+
+
+def _value(value: Any) -> str:
+    """In one line, as in the YAML; a text with line breaks or the like is quoted."""
+    return value if isinstance(value, str) and value.isprintable() else json.dumps(value)
+
+
+def result_rows(outcomes: Sequence[Outcome], names: Sequence[str]) -> Iterator[Row]:
+    """How far and how long, then the final and the best value of every metric."""
+    from hookline.cli.side_by_side import Row
+    from hookline.comparison import watched, winners
+    from hookline.config.positions import one_line
+    from hookline.durations import as_duration
+    from hookline.monitor import Monitor
+
+    yield Row("epochs", [str(each.epochs) for each in outcomes])
+    yield Row("iterations", [str(each.iterations) for each in outcomes])
+    times = {n: each.step_seconds for n, each in enumerate(outcomes) if each.step_seconds is not None}
+    if times:
+        total = [NOTHING if each.seconds is None else as_duration(each.seconds) for each in outcomes]
+        yield Row("time in steps", total)
+        steps = [f"{times[n] * 1e3:.2f} ms" if n in times else NOTHING for n in range(len(outcomes))]
+        yield Row("a step", steps, winners(times, Monitor("a step", "less")))
+    for name in names:
+        rule = watched(name)
+        yield _results(one_line(name), [each.final.get(name) for each in outcomes], rule)
+        if rule is not None:
+            yield _results("  best", [each.best.get(name) for each in outcomes], rule)
+
+
+def _results(label: str, results: Sequence[Result | None], rule: Monitor | None) -> Row:
+    from hookline.cli.side_by_side import Row
+    from hookline.comparison import winners
+    from hookline.terminal import as_number
+
+    cells = [NOTHING if each is None else f"{as_number(each.value)} at {each.step}" for each in results]
+    values = {number: each.value for number, each in enumerate(results) if each is not None}
+    return Row(label, cells, winners(values, rule) if rule is not None else set())
+
+
+def remarks(runs: Sequence[Run], blocks: Blocks) -> Iterator[str]:
+    """What the table does not say by itself."""
+    if any(row.marked for rows in blocks.values() for row in rows):
+        yield "* the best of its row"
+    without = [str(each.path) for each in runs if not each.has_config]
+    if without and len(runs) > 1:
+        yield f"no config was recorded in {', '.join(without)}"
+    if len(runs) - len(without) > 1 and not blocks["config"]:
+        yield "the configs are the same"
