@@ -222,7 +222,7 @@ def test_a_checkpoint_has_the_documented_keys_and_hooks_may_add_to_it(tmp_path: 
         ["meta", "state_dict", "optimizer", "param_schedulers", "message_hub", "scaler", "rng", "hooks", "position",
          "writers", "mine"]
     )  # fmt: skip
-    assert checkpoint["hooks"] == {"Counter": {"seen": 28}}
+    assert checkpoint["hooks"] == {"Counter": {"seen": 28}, "LoggerHook": {"logged_at": 27}}
     hook = Adds()
     noisy_runner(tmp_path, resume=True, custom_hooks=[Counter(), hook]).train()
     assert hook.loaded == {"epoch": 4}

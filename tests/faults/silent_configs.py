@@ -108,8 +108,8 @@ def _keys() -> list[Case]:
             "fault_27_parameter_of_a_custom_hook",
             2,
             listed(
-                "7:37  custom_hooks[0].colour: ProgressHook has no parameter 'colour'; there is: window, type, "
-                "priority, on_error"
+                "7:37  custom_hooks[0].colour: ProgressHook has no parameter 'colour'; there is: window, "
+                "smoothing_factor, monitor, rule, type, priority, on_error"
             ),
             custom_hooks="[{type: ProgressHook, colour: red}]",
         ),
