@@ -71,8 +71,9 @@ class MlflowWriter(Writer):
         #: Whether an earlier process has written this run, and the last step of each name that it wrote.
         self._continues = False
         self._written: dict[str, int] = {}
-        #: How many metrics of a call that failed are written already.
+        #: How many metrics of a call that failed are written already, and what was written last of each name.
         self._sent = 0
+        self._newest: dict[str, tuple[int, float]] = {}
 
     def begin(self, work_dir: Path, experiment_name: str) -> None:
         """Get ready; the run starts when there is something to write, beside the training."""
@@ -126,13 +127,14 @@ class MlflowWriter(Writer):
         """The numbers of several steps, in as few calls as they fit in."""
         from mlflow.entities import Metric
 
-        client, now = self._started(), int(time.time() * 1000)
-        metrics = [
-            Metric(name, float(value), now, step)
-            for scalars, step in records
-            for name, value in ((as_name(name), value) for name, value in scalars.items())
-            if step > self._last_step(name)
-        ]
+        client, now, newest = self._started(), int(time.time() * 1000), dict(self._newest)
+        metrics = []
+        for scalars, step in records:
+            for name, value in ((as_name(name), float(value)) for name, value in scalars.items()):
+                # training and validation both tell the epoch: once a step is enough
+                if step > self._last_step(name) and newest.get(name) != (step, value):
+                    newest[name] = (step, value)
+                    metrics.append(Metric(name, value, now, step))
         try:
             for at in range(self._sent, len(metrics), METRICS_AT_ONCE):
                 client.log_batch(self.run_id, metrics=metrics[at : at + METRICS_AT_ONCE])
@@ -141,7 +143,7 @@ class MlflowWriter(Writer):
             if not self.may_pass(error):  # or else it comes again, and begins with the same records
                 self._sent = 0
             raise
-        self._sent = 0
+        self._sent, self._newest = 0, newest
 
     def _last_step(self, name: str) -> int:
         """The last step of a name that an earlier process has written."""

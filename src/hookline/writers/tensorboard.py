@@ -15,6 +15,7 @@ import socket
 import struct
 import tempfile
 import time
+import warnings
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -207,6 +208,8 @@ def graph_of(model: nn.Module, inputs: Any) -> bytes:
         folder = leaving.enter_context(tempfile.TemporaryDirectory())
         leaving.enter_context(rng.untouched())
         leaving.enter_context(in_mode(model, training=False))
+        leaving.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("ignore")  # torch traces with what it has deprecated itself
         with SummaryWriter(folder) as writer:
             writer.add_graph(model, inputs)
         (file,) = Path(folder).iterdir()

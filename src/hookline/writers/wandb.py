@@ -192,7 +192,8 @@ class WandbWriter(Writer):
         """A table."""
         import wandb
 
-        self._log({name: wandb.Table(columns=list(columns), data=[list(row) for row in rows])}, step)
+        cells = [list(row) for row in rows]
+        self._log({name: wandb.Table(columns=list(columns), data=cells, allow_mixed_types=True)}, step)
 
     def write_text(self, name: str, text: str, step: int) -> None:
         """A text, as it is."""

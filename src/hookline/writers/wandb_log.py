@@ -11,6 +11,7 @@ import glob
 import json
 import logging
 import struct
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,14 +20,21 @@ from hookline.writers.wandb import step_key
 
 log = logging.getLogger("hookline")
 
+# How long after the last change to a log, in seconds, nothing more is waited for.
+PATIENCE = 3.0
 BLOCK, HEADER = 32 << 10, 7
 WHOLE, FIRST, LAST = 1, 2, 4
 
 
 def logs_of(folder: Path, run_id: str) -> list[Path]:
-    """The logs of all processes that wrote a run, oldest first."""
+    """The logs of all processes that wrote a run, oldest first; those of one second are numbered."""
     name = glob.escape(run_id)
-    return sorted(folder.glob(f"*run-*-{name}/run-{name}.wandb"), key=lambda path: path.parent.name.split("-")[-2])
+
+    def age(path: Path) -> tuple[str, int]:
+        started, _, number = path.parent.name.partition(f"-{run_id}")
+        return started.rpartition("-")[2], int(number[1:] or 0)
+
+    return sorted(folder.glob(f"*run-*-{name}*/run-{name}.wandb"), key=age)
 
 
 def records(path: Path) -> Iterator[Any]:
@@ -56,11 +64,20 @@ def history(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             yield int(row.pop("_step", record.history.step.num)), row
 
 
+def wait_for_end(path: Path) -> None:
+    """Wait for the log of a run that has just ended: the library goes on writing it for a moment."""
+    while time.time() - path.stat().st_mtime < PATIENCE:
+        if any(record.WhichOneof("record_type") == "exit" for record in records(path)):
+            return
+        time.sleep(0.02)
+
+
 def last_steps(folder: Path, run_id: str) -> dict[str, int]:
     """The last step of each name that was written for a run."""
     found: dict[str, int] = {}
     for path in logs_of(folder, run_id):
         try:
+            wait_for_end(path)
             for step, row in history(path):
                 for name in row:
                     found[name] = max(int(row.get(step_key(name), step)), found.get(name, -1))
