@@ -138,14 +138,15 @@ class Delivery:
         self._make_waiting()
         if self._begun:
             self._made(("close", ()))
-        self._report()
+        self._report("too many waited")
 
-    def _report(self) -> None:
+    def _report(self, otherwise: str) -> None:
+        """One line, if anything is missing: how much, and why; `otherwise` if nothing has failed."""
         lost = self.missing + sum(method.startswith("write_") for method, _ in self._waiting)
         self._waiting.clear()
         self._waiting_bytes, self._begun = 0, False
         if lost:
-            log.warning("%s lacks %d of this run's records: %s", self.name, lost, self._last_error or "too many waited")
+            log.warning("%s lacks %d of this run's records: %s", self.name, lost, self._last_error or otherwise)
 
     def state_dict(self) -> dict[str, Any]:
         """The writer's state, and the numbers that still wait for it, so that a resumed run has them, too."""
@@ -254,8 +255,9 @@ class BackgroundDelivery(Delivery):
                 self._changed.notify_all()
             self._thread.join(LITTLE_PATIENCE)
         with self._changed:
+            hangs = self._thread is not None and self._thread.is_alive()
             self._thread = None
-            self._report()
+            self._report("it did not answer in time" if hangs else "too many waited")
 
     def state_dict(self) -> dict[str, Any]:
         """The writer's state, and the numbers that the thread has not brought out yet."""

@@ -29,8 +29,8 @@ FLUSHED, SETTLED = 1.0, 5.0
 # So many rows of the history are saved at most with a checkpoint, until they have settled.
 KEPT = 1000
 MODES = ("online", "offline", "disabled")
-# How long a run waits for the server when it starts, in seconds.
-PATIENCE = 30
+# How long a run waits for the server, in seconds: when it starts, and at its end for what is still to be sent.
+PATIENCE, LAST_PATIENCE = 30, 300
 BINS = 64
 
 
@@ -102,6 +102,7 @@ class WandbWriter(Writer):
         """The run of W&B, started when it is first used."""
         if self._run is None:
             assert self._begun is not None, "begin() says where"
+            os.environ.setdefault("WANDB_SILENT", "true")
             if self.mode == "offline":
                 os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # reports go to a server, also offline
             self.id = self.id or uuid.uuid4().hex[:8]
@@ -118,6 +119,8 @@ class WandbWriter(Writer):
             "silent": True,
             "console": "off",
             "init_timeout": PATIENCE,
+            "finish_timeout": LAST_PATIENCE,
+            "finish_timeout_raises": True,
             "save_code": False,
             "x_disable_stats": quiet,
             "x_disable_meta": quiet,
@@ -139,28 +142,28 @@ class WandbWriter(Writer):
                 reinit="create_new",
                 settings=wandb.Settings(**{name: value for name, value in settings.items() if name in known}),
             )
-        except wandb.errors.AuthenticationError as error:
-            raise ConfigError(f"W&B refuses the API key: {error}; log in with 'wandb login'") from error
-        except wandb.errors.UsageError as error:
+        except (wandb.errors.UsageError, wandb.errors.AuthenticationError) as error:
             raise ConfigError(
-                f"W&B cannot be used: {error}; log in with 'wandb login', or write with mode: offline"
+                f"W&B cannot be used: {reason_of(error)}; log in with 'wandb login', or write with mode: offline"
             ) from error
         except wandb.errors.CommError as error:
             if mode == "offline":
                 raise
-            reason = str(error).splitlines()[0]
-            log.warning("W&B does not answer: %s; it is written offline, for 'wandb sync'", reason)
+            log.warning("W&B does not answer: %s; it is written offline, for 'wandb sync'", reason_of(error))
+            wandb.teardown()  # its service still holds the run that could not start
             return self._start("offline")
 
     def _log(self, values: Mapping[str, Any], step: int) -> None:
         """Write what is not written yet."""
         fresh = {name: value for name, value in values.items() if step > self._written.get(name, -1)}
-        if not fresh:
-            return
         if step < self._step:
             fresh |= {step_key(name): step for name in fresh}
-        self._step = max(step, self._step)
-        self.run.log(fresh, step=self._step)
+        if fresh:
+            self._log_row(fresh, max(step, self._step))
+
+    def _log_row(self, fresh: Mapping[str, Any], step: int) -> None:
+        self._step = step
+        self.run.log(dict(fresh), step=step)
         if not self._rows or self._rows[-1].step != self._step:
             if self._rows:
                 self._rows[-1].complete_at = time.monotonic()
@@ -240,8 +243,15 @@ class WandbWriter(Writer):
         self._rows.clear()
         self._written = last_steps(self._begun[0] / "wandb", self.id)
         for step, values in state["rows"]:
-            self._log(values, step)
+            steps = {name: int(values.get(step_key(name), step)) for name in values}
+            if lacking := {name: values[name] for name, at in steps.items() if at > self._written.get(name, -1)}:
+                self._log_row(lacking, step)
         self._step = int(state["step"])
+
+
+def reason_of(error: Exception) -> str:
+    """What an error says, in one line."""
+    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
 
 
 def step_key(name: str) -> str:
