@@ -263,8 +263,11 @@ def test_what_waits_is_bounded_and_the_end_says_how_much_is_missing(
     for step in range(20):
         together.write_scalars({"a": 1.0}, step)
         together.write_image("b", np.zeros((8, 8)), step)
+    writer.error = None
     together.close()
-    assert caplog.messages[1:] == ["Away lacks 40 of this run's records: OSError: full"]
+    assert [record["step"] for record in writer.records] == [0, 1, 2, 3]
+    assert [step for _, _, step, _ in writer.images] == [0]
+    assert caplog.messages[1:] == ["Away lacks 35 of this run's records: OSError: full"]
     together.begin(Path(), "x")
     together.close()
     assert len(caplog.messages) == 2
