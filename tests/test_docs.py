@@ -18,7 +18,7 @@ from hookline.config import from_dict
 from hookline.config.parse import parse
 from hookline.config.positions import Mark
 from hookline.config.tree import plain
-from hookline.registry import HOOKS
+from hookline.registry import HOOKS, WRITERS
 from hookline.steps import cross_entropy, predict
 from hookline.testing import toy_data
 
@@ -36,7 +36,8 @@ def test_the_python_of_a_page_runs_from_top_to_bottom(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(HOOKS, "_registered", dict(HOOKS._registered))
+    for registry in (HOOKS, WRITERS):
+        monkeypatch.setattr(registry, "_registered", dict(registry._registered))
     names: dict[str, Any] = {
         "torch": torch,
         "time": time,

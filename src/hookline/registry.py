@@ -162,7 +162,15 @@ DEFAULT_HOOKS = {
 }
 WRITERS = Registry(
     "writer",
-    builtin={"jsonl": "hookline.writers.jsonl:JsonlWriter", "memory": "hookline.writers.memory:MemoryWriter"},
+    builtin={
+        "console": "hookline.writers.console:ConsoleWriter",
+        "csv": "hookline.writers.csv:CsvWriter",
+        "jsonl": "hookline.writers.jsonl:JsonlWriter",
+        "memory": "hookline.writers.memory:MemoryWriter",
+        "mlflow": "hookline.writers.mlflow:MlflowWriter",
+        "tensorboard": "hookline.writers.tensorboard:TensorboardWriter",
+        "wandb": "hookline.writers.wandb:WandbWriter",
+    },
     group="hookline.writers",
 )
 MODELS = Registry("model", builtin={"DigitsNet": "hookline.data.digits:DigitsNet"})

@@ -38,7 +38,7 @@ from hookline.steps import call_model
 from hookline.strategies import pick, pick_device
 from hookline.strategies.single import unwrap
 from hookline.terminal import Terminal
-from hookline.writers.base import Writers
+from hookline.writers.together import Writers
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -127,7 +127,7 @@ class Runner:
         self.position = Position()
         self.hub = self.message_hub = MessageHub()
         self.terminal = Terminal(quiet)
-        self.writers = Writers([assembly.writer(given) for given in writers])
+        self.writers = Writers([assembly.writer(given) for given in writers], main=self.rank == 0)
         self.saving = Saving(self)
         #: Which verb is under way: train, val, test, or nothing.
         self.running: Literal["train", "val", "test"] | None = None

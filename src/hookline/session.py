@@ -47,12 +47,14 @@ def session(runner: Runner, verb: Literal["train", "val", "test"]) -> Iterator[N
         runner.plan.leave_out_idle()
         source = open_folder(runner, verb, leaving)
         leaving.push(runner.saving.leave)
-        for writer in runner.writers.all:
-            leaving.callback(writer.close)
-        runner.writers.begin(runner.work_dir, runner.experiment_name)
+        leaving.callback(runner.writers.close)
+        resuming = source is not None and source.kind == "resume"
+        runner.writers.begin(runner.work_dir, runner.experiment_name, resuming)
         with points_of_a_run(runner):
             runner.saving.load(source)
             if verb == "train":
+                if runner.config is not None:
+                    runner.writers.write_config("config", runner.config, runner.iter)
                 check_watched_metrics(runner)
                 refuse_odd_states(runner)
             yield
@@ -111,10 +113,10 @@ def open_folder(runner: Runner, verb: str, leaving: ExitStack) -> Source | None:
     if going_on or saving.started:
         fetch_logs(runner)
     elif runner.resume is True:
-        workdir.drop_records(folder)
+        workdir.drop_records(folder, runner.writers.files())
     else:
         for each in [*folders, *(target for target in targets if target.exists())]:
-            if old := workdir.set_aside(each):
+            if old := workdir.set_aside(each, runner.writers.files()):
                 moved.append(f"{each} held an earlier run; its files are in {old} now")
                 leaving.push(partial(workdir.put_back, old, each, runner))
     terminal.open_log(folder / "run.log")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
 import socket
 import sys
 import time
@@ -29,18 +30,10 @@ LOCK = ".lock"
 # The folders that runs of this process are in: the lock of a process does not keep out the process itself.
 _held: set[Path] = set()
 
+# What writers leave that are not told otherwise; what else a writer makes, it says itself (`Writer.files`).
+RECORDS = ("metrics.jsonl", "metrics.csv", "tensorboard", "wandb", "mlflow.db", "mlflow")
 # What a run leaves, besides its checkpoints; everything else in the folder is the user's and stays.
-FILES = (
-    "config.yaml",
-    "last_checkpoint",
-    "metrics.jsonl",
-    "run.log",
-    "plan.txt",
-    "hooks.json",
-    "profile.json",
-    "report.html",
-    "tensorboard",
-)
+FILES = ("config.yaml", "last_checkpoint", "run.log", "plan.txt", "hooks.json", "profile.json", "report.html", *RECORDS)
 
 
 def claim(folder: Path) -> None:
@@ -127,11 +120,15 @@ def is_in_use(folder: Path) -> bool | None:
     return bool(psutil.pid_exists(pid)) if host == socket.gethostname() else None
 
 
-def set_aside(folder: Path) -> Path | None:
-    """Move the files of an earlier run into `old-1/`, `old-2/`, ...; gives where they are now, if there were any."""
+def set_aside(folder: Path, records: Iterable[str] = ()) -> Path | None:
+    """Move the files of an earlier run into `old-1/`, `old-2/`, ...; gives where they are now, if there were any.
+
+    `records` are the files of this run's writers, where they have names of their own.
+    """
+    names = dict.fromkeys((*FILES, *records))
     traces = sorted(folder.glob("profile_[0-9]*.json"))
     return _move_aside(
-        folder, [path for name in FILES if (path := folder / name).exists()] + traces + checkpoints(folder)
+        folder, [path for name in names if (path := folder / name).exists()] + traces + checkpoints(folder)
     )
 
 
@@ -172,15 +169,29 @@ def put_back(
     """A run that was refused before its first step has not happened: what made way for it comes back."""
     if not isinstance(error, (ConfigError, HookError)) or runner.iter or runner.saving.saved_at >= 0:
         return
-    for name in FILES:
-        if (path := folder / name).is_file() and (old / name).exists():
-            path.unlink()
     for path in old.iterdir():
+        _remove(folder / path.name)
         path.rename(folder / path.name)
     old.rmdir()
     runner.terminal.say(f"the files of the earlier run are in {folder} again")
 
 
-def drop_records(folder: Path) -> None:
+def drop_records(folder: Path, records: Iterable[str]) -> None:
     """Remove what an attempt that died before its first checkpoint has recorded: its steps will be made again."""
-    (folder / "metrics.jsonl").unlink(missing_ok=True)
+    for name in records:
+        _remove(folder / name)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def copy_aside(path: Path, old: Path) -> None:
+    """Copy a file or a folder of records, if it is there, to what was moved aside."""
+    if path.is_dir():
+        shutil.copytree(path, old / path.name)
+    elif path.exists():
+        shutil.copy(path, old)

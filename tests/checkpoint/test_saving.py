@@ -505,7 +505,7 @@ def test_records_wait_for_a_full_disk(tmp_path: Path, monkeypatch: pytest.Monkey
     from hookline.writers.jsonl import JsonlWriter
 
     class Full:
-        name, full = "metrics.jsonl", True
+        full = True
 
         def __init__(self) -> None:
             self.data = b""
@@ -524,13 +524,14 @@ def test_records_wait_for_a_full_disk(tmp_path: Path, monkeypatch: pytest.Monkey
 
     writer, file = JsonlWriter(), Full()
     writer.begin(tmp_path, "x")
-    writer.close()
-    monkeypatch.setattr(writer, "_file", file)
+    monkeypatch.setattr(writer._file, "_raw", file)
     writer.write_scalars({"loss": 1.0}, 1)
-    with pytest.raises(StorageError, match="^metrics.jsonl cannot be written, and a checkpoint counts on its records"):
+    with pytest.raises(StorageError, match="metrics.jsonl cannot be written, and a checkpoint counts on its records$"):
         writer.state_dict()
     file.full = False
     writer.write_scalars({"loss": 2.0}, 2)
     writer.flush()
     assert file.data == b'{"step": 1, "loss": 1.0}\n{"step": 2, "loss": 2.0}\n'
     assert writer.state_dict() == {"size": 50}
+    monkeypatch.undo()
+    writer.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import shutil
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -292,8 +291,8 @@ class Saving:
         for folder in self.folders:
             old = workdir.set_later_aside(folder, note)
             if old is not None:
-                if (records := folder / "metrics.jsonl").exists():
-                    shutil.copy(records, old)  # they are cut back soon
+                for name in self._runner.writers.files_cut_back():
+                    workdir.copy_aside(folder / name, old)  # they are cut back soon
                 if path.resolve().parent == folder.resolve():
                     store.point_to(path, path.parent, seal.digest(path), note.step)
                 else:

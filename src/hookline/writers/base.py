@@ -1,11 +1,18 @@
-"""Writer, the base class, and Writers, all the writers of a run as one."""
+"""Writer, the base class of all writers."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from hookline.writers.values import as_markdown, statistics
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+    from torch import nn
 
 
 class Writer(ABC):
@@ -13,10 +20,18 @@ class Writer(ABC):
 
     `begin` is called when a run starts and `close` when it ends, as often as there are runs; when a run is resumed,
     `load_state_dict` gets what `state_dict` gave when its checkpoint was saved.
+
+    Whatever reaches a writer of a run is checked: numbers are ints and floats, images uint8 arrays of shape (H, W),
+    (H, W, 3) or (H, W, 4), histograms arrays of one dimension. A writer that raises does not end the run: see
+    `hookline.writers.delivery`.
     """
 
     #: Whether it does something with images.
     keeps_images: ClassVar[bool] = True
+    #: Whether its calls are made by a thread beside the training, because they wait for a server or a database.
+    in_background = False
+    #: Whether its files are cut back when a run is resumed from an earlier checkpoint.
+    cuts_back = False
 
     def begin(self, work_dir: Path, experiment_name: str) -> None:
         """A run starts: its folder and its name."""
@@ -38,11 +53,39 @@ class Writer(ABC):
         for name, value in scalars.items():
             self.write_scalar(name, value, step)
 
+    def write_records(self, records: Sequence[tuple[Mapping[str, float], int]]) -> None:
+        """The numbers of several steps at once; a writer in the background is given what has gathered."""
+        for scalars, step in records:
+            self.write_scalars(scalars, step)
+
+    def write_histogram(self, name: str, values: NDArray[np.float64], step: int) -> None:
+        """How many numbers are distributed; unless a subclass does better, as `name/min`, `/mean`, `/std`, `/max`."""
+        self.write_scalars(statistics(name, values), step)
+
+    def write_text(self, name: str, text: str, step: int) -> None:
+        """A text of a step; left out, unless a subclass keeps it."""
+
+    def write_table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], step: int) -> None:
+        """A table of a step; unless a subclass does better, as a text."""
+        self.write_text(name, as_markdown(columns, rows), step)
+
+    def write_graph(self, name: str, model: nn.Module, inputs: Any) -> None:
+        """The model; unless a subclass draws it for these inputs, as the text that it prints."""
+        self.write_text(name, str(model), 0)
+
     def flush(self) -> None:
         """Bring out what is still held back."""
 
     def close(self) -> None:
         """The run has ended."""
+
+    def files(self) -> Iterable[str]:
+        """What it makes in the run's folder: names of files and folders, which make way for a fresh run."""
+        return ()
+
+    def may_pass(self, error: Exception) -> bool:
+        """Whether what has failed is worth another try later: a full disk, a server that is away."""
+        return isinstance(error, OSError)
 
     def state_dict(self) -> dict[str, Any]:
         """How far the records went, so that a resumed run can go on there."""
@@ -50,60 +93,3 @@ class Writer(ABC):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Drop what was recorded after the checkpoint: its steps will be made again."""
-
-
-class Writers(Writer):
-    """All writers of a run; what is written goes to each of them."""
-
-    def __init__(self, writers: Iterable[Writer]) -> None:
-        self.all = list(writers)
-
-    def begin(self, work_dir: Path, experiment_name: str) -> None:
-        """Begin each."""
-        for writer in self.all:
-            writer.begin(work_dir, experiment_name)
-
-    def _named(self) -> Iterable[tuple[str, Writer]]:
-        for number, writer in enumerate(self.all):
-            same = sum(type(other) is type(writer) for other in self.all[:number])
-            yield type(writer).__name__ + (f"#{same + 1}" if same else ""), writer
-
-    def write_scalar(self, name: str, value: float, step: int) -> None:
-        """One number of a step."""
-        for writer in self.all:
-            writer.write_scalar(name, value, step)
-
-    def write_scalars(self, scalars: Mapping[str, float], step: int) -> None:
-        """All numbers of a step at once."""
-        for writer in self.all:
-            writer.write_scalars(scalars, step)
-
-    def write_image(self, name: str, image: Any, step: int, caption: str | None = None) -> None:
-        """One image of a step."""
-        for writer in self.all:
-            writer.write_image(name, image, step, caption)
-
-    def write_config(self, name: str, config: Mapping[str, Any], step: int) -> None:
-        """The config of the run."""
-        for writer in self.all:
-            writer.write_config(name, config, step)
-
-    def flush(self) -> None:
-        """Flush each."""
-        for writer in self.all:
-            writer.flush()
-
-    def close(self) -> None:
-        """Close each."""
-        for writer in self.all:
-            writer.close()
-
-    def state_dict(self) -> dict[str, Any]:
-        """The states of all writers that have one."""
-        return {name: state for name, writer in self._named() if (state := writer.state_dict())}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Give each its own."""
-        for name, writer in self._named():
-            if name in state:
-                writer.load_state_dict(state[name])

@@ -1,0 +1,237 @@
+"""MLflow, on any tracking server or, by default, in a local sqlite file.
+
+A call waits for a database or a server, 20 milliseconds and more. So they are made beside the training, and the numbers
+that have gathered go out at once.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import tempfile
+import time
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hookline.writers.base import Writer
+from hookline.writers.extras import need
+from hookline.writers.values import flat
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+log = logging.getLogger("hookline")
+
+DATABASE, ARTIFACTS = "mlflow.db", "mlflow"
+# The tag by which a run is found again, also when it was not made yet as its checkpoint was saved.
+TAG = "hookline.run"
+# What MLflow takes in one call, and how long names and values may be.
+METRICS_AT_ONCE, PARAMS_AT_ONCE = 1000, 100
+NAME_LENGTH, VALUE_LENGTH = 250, 500
+MAX_PARAMS = 1000
+
+
+class MlflowWriter(Writer):
+    """Numbers, images, tables, texts and the config as a run of MLflow: `mlflow ui --backend-store-uri sqlite:///...`.
+
+    Numbers are metrics; the config is params, one a value, and the file `config.json`; images, tables and texts are
+    files of the run (`images/<name>/<step>.png`). MLflow's names have no other signs than letters, digits, `_-./ :`;
+    others become `_`.
+
+    A resumed run goes on as the same run. MLflow takes nothing back, so steps that are made again are not written
+    again, and a param keeps its first value.
+
+    Args:
+        tracking_uri: Where runs are tracked; `mlflow.db` in the run's folder, unless given.
+        experiment: The experiment; `hookline`, unless given.
+        name: The name of the run; that of hookline's experiment, unless given.
+        tags: Tags of the run.
+    """
+
+    in_background = True
+
+    def __init__(
+        self,
+        tracking_uri: str | None = None,
+        experiment: str = "hookline",
+        name: str | None = None,
+        tags: Mapping[str, str] | None = None,
+    ) -> None:
+        need("MlflowWriter", "mlflow", "mlflow", *(() if tracking_uri else ("sqlalchemy", "alembic")))
+        self.tracking_uri, self.experiment, self.name = tracking_uri, experiment, name
+        self.tags = {str(key): str(value) for key, value in (tags or {}).items()}
+        self.run_id: str | None = None
+        self._key = uuid.uuid4().hex
+        self._begun: tuple[Path, str] | None = None
+        self._client: Any = None
+        #: Whether an earlier process has written this run, and the last step of each name that it wrote.
+        self._continues = False
+        self._written: dict[str, int] = {}
+        #: How many metrics of a call that failed are written already, and what was written last of each name.
+        self._sent = 0
+        self._newest: dict[str, tuple[int, float]] = {}
+
+    def begin(self, work_dir: Path, experiment_name: str) -> None:
+        """Get ready; the run starts when there is something to write, beside the training."""
+        self._begun, self._client, self._sent = (work_dir, experiment_name), None, 0
+
+    def _started(self) -> Any:
+        """The client, with the run found again or made."""
+        if self._client is None:
+            client = self._connect()
+            self.run_id = self.run_id or self._find(client) or self._create(client)
+            client.update_run(self.run_id, status="RUNNING")
+            self._client = client
+        return self._client
+
+    def _connect(self) -> Any:
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+        from mlflow.tracking import MlflowClient
+
+        for name in ("mlflow.store.db.utils", "alembic"):
+            logging.getLogger(name).setLevel(logging.WARNING)  # how tables are made is not for the screen
+        assert self._begun is not None, "begin() says where"
+        local = f"sqlite:///{self._begun[0].resolve() / DATABASE}"
+        return MlflowClient(tracking_uri=self.tracking_uri or local)
+
+    def _experiment(self, client: Any) -> str | None:
+        found = client.get_experiment_by_name(self.experiment)
+        return found.experiment_id if found is not None else None
+
+    def _find(self, client: Any) -> str | None:
+        """The run that an earlier process has made, if it has."""
+        experiment = self._experiment(client)
+        if not self._continues or experiment is None:
+            return None
+        found = client.search_runs([experiment], f"tags.`{TAG}` = '{self._key}'", max_results=1)
+        return found[0].info.run_id if found else None
+
+    def _create(self, client: Any) -> str:
+        assert self._begun is not None
+        work_dir, experiment_name = self._begun
+        experiment = self._experiment(client)
+        if experiment is None:
+            artifacts = None if self.tracking_uri else (work_dir.resolve() / ARTIFACTS).as_uri()
+            experiment = client.create_experiment(self.experiment, artifact_location=artifacts)
+        tags = {**self.tags, TAG: self._key}
+        made: str = client.create_run(experiment, run_name=self.name or experiment_name, tags=tags).info.run_id
+        return made
+
+    # -- what is written
+
+    def write_records(self, records: Sequence[tuple[Mapping[str, float], int]]) -> None:
+        """The numbers of several steps, in as few calls as they fit in."""
+        from mlflow.entities import Metric
+
+        client, now, newest = self._started(), int(time.time() * 1000), dict(self._newest)
+        metrics = []
+        for scalars, step in records:
+            for name, value in ((as_name(name), float(value)) for name, value in scalars.items()):
+                # training and validation both tell the epoch: once a step is enough
+                if step > self._last_step(name) and newest.get(name) != (step, value):
+                    newest[name] = (step, value)
+                    metrics.append(Metric(name, value, now, step))
+        try:
+            for at in range(self._sent, len(metrics), METRICS_AT_ONCE):
+                client.log_batch(self.run_id, metrics=metrics[at : at + METRICS_AT_ONCE])
+                self._sent = at + METRICS_AT_ONCE
+        except Exception as error:
+            if not self.may_pass(error):  # or else it comes again, and begins with the same records
+                self._sent = 0
+            raise
+        self._sent, self._newest = 0, newest
+
+    def _last_step(self, name: str) -> int:
+        """The last step of a name that an earlier process has written."""
+        if not self._continues:
+            return -1
+        if name not in self._written:
+            steps = (metric.step for metric in self._client.get_metric_history(self.run_id, name))
+            self._written[name] = max(steps, default=-1)
+        return self._written[name]
+
+    def write_scalars(self, scalars: Mapping[str, float], step: int) -> None:
+        """The numbers of one step."""
+        self.write_records([(scalars, step)])
+
+    def write_scalar(self, name: str, value: float, step: int) -> None:
+        """One number."""
+        self.write_records([({name: value}, step)])
+
+    def write_image(self, name: str, image: NDArray[np.uint8], step: int, caption: str | None = None) -> None:
+        """A PNG file, and beside it the caption, if there is one."""
+        from hookline.images import as_png
+
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / f"{step:08d}.png"
+            file.write_bytes(as_png(image))
+            self._started().log_artifact(self.run_id, str(file), f"images/{as_name(name)}")
+        if caption:
+            self._started().log_text(self.run_id, caption, f"images/{as_name(name)}/{step:08d}.txt")
+
+    def write_text(self, name: str, text: str, step: int) -> None:
+        """A file of text."""
+        self._started().log_text(self.run_id, text, f"texts/{as_name(name)}/{step:08d}.txt")
+
+    def write_table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], step: int) -> None:
+        """A file of JSON, as MLflow stores tables."""
+        text = json.dumps({"columns": list(columns), "data": [list(row) for row in rows]}, default=str)
+        self._started().log_text(self.run_id, text, f"tables/{as_name(name)}/{step:08d}.json")
+
+    def write_config(self, name: str, config: Mapping[str, Any], step: int) -> None:
+        """All of it as a file, and its values as params; what is too long or too much for those is only in the file."""
+        from mlflow.entities import Param
+
+        client = self._started()
+        client.log_text(self.run_id, json.dumps(config, indent=2, default=str), f"{as_name(name)}.json")
+        prefix = "" if name == "config" else f"{as_name(name)}."
+        wanted = {prefix + as_name(path): str(value)[:VALUE_LENGTH] for path, value in flat(config)}
+        known = client.get_run(self.run_id).data.params
+        if changed := [path for path, value in wanted.items() if known.get(path, value) != value]:
+            log.warning("MLflow keeps the first value of a param: %s", ", ".join(changed[:8]))
+        fresh = [Param(path, value) for path, value in wanted.items() if path not in known][:MAX_PARAMS]
+        for at in range(0, len(fresh), PARAMS_AT_ONCE):
+            client.log_batch(self.run_id, params=fresh[at : at + PARAMS_AT_ONCE])
+
+    # -- ending and going on
+
+    def close(self) -> None:
+        """The run has ended."""
+        if self._client is not None:
+            client, self._client = self._client, None
+            client.set_terminated(self.run_id)
+
+    def files(self) -> Iterable[str]:
+        """The local database, with what sqlite has beside it, and the folder of files, unless a server has them."""
+        beside = [f"{DATABASE}-{ending}" for ending in ("journal", "wal", "shm")]
+        return [] if self.tracking_uri else [DATABASE, *beside, ARTIFACTS]
+
+    def may_pass(self, error: Exception) -> bool:
+        """A server or a database that is away or busy, but not what MLflow refuses."""
+        from mlflow.exceptions import MlflowException
+
+        refused = ("INVALID_PARAMETER_VALUE", "RESOURCE_DOES_NOT_EXIST", "RESOURCE_ALREADY_EXISTS")
+        return isinstance(error, OSError) or (isinstance(error, MlflowException) and error.error_code not in refused)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What the run is found by."""
+        return {"key": self._key, "run_id": self.run_id or ""}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on with the same run."""
+        self._key, self.run_id = str(state["key"]), str(state["run_id"]) or None
+        self._continues, self._written, self._client = True, {}, None
+
+
+def as_name(name: str) -> str:
+    """A name as MLflow takes it.
+
+    >>> as_name("val/F1 (macro)"), as_name("../a//b")
+    ('val/F1 _macro_', 'a/b')
+    """
+    clean = "".join(sign if sign.isalnum() or sign in "_-./ :" else "_" for sign in name)
+    return "/".join(part for part in clean.split("/") if part not in ("", ".", ".."))[:NAME_LENGTH] or "_"

@@ -1,0 +1,117 @@
+"""Writers: all the writers of a run as one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hookline.writers.base import Writer
+from hookline.writers.delivery import delivery_of
+from hookline.writers.values import plain_image, plain_number, plain_scalars, plain_table, plain_values
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+class Writers(Writer):
+    """All writers of a run; what is written is checked once, and goes to each of them.
+
+    What is wrong with it is raised. What goes wrong in a writer is not: see `hookline.writers.delivery`.
+
+    A run that is resumed comes to the place of its checkpoint after its first points, where hooks may write again what
+    an uninterrupted run wrote only once. Until `load_state_dict` nothing is passed on, except the config.
+
+    Args:
+        writers: The writers.
+        main: Whether this is the main process of the run; the others write nothing.
+    """
+
+    def __init__(self, writers: Iterable[Writer], main: bool = True) -> None:
+        self.all = list(writers)
+        self.deliveries = [delivery_of(name, writer) for name, writer in self._named()] if main else []
+        self._resuming = False
+        self._config: tuple[Any, ...] | None = None
+
+    def _named(self) -> Iterator[tuple[str, Writer]]:
+        for number, writer in enumerate(self.all):
+            same = sum(type(other) is type(writer) for other in self.all[:number])
+            yield type(writer).__name__ + (f"#{same + 1}" if same else ""), writer
+
+    def begin(self, work_dir: Path, experiment_name: str, resuming: bool = False) -> None:
+        """Begin each."""
+        self._resuming, self._config = resuming, None
+        for delivery in self.deliveries:
+            delivery.begin(work_dir, experiment_name)
+
+    def _to_each(self, method: str, *args: Any) -> None:
+        if not self._resuming:
+            for delivery in self.deliveries:
+                delivery.call(method, *args)
+
+    def write_scalar(self, name: str, value: float, step: int) -> None:
+        """One number of a step."""
+        self._to_each("write_scalars", {name: plain_number(name, value)}, step)
+
+    def write_scalars(self, scalars: Mapping[str, float], step: int) -> None:
+        """All numbers of a step at once."""
+        self._to_each("write_scalars", plain_scalars(scalars), step)
+
+    def write_image(self, name: str, image: Any, step: int, caption: str | None = None) -> None:
+        """One image of a step, or several as a grid: anything that `hookline.images` knows."""
+        if self.deliveries:
+            self._to_each("write_image", name, plain_image(name, image), step, caption)
+
+    def write_config(self, name: str, config: Mapping[str, Any], step: int) -> None:
+        """The config of the run."""
+        if self._resuming:
+            self._config = (name, config, step)
+        self._to_each("write_config", name, config, step)
+
+    def write_histogram(self, name: str, values: Any, step: int) -> None:
+        """How the numbers of a tensor, an array or a list are distributed."""
+        if self.deliveries:
+            self._to_each("write_histogram", name, plain_values(name, values), step)
+
+    def write_text(self, name: str, text: str, step: int) -> None:
+        """A text of a step."""
+        self._to_each("write_text", name, str(text), step)
+
+    def write_table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], step: int) -> None:
+        """A table of a step."""
+        self._to_each("write_table", name, *plain_table(name, columns, rows), step)
+
+    def write_graph(self, name: str, model: nn.Module, inputs: Any) -> None:
+        """The model, as it is for these inputs."""
+        self._to_each("write_graph", name, model, inputs)
+
+    def flush(self) -> None:
+        """Flush each."""
+        for delivery in self.deliveries:
+            delivery.flush()
+
+    def close(self) -> None:
+        """Close each."""
+        for delivery in self.deliveries:
+            delivery.close()
+
+    def files(self) -> Iterable[str]:
+        """What all of them make in the run's folder."""
+        return [name for writer in self.all for name in writer.files()]
+
+    def files_cut_back(self) -> Iterable[str]:
+        """What of it is cut back when the run is resumed from an earlier checkpoint."""
+        return [name for writer in self.all if writer.cuts_back for name in writer.files()]
+
+    def state_dict(self) -> dict[str, Any]:
+        """The states of all writers that have one."""
+        return {each.name: state for each in self.deliveries if (state := each.state_dict())}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Give each its own, and then the config, which had to wait for it."""
+        for delivery in self.deliveries:
+            if isinstance(found := state.get(delivery.name), Mapping):
+                delivery.load_state_dict(found)
+        self._resuming = False
+        if self._config is not None:
+            self.write_config(*self._config)

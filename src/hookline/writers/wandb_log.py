@@ -1,0 +1,86 @@
+"""What a run of W&B has written: its own log, `run-<id>.wandb`, read back.
+
+The library has no reader for it. The file is a log as LevelDB makes them: a header of seven bytes, then blocks of 32
+KiB of pieces, each with a checksum, a length and a kind: whole, or first, middle and last. A record that a kill has cut
+in half ends it. Its messages are the library's own.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import logging
+import struct
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from hookline.writers.wandb import step_key
+
+log = logging.getLogger("hookline")
+
+# How long after the last change to a log, in seconds, nothing more is waited for.
+PATIENCE = 3.0
+BLOCK, HEADER = 32 << 10, 7
+WHOLE, FIRST, LAST = 1, 2, 4
+
+
+def logs_of(folder: Path, run_id: str) -> list[Path]:
+    """The logs of all processes that wrote a run, oldest first; those of one second are numbered."""
+    name = glob.escape(run_id)
+
+    def age(path: Path) -> tuple[str, int]:
+        started, _, number = path.parent.name.partition(f"-{run_id}")
+        return started.rpartition("-")[2], int(number[1:] or 0)
+
+    return sorted(folder.glob(f"*run-*-{name}*/run-{name}.wandb"), key=age)
+
+
+def records(path: Path) -> Iterator[Any]:
+    """The messages of a log."""
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    data, at, parts = path.read_bytes(), HEADER, b""
+    while at + HEADER <= len(data):
+        if BLOCK - at % BLOCK < HEADER:  # no room for another piece
+            at += BLOCK - at % BLOCK
+            continue
+        _, length, kind = struct.unpack_from("<IHB", data, at)
+        at += HEADER
+        if not WHOLE <= kind <= LAST or at + length > len(data):
+            return
+        parts = (b"" if kind in (WHOLE, FIRST) else parts) + data[at : at + length]
+        at += length
+        if kind in (WHOLE, LAST):
+            yield Record.FromString(parts)
+
+
+def history(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The rows of a run's history: step, and values by name."""
+    for record in records(path):
+        if record.WhichOneof("record_type") == "history":
+            row = {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in record.history.item}
+            yield int(row.pop("_step", record.history.step.num)), row
+
+
+def wait_for_end(path: Path) -> None:
+    """Wait for the log of a run that has just ended: the library goes on writing it for a moment."""
+    while time.time() - path.stat().st_mtime < PATIENCE:
+        if any(record.WhichOneof("record_type") == "exit" for record in records(path)):
+            return
+        time.sleep(0.02)
+
+
+def last_steps(folder: Path, run_id: str) -> dict[str, int]:
+    """The last step of each name that was written for a run."""
+    found: dict[str, int] = {}
+    for path in logs_of(folder, run_id):
+        try:
+            wait_for_end(path)
+            for step, row in history(path):
+                for name in row:
+                    found[name] = max(int(row.get(step_key(name), step)), found.get(name, -1))
+        except Exception as error:  # a later version of the library may write it otherwise
+            log.warning("%s cannot be read (%s); steps that are made again may be twice in W&B", path, error)
+    return found

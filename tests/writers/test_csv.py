@@ -1,0 +1,82 @@
+"""CsvWriter: a table that may grow columns."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hookline.writers import Writers
+from hookline.writers.csv import CsvWriter
+
+if TYPE_CHECKING:
+    import pytest
+
+
+def begun(folder: Path) -> Writers:
+    together = Writers([CsvWriter()])
+    together.begin(folder, "x")
+    return together
+
+
+def text(folder: Path) -> str:
+    return (folder / "metrics.csv").read_text()
+
+
+def test_a_new_name_is_a_new_column_and_cells_without_a_number_are_empty(tmp_path: Path) -> None:
+    together = begun(tmp_path)
+    together.write_scalars({"train/loss": 0.1, "epoch": 1}, 10)
+    together.flush()
+    together.write_scalars({"val/f1, macro": 1e-17, "epoch": 1}, 10)
+    together.write_scalars({"train/loss": float("nan"), "other": float("-inf")}, 20)
+    together.close()
+    assert text(tmp_path) == ('step,train/loss,epoch,"val/f1, macro",other\n10,0.1,1,,\n10,,1,1e-17,\n20,nan,,,-inf\n')
+    assert os.listdir(tmp_path) == ["metrics.csv"]
+
+
+def test_what_stands_there_before_a_column_is_added_stays_whole_when_that_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    together = begun(tmp_path)
+    together.write_scalars({"a": 1.0}, 1)
+    together.flush()
+    before = text(tmp_path)
+
+    def full(*args: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "replace", full)
+        together.write_scalars({"b": 2.0}, 2)
+        together.flush()
+        together.flush()
+        assert text(tmp_path) == before
+        assert os.listdir(tmp_path) == ["metrics.csv"]
+    together.write_scalars({"a": 3.0}, 3)
+    together.close()
+    assert text(tmp_path) == "step,a,b\n1,1.0,\n2,,2.0\n3,3.0,\n"
+    assert caplog.messages == [
+        f"{tmp_path / 'metrics.csv'} cannot be written: No space left on device; it is tried again"
+    ]
+
+
+def test_a_row_that_was_cut_in_half_by_a_kill_is_dropped(tmp_path: Path) -> None:
+    (tmp_path / "metrics.csv").write_text("step,a\n1,0.5\n2,0.2")
+    together = begun(tmp_path)
+    together.write_scalars({"a": 0.25}, 2)
+    together.close()
+    assert text(tmp_path) == "step,a\n1,0.5\n2,0.25\n"
+
+
+def test_columns_that_came_after_the_checkpoint_go_with_their_rows(tmp_path: Path) -> None:
+    together = begun(tmp_path)
+    together.write_scalars({"a": 1.0}, 1)
+    state = together.state_dict()
+    before = text(tmp_path)
+    together.write_scalars({"b": 2.0}, 2)
+    together.close()
+    resumed = begun(tmp_path)
+    resumed.load_state_dict(state)
+    resumed.close()
+    assert state == {"CsvWriter": {"rows": 1, "columns": 2}}
+    assert text(tmp_path) == before

@@ -1,0 +1,439 @@
+"""Writers: what reaches a writer, what is refused, and what a writer that fails does to a run."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from hookline import Runner, Writer
+from hookline.errors import ConfigError, DataError, HooklineError
+from hookline.testing import MemoryWriter, toy_runner
+from hookline.writers import Writers, delivery
+
+
+class Clock:
+    """A time that passes when the test says so."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 100.0
+        monkeypatch.setattr(time, "monotonic", lambda: self.now)
+
+
+class Away(MemoryWriter):
+    """A server that is away for a while; a try may take its time."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        super().__init__()
+        self.error = error
+        self.tries = 0
+        self.on_try: Any = lambda: None
+
+    def write_scalars(self, scalars: Mapping[str, float], step: int) -> None:
+        self.tries += 1
+        self.on_try()
+        if self.error is not None:
+            raise self.error
+        super().write_scalars(scalars, step)
+
+
+def begun(*writers: Writer, main: bool = True) -> Writers:
+    together = Writers(writers, main)
+    together.begin(Path(), "x")
+    return together
+
+
+# ------------------------------------------------------------------------------------------------------- what is given
+
+
+@pytest.mark.parametrize("lacking", ["write_scalar", "write_image", "write_config"])
+def test_a_class_that_lacks_one_of_the_three_cannot_be_made(lacking: str) -> None:
+    methods = {name: lambda *args: None for name in ("write_scalar", "write_image", "write_config") if name != lacking}
+    with pytest.raises(TypeError, match=f"abstract method '?{lacking}'?$"):
+        type("Mine", (Writer,), methods)()
+
+
+def test_the_three_are_enough(tmp_path: Path) -> None:
+    taken: list[tuple[Any, ...]] = []
+
+    class Mine(Writer):
+        def write_scalar(self, name: str, value: float, step: int) -> None:
+            taken.append((name, value, step))
+
+        def write_image(self, name: str, image: Any, step: int, caption: str | None = None) -> None:
+            taken.append((name, image.shape, step, caption))
+
+        def write_config(self, name: str, config: Mapping[str, Any], step: int) -> None:
+            taken.append((name, config, step))
+
+    together = begun(Mine())
+    together.write_scalars({"a": 1, "b": 2.5}, 3)
+    together.write_image("c", torch.zeros(3, 4, 5), 3, caption="d")
+    together.write_config("config", {"e": 1}, 0)
+    together.write_histogram("f", [1.0, 2.0, float("nan"), 3.0], 3)
+    together.write_text("g", "left out", 3)
+    together.write_table("h", ["i"], [[1]], 3)
+    together.write_graph("j", torch.nn.Linear(1, 1), None)
+    together.flush()
+    together.close()
+    assert taken == [
+        ("a", 1, 3),
+        ("b", 2.5, 3),
+        ("c", (4, 5, 3), 3, "d"),
+        ("config", {"e": 1}, 0),
+        ("f/min", 1.0, 3),
+        ("f/mean", 2.0, 3),
+        ("f/std", pytest.approx((2 / 3) ** 0.5), 3),
+        ("f/max", 3.0, 3),
+    ]
+    assert [(each.failures, each.missing) for each in together.deliveries] == [(0, 0)]
+
+
+@pytest.mark.parametrize(
+    ("value", "number"),
+    [
+        (1, 1),
+        (0.5, 0.5),
+        (True, 1),
+        (np.float32(0.5), 0.5),
+        (np.int64(3), 3),
+        (np.array([0.5]), 0.5),
+        (torch.tensor(0.5, requires_grad=True), 0.5),
+        (torch.tensor([[3]]), 3),
+    ],
+)
+def test_a_number_of_any_kind_is_an_int_or_a_float(value: Any, number: float) -> None:
+    writer = MemoryWriter()
+    together = begun(writer)
+    together.write_scalar("a", value, 1)
+    together.write_scalars({"b": value}, 2)
+    assert writer.records == [{"step": 1, "a": number}, {"step": 2, "b": number}]
+    assert {type(writer.records[0]["a"]), type(writer.records[1]["b"])} == {type(number)}
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        ("0.5", "'0.5'"),
+        (None, "None"),
+        (torch.zeros(2), "Tensor of shape (2,)"),
+        (np.zeros((2, 2)), "ndarray of shape (2, 2)"),
+        ([0.5], "[0.5]"),
+        (1j, "1j"),
+    ],
+)
+def test_a_scalar_that_is_no_number_is_refused_with_its_name(value: Any, told: str) -> None:
+    writer = MemoryWriter()
+    with pytest.raises(HooklineError) as refused:
+        begun(writer).write_scalars({"fine": 1.0, "train/loss": value}, 1)
+    assert str(refused.value) == f"the scalar 'train/loss' must be a number or a tensor with one element, not {told}"
+    assert writer.records == []
+
+
+def test_images_of_all_kinds_are_one_kind_to_writers() -> None:
+    pixels = np.arange(90, dtype=np.uint8).reshape(6, 5, 3)
+    kinds = [
+        pixels,
+        pixels.transpose(2, 0, 1),
+        torch.from_numpy(pixels),
+        torch.from_numpy(pixels).permute(2, 0, 1) / 255,
+        Image.fromarray(pixels),
+    ]
+    writer = MemoryWriter()
+    together = begun(writer)
+    for image in kinds:
+        together.write_image("a", image, 1)
+    assert [image.tolist() for _, image, _, _ in writer.images] == [pixels.tolist()] * len(kinds)
+    together.write_image("batch", torch.zeros(4, 3, 8, 8), 1)
+    together.write_image("list", [np.zeros((8, 8)), np.zeros((8, 8))], 1)
+    assert [image.shape for _, image, _, _ in writer.images[-2:]] == [(22, 22, 3), (12, 22)]
+
+
+@pytest.mark.parametrize(
+    ("method", "args", "message"),
+    [
+        (
+            "write_image",
+            (np.zeros((2, 5, 7)),),
+            "the image 'x': ndarray of shape (2, 5, 7) and dtype float64 is no image; an image is (H, W), ",
+        ),
+        (
+            "write_image",
+            (torch.zeros(4, dtype=torch.int64),),
+            "the image 'x': Tensor of shape (4,) and dtype int64 is ",
+        ),
+        ("write_image", ("cat.png",), "the image 'x': str is no image; an image is (H, W), "),
+        ("write_histogram", ([float("nan")] * 3,), "the histogram 'x' has no finite number among its 3"),
+        ("write_histogram", (["a"],), "the histogram 'x' is made of numbers, not of list: could not convert string"),
+        (
+            "write_table",
+            (["a", "b"], [[1, 2], [3]]),
+            "the table 'x' has 2 columns (a, b), and its row 1 has 1 cells",
+        ),
+    ],
+)
+def test_what_is_wrong_is_refused_with_what_it_is(method: str, args: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(DataError) as refused:
+        getattr(begun(MemoryWriter()), method)("x", *args, 1)
+    assert str(refused.value).startswith(message)
+
+
+def test_only_the_main_process_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = MemoryWriter()
+    together = begun(writer, main=False)
+    together.write_scalars({"a": 1.0}, 1)
+    together.write_image("b", np.zeros((2, 2)), 1)
+    together.write_config("config", {}, 1)
+    together.close()
+    assert (writer.records, writer.images, writer.configs, together.state_dict()) == ([], [], [], {})
+    monkeypatch.setattr(Runner, "rank", 1)
+    runner = toy_runner(work_dir=tmp_path, writers=["jsonl", "tensorboard"])
+    runner.train()
+    assert not {"metrics.jsonl", "tensorboard"} & {path.name for path in tmp_path.iterdir()}
+
+
+def test_the_config_is_handed_over_once_when_training_starts() -> None:
+    writer = MemoryWriter()
+    runner = toy_runner(max_epochs=1, writers=[writer], config={"lr": 0.1})
+    runner.on("before_train")(lambda: seen.append(len(writer.configs)))
+    seen: list[int] = []
+    runner.train()
+    runner.val()
+    assert (writer.configs, seen) == ([("config", {"lr": 0.1}, 0)], [1])
+
+
+# ----------------------------------------------------------------------------------------------------- what goes wrong
+
+
+def test_what_failed_is_made_again_in_order_after_pauses_that_grow(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock, writer, other = Clock(monkeypatch), Away(ConnectionError("away")), MemoryWriter()
+    together = begun(writer, other)
+    tried_at = []
+    for step in range(300):
+        clock.now = 100.0 + step
+        before = writer.tries
+        together.write_scalars({"a": float(step)}, step)
+        if writer.tries > before:
+            tried_at.append(step)
+    assert tried_at == [0, 1, 3, 7, 15, 31, 63, 123, 183, 243]
+    assert [record["step"] for record in other.records] == list(range(300))
+    writer.error = None
+    clock.now += 60
+    together.write_scalars({"a": 300.0}, 300)
+    together.write_scalars({"a": 301.0}, 301)
+    together.close()
+    assert [record["step"] for record in writer.records] == list(range(302))
+    assert caplog.messages == ["Away failed: ConnectionError: away; it is tried again, and the run goes on"]
+    assert (together.deliveries[0].failures, together.deliveries[0].missing) == (10, 0)
+
+
+def test_a_writer_that_hangs_takes_at_most_a_hundredth_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, writer = Clock(monkeypatch), Away(TimeoutError("no answer"))
+
+    def hang() -> None:
+        clock.now += 30
+
+    writer.on_try = hang
+    together = begun(writer)
+    spent = 0.0
+    for step in range(100_000):
+        before = clock.now
+        together.write_scalars({"a": 1.0}, step)
+        spent += clock.now - before
+        clock.now += 1
+    assert spent <= 0.011 * (clock.now - 100)
+
+
+def test_what_waits_is_bounded_and_the_end_says_how_much_is_missing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(delivery, "KEPT", 5)
+    monkeypatch.setattr(delivery, "KEPT_BYTES", 100)
+    writer = Away(OSError("full"))
+    together = begun(writer)
+    for step in range(20):
+        together.write_scalars({"a": 1.0}, step)
+        together.write_image("b", np.zeros((8, 8)), step)
+    writer.error = None
+    together.close()
+    assert [record["step"] for record in writer.records] == [0, 1, 2, 3]
+    assert [step for _, _, step, _ in writer.images] == [0]
+    assert caplog.messages[1:] == ["Away lacks 35 of this run's records: OSError: full"]
+    together.begin(Path(), "x")
+    together.close()
+    assert len(caplog.messages) == 2
+
+
+def test_what_cannot_get_better_is_given_up_and_the_next_is_made(caplog: pytest.LogCaptureFixture) -> None:
+    class Picky(MemoryWriter):
+        def write_scalars(self, scalars: Mapping[str, float], step: int) -> None:
+            super().write_scalars({"a": scalars["a"]}, step)
+
+    writer = Picky()
+    together = begun(writer)
+    for step, name in enumerate("abab"):
+        together.write_scalars({name: 1.0}, step)
+    together.close()
+    assert [record["step"] for record in writer.records] == [0, 2]
+    assert caplog.messages == [
+        "Picky failed: KeyError: 'a'; the run goes on",
+        "Picky lacks 2 of this run's records: KeyError: 'a'",
+    ]
+
+
+@pytest.mark.parametrize("passes", [KeyboardInterrupt, SystemExit])
+def test_an_interruption_is_no_failure(passes: type[BaseException]) -> None:
+    writer = Away()
+
+    def interrupt() -> None:
+        raise passes
+
+    writer.on_try = interrupt
+    with pytest.raises(passes):
+        begun(writer).write_scalars({"a": 1.0}, 1)
+
+
+def test_a_refusal_of_a_writer_ends_the_run() -> None:
+    class Refuses(MemoryWriter):
+        def begin(self, work_dir: Path, experiment_name: str) -> None:
+            raise ConfigError("there is no key")
+
+    with pytest.raises(ConfigError, match="^there is no key$"):
+        toy_runner(writers=[Refuses()]).train()
+
+
+def test_numbers_that_still_wait_are_saved_and_written_by_the_run_that_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = Away(OSError("away"))
+    together = begun(writer)
+    together.write_scalars({"a": 1.0}, 1)
+    together.write_scalars({"a": 2.0}, 2)
+    state = together.state_dict()
+    assert state["Away"]["waiting"] == [[{"a": 1.0}, 1], [{"a": 2.0}, 2]]
+    after = MemoryWriter()
+    after.__class__ = type("Away", (MemoryWriter,), {})
+    going_on = Writers([after])
+    going_on.begin(Path(), "x", resuming=True)
+    going_on.load_state_dict(state)
+    assert after.records == [{"step": 1, "a": 1.0}, {"step": 2, "a": 2.0}]
+
+
+def test_two_of_a_kind_have_their_own_states(tmp_path: Path) -> None:
+    runner = toy_runner(work_dir=tmp_path, writers=["jsonl", {"type": "jsonl", "filename": "more.jsonl"}])
+    runner.train()
+    assert (tmp_path / "more.jsonl").read_bytes() == (tmp_path / "metrics.jsonl").read_bytes()
+    state = torch.load(tmp_path / "epoch_2.pth")["writers"]
+    assert sorted(state) == ["JsonlWriter", "JsonlWriter#2"]
+
+
+# --------------------------------------------------------------------------------------------------- in the background
+
+
+class Slow(MemoryWriter):
+    """A server that answers when it is let."""
+
+    in_background = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers = threading.Event()
+        self.called = threading.Event()
+        self.threads: set[str] = set()
+        self.batches: list[int] = []
+
+    def write_records(self, records: Any) -> None:
+        self.called.set()
+        assert self.answers.wait(10)
+        self.threads.add(threading.current_thread().name)
+        self.batches.append(len(records))
+        super().write_records(records)
+
+
+def test_a_slow_writer_is_not_waited_for_and_gets_what_has_gathered_at_once() -> None:
+    writer = Slow()
+    together = begun(writer)
+    together.write_scalars({"a": 1.0}, 0)
+    assert writer.called.wait(10)
+    for step in range(1, 500):
+        together.write_scalars({"a": 1.0}, step)
+    together.write_image("b", np.zeros((2, 2)), 500)
+    together.write_scalars({"a": 1.0}, 500)
+    assert len(together.state_dict()["Slow"]["waiting"]) == 501
+    assert writer.records == []
+    writer.answers.set()
+    together.close()
+    assert writer.batches == [1, 200, 200, 99, 1]
+    assert [record["step"] for record in writer.records] == list(range(501))
+    assert len(writer.images) == 1
+    assert writer.threads == {"hookline Slow"}
+    assert [thread.name for thread in threading.enumerate() if thread.name == "hookline Slow"] == []
+
+
+def test_the_end_of_a_run_does_not_wait_long_for_one_that_hangs(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(delivery, "PATIENCE", 0.0)
+    monkeypatch.setattr(delivery, "LITTLE_PATIENCE", 0.0)
+    writer = Slow()
+    together = begun(writer)
+    together.write_scalars({"a": 1.0}, 1)
+    assert writer.called.wait(10)
+    (thread,) = [each for each in threading.enumerate() if each.name == "hookline Slow"]
+    together.close()
+    assert caplog.messages == ["Slow lacks 1 of this run's records: it did not answer in time"]
+    writer.answers.set()
+    thread.join(10)
+    assert not thread.is_alive()
+    monkeypatch.undo()
+    together.begin(Path(), "x")
+    together.write_scalars({"a": 2.0}, 2)
+    together.flush()
+    assert writer.records == [{"step": 1, "a": 1.0}, {"step": 2, "a": 2.0}]
+    together.close()
+
+
+# ------------------------------------------------------------------------------------------------------ files of a run
+
+
+def test_files_of_writers_make_way_for_a_fresh_run_whatever_they_are_called(tmp_path: Path) -> None:
+    writers = [{"type": "jsonl", "filename": "mine.jsonl"}, {"type": "tensorboard", "folder": "board"}, "csv"]
+    for _ in range(2):
+        toy_runner(max_epochs=1, work_dir=tmp_path, writers=writers).train()
+    made = {"mine.jsonl", "board", "metrics.csv"}
+    assert made <= {path.name for path in tmp_path.iterdir()}
+    assert made <= {path.name for path in (tmp_path / "old-1").iterdir()}
+    assert len((tmp_path / "mine.jsonl").read_text().splitlines()) == 2
+
+
+def test_records_of_an_attempt_that_died_before_its_first_checkpoint_are_dropped(tmp_path: Path) -> None:
+    writers = ["jsonl", "csv", "tensorboard"]
+    for resume in (False, True):
+        runner = toy_runner(max_iters=6, work_dir=tmp_path, writers=writers, resume=resume, val=None)
+        if not resume:
+            runner.on("after_train_iter")(lambda runner: 1 / (runner.iter < 4))
+            runner.on("before_train")(lambda runner: runner.writers.write_scalars({"a": 1.0}, 0))
+            with pytest.raises(ZeroDivisionError):
+                runner.train()
+        else:
+            runner.train()
+    assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 1
+    assert len((tmp_path / "metrics.csv").read_text().splitlines()) == 2
+    assert len(list((tmp_path / "tensorboard").iterdir())) == 1
+
+
+def test_records_after_an_earlier_checkpoint_are_kept_with_the_later_ones(tmp_path: Path) -> None:
+    writers = ["jsonl", "csv", "tensorboard"]
+    toy_runner(max_epochs=3, work_dir=tmp_path, writers=writers).train()
+    toy_runner(max_epochs=2, work_dir=tmp_path, writers=writers, resume=tmp_path / "epoch_1.pth").train()
+    old = tmp_path / "old-1"
+    assert [len((folder / "metrics.jsonl").read_text().splitlines()) for folder in (old, tmp_path)] == [6, 4]
+    assert [len((folder / "metrics.csv").read_text().splitlines()) for folder in (old, tmp_path)] == [7, 5]
+    assert [len(list((folder / "tensorboard").iterdir())) for folder in (old, tmp_path)] == [1, 2]
