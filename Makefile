@@ -18,7 +18,7 @@ help:
 	@echo "make test    set up, and run all checks: ruff, mypy --strict, pytest"
 	@echo "make faults  set up, and measure what bad inputs and $(N) kills do (N=200 for more)"
 	@echo "make docs    make the page about the built-in hooks from the code"
-	@echo "make bench   what the engine costs a step against a bare loop, and a save against torch.save"
+	@echo "make bench   what the engine costs a step against a bare loop, a save against torch.save, and recording"
 	@echo "make clean   remove the environment and the demo's run"
 
 setup: $(READY)
@@ -51,6 +51,7 @@ faults: setup
 bench: setup
 	@$(BIN)/python benchmarks/overhead.py
 	@$(BIN)/python benchmarks/checkpoint.py
+	@$(BIN)/python benchmarks/recording.py
 
 clean:
 	rm -rf $(VENV) runs/digits

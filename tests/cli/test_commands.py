@@ -335,3 +335,15 @@ def test_averaged_weights_that_are_not_used_are_named(
         "weights from runs/digits/epoch_1.pth",
         "the averaged weights in it (EMAHook) are not used without that hook",
     ]
+
+
+def test_the_benchmark_of_recording_runs_and_gives_json() -> None:
+    script = Path(__file__).parent.parent.parent / "benchmarks" / "recording.py"
+    words = ["--steps", "10", "--rounds", "1", "--updates", "1000", "--json"]
+    ended = subprocess.run([sys.executable, str(script), *words], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    found = json.loads(ended.stdout)
+    assert list(found) == ["microseconds a scalar", "bare step", "share of a step"]
+    assert list(found["share of a step"]) == [
+        *["ten scalars a step", "jsonl and TensorBoard every 10 steps", "the progress display"]
+    ]

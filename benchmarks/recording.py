@@ -1,0 +1,117 @@
+"""What recording costs: a scalar in the hub, and ten of them, writers and the display as shares of a bare step.
+
+python benchmarks/recording.py            a table
+python benchmarks/recording.py --json     the same as JSON
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from hookline import Hook, MessageHub, Runner
+from hookline.hooks import ProgressHook
+from overhead import NO_DEFAULT_HOOKS, Data, bare, with_hookline
+
+LOGGED = {key: None for key in NO_DEFAULT_HOOKS if key not in ("runtime_info", "logger")}
+
+
+class TenScalars(Hook):
+    """Records ten numbers at every step."""
+
+    NAMES = tuple(f"train/number_{i}" for i in range(10))
+
+    def after_train_iter(self, runner: Runner) -> None:
+        """Ten numbers."""
+        for name in self.NAMES:
+            runner.hub.update_scalar(name, 1.0)
+
+
+class Screen(Hook):
+    """Gives a run a screen that nobody sees, so that the display is drawn."""
+
+    priority = "HIGHEST"
+
+    def idle_points(self, runner: Runner) -> list[str]:
+        """Asked before the points of others are: the screen is there in time."""
+        runner.terminal.quiet = False
+        runner.terminal._console = Console(file=io.StringIO(), force_terminal=True, width=100)
+        return []
+
+
+def cases() -> dict[str, Callable[[Data], float]]:
+    """What is compared, by name; each has what the one before it lacks beside the same loop."""
+
+    def run(**parts: Any) -> Callable[[Data], float]:
+        return lambda data: with_hookline(data, **parts)
+
+    return {
+        "bare loop": bare,
+        "no hooks": run(default_hooks=NO_DEFAULT_HOOKS),
+        "ten scalars a step": run(default_hooks=NO_DEFAULT_HOOKS, custom_hooks=[TenScalars()]),
+        "jsonl and TensorBoard every 10 steps": run(default_hooks=LOGGED, writers=["jsonl", "tensorboard"]),
+        "the progress display": lambda data: with_hookline(
+            data, default_hooks=NO_DEFAULT_HOOKS, custom_hooks=[Screen(), ProgressHook()]
+        ),
+    }
+
+
+def scalar(after: int, updates: int = 100_000) -> float:
+    """Microseconds of one `update_scalar`, when there were so many before."""
+    hub = MessageHub()
+    update, value = hub.update_scalar, torch.tensor(1.0)
+    for _ in range(after):
+        update("train/loss", value)
+    least = float("inf")
+    for _ in range(5):
+        began = time.perf_counter()
+        for _ in range(updates // 5):
+            update("train/loss", value)
+        least = min(least, time.perf_counter() - began)
+    return least / (updates // 5) * 1e6
+
+
+def measure(steps: int, rounds: int) -> dict[str, float]:
+    """Microseconds a step of each case, least of all rounds; the cases take turns."""
+    generator = torch.Generator().manual_seed(0)
+    batch = (torch.randn(16, 64, generator=generator), torch.randint(10, (16,), generator=generator))
+    least = dict.fromkeys(cases(), float("inf"))
+    for _ in range(rounds):
+        for name, run in cases().items():
+            least[name] = min(least[name], run([batch] * steps))
+    return {name: seconds * 1e6 for name, seconds in least.items()}
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=1000, help="steps of a measurement")
+    parser.add_argument("--rounds", type=int, default=12, help="measurements of each case")
+    parser.add_argument("--updates", type=int, default=1_000_000, help="updates before the second look at the hub")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    hub = {f"after {after:,} updates": scalar(after) for after in (1000, options.updates)}
+    measure(steps=100, rounds=1)  # warm up
+    found = measure(options.steps, options.rounds)
+    base = found.pop("bare loop")
+    shares = {name: (us - found["no hooks"]) / base for name, us in found.items() if name != "no hooks"}
+    if options.json:
+        print(json.dumps({"microseconds a scalar": hub, "bare step": base, "share of a step": shares}, indent=2))
+        return
+    for name, us in hub.items():
+        print(f"a scalar in the hub, {name:24} {us:6.2f} us")
+    print(f"a bare step{'':35}{base:6.1f} us")
+    for name, share in shares.items():
+        print(f"{name:44} {share:+8.1%} of a step")
+
+
+if __name__ == "__main__":
+    main()
