@@ -28,6 +28,9 @@ def closing_table(runner: Runner, seconds: float, tested: Mapping[str, Any]) -> 
     if "train/time" in hub.scalars:
         step, data = hub.get_scalar("train/time").mean(), hub.get_scalar("train/data_time").mean()
         table.add_row("a step", f"{step * 1e3:.2f} ms, {data * 1e3:.2f} ms of it waiting for data")
+    if spent := hub.get_info("seconds_of"):
+        parts = [f"{name} {value:.1f} s" for name, value in spent.items() if value >= 0.05]
+        table.add_row("time", ", ".join(parts) or "less than 0.1 s")
     if hub.get_info("best_ckpt"):
         table.add_row("best checkpoint", str(runner.saving.folders[0] / hub.get_info("best_ckpt")))
     if runner.saving.last_path is not None:

@@ -37,7 +37,17 @@ def test_train_without_a_config_trains_the_digits_and_shows_a_table(
     assert out.startswith("digits: 12 epochs of 17 iterations on cpu, fp32, seed 0\n")
     rows = {line.split("│")[1].strip(): line.split("│")[2].strip() for line in out.splitlines() if line.startswith("│")}
     assert list(rows) == [
-        *["trained", "train loss", "val accuracy", "val loss", "test accuracy", "a step", "last checkpoint", "run"]
+        *[
+            "trained",
+            "train loss",
+            "val accuracy",
+            "val loss",
+            "test accuracy",
+            "a step",
+            "time",
+            "last checkpoint",
+            "run",
+        ]
     ]
     assert rows["trained"].startswith("12 epochs, 204 iterations in 0:0")
     assert float(rows["test accuracy"]) >= 0.97

@@ -17,7 +17,8 @@ class IterTimerHook(Hook):
 
     Records `train/data_time` and `train/time` (data and step together) of every iteration, likewise for `val` and
     `test`, and the fact `eta`: seconds of training that are left. That is the mean time of the iterations since the
-    start, or since the resume, times those that are left. Validation, saving and evaluations of hooks are not counted.
+    start, or since the resume, times those that are left; validation, saving and evaluations of hooks are not counted.
+    At the end, the fact `seconds_of` has the seconds of `data`, `steps`, `validation` and `saving`.
 
     Cost: two readings of the clock and two entries in the hub an iteration.
 
@@ -40,12 +41,17 @@ class IterTimerHook(Hook):
         self._paused = 0.0
         self._spent = 0.0
         self._done = 0
+        #: Seconds of that in which the loader was waited for, and seconds of validation.
+        self._waited = 0.0
+        self._validated = 0.0
+        self._val_since = 0.0
         self._max_iters: int | None = None
         self._data_time, self._time = History(), History()
 
     def before_train(self, runner: Runner) -> None:
         """Begin anew: times of an earlier start say nothing about this one."""
         self._spent, self._done = 0.0, 0
+        self._waited, self._validated = 0.0, 0.0
         self._max_iters = runner.max_iters
         self._data_time, self._time = runner.hub.history("train/data_time"), runner.hub.history("train/time")
         runner.hub.update_info("eta", None, resumed=False)
@@ -62,9 +68,19 @@ class IterTimerHook(Hook):
         """From here on the loader is waited for."""
         self._restart(runner)
 
+    def before_val(self) -> None:
+        """From here on it is validated."""
+        self._val_since = time.perf_counter()
+
     def after_val(self, runner: Runner) -> None:
         """What follows is training again."""
+        self._validated += time.perf_counter() - self._val_since
         self._restart(runner)
+
+    def after_train(self, runner: Runner) -> None:
+        """Where the time of training went, as the fact `seconds_of`."""
+        spent = {"data": self._waited, "steps": self._spent - self._waited, "validation": self._validated}
+        runner.hub.update_info("seconds_of", spent | {"saving": runner.saving.seconds}, resumed=False)
 
     def before_train_iter(self, runner: Runner) -> None:
         """The batch is here."""
@@ -72,7 +88,9 @@ class IterTimerHook(Hook):
         if paused != self._paused:
             self._since += paused - self._paused
             self._paused = paused
-        self._data_time.values.append(time.perf_counter() - self._since)
+        waited = time.perf_counter() - self._since
+        self._waited += waited
+        self._data_time.values.append(waited)
         self._data_time.fresh += 1
 
     def after_train_iter(self, runner: Runner) -> None:
