@@ -24,7 +24,7 @@ import numpy as np
 import pytest
 import torch
 
-from hookline import Runner, Writer
+from hookline import Runner, Writer, rng
 from hookline.checkpoint.plain import refuse_odd
 from hookline.config.parse import parse
 from hookline.config.positions import Mark
@@ -33,6 +33,7 @@ from hookline.registry import WRITERS
 from hookline.testing import toy_runner
 from hookline.writers import Writers
 from hookline.writers.mlflow import MlflowWriter
+from tests.faults.runs import digest
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -347,6 +348,20 @@ def test_all_that_can_be_written_is_taken(name: str, tmp_path: Path, caplog: pyt
     together.close()
     assert own(caplog) == []
     assert [(each.failures, each.missing) for each in together.deliveries] == [(0, 0)]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_draws_no_random_numbers(name: str, tmp_path: Path) -> None:
+    writer = made(name)
+    before = rng.state()
+    together = writing(writer, tmp_path / "run")
+    together.write_config("config", CONFIG, 0)
+    together.write_scalars({"a": 0.5}, 1)
+    together.write_image("b", np.zeros((2, 2)), 1)
+    together.write_histogram("c", [1.0, 2.0], 1)
+    together.write_table("d", ["e"], [[1]], 1)
+    together.close()
+    assert digest(rng.state()) == digest(before)
 
 
 @pytest.mark.parametrize("name", NAMES)
