@@ -74,7 +74,7 @@ class LoggerHook(Hook):
         ignore_last: bool = True,
         interval_exp_name: int = 1000,
         out_dir: str | None = None,
-        out_suffix: tuple[str, ...] = (".json", ".jsonl", ".log", ".txt", ".yaml"),
+        out_suffix: tuple[str, ...] = (".csv", ".json", ".jsonl", ".log", ".txt", ".yaml"),
         keep_local: bool = True,
         log_metric_by_epoch: bool = False,
         smoothing: Sequence[Mapping[str, Any]] = (),
