@@ -109,16 +109,16 @@ def cases() -> dict[str, Callable[[Data], float]]:
     }
 
 
-def measure(steps: int, rounds: int) -> dict[str, float]:
+def measure(cases: dict[str, Callable[[Data], float]], steps: int, rounds: int) -> dict[str, float]:
     """Microseconds a step of each case, least of all rounds; the cases take turns, so that all see the same machine."""
     generator = torch.Generator().manual_seed(0)
     batches = [
         (torch.randn(16, 64, generator=generator), torch.randint(10, (16,), generator=generator)) for _ in range(50)
     ]
     data = [batches[i % 50] for i in range(steps)]
-    least = dict.fromkeys(cases(), float("inf"))
+    least = dict.fromkeys(cases, float("inf"))
     for _ in range(rounds):
-        for name, run in cases().items():
+        for name, run in cases.items():
             least[name] = min(least[name], run(data))
     return {name: seconds * 1e6 for name, seconds in least.items()}
 
@@ -132,8 +132,8 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    measure(steps=200, rounds=1)  # warm up
-    found = measure(options.steps, options.rounds)
+    measure(cases(), steps=200, rounds=1)  # warm up
+    found = measure(cases(), options.steps, options.rounds)
     base = found["bare loop"]
     if options.json:
         print(json.dumps({name: {"microseconds": us, "ratio": us / base} for name, us in found.items()}, indent=2))

@@ -18,7 +18,7 @@ from rich.console import Console
 
 from hookline import Hook, MessageHub, Runner
 from hookline.hooks import ProgressHook
-from overhead import NO_DEFAULT_HOOKS, Data, bare, with_hookline
+from overhead import NO_DEFAULT_HOOKS, Data, bare, measure, with_hookline
 
 LOGGED = {key: None for key in NO_DEFAULT_HOOKS if key not in ("runtime_info", "logger")}
 
@@ -78,17 +78,6 @@ def scalar(after: int, updates: int = 100_000) -> float:
     return least / (updates // 5) * 1e6
 
 
-def measure(steps: int, rounds: int) -> dict[str, float]:
-    """Microseconds a step of each case, least of all rounds; the cases take turns."""
-    generator = torch.Generator().manual_seed(0)
-    batch = (torch.randn(16, 64, generator=generator), torch.randint(10, (16,), generator=generator))
-    least = dict.fromkeys(cases(), float("inf"))
-    for _ in range(rounds):
-        for name, run in cases().items():
-            least[name] = min(least[name], run([batch] * steps))
-    return {name: seconds * 1e6 for name, seconds in least.items()}
-
-
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -99,8 +88,8 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     hub = {f"after {after:,} updates": scalar(after) for after in (1000, options.updates)}
-    measure(steps=100, rounds=1)  # warm up
-    found = measure(options.steps, options.rounds)
+    measure(cases(), steps=100, rounds=1)  # warm up
+    found = measure(cases(), options.steps, options.rounds)
     base = found.pop("bare loop")
     shares = {name: (us - found["no hooks"]) / base for name, us in found.items() if name != "no hooks"}
     if options.json:

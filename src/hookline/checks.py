@@ -41,4 +41,4 @@ def check_choice(label: str, value: Any, choices: Iterable[str]) -> None:
 def warn_of_the_end(label: str, begin: int, end: int | None) -> None:
     """Say that something never begins. No more than a warning: a run that is shortened to try it out is no mistake."""
     if end is not None and begin > end:
-        log.warning("%s=%s never comes, because training ends after %s", label, begin, end)
+        log.warning("%s=%s never comes: the greatest that does is %s", label, begin, end)

@@ -174,22 +174,17 @@ class MessageHub:
         """All histories that have a value, by name."""
         return {name: history for name, history in self._scalars.items() if history.values}
 
-    def take(self, prefix: str) -> dict[str, tuple[History, int]]:
-        """The histories under a prefix that have something new since they were last taken, and how many values."""
+    def take(self, prefix: str, fewer_than: int | None = None) -> dict[str, tuple[History, int]]:
+        """The histories under a prefix that have something new since they were last taken, and how many values.
+
+        `fewer_than` leaves those with so many new values, or more, where they are.
+        """
         taken = {}
         for name, history in self._scalars.items():
-            if history.fresh and name.startswith(prefix):
+            if history.fresh and name.startswith(prefix) and (fewer_than is None or history.fresh < fewer_than):
                 taken[name] = (history, history.fresh)
                 history.fresh = 0
         return taken
-
-    def take_rare(self, prefix: str, often: int) -> dict[str, History]:
-        """Those of them that have fewer new values than `often`: they are not recorded at every iteration."""
-        found = {name: each for name, each in self._scalars.items() if name.startswith(prefix)}
-        rare = {name: history for name, history in found.items() if 0 < history.fresh < often}
-        for history in rare.values():
-            history.fresh = 0
-        return rare
 
     def update_info(self, name: str, value: Any, *, resumed: bool = True) -> None:
         """Set a fact; `resumed=False` keeps it out of checkpoints."""

@@ -130,7 +130,7 @@ def _as_array(image: Any) -> NDArray[Any]:
 
     if hasattr(image, "detach"):
         tensor = image.detach().cpu()
-        return (tensor.double() if tensor.is_floating_point() else tensor).numpy()  # type: ignore[no-any-return]
+        return (tensor.double() if tensor.is_floating_point() else tensor).numpy()  # type: ignore[no-any-return]  # a tensor
     if hasattr(image, "convert") and hasattr(image, "mode"):
         image = image.convert(MODES[image.mode]) if image.mode in MODES else image
     try:

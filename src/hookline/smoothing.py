@@ -111,10 +111,10 @@ class Smoothing:
         """Whether any window is the epoch."""
         return any(rule.is_long and rule.window_size == "epoch" for rule in self.rules)
 
-    def take(self, hub: MessageHub, prefix: str) -> dict[str, float]:
-        """What is new under a prefix since it was last taken, as the rules show it."""
+    def take(self, hub: MessageHub, prefix: str, fewer_than: int | None = None) -> dict[str, float]:
+        """What is new under a prefix since it was last taken, as the rules show it; see `MessageHub.take`."""
         shown: dict[str, float] = {}
-        for name, (history, fresh) in hub.take(prefix).items():
+        for name, (history, fresh) in hub.take(prefix, fewer_than).items():
             rules = self._decided.get(name) or self._decide(name)
             long = {str(rule.window_size) for _, rule in rules if rule.is_long}
             if long:

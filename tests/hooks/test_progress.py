@@ -117,3 +117,14 @@ def test_what_cannot_be_is_refused(parameters: dict[str, Any], message: str) -> 
     with pytest.raises(ConfigError) as refused:
         ProgressHook(**parameters)
     assert str(refused.value) == message
+
+
+def test_nothing_is_drawn_after_a_run_that_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    pictures, runner = watched(ProgressHook(), monkeypatch)
+    runner.on("before_val_iter")(lambda runner: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        runner.train()
+    drawn = len(pictures)
+    runner.plan.remove(next(entry.hook for entry in runner.plan if entry.name == "<lambda>"))
+    runner.val()
+    assert (len(pictures), runner.terminal.progress, runner.terminal._picture) == (drawn, None, None)

@@ -14,18 +14,9 @@ from hookline import Hook, Optim, Runner
 from hookline.errors import ConfigError
 from hookline.hooks import StatsMonitorHook, stats_monitor
 from hookline.testing import MemoryWriter, toy_data, toy_model, toy_runner
+from tests.clock import Clock
 
 NO_DEFAULTS = dict.fromkeys(["runtime_info", "timer", "sampler_seed", "logger", "param_scheduler", "checkpoint"])
-
-
-class Clock:
-    """A clock that the test moves."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture

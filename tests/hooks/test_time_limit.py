@@ -15,16 +15,7 @@ from hookline.errors import ConfigError
 from hookline.hooks import TimeLimitHook, time_limit
 from hookline.hooks.time_limit import Times
 from hookline.testing import toy_runner
-
-
-class Clock:
-    """A clock that the test moves."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.clock import Clock
 
 
 @pytest.fixture

@@ -73,8 +73,9 @@ class AutogradAnomalyHook(Hook):
         return ["around_train", "around_train_iter"] if never or over else []
 
     def before_train(self, runner: Runner) -> None:
-        """Warn of a beginning that never comes."""
-        warn_of_the_end("AutogradAnomalyHook: begin", self.begin, runner.max_iters)
+        """Warn of a beginning that never comes; it counts finished iterations, so the last is one too late."""
+        last = None if runner.max_iters is None else runner.max_iters - 1
+        warn_of_the_end("AutogradAnomalyHook: begin", self.begin, last)
 
     def around_train(self, runner: Runner) -> Iterator[None]:
         """Keep torch's reports. Once for all iterations: changing filters makes Python forget what it has shown."""

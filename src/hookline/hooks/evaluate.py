@@ -131,8 +131,8 @@ class EvaluateHook(Hook):
 
     def before_train(self, runner: Runner) -> None:
         """Refuse what cannot be; evaluate a run that begins here."""
-        same = [entry for entry in runner.plan if getattr(entry.hook, "prefix", None) == self.prefix]
-        if len([entry for entry in same if isinstance(entry.hook, EvaluateHook)]) > 1:
+        prefixes = [entry.hook.prefix for entry in runner.plan if isinstance(entry.hook, EvaluateHook)]
+        if prefixes.count(self.prefix) > 1:
             raise ConfigError(f"EvaluateHook: two of them have the prefix '{self.prefix}'; give each its own")
         if self.at_begin and runner.iter == 0 and runner.saving.resumed_at < 0 and self.evaluated_at < 0:
             self._evaluate(runner, 0, 0 if self._counts_epochs(runner) else None)

@@ -131,11 +131,9 @@ class LoggerHook(Hook):
 
     def after_train(self, runner: Runner) -> None:
         """What is not recorded at every iteration, and came after the last record, is not lost."""
-        rare = runner.hub.take_rare("train/", runner.iter - self._logged_at)
+        rare = self.smoothing.take(runner.hub, "train/", fewer_than=runner.iter - self._logged_at)
         if rare:
-            found = {name: history.current() for name, history in rare.items()}
-            counted = runner.epoch + (runner.position.batch > 0)
-            runner.writers.write_scalars({"epoch": counted, **found}, runner.iter)
+            runner.writers.write_scalars({"epoch": passes(runner), **rare}, runner.iter)
 
     def state_dict(self) -> dict[str, Any]:
         """After how many iterations the last record was, and what long windows have added up."""
@@ -163,10 +161,14 @@ class LoggerHook(Hook):
     def _log_evaluation(self, runner: Runner, stage: str) -> None:
         found = self.smoothing.take(runner.hub, f"{stage}/")
         step = runner.epoch if self.log_metric_by_epoch else runner.iter
-        counted = runner.epoch + (runner.position.batch > 0)  # by iterations, a pass may be under way
-        runner.writers.write_scalars({"epoch": counted, **found}, step)
+        runner.writers.write_scalars({"epoch": passes(runner), **found}, step)
         place = f"epoch {runner.epoch}" if runner.has_training and runner.train_loop.by_epoch else f"iter {runner.iter}"
         runner.terminal.say(f"{place}  {stage}  {numbers(found, f'{stage}/', self.num_digits)}")
+
+
+def passes(runner: Runner) -> int:
+    """The number of the pass over the data that training is in, or has just finished."""
+    return runner.epoch + (runner.position.batch > 0)
 
 
 def shown(means: dict[str, float], runner: Runner) -> dict[str, float]:

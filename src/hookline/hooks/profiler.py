@@ -40,7 +40,7 @@ class ProfilerHook(Hook):
     What was profiled in this process is not profiled again by a second `train()`; a run that is resumed in another
     process begins anew. Another profiler that is active in the process is refused, since two at once would crash it.
 
-    Cost: while it profiles, about as much again as the iteration itself, and memory that grows with it. Then nothing:
+    Cost: while it profiles, a small iteration takes 2 to 3 times as long, and memory that grows with it. Then nothing:
     the hook takes itself out of the plan.
 
     Example:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 from hookline.checks import check_int, check_number
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from hookline.runner import Runner
 
 MIB = 2**20
+# What surrounds the batches of an evaluation, besides its name.
+WHERE = (("before", "_epoch"), ("after", "_iter"), ("after", "_epoch"))
 
 
 class ProgressHook(Hook):
@@ -86,17 +89,15 @@ class ProgressHook(Hook):
     def around_train(self, runner: Runner) -> Iterator[None]:
         """The display is there as long as training is, whatever ends it."""
         self._seen = runner.iter
-        with runner.terminal.live() as self._draw:
+        with self._display(runner):
             self._show(runner)
             self._pace = Pace()  # the first time takes longest, and nobody waits for it yet
             yield
-        self._draw = None
 
     def around_test(self, runner: Runner) -> Iterator[None]:
         """Likewise for a test."""
-        with runner.terminal.live() as self._draw:
+        with self._display(runner):
             yield
-        self._draw = None
 
     def after_train_iter(self, runner: Runner) -> None:
         """Draw, unless that was just done."""
@@ -127,6 +128,14 @@ class ProgressHook(Hook):
     def after_test_epoch(self, runner: Runner) -> None:
         """It is over."""
         self._beside = None
+
+    @contextmanager
+    def _display(self, runner: Runner) -> Iterator[None]:
+        with runner.terminal.live() as self._draw:
+            try:
+                yield
+            finally:
+                self._draw = self._beside = None
 
     # -- what
 
@@ -217,7 +226,3 @@ class ProgressHook(Hook):
             self._best = BestSoFar(watch(state["monitor"], state["rule"], who="ProgressHook"))
         if state and self._best is not None:
             self._best.load_state_dict(state, "ProgressHook")
-
-
-# What surrounds the batches of an evaluation, besides its name.
-WHERE = (("before", "_epoch"), ("after", "_iter"), ("after", "_epoch"))

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from hookline.writers.append import AppendFile
-from hookline.writers.files import FileWriter
+from hookline.writers.files import RecordWriter
 
 
-class CsvWriter(FileWriter):
+class CsvWriter(RecordWriter):
     """Every logged step as a row, in the file at most a quarter of a second later.
 
     The first column is `step`, the others come as their names do. A new name adds a column: the file is written anew,
@@ -23,11 +23,8 @@ class CsvWriter(FileWriter):
         filename: The file in the run's folder.
     """
 
-    keeps_images = False
-
     def __init__(self, filename: str = "metrics.csv") -> None:
         super().__init__(filename)
-        self.filename = filename
         self._columns: list[str] = []
         self._rows = 0
 
@@ -37,20 +34,6 @@ class CsvWriter(FileWriter):
         self._rows = len(rows)
         if self._columns:
             self._replace(path, self._columns, rows)
-
-    def write_scalars(self, scalars: Mapping[str, float], step: int) -> None:
-        """One row."""
-        self.gather({"step": step, **scalars})
-
-    def write_scalar(self, name: str, value: float, step: int) -> None:
-        """One row with one number."""
-        self.write_scalars({name: value}, step)
-
-    def write_image(self, name: str, image: Any, step: int, caption: str | None = None) -> None:
-        """Images are not kept here."""
-
-    def write_config(self, name: str, config: Mapping[str, Any], step: int) -> None:
-        """The config stands in config.yaml beside this file."""
 
     def _write(self, records: list[dict[str, float]]) -> None:
         known = set(self._columns)

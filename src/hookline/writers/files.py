@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -117,3 +117,31 @@ class FileWriter(Writer):
     def files(self) -> Iterable[str]:
         """The one file or folder."""
         return [self._name]
+
+
+class RecordWriter(FileWriter):
+    """A writer of one file with a line or row for every logged step; images and the config are elsewhere.
+
+    Args:
+        filename: The file in the run's folder.
+    """
+
+    keeps_images = False
+
+    def __init__(self, filename: str) -> None:
+        super().__init__(filename)
+        self.filename = filename
+
+    def write_scalars(self, scalars: Mapping[str, float], step: int) -> None:
+        """One record."""
+        self.gather({"step": step, **scalars})
+
+    def write_scalar(self, name: str, value: float, step: int) -> None:
+        """One record with one number."""
+        self.write_scalars({name: value}, step)
+
+    def write_image(self, name: str, image: Any, step: int, caption: str | None = None) -> None:
+        """Images are not kept here."""
+
+    def write_config(self, name: str, config: Mapping[str, Any], step: int) -> None:
+        """The config stands in config.yaml beside this file."""

@@ -10,10 +10,10 @@ from typing import Any
 
 from hookline.errors import StorageError
 from hookline.writers.append import AppendFile
-from hookline.writers.files import FileWriter
+from hookline.writers.files import RecordWriter
 
 
-class JsonlWriter(FileWriter):
+class JsonlWriter(RecordWriter):
     """Every logged step as one line of JSON, in the file at most a quarter of a second later. Images are left to other
     writers.
 
@@ -21,29 +21,13 @@ class JsonlWriter(FileWriter):
         filename: The file in the run's folder.
     """
 
-    keeps_images = False
     limit = None
 
     def __init__(self, filename: str = "metrics.jsonl") -> None:
         super().__init__(filename)
-        self.filename = filename
 
     def _open(self, path: Path) -> None:
         self._file = AppendFile(path)
-
-    def write_scalars(self, scalars: Mapping[str, float], step: int) -> None:
-        """One line."""
-        self.gather({"step": step, **scalars})
-
-    def write_scalar(self, name: str, value: float, step: int) -> None:
-        """One line with one number."""
-        self.write_scalars({name: value}, step)
-
-    def write_image(self, name: str, image: Any, step: int, caption: str | None = None) -> None:
-        """Images are not kept here."""
-
-    def write_config(self, name: str, config: Mapping[str, Any], step: int) -> None:
-        """The config stands in config.yaml beside this file."""
 
     def _write(self, records: list[dict[str, Any]]) -> None:
         assert self._file is not None, "begin() opens the file"
