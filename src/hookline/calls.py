@@ -17,7 +17,7 @@ from typing import Any
 
 from hookline.errors import HookError, blame, did_you_mean, nearest
 from hookline.hook import Every, Hook
-from hookline.points import PREFIXES, Point, unknown_point
+from hookline.points import PREFIXES, Point, near_miss, unknown_point
 
 # A public method with none of the prefixes is taken for a misspelt point only when it is this close to one.
 CLOSE = 0.88
@@ -118,17 +118,20 @@ def at_point(calls: tuple[Call, ...]) -> PointCall:
 
 
 class Around:
-    """One passage through a scope: generators entered in plan order, left in reverse.
+    """One passage through a scope: generators entered in plan order, left in reverse (or, if asked, in order too).
 
     Only those that were entered are left, and each of them always is, with the body's exception thrown in. None can
     swallow it. One that raises on the way out neither stops the others nor hides the first error.
     """
 
-    __slots__ = ("arguments", "calls", "entered")
+    __slots__ = ("arguments", "calls", "entered", "in_order")
 
-    def __init__(self, calls: tuple[tuple[Callable[..., Any], Call], ...], arguments: tuple[Any, ...]) -> None:
+    def __init__(
+        self, calls: tuple[tuple[Callable[..., Any], Call], ...], arguments: tuple[Any, ...], in_order: bool = False
+    ) -> None:
         self.calls = calls
         self.arguments = arguments
+        self.in_order = in_order
         self.entered: list[tuple[Iterator[None], Call]] = []
 
     def __enter__(self) -> None:
@@ -169,7 +172,7 @@ class Around:
 
     def _leave(self, error: BaseException | None) -> BaseException | None:
         while self.entered:
-            generator, call = self.entered.pop()
+            generator, call = self.entered.pop(0 if self.in_order else -1)
             trace = error.__traceback__ if error is not None else None
             try:
                 with call.shield():
@@ -202,10 +205,15 @@ def entering(call: Call) -> Callable[..., Any]:
     return made
 
 
-def read_hook(hook: object, points: dict[str, Point]) -> list[tuple[Point, Callable[..., Any], Every | None]]:
-    """The methods of a hook that stand at points, in the order of the points; a misspelt one is refused."""
+def read_hook(
+    hook: object, points: dict[str, Point], open_plan: bool = False
+) -> tuple[list[tuple[Point, Callable[..., Any], Every | None]], list[str]]:
+    """The methods of a hook that stand at points, in the order of the points; a misspelt one is refused.
+
+    In an open plan, a method may be for a point that nobody declared; these come second, by name.
+    """
     cls = type(hook)
-    found = {}
+    found, undeclared = {}, []
     for name in dir(cls):
         static = inspect.getattr_static(cls, name)
         if name.startswith("_") or name in vars(Hook) or getattr(static, "__hookline_helper__", False):
@@ -214,6 +222,8 @@ def read_hook(hook: object, points: dict[str, Point]) -> list[tuple[Point, Calla
             continue
         if name in points:
             found[name] = getattr(hook, name)
+        elif open_plan and not near_miss(name, points):
+            undeclared += [name] * name.startswith(PREFIXES)
         elif name.startswith(PREFIXES) or nearest(name, points, CLOSE):
             where = source_of(getattr(hook, name))
             raise HookError(
@@ -221,15 +231,21 @@ def read_hook(hook: object, points: dict[str, Point]) -> list[tuple[Point, Calla
                 "Mark a helper that must keep such a name with @not_a_point."
             )
     often = {name: Every(given) for name, given in hook.how_often().items()} if hasattr(hook, "how_often") else {}
-    return [(points[name], found[name], often.get(name, _frequency(found[name]))) for name in points if name in found]
+    present = [name for name in points if name in found]
+    return [(points[name], found[name], often.get(name, _frequency(found[name]))) for name in present], undeclared
 
 
 def _frequency(method: Callable[..., Any]) -> Every | None:
     return getattr(method, "__hookline_every__", None)
 
 
-def match(point: Point, method: Callable[..., Any], who: str, every: Every | None) -> tuple[str, str]:
-    """What a method is called with at its point and when it is due, as source text; a wrong one is refused."""
+def match(
+    point: Point, method: Callable[..., Any], who: str, every: Every | None, defaults: bool = False
+) -> tuple[str, str]:
+    """What a method is called with at its point and when it is due, as source text; a wrong one is refused.
+
+    With `defaults`, a parameter that the point does not give may keep its default.
+    """
     place = f"{who}.{point.name}" if who != getattr(method, "__name__", "") else f"{who} at {point.name}"
     place = f"{place} ({source_of(method)})"
     if point.name.startswith("around_") and not inspect.isgeneratorfunction(inspect.unwrap(method)):
@@ -241,10 +257,11 @@ def match(point: Point, method: Callable[..., Any], who: str, every: Every | Non
             f"{place}: its body would never run, because it is a generator or a coroutine; write a plain "
             "method, or around_<scope> for one with a yield"
         )
-    return ", ".join(_passed(point, method, place)), _due(point, every, place) if every is not None else ""
+    passed = _passed(point, method, place, defaults)
+    return ", ".join(passed), _due(point, every, place) if every is not None else ""
 
 
-def _passed(point: Point, method: Callable[..., Any], place: str) -> list[str]:
+def _passed(point: Point, method: Callable[..., Any], place: str, defaults: bool) -> list[str]:
     """The arguments of the call, as source text."""
     given = {name: f"hl_host.{name}" if name in point.live else name for name in point.arguments}
     parameters = list(inspect.signature(method).parameters.values())
@@ -266,6 +283,8 @@ def _passed(point: Point, method: Callable[..., Any], place: str) -> list[str]:
             raise HookError(f"{place}: '{parameter.name}' cannot be given by name; move it behind the '/'")
         elif parameter.kind is not inspect.Parameter.VAR_POSITIONAL:
             if parameter.name not in given:
+                if defaults and parameter.default is not inspect.Parameter.empty:
+                    continue
                 hint = did_you_mean(parameter.name, given) if given else "it gives nothing besides the runner."
                 raise HookError(f"{place}: {point} gives no argument '{parameter.name}'; {hint}")
             passed.append(f"{parameter.name}={given[parameter.name]}")

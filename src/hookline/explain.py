@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 from hookline.hook import Priority
-from hookline.points import SCOPES
 
 if TYPE_CHECKING:
     from hookline.calls import Call
@@ -27,13 +26,13 @@ def _places(plan: Plan) -> Iterator[tuple[str, tuple[Call, ...]]]:
     for name in plan.points:
         stem = name.partition("_")[2]
         around = f"around_{stem}"
-        if around in SCOPES and around not in shown:
+        if around in plan.scopes and around not in shown:
             shown.add(around)
             if calls := plan.calls_at(around):
                 yield around, calls
         if calls := plan.calls_at(name):
             yield name, calls
-    for name in SCOPES:
+    for name in plan.scopes:
         if name not in shown and (calls := plan.calls_at(name)):
             yield name, calls
 
@@ -43,8 +42,9 @@ def explain(plan: Plan) -> str:
     entries = {call: entry for entry in plan.entries for call in entry.calls}
     lines = []
     for name, calls in _places(plan):
-        point = (plan.points | SCOPES)[name]
-        lines.append(str(point) + ("   entered in this order, left in reverse" if name in SCOPES else ""))
+        point = (plan.points | plan.scopes)[name]
+        left = "the same order" if point.left_in_order else "reverse"
+        lines.append(str(point) + (f"   entered in this order, left in {left}" if name in plan.scopes else ""))
         rows = [
             (call.who, Priority.label(entries[call].priority), how_often(call), why(plan, entries[call]))
             for call in calls
@@ -54,7 +54,12 @@ def explain(plan: Plan) -> str:
             cells = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False))
             lines.append(f"  {number:>2}  {cells}  {row[3]}".rstrip())
         lines.append("")
-    return "\n".join(lines[:-1]) if lines else "no hook is called at any point"
+    for entry in plan.entries:
+        if entry.undeclared:
+            lines.append(f"{entry.name} has methods for when call_hook names them: {', '.join(entry.undeclared)}")
+    if not lines:
+        return "no hook is called at any point"
+    return "\n".join(lines if lines[-1] else lines[:-1])
 
 
 def how_often(call: Call) -> str:

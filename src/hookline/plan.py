@@ -15,7 +15,7 @@ import inspect
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
 from typing import Any, Literal
@@ -23,7 +23,7 @@ from typing import Any, Literal
 from hookline.calls import NOTHING, Around, Call, PointCall, at_point, entering, match, read_hook
 from hookline.errors import HookError, did_you_mean, nearest
 from hookline.hook import Every, Priority
-from hookline.points import POINTS, SCOPES, Point, unknown_point, user_point
+from hookline.points import POINTS, SCOPES, Point, near_miss, unknown_point, user_point
 from hookline.registry import HOOKS
 
 log = logging.getLogger("hookline")
@@ -48,6 +48,8 @@ class Entry:
     index: int
     calls: list[Call] = field(default_factory=list)
     idle: frozenset[str] = frozenset()
+    #: In an open plan, methods that look like points and are none; they run when somebody names them.
+    undeclared: list[str] = field(default_factory=list)
 
     @property
     def label(self) -> str:
@@ -66,9 +68,31 @@ class Entry:
 class Plan:
     """Check -> order -> compile. Binds to any host; a Runner is one."""
 
-    def __init__(self, host: object, points: Mapping[str, Iterable[str]] | None = None) -> None:
+    def __init__(
+        self,
+        host: object,
+        points: Mapping[str, Iterable[str]] | None = None,
+        *,
+        table: Mapping[str, Point] = POINTS,
+        scopes: Mapping[str, Point] = SCOPES,
+        open: bool = False,
+    ) -> None:
+        """A plan for a host.
+
+        Args:
+            host: What hooks get as their first argument.
+            points: Points of one's own, besides those of the table.
+            table: The points of the host's loop.
+            scopes: Its scopes, by `around_<name>`.
+            open: Hooks may have methods for points that nobody declared; they run when `call` names them, with what
+                that call gives. What is nearly the name of a point is refused all the same.
+        """
         self.host = host
-        self.points: dict[str, Point] = dict(POINTS)
+        self.open = open
+        self._table = table
+        self.points: dict[str, Point] = dict(table)
+        self.scopes: dict[str, Point] = dict(scopes)
+        self._undeclared: dict[tuple[str, ...], PointCall] = {}
         self._entries: list[Entry] = []
         self._registered = 0
         for name, arguments in (points or {}).items():
@@ -79,11 +103,23 @@ class Plan:
 
     def add_point(self, name: str, arguments: Iterable[str] = ()) -> None:
         """Declare a point of one's own, before the hooks that use it."""
-        if name in self.points and name not in POINTS:
+        if name in self.points and name not in self._table:
             raise HookError(f"the point '{name}' exists already: {self.points[name]}")
         if hasattr(Plan, name) or (name in self.__dict__ and name not in self.points):
             raise HookError(f"the point '{name}' would hide a part of the plan; choose another name, as 'after_{name}'")
-        self.points[name] = user_point(name, arguments)
+        self.points[name] = user_point(name, arguments, {**self._table, **self.scopes})
+        self._compile(self._entries)
+
+    def add_scope(self, name: str, arguments: Iterable[str] = (), *, left_in_order: bool = False) -> None:
+        """Declare a scope of one's own, entered with `around(name, ...)`; hooks surround it with `around_<name>`.
+
+        Scopes are left in reverse, or, where that is wanted, in the order in which they were entered.
+        """
+        known = self.points | self.scopes
+        if f"around_{name}" in known:
+            raise HookError(f"the scope '{name}' exists already: {known[f'around_{name}']}")
+        scope = user_point(name, arguments, known)
+        self.scopes[f"around_{name}"] = replace(scope, name=f"around_{name}", left_in_order=left_in_order)
         self._compile(self._entries)
 
     def add(
@@ -98,7 +134,8 @@ class Plan:
         tolerate = self._tolerance(name, role, str(on_error or getattr(hook, "on_error", "raise")))
         isolated = role == "observer" and getattr(hook, "draws_random_numbers", True)
         entry = self._entry(hook, self._unique(name), priority, priority_from)
-        for point, method, every in read_hook(hook, self.points | SCOPES):
+        found, entry.undeclared = read_hook(hook, self.points | self.scopes, self.open)
+        for point, method, every in found:
             passed, due = match(point, method, name, every)
             entry.calls.append(Call(entry.name, point, method, every, passed, due, tolerate, self.host, isolated))
         self._compile([*self._entries, entry])
@@ -114,7 +151,7 @@ class Plan:
             raise HookError(
                 f"a function is registered at a point by its name, as @runner.on('after_train_iter'): {point!r}"
             )
-        known = self.points | SCOPES
+        known = self.points | self.scopes
         if point not in known:
             raise HookError(unknown_point(point, known))
         name = getattr(function, "__name__", type(function).__name__)
@@ -185,19 +222,20 @@ class Plan:
     def _compile(self, entries: list[Entry]) -> None:
         """Order the hooks and make the callables; a plan that is refused leaves the old one in force."""
         ordered = in_order(entries)
-        calls: dict[str, list[Call]] = {name: [] for name in self.points | SCOPES}
+        calls: dict[str, list[Call]] = {name: [] for name in self.points | self.scopes}
         for entry in ordered:
             for call in entry.calls:
                 if call.point.name not in entry.idle:
                     calls[call.point.name].append(call)
         self._entries = ordered
         self._calls = {name: tuple(found) for name, found in calls.items()}
-        for name in SCOPES:
+        self._undeclared.clear()
+        for name in self.scopes:
             self.__dict__[name] = tuple((entering(call), call) for call in self._calls[name])
         for name in self.points:
             self.__dict__[name] = at_point(self._calls[name])
         #: Whether nobody is called during an update, so that it need not stop at every point.
-        self.silent_update = not any(self._calls[name] for name in UPDATE)
+        self.silent_update = not any(self._calls.get(name) for name in UPDATE)
 
     # -- calling
 
@@ -207,13 +245,17 @@ class Plan:
 
     def around(self, scope: str, *arguments: Any) -> AbstractContextManager[Any]:
         """The context manager that surrounds one passage through a scope."""
-        calls = self.__dict__[f"around_{scope}"]
-        return Around(calls, arguments) if calls else NOTHING
+        name = f"around_{scope}"
+        calls = self.__dict__[name]
+        return Around(calls, arguments, self.scopes[name].left_in_order) if calls else NOTHING
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> None:
         """Call a point by its name, with its arguments by name."""
         if name not in self.points:
-            raise HookError(unknown_point(name, self.points))
+            if not self.open:
+                raise HookError(unknown_point(name, self.points))
+            self._at_undeclared(name, tuple(arguments))(*arguments.values())
+            return
         point = self.points[name]
         for given in arguments:
             if given not in point.arguments:
@@ -222,6 +264,22 @@ class Plan:
         if missing:
             raise HookError(f"{point} was called without {', '.join(missing)}")
         self.__dict__[name](*(arguments[wanted] for wanted in point.arguments))
+
+    def _at_undeclared(self, name: str, arguments: tuple[str, ...]) -> PointCall:
+        """The methods of this name, as at a point that gives these arguments."""
+        key = (name, *arguments)
+        if key not in self._undeclared:
+            if miss := near_miss(name, self.points):
+                raise HookError(f"'{name}' is no point of the loop; did you mean '{miss}'?")
+            point, calls = user_point(name, arguments, {}), []
+            for entry in self._entries:
+                method = getattr(entry.hook, name, None)
+                if callable(method):
+                    passed, due = match(point, method, entry.name, None, defaults=True)
+                    tolerate = entry.calls[0].tolerate if entry.calls else self._tolerance(entry.name, "actor", "raise")
+                    calls.append(Call(entry.name, point, method, None, passed, due, tolerate, self.host))
+            self._undeclared[key] = at_point(tuple(calls))
+        return self._undeclared[key]
 
     # -- looking
 

@@ -116,8 +116,9 @@ this drawing with recorded runs.
 from __future__ import annotations
 
 import keyword
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from typing import Literal
 
 from hookline.errors import HookError, did_you_mean
@@ -135,6 +136,8 @@ class Point:
     counts: Unit | None = None
     # Taken from the runner when each hook is called, because a hook before it may have put another one there.
     live: frozenset[str] = frozenset()
+    # Of a scope: left in the order in which it was entered, and not in reverse.
+    left_in_order: bool = False
 
     def __str__(self) -> str:
         return f"{self.name}({', '.join(('runner', *self.arguments))})"
@@ -203,10 +206,10 @@ SCOPES: dict[str, Point] = {
 PREFIXES = ("before_", "after_", "around_", "on_")
 
 
-def user_point(name: str, arguments: Iterable[str]) -> Point:
+def user_point(name: str, arguments: Iterable[str], known: Mapping[str, Point] = POINTS | SCOPES) -> Point:
     """Check and make a user's own point; `every` counts iterations there."""
-    if name in POINTS or name in SCOPES:
-        raise HookError(f"the point '{name}' exists already: {(POINTS | SCOPES)[name]}")
+    if name in known:
+        raise HookError(f"the point '{name}' exists already: {known[name]}")
     arguments = arguments if isinstance(arguments, str) else tuple(arguments)
     if isinstance(arguments, str) or not all(isinstance(argument, str) for argument in arguments):
         raise HookError(f"the arguments of the point '{name}' must be a tuple of names, not {arguments!r}")
@@ -218,6 +221,22 @@ def user_point(name: str, arguments: Iterable[str]) -> Point:
     if len(set(arguments)) != len(arguments) or "runner" in arguments:
         raise HookError(f"the arguments of the point '{name}' must differ and leave out 'runner': {arguments}")
     return Point(name, tuple(arguments), "iteration")
+
+
+def near_miss(name: str, known: Iterable[str]) -> str | None:
+    """The point that a name misspells, where people may have points of their own; None for a name of one's own.
+
+    >>> near_miss("before_trian", POINTS), near_miss("after_trainepoch", POINTS), near_miss("after_train_step", POINTS)
+    ('before_train', 'after_train_epoch', None)
+    """
+    words = name.lower().split("_")
+    for point in known:
+        others = point.split("_")
+        joined = SequenceMatcher(None, "".join(words), "".join(others)).ratio()
+        pairs = [SequenceMatcher(None, one, other).ratio() for one, other in zip(words, others, strict=False)]
+        if joined >= 0.9 or (len(words) == len(others) > 1 and min(pairs) >= 0.7):
+            return point
+    return None
 
 
 def unknown_point(name: str, known: dict[str, Point]) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 import torch
 from torch import nn
@@ -76,6 +76,9 @@ class Runner:
         config: What to record as the config of the run.
         quiet: Show nothing on the screen; run.log has it all the same.
     """
+
+    #: Whether hooks may have methods for points that nobody declared; see `Plan`.
+    open_points: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -155,7 +158,7 @@ class Runner:
         #: Seconds in which hooks kept training waiting for an evaluation of theirs; they are no part of a step's time.
         self.seconds_evaluating = 0.0
 
-        self.plan = Plan(self, points)
+        self.plan = Plan(self, points, open=self.open_points)
         assembly.register_all(self.plan, default_hooks, custom_hooks)
 
     @classmethod

@@ -1,0 +1,193 @@
+"""What a plan offers to loops that are not hookline's own: open points, tables and scopes of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from hookline.errors import HookError
+from hookline.hook import Hook
+from hookline.plan import Plan
+from hookline.points import POINTS, Point, near_miss
+
+
+@pytest.fixture
+def host() -> Any:
+    return SimpleNamespace(epoch=2, iter=7)
+
+
+class Renders(Hook):
+    def __init__(self) -> None:
+        self.seen: list[tuple[Any, ...]] = []
+
+    def before_train(self) -> None:
+        self.seen.append(("before_train",))
+
+    def after_render(self, trainer: Any, image: str, scale: int = 1) -> None:
+        self.seen.append(("after_render", trainer.iter, image, scale))
+
+    def densify(self) -> None:
+        self.seen.append(("densify",))
+
+
+def test_methods_for_points_that_nobody_declared_run_when_a_call_names_them(host: Any) -> None:
+    plan, hook = Plan(host, open=True), Renders()
+    plan.add(hook)
+    plan.before_train()
+    plan.call("after_render", {"image": "a"})
+    plan.call("after_render", {"image": "b", "scale": 3})
+    plan.call("densify", {})
+    plan.call("nobody_has_this", {"x": 1})
+    assert hook.seen == [("before_train",), ("after_render", 7, "a", 1), ("after_render", 7, "b", 3), ("densify",)]
+
+
+def test_a_hook_added_later_answers_too_and_one_removed_no_more(host: Any) -> None:
+    plan, one, other = Plan(host, open=True), Renders(), Renders()
+    plan.add(one)
+    plan.call("densify", {})
+    plan.add(other)
+    plan.call("densify", {})
+    plan.remove(one)
+    plan.call("densify", {})
+    assert (len(one.seen), len(other.seen)) == (2, 2)
+
+
+def test_an_undeclared_method_that_fails_is_named(host: Any) -> None:
+    class Fails(Hook):
+        def after_render(self) -> None:
+            raise ValueError("no image")
+
+    plan = Plan(host, open=True)
+    plan.add(Fails())
+    with pytest.raises(ValueError, match="^no image") as caught:
+        plan.call("after_render", {})
+    (note,) = caught.value.__notes__
+    assert note.startswith("in hook Fails, at after_render, epoch=2 iter=7 rank=0 (")
+
+
+def test_an_argument_that_the_call_does_not_give_is_refused(host: Any) -> None:
+    plan = Plan(host, open=True)
+    plan.add(Renders())
+    with pytest.raises(
+        HookError, match=r"Renders\.after_render \(.*\): after_render\(runner, picture\) gives no argum"
+    ):
+        plan.call("after_render", {"picture": 1})
+
+
+def test_a_near_miss_of_a_point_is_refused_in_an_open_plan_too(host: Any) -> None:
+    class Misspelt(Hook):
+        def before_trian(self) -> None: ...
+
+    plan = Plan(host, open=True)
+    with pytest.raises(HookError, match=r"Misspelt\.before_trian \(.*\): 'before_trian' is no point of the loop; did"):
+        plan.add(Misspelt())
+    with pytest.raises(HookError, match=r"^'after_trian' is no point of the loop; did you mean 'after_train'\?$"):
+        plan.call("after_trian", {})
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("before_trian", "before_train"),
+        ("after_train_itr", "after_train_iter"),
+        ("after_training_iter", "after_train_iter"),
+        ("beforeTrainEpoch", "before_train_epoch"),
+        ("after_trainepoch", "after_train_epoch"),
+        ("before_run_", "before_run"),
+        ("after_train_step", None),
+        ("before_render", None),
+        ("after_save_checkpoint", None),
+        ("densify", None),
+        ("after_step", None),
+    ],
+)
+def test_what_is_a_near_miss_and_what_is_a_name_of_ones_own(name: str, meant: str | None) -> None:
+    assert near_miss(name, POINTS) == meant
+
+
+def test_an_open_plan_explains_what_it_keeps_for_calls(host: Any) -> None:
+    plan = Plan(host, open=True)
+    plan.add(Renders())
+    assert plan.explain() == (
+        "before_train(runner)\n"
+        "   1  Renders  NORMAL (50)  each time  priority from the class\n"
+        "\n"
+        "Renders has methods for when call_hook names them: after_render"
+    )
+
+
+def test_a_loop_may_have_a_table_of_points_of_its_own(host: Any) -> None:
+    seen = []
+
+    class Own(Hook):
+        def before_train_iter(self, trainer: Any, step: int) -> None:
+            seen.append(step)
+
+        def after_val(self, trainer: Any) -> None:
+            seen.append(-1)
+
+    table = {
+        name: Point(name, arguments) for name, arguments in {"before_train_iter": ("step",), "after_val": ()}.items()
+    }
+    plan = Plan(host, table=table, scopes={})
+    plan.add(Own())
+    plan.call("before_train_iter", {"step": 3})
+    plan.call("after_val", {})
+    assert seen == [3, -1]
+    assert list(plan.points) == ["before_train_iter", "after_val"]
+    with pytest.raises(HookError, match=r"^'before_run' is no point of the loop; "):
+        plan.call("before_run", {})
+
+
+def surround(name: str, seen: list[str]) -> Any:
+    def around(host: Any, args: list[str]) -> Iterator[None]:
+        seen.append(f"enter {name}")
+        try:
+            yield
+        except ValueError as error:
+            seen.append(f"{name} sees {error}")
+            raise
+        seen.append(f"leave {name}")
+
+    return around
+
+
+@pytest.mark.parametrize(("in_order", "left"), [(False, ["leave b", "leave a"]), (True, ["leave a", "leave b"])])
+def test_a_scope_of_ones_own_is_left_in_reverse_or_in_order(host: Any, in_order: bool, left: list[str]) -> None:
+    plan, seen = Plan(host), list[str]()
+    plan.add_scope("on_step", ("args",), left_in_order=in_order)
+    for name in "ab":
+        plan.on("around_on_step", surround(name, seen))
+    with plan.around("on_step", []):
+        seen.append("work")
+    assert seen == ["enter a", "enter b", "work", *left]
+    assert f"left in {'the same order' if in_order else 'reverse'}" in plan.explain()
+
+
+def test_left_in_order_everyone_who_was_entered_sees_the_failure(host: Any) -> None:
+    plan, seen = Plan(host), list[str]()
+    plan.add_scope("on_step", ("args",), left_in_order=True)
+    for name in "ab":
+        plan.on("around_on_step", surround(name, seen))
+
+    def fails(host: Any) -> Iterator[None]:
+        raise ValueError("no entry")
+        yield
+
+    plan.on("around_on_step", fails)
+    plan.on("around_on_step", surround("c", seen))
+    with pytest.raises(ValueError, match="^no entry"), plan.around("on_step", []):
+        seen.append("work")
+    assert seen == ["enter a", "enter b", "a sees no entry", "b sees no entry"]
+
+
+def test_a_scope_cannot_be_declared_twice(host: Any) -> None:
+    plan = Plan(host)
+    plan.add_scope("on_step", ("args",))
+    with pytest.raises(HookError, match=r"^the scope 'on_step' exists already: around_on_step\(runner, args\)$"):
+        plan.add_scope("on_step")
+    with pytest.raises(HookError, match=r"^the scope 'train_iter' exists already: "):
+        plan.add_scope("train_iter")
