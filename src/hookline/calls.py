@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import inspect
 import os
+import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
+from hookline.costs import Cost, Measuring
 from hookline.errors import HookError, blame, did_you_mean, nearest
 from hookline.hook import Every, Hook
 from hookline.points import PREFIXES, Point, near_miss, unknown_point
@@ -42,6 +44,16 @@ class Call:
     host: object
     #: Whether the random generators are put back after it: an observer must not change the run.
     isolated: bool = False
+    cost: Cost = field(default_factory=Cost)
+
+    @property
+    def comes_often(self) -> bool:
+        """Whether it is called in every iteration, so that reading the clock each time would be felt."""
+        return self.point.counts in ("iteration", "update") and not self.due
+
+    def is_timed(self, measuring: Measuring) -> bool:
+        """Whether the time of its calls is taken now."""
+        return measuring == "all" or (measuring == "rare" and not self.comes_often)
 
     @property
     def where(self) -> str:
@@ -81,7 +93,7 @@ NO_HOOKS = NoHooks()
 PointCall = Callable[..., None] | NoHooks
 
 
-def at_point(calls: tuple[Call, ...]) -> PointCall:
+def at_point(calls: tuple[Call, ...], measuring: Measuring = "none") -> PointCall:
     """One function for a point: its methods in plan order, each failure with its hook's name on it.
 
     It is compiled from text, so that a step pays for plain calls and not for matching names (without the prefix `hl_`,
@@ -98,6 +110,8 @@ def at_point(calls: tuple[Call, ...]) -> PointCall:
                 n += 1
             else: return
             at_point(calls[n:])(batch_idx, data_batch, outputs)
+
+    Where its time is taken, a call stands between two readings of the clock.
     """
     if not calls:
         return NO_HOOKS
@@ -107,11 +121,14 @@ def at_point(calls: tuple[Call, ...]) -> PointCall:
     for number, call in enumerate(calls):
         shield = f"with hl_calls[{number}].shield(): " if call.isolated else ""
         lines += [f"  hl_n = {number}"] * (number > 0) + [f"  if {call.due}:"] * bool(call.due)
-        lines += [f"{'   ' if call.due else '  '}{shield}hl_method{number}({call.passed})"]
+        body = [f"{shield}hl_method{number}({call.passed})"]
+        if call.is_timed(measuring):
+            body = ["hl_began = hl_clock()", *body, f"hl_calls[{number}].cost.seconds += hl_clock() - hl_began"]
+        lines += [("   " if call.due else "  ") + line for line in body]
     lines += [" except BaseException as hl_error:", "  if not hl_calls[hl_n].failed(hl_error): raise", "  hl_n += 1"]
-    lines += [" else: return", f" hl_at_point(hl_calls[hl_n:])({arguments})"]
+    lines += [" else: return", f" hl_at_point(hl_calls[hl_n:], {measuring!r})({arguments})"]
     names: dict[str, Any] = {f"hl_method{number}": call.method for number, call in enumerate(calls)}
-    names |= {"hl_host": calls[0].host, "hl_calls": calls, "hl_at_point": at_point}
+    names |= {"hl_host": calls[0].host, "hl_calls": calls, "hl_at_point": at_point, "hl_clock": time.perf_counter}
     exec(compile("\n".join(lines), f"<hookline {point.name}>", "exec"), names)
     compiled: PointCall = names[point.name]
     return compiled
@@ -124,13 +141,18 @@ class Around:
     swallow it. One that raises on the way out neither stops the others nor hides the first error.
     """
 
-    __slots__ = ("arguments", "calls", "entered", "in_order")
+    __slots__ = ("arguments", "calls", "entered", "in_order", "measuring")
 
     def __init__(
-        self, calls: tuple[tuple[Callable[..., Any], Call], ...], arguments: tuple[Any, ...], in_order: bool = False
+        self,
+        calls: tuple[tuple[Callable[..., Any], Call], ...],
+        arguments: tuple[Any, ...],
+        in_order: bool = False,
+        measuring: Measuring = "none",
     ) -> None:
         self.calls = calls
         self.arguments = arguments
+        self.measuring = measuring
         self.in_order = in_order
         self.entered: list[tuple[Iterator[None], Call]] = []
 
@@ -160,7 +182,7 @@ class Around:
                     f"and gave a {type(generator).__name__}; leave a @contextmanager away"
                 )
             try:
-                with call.shield():
+                with self._timed(call), call.shield():
                     next(generator)
             except StopIteration:
                 raise HookError(f"{call.who}.{call.point.name} ({call.where}) ended without a yield") from None
@@ -170,12 +192,15 @@ class Around:
             raise
         self.entered.append((generator, call))
 
+    def _timed(self, call: Call) -> AbstractContextManager[None]:
+        return taking_time(call.cost) if call.is_timed(self.measuring) else NOTHING
+
     def _leave(self, error: BaseException | None) -> BaseException | None:
         while self.entered:
             generator, call = self.entered.pop(0 if self.in_order else -1)
             trace = error.__traceback__ if error is not None else None
             try:
-                with call.shield():
+                with self._timed(call), call.shield():
                     if error is None:
                         next(generator)
                     else:
@@ -195,6 +220,16 @@ class Around:
             if error is not None:
                 error.__traceback__ = trace  # the way through the generator is not where it happened
         return error
+
+
+@contextmanager
+def taking_time(cost: Cost) -> Iterator[None]:
+    """Add the time that this takes."""
+    began = time.perf_counter()
+    try:
+        yield
+    finally:
+        cost.seconds += time.perf_counter() - began
 
 
 def entering(call: Call) -> Callable[..., Any]:

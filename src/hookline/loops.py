@@ -100,6 +100,7 @@ def one_pass(runner: Runner) -> None:
         state,
         resuming,
         on_failure=runner.end_if_signalled,
+        waiting=runner.waiting,
     )
     if runner.restore():  # after the iterator was made, because making it draws a random number
         act(runner)

@@ -21,6 +21,7 @@ from itertools import pairwise
 from typing import Any, Literal
 
 from hookline.calls import NOTHING, Around, Call, PointCall, at_point, entering, match, read_hook
+from hookline.costs import Measuring, seconds_of
 from hookline.errors import HookError, did_you_mean, nearest
 from hookline.hook import Every, Priority
 from hookline.points import POINTS, SCOPES, Point, near_miss, unknown_point, user_point
@@ -93,6 +94,7 @@ class Plan:
         self.points: dict[str, Point] = dict(table)
         self.scopes: dict[str, Point] = dict(scopes)
         self._undeclared: dict[tuple[str, ...], PointCall] = {}
+        self._measuring: Measuring = "none"
         self._entries: list[Entry] = []
         self._registered = 0
         for name, arguments in (points or {}).items():
@@ -182,6 +184,13 @@ class Plan:
                 entry.idle = frozenset(idle(self.host)) if idle is not None else frozenset()
         self._compile(self._entries)
 
+    def measure(self, measuring: Measuring) -> None:
+        """From the next point on, take the time of no call, of those that come once in a while, or of all."""
+        if measuring not in self._points_of:
+            self._points_of[measuring] = {name: at_point(self._calls[name], measuring) for name in self.points}
+        self._measuring = measuring
+        self.__dict__.update(self._points_of[measuring])
+
     def _entry(self, hook: Any, name: str, priority: Any, priority_from: str) -> Entry:
         given = priority is not None
         wanted = priority if given else getattr(hook, "priority", Priority.NORMAL)
@@ -232,8 +241,8 @@ class Plan:
         self._undeclared.clear()
         for name in self.scopes:
             self.__dict__[name] = tuple((entering(call), call) for call in self._calls[name])
-        for name in self.points:
-            self.__dict__[name] = at_point(self._calls[name])
+        self._points_of: dict[Measuring, dict[str, PointCall]] = {}
+        self.measure(self._measuring if self._measuring != "all" else "rare")
         #: Whether nobody is called during an update, so that it need not stop at every point.
         self.silent_update = not any(self._calls.get(name) for name in UPDATE)
 
@@ -247,7 +256,7 @@ class Plan:
         """The context manager that surrounds one passage through a scope."""
         name = f"around_{scope}"
         calls = self.__dict__[name]
-        return Around(calls, arguments, self.scopes[name].left_in_order) if calls else NOTHING
+        return Around(calls, arguments, self.scopes[name].left_in_order, self._measuring) if calls else NOTHING
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> None:
         """Call a point by its name, with its arguments by name."""
@@ -282,6 +291,13 @@ class Plan:
         return self._undeclared[key]
 
     # -- looking
+
+    def costs(self, iterations: int) -> dict[str, dict[str, float]]:
+        """The seconds that every hook has taken at each of its points, in so many iterations since `measure`."""
+        return {
+            entry.name: {call.point.name: seconds_of([call], iterations) for call in entry.calls}
+            for entry in self._entries
+        }
 
     @property
     def entries(self) -> tuple[Entry, ...]:

@@ -43,6 +43,7 @@ from hookline.writers.together import Writers
 if TYPE_CHECKING:
     from types import FrameType
 
+    from hookline.costs import Cost
     from hookline.hook import Hook
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -149,6 +150,8 @@ class Runner:
         self.signalled = 0
         #: The pass over the data that is under way.
         self.batches: Batches | None = None
+        #: Where the time that the loader is waited for is added up, if somebody wants to know it.
+        self.waiting: Cost | None = None
         #: The user's step, ready to be called with model and batch.
         self.call_step: Callable[..., Any] = call_model
         #: What the command line ends with when nothing fails; a hook that stops a run for a bad reason sets it.

@@ -29,11 +29,18 @@ def closing_table(runner: Runner, seconds: float, tested: Mapping[str, Any]) -> 
         step, data = hub.get_scalar("train/time").mean(), hub.get_scalar("train/data_time").mean()
         table.add_row("a step", f"{step * 1e3:.2f} ms, {data * 1e3:.2f} ms of it waiting for data")
     if spent := hub.get_info("seconds_of"):
-        parts = [f"{name} {value:.1f} s" for name, value in spent.items() if value >= 0.05]
-        table.add_row("time", ", ".join(parts) or "less than 0.1 s")
+        table.add_row("time", _seconds(spent) or "less than 0.1 s")
+    by_hook = {name: sum(points.values()) for name, points in (hub.get_info("seconds_of_hooks") or {}).items()}
+    if dear := _seconds(dict(sorted(by_hook.items(), key=lambda item: -item[1])[:3])):
+        table.add_row("hooks", dear)
     if hub.get_info("best_ckpt"):
         table.add_row("best checkpoint", str(runner.saving.folders[0] / hub.get_info("best_ckpt")))
     if runner.saving.last_path is not None:
         table.add_row("last checkpoint", str(runner.saving.last_path))
     table.add_row("run", str(runner.work_dir))
     return table
+
+
+def _seconds(spent: Mapping[str, float]) -> str:
+    """What took a tenth of a second or more: `data 1.2 s, steps 8.3 s`."""
+    return ", ".join(f"{name} {value:.1f} s" for name, value in spent.items() if value >= 0.05)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hookline.checkpoint.plain import refuse_odd
 from hookline.data.sources import is_stateful, iterator
 from hookline.errors import DataError, blame
+
+if TYPE_CHECKING:
+    from hookline.costs import Cost
 
 END = object()
 
@@ -29,7 +33,7 @@ class Batches:
 
     Making it makes the loader's iterator, at batch `start` of pass `epoch`. Without a length, one batch is read ahead.
     A loader with a state of its own starts from `state`. `on_failure` is called when the loader fails, before that is
-    raised.
+    raised. The time that the loader is waited for is added to `waiting`.
     """
 
     def __init__(
@@ -42,8 +46,10 @@ class Batches:
         state: Mapping[str, Any] | None = None,
         resuming: bool = False,
         on_failure: Callable[[], None] | None = None,
+        waiting: Cost | None = None,
     ) -> None:
         self._loader = dataloader
+        self._waiting = waiting
         self._ahead_of: dict[str, Any] | None = None
         self._on_failure = on_failure
         self._name = type(dataloader).__name__
@@ -51,10 +57,13 @@ class Batches:
         self._start = start
         self._length = length_of(dataloader, limit)
         self._limit = limit
+        began = time.perf_counter()
         try:
             self._iterator = iterator(
                 dataloader, seed=seed, epoch=epoch, start=start, state=state, length=self._length, resuming=resuming
             )
+            if waiting is not None:
+                waiting.seconds += time.perf_counter() - began
         except Exception as error:
             self._fail(error, start)
             raise
@@ -68,7 +77,16 @@ class Batches:
         return state
 
     def __iter__(self) -> Iterator[tuple[Any, bool]]:
-        return self._reading_ahead() if self._length is None else self._counting(self._length)
+        given = self._reading_ahead() if self._length is None else self._counting(self._length)
+        return given if self._waiting is None else self._taking_time(given, self._waiting)
+
+    def _taking_time(self, given: Iterator[tuple[Any, bool]], waiting: Cost) -> Iterator[tuple[Any, bool]]:
+        clock = time.perf_counter
+        began = clock()
+        for pair in given:
+            waiting.seconds += clock() - began
+            yield pair
+            began = clock()
 
     def _counting(self, length: int) -> Iterator[tuple[Any, bool]]:
         number = self._start

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from hookline.costs import FIRST, PERIOD, Cost
 from hookline.hook import Hook
 from hookline.hub import History
 
@@ -18,7 +19,9 @@ class IterTimerHook(Hook):
     Records `train/data_time` and `train/time` (data and step together) of every iteration, likewise for `val` and
     `test`, and the fact `eta`: seconds of training that are left. That is the mean time of the iterations since the
     start, or since the resume, times those that are left; validation, saving and evaluations of hooks are not counted.
-    At the end, the fact `seconds_of` has the seconds of `data`, `steps`, `validation` and `saving`.
+    At the end, the fact `seconds_of` has the seconds of `data`, `steps`, `hooks`, `validation` and `saving`, and
+    `seconds_of_hooks` those of every hook at each of its points. What comes in every iteration is measured in one of
+    31, and the rest is taken to be like it.
 
     Cost: two readings of the clock and two entries in the hub an iteration.
 
@@ -41,9 +44,11 @@ class IterTimerHook(Hook):
         self._paused = 0.0
         self._spent = 0.0
         self._done = 0
-        #: Seconds of that in which the loader was waited for, and seconds of validation.
-        self._waited = 0.0
+        #: When training began, how long the loader was waited for, how long it was validated, and what saves had taken.
+        self._began = 0.0
+        self._waiting = Cost()
         self._validated = 0.0
+        self._saved = 0.0
         self._val_since = 0.0
         self._max_iters: int | None = None
         self._data_time, self._time = History(), History()
@@ -51,7 +56,11 @@ class IterTimerHook(Hook):
     def before_train(self, runner: Runner) -> None:
         """Begin anew: times of an earlier start say nothing about this one."""
         self._spent, self._done = 0.0, 0
-        self._waited, self._validated = 0.0, 0.0
+        self._began, self._validated, self._saved = time.perf_counter(), 0.0, runner.saving.seconds
+        self._waiting = runner.waiting = Cost()
+        for call in (call for entry in runner.plan for call in entry.calls):
+            call.cost.seconds = 0.0
+        runner.plan.measure("rare")
         self._max_iters = runner.max_iters
         self._data_time, self._time = runner.hub.history("train/data_time"), runner.hub.history("train/time")
         runner.hub.update_info("eta", None, resumed=False)
@@ -78,9 +87,26 @@ class IterTimerHook(Hook):
         self._restart(runner)
 
     def after_train(self, runner: Runner) -> None:
-        """Where the time of training went, as the fact `seconds_of`."""
-        spent = {"data": self._waited, "steps": self._spent - self._waited, "validation": self._validated}
-        runner.hub.update_info("seconds_of", spent | {"saving": runner.saving.seconds}, resumed=False)
+        """Where the time of training went, as the facts `seconds_of` and `seconds_of_hooks`."""
+        costs = runner.plan.costs(self._done)
+        runner.plan.measure("none")
+        runner.waiting = None
+        runner.hub.update_info("seconds_of_hooks", costs, resumed=False)
+        runner.hub.update_info("seconds_of", self._shares(runner, costs), resumed=False)
+
+    def _shares(self, runner: Runner, costs: dict[str, dict[str, float]]) -> dict[str, float]:
+        """The parts of training's time; what is none of the others is steps."""
+        validating = sum(
+            seconds for hook in costs.values() for point, seconds in hook.items() if point.split("_")[1] == "val"
+        )
+        parts = {
+            "data": self._waiting.seconds,
+            "hooks": sum(sum(hook.values()) for hook in costs.values()),
+            "validation": max(self._validated - validating, 0.0),
+            "saving": runner.saving.seconds - self._saved,
+        }
+        steps = max(time.perf_counter() - self._began - sum(parts.values()), 0.0)
+        return {"data": parts.pop("data"), "steps": steps, **parts}
 
     def before_train_iter(self, runner: Runner) -> None:
         """The batch is here."""
@@ -89,7 +115,6 @@ class IterTimerHook(Hook):
             self._since += paused - self._paused
             self._paused = paused
         waited = time.perf_counter() - self._since
-        self._waited += waited
         self._data_time.values.append(waited)
         self._data_time.fresh += 1
 
@@ -99,6 +124,9 @@ class IterTimerHook(Hook):
         taken, self._since = now - self._since, now
         self._spent += taken
         self._done += 1
+        turn = self._done % PERIOD - FIRST
+        if turn == 0 or turn == 1:  # the next iteration is measured, or this one was
+            runner.plan.measure("all" if turn == 0 else "rare")
         self._time.values.append(taken)
         self._time.fresh += 1
         if self._max_iters is not None:
