@@ -8,12 +8,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from hookline import notebook
+
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
-    from rich.live import Live
 
     from hookline.display import Picture
 
@@ -26,8 +28,8 @@ class Terminal:
 
     def __init__(self, quiet: bool = False) -> None:
         self.quiet = quiet
-        #: The live display, while there is one.
-        self.progress: Live | None = None
+        #: What draws the live display, while there is one.
+        self.progress: Callable[[Picture], None] | None = None
         self._picture: Picture | None = None
         self._log: IO[str] | None = None
         #: Lines that came before the log was opened.
@@ -44,7 +46,8 @@ class Terminal:
         if self._console is None:
             from rich.console import Console
 
-            self._console = Console(quiet=self.quiet, soft_wrap=True, highlight=False)
+            # In a notebook, lines are text of the cell like any other, and not an output each.
+            self._console = Console(quiet=self.quiet, soft_wrap=True, highlight=False, force_jupyter=False)
         return self._console
 
     def prepare(self) -> None:
@@ -54,25 +57,30 @@ class Terminal:
     @property
     def is_live(self) -> bool:
         """Whether the screen can redraw itself."""
-        return self.console.is_terminal and not self.console.is_dumb_terminal and not self.quiet
+        screen = self.console.is_terminal and not self.console.is_dumb_terminal
+        return (screen or notebook.in_notebook()) and not self.quiet
 
     @contextmanager
     def live(self) -> Iterator[Callable[[Picture], None]]:
         """A display that redraws itself below the lines, as long as this lasts; gives what draws it."""
-        from rich.live import Live
-
-        with Live(console=self.console, transient=True, auto_refresh=False) as live:
-            self.progress = live
+        with notebook.display() if notebook.in_notebook() else self._on_screen() as self.progress:
             try:
                 yield self._draw
             finally:
                 self.progress = self._picture = None
 
+    @contextmanager
+    def _on_screen(self) -> Iterator[Callable[[Picture], None]]:
+        from rich.live import Live
+
+        with Live(console=self.console, transient=True, auto_refresh=False) as live:
+            yield partial(live.update, refresh=True)
+
     def _draw(self, picture: Picture) -> None:
         with self._lock:
             self._picture = picture
             if self.progress is not None:
-                self.progress.update(picture, refresh=True)
+                self.progress(picture)
 
     def working(self, text: str) -> None:
         """Something besides training that may take long: it is named in the display, if there is one."""
