@@ -1,4 +1,4 @@
-"""ProgressHook on a real pseudo-terminal: what is on the screen, and what is left of it."""
+"""ProgressHook : what is on the screen, and what is left of it."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def test_training_and_validation_are_shown_step_by_step(monkeypatch: pytest.Monk
         ["epoch 1/2 1/6", f"{facts[0]} 9 MiB"],
         ["epoch 1/2 2/6", f"{facts[1]} 9 MiB"],
         ["epoch 1/2 3/6", f"{facts[2]} 9 MiB"],
-        ["epoch 2/2 3/6", f"{facts[2]} 9 MiB", "val 1/2"],
-        ["epoch 2/2 3/6", f"{facts[2]} 9 MiB", "val 2/2"],
+        ["epoch 1/2 3/6", f"{facts[2]} 9 MiB", "val 1/2"],
+        ["epoch 1/2 3/6", f"{facts[2]} 9 MiB", "val 2/2"],
         ["epoch 2/2 4/6", f"{facts[3]} {best} 9 MiB"],
         ["epoch 2/2 5/6", f"{facts[4]} {best} 9 MiB"],
         ["epoch 2/2 6/6", f"{facts[5]} {best} 9 MiB"],

@@ -164,7 +164,9 @@ class ProgressHook(Hook):
 
     def _bar(self, runner: Runner, under_way: int) -> Bar:
         loop, hub, done = runner.train_loop, runner.hub, runner.iter + under_way
-        label = f"epoch {min(runner.epoch + 1, loop.max_epochs or 0)}/{loop.max_epochs}" if loop.by_epoch else "iter"
+        # A validation comes when its epoch is counted already.
+        epoch = runner.epoch + (self._beside is None or runner.epoch == 0)
+        label = f"epoch {min(epoch, loop.max_epochs or 0)}/{loop.max_epochs}" if loop.by_epoch else "iter"
         texts = []
         if "train/time" in hub.scalars:
             texts.append(f"{1 / max(hub.get_scalar('train/time').mean(self.window), 1e-9):.1f} it/s")
