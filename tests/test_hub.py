@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import re
+from typing import Any
+
+import numpy as np
 import pytest
 import torch
 
 from hookline import MessageHub
-from hookline.errors import HooklineError
+from hookline.errors import HookError, HooklineError
 from hookline.hub import KEPT
 
 
@@ -109,3 +113,88 @@ def test_more_is_kept_where_somebody_needs_it() -> None:
     for value in range(KEPT + 600):
         hub.update_scalars({"old": float(value), "new": float(value)})
     assert [len(hub.get_scalar(name)) for name in ("old", "new")] == [KEPT + 500, KEPT + 500]
+
+
+def test_what_others_may_write_into_and_what_is_part_of_more_is_copied() -> None:
+    hub, weight, running = MessageHub(), torch.nn.Parameter(torch.tensor(1.0)), torch.zeros(())
+    batch = torch.arange(1000.0, requires_grad=True) * 2
+    for _ in range(3):
+        with torch.no_grad():
+            weight.sub_(0.25)
+            running += 1
+        hub.update_scalars({"weight": weight, "running": running, "part": batch[7]})
+    assert hub.get_scalar("weight").last() == [0.75, 0.5, 0.25]
+    assert hub.get_scalar("running").last() == [1.0, 2.0, 3.0]
+    kept = hub.get_scalar("part").values[0]
+    assert isinstance(kept, torch.Tensor)
+    assert (kept.untyped_storage().nbytes(), kept.requires_grad) == (4, False)
+
+
+def test_what_a_step_has_just_computed_is_not_copied() -> None:
+    hub, loss = MessageHub(), torch.tensor(3.0, requires_grad=True) * 2
+    hub.update_scalar("loss", loss)
+    kept = hub.get_scalar("loss").values[0]
+    assert isinstance(kept, torch.Tensor)
+    assert (kept.data_ptr(), kept.grad_fn) == (loss.data_ptr(), None)
+
+
+@pytest.mark.parametrize(
+    "value", [np.float32(1.5), np.float64(1.5), np.array(1.5), np.array([1.5]), torch.tensor([1.5])]
+)
+def test_numbers_of_any_kind_are_taken_each_time(value: Any) -> None:
+    hub = MessageHub()
+    hub.update_scalar("x", value)
+    hub.update_scalar("x", value)
+    assert hub.get_scalar("x").last() == [1.5, 1.5]
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [
+        (torch.zeros(3), "a tensor of shape (3,)"),
+        (np.zeros((2, 1)), "a ndarray of shape (2, 1)"),
+        ("1.5", "'1.5'"),
+        (None, "None"),
+    ],
+)
+def test_a_later_value_is_checked_like_the_first(value: Any, found: str) -> None:
+    hub = MessageHub()
+    hub.update_scalar("x", 1.0)
+    with pytest.raises(HooklineError, match=re.escape(f"must be a number or a tensor with one element, not {found}")):
+        hub.update_scalar("x", value)
+    assert hub.get_scalar("x").last() == [1.0]
+
+
+@pytest.mark.parametrize("window", [0, -1, "epoch"])
+def test_a_window_that_cannot_be_is_refused(window: Any) -> None:
+    hub = MessageHub()
+    hub.update_scalar("x", 1.0)
+    message = f"^a window is how many of the newest values count, at least 1, not {window!r}$"
+    with pytest.raises(HooklineError, match=message):
+        hub.get_scalar("x").mean(window)
+
+
+def test_an_int_is_still_one_after_a_resume() -> None:
+    hub, again = MessageHub(), MessageHub()
+    hub.update_scalars({"count": 3, "loss": 0.5})
+    state = hub.state_dict()
+    again.load_state_dict(state)
+    assert (repr(again.get_scalar("count").current()), repr(again.get_scalar("loss").current())) == ("3", "0.5")
+
+
+def test_a_fact_that_no_checkpoint_can_hold_is_refused_at_once_unless_it_is_not_resumed() -> None:
+    hub = MessageHub()
+    message = r"^the fact 'x' \(resumed, unless update_info has resumed=False\) is a builtins.object, "
+    with pytest.raises(HookError, match=message):
+        hub.update_info("x", object())
+    hub.update_info("x", object(), resumed=False)
+
+
+def test_all_that_is_new_is_read_together() -> None:
+    hub = MessageHub()
+    hub.update_scalar("train/old", torch.tensor(1.0))
+    hub.take("train/")
+    hub.update_scalars({"train/a": torch.tensor(2.0), "own": torch.tensor(3), "val/b": torch.tensor(4.0)})
+    hub.read("train/")
+    kinds = {name: type(history.values[-1]).__name__ for name, history in hub.scalars.items()}
+    assert kinds == {"train/old": "Tensor", "train/a": "float", "own": "int", "val/b": "Tensor"}

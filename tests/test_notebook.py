@@ -86,7 +86,7 @@ def test_in_a_notebook_one_output_is_drawn_anew_and_goes_at_the_end(kernel: Bloc
     ]
     assert [text for kind, text in shown if kind == "stream"] == [
         "epoch 1  val  accuracy 0.7500",
-        "epoch 2  val  accuracy 0.7500",
+        "epoch 2  val  accuracy 0.9375",
         "the cell goes on",
     ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -150,3 +151,61 @@ def test_without_rules_nothing_is_remembered() -> None:
     hub.update_scalars({"train/loss": 4.0, "train/lr": 0.2})
     assert smoothing.take(hub, "train/") == {"train/loss": 3.0, "train/lr": 0.2}
     assert smoothing.state_dict() == {}
+
+
+def test_what_an_epoch_leaves_over_is_in_the_first_record_of_the_next() -> None:
+    """1,999 iterations, a record every 1,000: the second epoch begins with 999 that nobody has seen."""
+    hub, smoothing = MessageHub(), Smoothing(rules_of([{"match": "train/n", "window_size": "epoch"}], "LoggerHook"))
+    LoggerHook(1000).before_train(SimpleNamespace(hub=hub))  # type: ignore[arg-type]  # all that it needs of a runner
+    found = []
+    for number in range(1, 4000):
+        hub.update_scalar("train/n", float(number))
+        hub.update_scalar("train/loss", float(number))
+        if (number - 1) % 1999 + 1 == 1000:
+            found.append(smoothing.take(hub, "train/"))
+        if number % 1999 == 0:
+            smoothing.end_epoch(hub, "train/")
+    assert found == [
+        {"train/n": 500.5, "train/loss": 500.5},
+        {"train/n": sum(range(2000, 3000)) / 1000, "train/loss": sum(range(1001, 3000)) / 1999},
+    ]
+
+
+def test_an_epoch_of_a_validation_is_one_validation() -> None:
+    writer = MemoryWriter()
+
+    class Validates(Hook):
+        def after_val_iter(self, runner: Runner, batch_idx: int) -> None:
+            runner.hub.update_scalar("val/loss", 10.0 * runner.epoch + batch_idx)
+
+    hooks = {"logger": {"smoothing": [{"match": "*loss*", "window_size": "epoch"}]}}
+    toy_runner(default_hooks=hooks, custom_hooks=[Validates()], writers=[writer], max_epochs=3).train()
+    assert [record["val/loss"] for record in writer.records if "val/loss" in record] == [10.5, 20.5, 30.5]
+
+
+def test_names_outside_of_the_stages_are_part_of_trainings_records() -> None:
+    writer = MemoryWriter()
+
+    class Own(Hook):
+        def after_train_iter(self, runner: Runner) -> None:
+            runner.hub.update_scalars({"gan/real": float(runner.iter), "mine": 5})
+
+    toy_runner(custom_hooks=[Own()], writers=[writer], max_epochs=1, val=None).train()
+    assert [(record["gan/real"], record["mine"]) for record in writer.records] == [(3.0, 5)]
+
+
+def test_a_rule_that_nothing_matches_is_told_at_the_end(capsys: pytest.CaptureFixture[str]) -> None:
+    shown([{"match": "trian/n", "method": "max"}], quiet=False)
+    assert (
+        "warning: LoggerHook: smoothing[0] is for 'trian/n', and nothing was recorded so; did you mean 'train/n'?"
+        in capsys.readouterr().out
+    )
+
+
+def test_two_names_under_one_log_name_are_refused() -> None:
+    with pytest.raises(ConfigError) as caught:
+        shown([{"match": "train/*", "log_name": "train/all"}])
+    assert str(caught.value) == (
+        "LoggerHook: smoothing shows both 'train/lr' and 'train/data_time' as 'train/all'; give each a log_name of its "
+        "own"
+    )

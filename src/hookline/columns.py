@@ -22,6 +22,9 @@ from hookline.errors import ConfigError, StorageError, did_you_mean
 #: What a record has besides its numbers.
 PLACES = ("step", "epoch")
 
+#: What a column of ints cannot hold.
+LARGE = 1 << 63
+
 Array = NDArray[Any]
 
 
@@ -62,7 +65,7 @@ class Metrics(Mapping[str, Array]):
 
     def __getitem__(self, name: str) -> Array:
         rows, values = self._known(name)
-        if name in PLACES and len(rows) == self._rows:
+        if name in PLACES and len(rows) == self._rows and all(isinstance(value, int) for value in values):
             return np.array(values, dtype=np.int64)
         column = np.full(self._rows, np.nan)
         column[rows] = np.array(values, dtype=np.float64)  # None is NaN
@@ -99,9 +102,9 @@ class Metrics(Mapping[str, Array]):
 
     def _known(self, name: str) -> tuple[list[int], list[Any]]:
         if name not in self._cells:
-            raise UnknownMetricError(
-                f"{self._source}: nothing is recorded as '{name}'; {did_you_mean(name, self.names)}"
-            )
+            inner = [known for known in self.names if known.endswith(f"/{name}")]
+            hint = f"did you mean '{inner[0]}'?" if inner else did_you_mean(name, self.names)
+            raise UnknownMetricError(f"{self._source}: nothing is recorded as '{name}'; {hint}")
         return self._cells[name]
 
 
@@ -135,17 +138,23 @@ def _record(line: bytes) -> dict[str, Any] | None:
         found = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(found, dict) or not _is_int(found.get("step")) or not _is_int(found.get("epoch", 0)):
+    if not isinstance(found, dict) or not isinstance(found.get("step"), int) or isinstance(found["step"], bool):
         return None
-    return found if all(_is_number(value) for value in found.values()) else None
+    if abs(found["step"]) >= LARGE or not all(
+        value is None or isinstance(value, (int, float)) for value in found.values()
+    ):
+        return None
+    return {name: _bounded(value) for name, value in found.items()}
 
 
-def _is_int(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 63
-
-
-def _is_number(value: Any) -> bool:
-    return value is None or isinstance(value, float) or (isinstance(value, int) and abs(value) < 1 << 63)
+def _bounded(value: Any) -> Any:
+    """An int that no column of ints can hold, as a float."""
+    if not isinstance(value, int) or abs(value) < LARGE:
+        return value
+    try:
+        return float(value)
+    except OverflowError:
+        return None
 
 
 def _shortened(line: bytes, longest: int = 60) -> str:

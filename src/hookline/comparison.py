@@ -68,12 +68,15 @@ def _times(run: Run) -> tuple[float | None, float | None]:
     if STEP_TIME not in run.metrics:
         return None, None
     steps, means = run.metrics.series(STEP_TIME)
-    total, before = 0.0, 0
+    # A run that went on from another's checkpoint has its first record late; it stands for as many as the second.
+    first, second = (*steps.tolist(), 0, 0)[:2]
+    before = max(2 * first - second, 0) if second > first else 0
+    total, counted = 0.0, 0
     for step, mean in zip(steps.tolist(), means.tolist(), strict=True):
         if math.isfinite(mean):
             total += mean * max(step - before, 0)
-        before = step
-    return (total, total / before) if before else (None, None)
+        counted, before = counted + max(step - before, 0), step
+    return (total, total / counted) if counted else (None, None)
 
 
 def watched(name: str) -> Monitor | None:
@@ -88,7 +91,7 @@ def names_of(runs: Sequence[Run], wanted: Sequence[str] = ()) -> list[str]:
     """The metrics to compare: all but times, or those that are named, also by patterns as `val/*`."""
     known = list(dict.fromkeys(name for run in runs for name in run.metrics.names))
     if not wanted:
-        return [name for name in known if not name.endswith("time")]
+        return [name for name in known if name.rpartition("/")[2] not in ("time", "data_time")]
     chosen = set()
     for pattern in wanted:
         found = [pattern] if pattern in known else matching(pattern, known)

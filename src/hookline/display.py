@@ -21,6 +21,7 @@ PAUSE = 0.25
 SHARE = 0.01
 # A bar is at most so wide, and is left out below that.
 WIDEST, NARROWEST = 40, 8
+FULL, EMPTY = "━", "─"
 
 
 class Pace:
@@ -61,7 +62,7 @@ class Bar:
         room = min(WIDEST, width - len(self.label) - len(behind) - 3)
         if self.total and room >= NARROWEST:
             full = round(room * min(self.done / self.total, 1.0))
-            line.append("━" * full, "green").append("─" * (room - full), "dim").append("  ")
+            line.append(FULL * full, "green").append(EMPTY * (room - full), "dim").append("  ")
         return line.append(behind)
 
 
@@ -86,7 +87,10 @@ class Picture:
             yield Text(self.beside, no_wrap=True, overflow="ellipsis")
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield from self.lines(options.max_width)
+        for line in self.lines(options.max_width):
+            if options.ascii_only:
+                line.plain = line.plain.replace(FULL, "=").replace(EMPTY, "-")
+            yield line
 
 
 def fitted(texts: Sequence[str], width: int) -> str:

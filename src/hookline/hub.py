@@ -31,8 +31,9 @@ STATISTICS = ("mean", "min", "max", "current")
 class History:
     """The newest values of one name.
 
-    Recording is `values.append(number)` and `fresh += 1`; a tensor is detached first. `MessageHub.update_scalar` does
-    just that; a hook that records at every step can hold on to the history and save itself the call.
+    Recording is `values.append(number)` and `fresh += 1`; anything but a float or an int goes through `recordable`.
+    `MessageHub.update_scalar` does just that; a hook that records at every step can hold on to the history and save
+    itself the call.
     """
 
     __slots__ = ("fresh", "values")
@@ -44,6 +45,8 @@ class History:
 
     def last(self, window: int | None = None) -> list[float]:
         """The newest values as floats, oldest first; one wait for the device, however many they are."""
+        if window is not None and (not isinstance(window, int) or window < 1):
+            raise HooklineError(f"a window is how many of the newest values count, at least 1, not {window!r}")
         values = self.values
         newest = (
             list(values) if window is None or window >= len(values) else list(islice(reversed(values), window))[::-1]
@@ -94,6 +97,44 @@ class History:
         return len(self.values)
 
 
+def belongs(name: str, prefix: str) -> bool:
+    """Whether a name is under a prefix; what is under none of `train/`, `val/` and `test/` is training's.
+
+    >>> belongs("train/loss", "train/"), belongs("gan/real", "train/"), belongs("val/loss", "train/")
+    (True, True, False)
+    """
+    return name.startswith(prefix) or (prefix == "train/" and not name.startswith(("val/", "test/")))
+
+
+def recordable(value: Any) -> float | Tensor | None:
+    """A number as the hub keeps it: plain, or a tensor on its device, without its graph; None for anything else.
+
+    A tensor is copied where its memory is not its own, or where somebody may still write into it, as into a weight.
+    What a step has just computed is kept as it is.
+    """
+    if value.__class__ in PLAIN:
+        return cast("float", value)
+    detach = getattr(value, "detach", None)
+    if detach is None:
+        return _plain_number(value)
+    if value.numel() != 1:
+        return None
+    computed = value.grad_fn is not None and value.untyped_storage().nbytes() == value.element_size()
+    kept: Tensor = detach() if computed else detach().clone()
+    return kept
+
+
+def _plain_number(value: Any) -> float | None:
+    """The number in something of numpy or of a class of one's own."""
+    if isinstance(value, (int, float)):
+        return float(value) if isinstance(value, float) else int(value)
+    try:
+        found = value.item()
+    except (AttributeError, TypeError, ValueError):
+        return None
+    return cast("float", found) if found.__class__ in PLAIN else None
+
+
 def read_numbers(values: Iterable[Any]) -> list[Any]:
     """Numbers and tensors with one element as numbers; one wait for the device, however many they are."""
     values = list(values)
@@ -102,11 +143,13 @@ def read_numbers(values: Iterable[Any]) -> list[Any]:
         return [value if value.__class__ in PLAIN else value.item() for value in values]
     import torch
 
-    try:
-        read = iter(torch.stack([tensor.reshape(()) for tensor in tensors]).tolist())  # one transfer, not one a value
-    except RuntimeError:  # of several types or devices
-        read = iter([tensor.item() for tensor in tensors])
-    return [value if value.__class__ in PLAIN else next(read) for value in values]
+    groups: dict[Any, list[Tensor]] = {}
+    for tensor in map(torch.as_tensor, tensors):
+        groups.setdefault((tensor.dtype, tensor.device), []).append(tensor.reshape(()))
+    # One transfer a type, not one a value.
+    read = {kind: iter(torch.stack(found).tolist()) for kind, found in groups.items()}
+    kinds = iter([(tensor.dtype, tensor.device) for tensor in map(torch.as_tensor, tensors)])
+    return [value if value.__class__ in PLAIN else next(read[next(kinds)]) for value in values]
 
 
 class MessageHub:
@@ -124,25 +167,20 @@ class MessageHub:
 
         `resumed=False` keeps the name out of checkpoints; it is enough to say so once.
         """
+        if value.__class__ not in PLAIN:
+            given, value = value, recordable(value)  # type: ignore[assignment]  # None is refused
+            if value is None:
+                shape = getattr(given, "shape", ())
+                kind = "a tensor" if hasattr(given, "detach") else f"a {type(given).__name__}"
+                found = f"{kind} of shape {tuple(shape)}" if shape else repr(given)
+                raise HooklineError(f"the scalar '{name}' must be a number or a tensor with one element, not {found}")
         history = self._scalars.get(name)
         if history is None:
-            history = self._new_scalar(name, value)
+            history = self.history(name)
         if not resumed:
             self._not_resumed.add(name)
-        if value.__class__ not in PLAIN:
-            try:
-                value = value.detach()  # type: ignore[union-attr]  # a graph would keep the activations of its step
-            except AttributeError:
-                value = float(value)
         history.values.append(value)
         history.fresh += 1
-
-    def _new_scalar(self, name: str, value: Any) -> History:
-        numel = getattr(value, "numel", None)
-        if not isinstance(value, (int, float)) and (numel is None or numel() != 1):
-            found = f"a tensor of shape {tuple(value.shape)}" if numel is not None else repr(value)
-            raise HooklineError(f"the scalar '{name}' must be a number or a tensor with one element, not {found}")
-        return self.history(name)
 
     def update_scalars(self, values: Mapping[str, float | Tensor], prefix: str = "") -> None:
         """Record several numbers at once."""
@@ -174,6 +212,19 @@ class MessageHub:
         """All histories that have a value, by name."""
         return {name: history for name, history in self._scalars.items() if history.values}
 
+    def read(self, prefix: str) -> None:
+        """Turn what is new under a prefix into numbers, with one wait for the device for all of it."""
+        waiting = []
+        for name, history in self._scalars.items():
+            if history.fresh and belongs(name, prefix):
+                values = history.values
+                for place in range(-min(history.fresh, len(values)), 0):
+                    if values[place].__class__ not in PLAIN:
+                        waiting.append((values, place))
+        numbers = read_numbers(values[place] for values, place in waiting)
+        for (values, place), number in zip(waiting, numbers, strict=True):
+            values[place] = number
+
     def take(self, prefix: str, fewer_than: int | None = None) -> dict[str, tuple[History, int]]:
         """The histories under a prefix that have something new since they were last taken, and how many values.
 
@@ -181,16 +232,20 @@ class MessageHub:
         """
         taken = {}
         for name, history in self._scalars.items():
-            if history.fresh and name.startswith(prefix) and (fewer_than is None or history.fresh < fewer_than):
+            if history.fresh and belongs(name, prefix) and (fewer_than is None or history.fresh < fewer_than):
                 taken[name] = (history, history.fresh)
                 history.fresh = 0
         return taken
 
     def update_info(self, name: str, value: Any, *, resumed: bool = True) -> None:
-        """Set a fact; `resumed=False` keeps it out of checkpoints."""
-        self.info[name] = value
-        if not resumed:
+        """Set a fact; `resumed=False` keeps it out of checkpoints, which hold tensors and plain data only."""
+        if resumed:
+            from hookline.checkpoint.plain import refuse_odd  # it needs torch
+
+            refuse_odd(value, f"the fact '{name}' (resumed, unless update_info has resumed=False)")
+        else:
             self._not_resumed.add(name)
+        self.info[name] = value
 
     def get_info(self, name: str, default: Any = None) -> Any:
         """A fact, or the default where nobody has set it."""
@@ -207,7 +262,9 @@ class MessageHub:
             values = history.last()
             history.values.clear()
             history.values.extend(values)  # so that the next time they need not be read again
-            scalars[name] = {"values": torch.tensor(values, dtype=torch.float64), "fresh": history.fresh}
+            whole = any(value.__class__ is int for value in values)  # an int is still one after a resume
+            kept = values if whole else torch.tensor(values, dtype=torch.float64)
+            scalars[name] = {"values": kept, "fresh": history.fresh}
         info = {name: value for name, value in self.info.items() if name not in self._not_resumed}
         return {"scalars": scalars, "info": info}
 
@@ -219,6 +276,7 @@ class MessageHub:
                 history.fresh = 0
         for name, saved in state["scalars"].items():
             history = self.history(name)
-            history.values.extend(saved["values"].tolist())
+            values = saved["values"]
+            history.values.extend(values if isinstance(values, list) else values.tolist())
             history.fresh = saved["fresh"]
         self.info.update(state["info"])

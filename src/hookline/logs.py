@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hookline.errors import ConfigError
+from hookline.errors import ConfigError, StorageError
 
 if TYPE_CHECKING:
     from hookline.runner import Runner
@@ -36,7 +37,11 @@ class LogCopies:
         """Put back what a run that goes on lacks; after a kill it lacks nothing."""
         for path in self._logs(self.target(folder)):
             if not (folder / path.name).exists():
-                shutil.copy2(path, folder)
+                try:
+                    _copy(path, folder)
+                except OSError as error:
+                    why = error.strerror or error
+                    raise StorageError(f"{path}, which this run needs, cannot be copied to {folder}: {why}") from error
 
     def copy(self, folder: Path) -> None:
         """Copy the logs; if they are not to be kept, each goes once its copy is there. A failure ends nothing."""
@@ -44,7 +49,7 @@ class LogCopies:
         for path in self._logs(folder):
             try:
                 target.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(path, target)
+                _copy(path, target)
                 if not self.keep_local:
                     path.unlink()
             except OSError as error:
@@ -52,6 +57,17 @@ class LogCopies:
 
     def _logs(self, folder: Path) -> list[Path]:
         return sorted(path for path in folder.glob("*") if path.is_file() and path.name.endswith(self.suffixes))
+
+
+def _copy(path: Path, folder: Path) -> None:
+    """Copy a file whole or not at all: half a log would be taken for all of it."""
+    partial = folder / f".{path.name}.partial"
+    try:
+        shutil.copy2(path, partial)
+        os.replace(partial, folder / path.name)
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise
 
 
 def copies_of(runner: Runner) -> Iterator[LogCopies]:

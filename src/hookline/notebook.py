@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 # A notebook has no columns; so many fit on most screens.
 WIDTH = 100
+NOTHING = {"text/html": "", "text/plain": ""}
 
 
 def in_notebook() -> bool:
@@ -22,19 +23,30 @@ def in_notebook() -> bool:
     return kind.__name__ == "ZMQInteractiveShell" or "google.colab" in kind.__module__
 
 
-@contextmanager
-def display() -> Iterator[Callable[[Picture], None]]:
-    """An output that is drawn anew as long as this lasts; gives what draws it."""
-    from IPython import display as ipython
+class NotebookDisplay:
+    """An output of the cell that is drawn anew."""
 
-    show: Any = ipython.display
-    shown = show({"text/html": "", "text/plain": ""}, raw=True, display_id=True)
+    def __init__(self) -> None:
+        from IPython import display
 
-    def draw(picture: Picture) -> None:
+        show: Any = display.display
+        self._output = show(NOTHING, raw=True, display_id=True)
+
+    def draw(self, picture: Picture) -> None:
+        """Draw it in place of the last one."""
         lines = "\n".join(line.plain for line in picture.lines(WIDTH))
-        shown.update({"text/html": f"<pre>{escape(lines)}</pre>", "text/plain": lines}, raw=True)
+        self._output.update({"text/html": f"<pre>{escape(lines)}</pre>", "text/plain": lines}, raw=True)
 
-    try:
-        yield draw
-    finally:
-        shown.update({"text/html": "", "text/plain": ""}, raw=True)
+    def settle(self) -> None:
+        """Lines have a place of their own."""
+
+    def close(self) -> None:
+        """Leave nothing behind."""
+        self._output.update(NOTHING, raw=True)
+
+
+@contextmanager
+def display() -> Iterator[NotebookDisplay]:
+    """A display that is there as long as this lasts."""
+    with closing(NotebookDisplay()) as shown:
+        yield shown

@@ -152,7 +152,7 @@ class Run:
 
 def load(path: str | os.PathLike[str]) -> Run:
     """The run in a folder; a folder that holds none is refused."""
-    folder = Path(path)
+    folder = Path(path).expanduser()
     if not is_run(folder):
         raise ConfigError(_why_not(folder))
     return Run(folder)

@@ -98,11 +98,11 @@ def open_folder(runner: Runner, verb: str, leaving: ExitStack) -> Source | None:
     for each in folders:
         workdir.claim(each)
         leaving.enter_context(workdir.locked(each))
-    runner.in_folder = True
     targets = [copies.target(folder) for copies in logs.copies_of(runner)]
     if verb != "train":
         source = saving.find_source(verb)
         fetch_logs(runner)
+        runner.in_folder = True
         terminal.open_log(folder / "run.log")
         return source
     for each in folders:
@@ -119,6 +119,7 @@ def open_folder(runner: Runner, verb: str, leaving: ExitStack) -> Source | None:
             if old := workdir.set_aside(each, runner.writers.files()):
                 moved.append(f"{each} held an earlier run; its files are in {old} now")
                 leaving.push(partial(workdir.put_back, old, each, runner))
+    runner.in_folder = True
     terminal.open_log(folder / "run.log")
     for line in moved:
         terminal.say(line)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from hookline.checks import check_choice, check_int
 from hookline.errors import ConfigError, did_you_mean
+from hookline.hub import belongs
 
 if TYPE_CHECKING:
     from hookline.hub import History, MessageHub
@@ -96,6 +97,8 @@ class Smoothing:
     def __init__(self, rules: tuple[Rule, ...] = USUAL) -> None:
         self.rules = rules
         self._decided: dict[str, tuple[tuple[str, Rule], ...]] = {}
+        #: The name behind each log_name.
+        self._shown_as: dict[str, str] = {}
         #: By name and window.
         self._totals: dict[tuple[str, str], Total] = {}
         #: How many values that are new to a name belong to the epoch before.
@@ -118,7 +121,7 @@ class Smoothing:
             rules = self._decided.get(name) or self._decide(name)
             long = {str(rule.window_size) for _, rule in rules if rule.is_long}
             if long:
-                self._add_up(name, long, history.last(fresh))
+                self._add_up(name, long, history.last(fresh), fresh)
             for log_name, rule in rules:
                 shown[log_name] = self._show(name, rule, history, fresh)
         return shown
@@ -126,23 +129,36 @@ class Smoothing:
     def end_epoch(self, hub: MessageHub, prefix: str) -> None:
         """Windows that are an epoch begin anew; what was not recorded of this one is no part of the next."""
         for name, history in hub.scalars.items():
-            if name.startswith(prefix):
-                self._totals.pop((name, "epoch"), None)
+            if belongs(name, prefix) and self._totals.pop((name, "epoch"), None) is not None:
                 self._old[name] = history.fresh
+
+    def unused(self) -> list[tuple[int, Rule]]:
+        """The rules that no name has matched, with their numbers."""
+        given = self.rules[: -len(USUAL)]
+        return [
+            (number, rule)
+            for number, rule in enumerate(given)
+            if not any(fnmatchcase(name, rule.match) for name in self._decided)
+        ]
 
     def _decide(self, name: str) -> tuple[tuple[str, Rule], ...]:
         """The rules for a name: those that add a number, and the first other one."""
         found = []
         for rule in self.rules:
             if fnmatchcase(name, rule.match):
+                if rule.log_name is not None and (other := self._shown_as.setdefault(rule.log_name, name)) != name:
+                    raise ConfigError(
+                        f"LoggerHook: smoothing shows both '{other}' and '{name}' as '{rule.log_name}'; give each a "
+                        "log_name of its own"
+                    )
                 found.append((rule.log_name or name, rule))
                 if rule.log_name is None:
                     break
         self._decided[name] = tuple(found)
         return self._decided[name]
 
-    def _add_up(self, name: str, windows: set[str], values: list[float]) -> None:
-        old = self._old.pop(name, 0)
+    def _add_up(self, name: str, windows: set[str], values: list[float], fresh: int) -> None:
+        old = max(self._old.pop(name, 0) - (fresh - len(values)), 0)  # of those that are kept
         for window in windows:
             total = self._totals.setdefault((name, window), Total())
             total.add(values[old:] if window == "epoch" else values)

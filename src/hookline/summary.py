@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
+from rich.text import Text
 
+from hookline.hooks.timer import TIMES
 from hookline.terminal import as_number, as_time
 
 if TYPE_CHECKING:
@@ -15,29 +17,37 @@ if TYPE_CHECKING:
 
 def closing_table(runner: Runner, seconds: float, tested: Mapping[str, Any]) -> Table:
     """Results, times and places of a run that has just ended."""
-    table = Table(title=runner.experiment_name, show_header=False, title_justify="left", min_width=40)
-    table.add_row("trained", f"{runner.epoch} epochs, {runner.iter} iterations in {as_time(seconds)}")
+    table = Table(title=Text(runner.experiment_name), show_header=False, title_justify="left", min_width=40)
+
+    table.add_column()
+    table.add_column(overflow="fold")
+
+    def row(label: str, text: str, style: str | None = None) -> None:  # as Text, since brackets mean styles to rich
+        table.add_row(Text(label), Text(text), style=style)
+
+    row("trained", f"{runner.epoch} epochs, {runner.iter} iterations in {as_time(seconds)}")
     hub = runner.hub
     if "train/loss" in hub.scalars:
-        table.add_row("train loss", as_number(hub.get_scalar("train/loss").mean(20)))
+        row("train loss", f"{as_number(hub.get_scalar('train/loss').mean(20))}, the mean of the last 20 steps")
     for name, history in hub.scalars.items():
-        if name.startswith("val/") and not name.endswith("time"):
-            table.add_row(name.replace("/", " ", 1), as_number(history.current()))
+        if name.startswith("val/") and name.removeprefix("val/") not in TIMES:
+            row(name.replace("/", " ", 1), as_number(history.current()))
     for name, value in tested.items():
-        table.add_row(f"test {name}", as_number(value), style="bold")
-    if "train/time" in hub.scalars:
+        row(f"test {name}", as_number(value), style="bold")
+    if "train/time" in hub.scalars and "train/data_time" in hub.scalars:
         step, data = hub.get_scalar("train/time").mean(), hub.get_scalar("train/data_time").mean()
-        table.add_row("a step", f"{step * 1e3:.2f} ms, {data * 1e3:.2f} ms of it waiting for data")
+        row("a step", f"{step * 1e3:.2f} ms, {data * 1e3:.2f} ms of it waiting for data")
     if spent := hub.get_info("seconds_of"):
-        table.add_row("time", _seconds(spent) or "less than 0.1 s")
+        spent = {**spent, "start and end": seconds - sum(spent.values())}
+        row("time", _seconds(spent) or "less than 0.1 s")
     by_hook = {name: sum(points.values()) for name, points in (hub.get_info("seconds_of_hooks") or {}).items()}
     if dear := _seconds(dict(sorted(by_hook.items(), key=lambda item: -item[1])[:3])):
-        table.add_row("hooks", dear)
+        row("hooks", dear)
     if hub.get_info("best_ckpt"):
-        table.add_row("best checkpoint", str(runner.saving.folders[0] / hub.get_info("best_ckpt")))
+        row("best checkpoint", str(runner.saving.folders[0] / hub.get_info("best_ckpt")))
     if runner.saving.last_path is not None:
-        table.add_row("last checkpoint", str(runner.saving.last_path))
-    table.add_row("run", str(runner.work_dir))
+        row("last checkpoint", str(runner.saving.last_path))
+    row("run", str(runner.work_dir))
     return table
 
 

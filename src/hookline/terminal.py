@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from io import StringIO
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from hookline import notebook
 
@@ -23,13 +25,27 @@ if TYPE_CHECKING:
 LATENCY = 0.25
 
 
+# What run.log shows as an escape: everything that would move a cursor or change a colour.
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+
+
+class Display(Protocol):
+    """What is drawn anew: on a screen, or in a notebook."""
+
+    def draw(self, picture: Picture) -> None:
+        """Draw it in place of the last one."""
+
+    def settle(self) -> None:
+        """Be ready for a line above it."""
+
+
 class Terminal:
     """Lines for people. While a progress display is on the screen, details go only to the log."""
 
     def __init__(self, quiet: bool = False) -> None:
         self.quiet = quiet
         #: What draws the live display, while there is one.
-        self.progress: Callable[[Picture], None] | None = None
+        self.progress: Display | None = None
         self._picture: Picture | None = None
         self._log: IO[str] | None = None
         #: Lines that came before the log was opened.
@@ -38,16 +54,16 @@ class Terminal:
         self._lock = threading.RLock()
         self._waiting: list[tuple[float, Callable[[], str]]] = []
         self._flushed = 0.0
+        self._log_failed = False
         self._console: Console | None = None
 
     @property
     def console(self) -> Console:
         """The screen, made when first used: rich takes a while to import."""
         if self._console is None:
-            from rich.console import Console
+            from hookline.screen import make_console
 
-            # In a notebook, lines are text of the cell like any other, and not an output each.
-            self._console = Console(quiet=self.quiet, soft_wrap=True, highlight=False, force_jupyter=False)
+            self._console = make_console(self.quiet)
         return self._console
 
     def prepare(self) -> None:
@@ -63,24 +79,19 @@ class Terminal:
     @contextmanager
     def live(self) -> Iterator[Callable[[Picture], None]]:
         """A display that redraws itself below the lines, as long as this lasts; gives what draws it."""
-        with notebook.display() if notebook.in_notebook() else self._on_screen() as self.progress:
+        from hookline import screen
+
+        with notebook.display() if notebook.in_notebook() else screen.live(self.console) as self.progress:
             try:
                 yield self._draw
             finally:
                 self.progress = self._picture = None
 
-    @contextmanager
-    def _on_screen(self) -> Iterator[Callable[[Picture], None]]:
-        from rich.live import Live
-
-        with Live(console=self.console, transient=True, auto_refresh=False) as live:
-            yield partial(live.update, refresh=True)
-
     def _draw(self, picture: Picture) -> None:
         with self._lock:
             self._picture = picture
             if self.progress is not None:
-                self.progress(picture)
+                self.progress.draw(picture)
 
     def working(self, text: str) -> None:
         """Something besides training that may take long: it is named in the display, if there is one."""
@@ -91,14 +102,14 @@ class Terminal:
         """Begin or go on with run.log."""
         self.close_log()
         self._log = open(path, "a", encoding="utf-8", errors="backslashreplace")  # noqa: SIM115  # see close_log
-        self._log.writelines(self._early)
-        self._early.clear()
+        self._on_log(partial(self._log.writelines, self._early))
+        self._early = []
 
     def close_log(self) -> None:
         """End run.log."""
         self.flush()
         if self._log is not None:
-            self._log.close()
+            self._on_log(self._log.close)
             self._log = None
 
     def say(self, text: str, style: str | None = None) -> None:
@@ -106,13 +117,15 @@ class Terminal:
         with self._lock:
             self.flush()
             self._to_log(text, time.time())
-            self.console.print(text, style=style, markup=False)
+            self._to_screen(text, style)
+            self._flush_log()
 
     def note(self, text: str) -> None:
         """A line for the log alone."""
         with self._lock:
             self.flush()
             self._to_log(text, time.time())
+            self._flush_log()
 
     def detail(self, make: Callable[[], str]) -> None:
         """A line for the log; for the screen too, unless a progress display says the same there.
@@ -134,25 +147,50 @@ class Terminal:
                 text = make()
                 self._to_log(text, at)
                 if self.progress is None and not self.quiet:
-                    print(text, flush=True)
-            if self._log is not None:
-                self._log.flush()
+                    print(text, file=self.console.file, flush=True)
+            self._flush_log()
 
     def show(self, renderable: RenderableType) -> None:
         """A table or the like, for the screen and the log."""
         from rich.console import Console
 
-        self.flush()
-        if self._log is not None:
-            Console(file=self._log, width=100, color_system=None).print(renderable)
-        self.console.print(renderable)
+        with self._lock:
+            self.flush()
+            with StringIO() as lines:
+                Console(file=lines, width=100, color_system=None).print(renderable)
+                self._write_log(lines.getvalue())
+            self._to_screen(renderable)
+            self._flush_log()
+
+    def _to_screen(self, shown: RenderableType, style: str | None = None) -> None:
+        if self.progress is not None:
+            self.progress.settle()
+        self.console.print(shown, style=style, markup=False)
 
     def _to_log(self, text: str, at: float) -> None:
-        line = f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(at))}  {text}\n"
-        if self._log is not None:
-            self._log.write(line)
+        text = CONTROL.sub(lambda found: repr(found[0])[1:-1], text)
+        self._write_log(f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(at))}  {text}\n")
+
+    def _write_log(self, lines: str) -> None:
+        if self._log is None:
+            self._early.append(lines)
         else:
-            self._early.append(line)
+            self._on_log(partial(self._log.write, lines))
+
+    def _flush_log(self) -> None:
+        if self._log is not None:
+            self._on_log(self._log.flush)
+
+    def _on_log(self, act: Callable[[], object]) -> None:
+        """Do something with run.log; a full disk costs lines, and not the run."""
+        try:
+            act()
+        except OSError as error:
+            if not self._log_failed:
+                self._log_failed = True
+                self._to_screen(
+                    f"warning: run.log cannot be written: {error.strerror or error}; the run goes on", "yellow"
+                )
 
 
 class TerminalHandler(logging.Handler):
@@ -172,7 +210,7 @@ def as_number(value: Any, digits: int = 4) -> str:
     """A number for people: `0.4103`, `3.00e-05`, `12`."""
     if not isinstance(value, float):
         return str(value)
-    if value == 0 or 10 ** (1 - digits) <= abs(value) < 1e5:
+    if value == 0 or 10.0 ** -(digits - (digits > 1)) <= abs(value) < 1e5:
         return f"{value:.{digits}f}"
     return f"{value:.{max(digits // 2, 1)}e}"
 

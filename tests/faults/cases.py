@@ -101,7 +101,9 @@ def run(case: Case, root: Path) -> Outcome:
     log = root.with_name(root.name + ".seen")
     log.touch()
     before = _tree(root)
-    environment = {"HOME": str(root / "home"), "TMPDIR": str(root / "tmp"), **case.environment}
+    # matplotlib, which others import where it is installed, keeps a cache; it is not what a run leaves.
+    caches = {"MPLCONFIGDIR": tempfile.gettempdir()}
+    environment = {"HOME": str(root / "home"), "TMPDIR": str(root / "tmp"), **caches, **case.environment}
     with children.running(watched_command, case.words, str(project), environment, str(log)) as child:
         code = child.wait()
         output = child.output()

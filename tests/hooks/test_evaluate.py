@@ -330,6 +330,7 @@ def test_its_time_is_no_part_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("hookline.hooks.timer.time", Clock)
     monkeypatch.setattr("hookline.hooks.evaluate.time", Clock)
+    monkeypatch.setattr("hookline.data.batches.time", Clock)
     writer = MemoryWriter()
     logger = {"logger": {"interval": 1}}
     hook = EvaluateHook(slow, at_begin=True, interval=2)

@@ -41,7 +41,7 @@ def refuse_malformed(checkpoint: Mapping[str, Any], path: str) -> None:
         odd += [
             f"message_hub['scalars']['{name}']"
             for name, saved in checkpoint["message_hub"].get("scalars", {}).items()
-            if not _is_dict(saved) or not isinstance(saved.get("values"), Tensor)
+            if not _is_dict(saved) or not isinstance(saved.get("values"), (Tensor, list))
         ]
         odd += [f"rng['{name}']" for name in rng.malformed(checkpoint["rng"])]
     if odd:

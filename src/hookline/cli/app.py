@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 import hookline
-from hookline.cli import compare, export, hooks, init, inspect, plan, schema, test, train
+from hookline.cli import compare, export, hooks, init, inspect, plan, run_as, schema, test, train
 
 
 class Commands(TyperGroup):
@@ -37,7 +37,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (train, test, plan, hooks, inspect, export, compare, schema, init):
+for command in (train, test, plan, hooks, inspect, export, compare, schema, init, run_as):
     command.add_to(app)
 
 

@@ -7,4 +7,12 @@
 
 Each package mirrors the module paths of the original, so that `hookline.dialects.` before the package's name is the
 whole port. A dialect translates; the work is done by the core, which does not know that dialects exist.
+
+    import hookline.dialects
+
+    hookline.dialects.alias("mmengine")     # from now on, `import mmengine` gives the dialect
 """
+
+from hookline.dialects.imports import alias
+
+__all__ = ["alias"]

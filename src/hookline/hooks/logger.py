@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hookline.checks import check_int
-from hookline.errors import ConfigError
+from hookline.errors import ConfigError, did_you_mean
 from hookline.hook import Hook, every
+from hookline.hooks.timer import TIMES
 from hookline.logs import LogCopies
 from hookline.numerics import refuse_infinite_loss
 from hookline.smoothing import Smoothing, rules_of
@@ -20,12 +22,15 @@ if TYPE_CHECKING:
     from hookline.stages import TrainLoop
 
 
+log = logging.getLogger("hookline")
+
+
 class LoggerHook(Hook):
     """Hands what is due to the writers and the terminal.
 
-    Every `interval` iterations, the numbers under `train/` go out, losses, times and gradient norms as the mean since
-    the last record, anything else as it is now; after a validation or test, its metrics. A record's step is the number
-    of finished iterations.
+    Every `interval` iterations, what the hub has of training goes out (all but `val/` and `test/`): losses, times and
+    gradient norms as the mean since the last record, anything else as it is now; after a validation or test, its
+    metrics. A record's step is the number of finished iterations.
 
     `smoothing` says otherwise for names that match a pattern, the first match first: `method` is mean, min, max or
     current, `window_size` the newest so many values, `epoch` or `global`; without it, those since the last record. With
@@ -109,7 +114,8 @@ class LoggerHook(Hook):
 
     def before_train(self, runner: Runner) -> None:
         """The hub has to keep what the windows need."""
-        runner.hub.keep(max(self.interval, self.smoothing.longest))
+        # What an epoch has left over, with ignore_last, is part of the first record of the next.
+        runner.hub.keep(max(2 * self.interval, self.smoothing.longest))
 
     def after_train_iter(self, runner: Runner, batch_idx: int) -> None:
         """A record, when it is due."""
@@ -119,6 +125,7 @@ class LoggerHook(Hook):
 
     def _log_training(self, runner: Runner, done: int) -> None:
         hub = runner.hub
+        hub.read("train/")
         refuse_infinite_loss(runner, runner.iter + 1)
         means = self.smoothing.take(hub, "train/")
         runner.writers.write_scalars({"epoch": runner.epoch + 1, **means}, runner.iter + 1)
@@ -134,6 +141,11 @@ class LoggerHook(Hook):
         rare = self.smoothing.take(runner.hub, "train/", fewer_than=runner.iter - self._logged_at)
         if rare:
             runner.writers.write_scalars({"epoch": passes(runner), **rare}, runner.iter)
+        for number, rule in self.smoothing.unused():
+            hint = did_you_mean(rule.match, runner.hub.scalars)
+            log.warning(
+                "LoggerHook: smoothing[%d] is for '%s', and nothing was recorded so; %s", number, rule.match, hint
+            )
 
     def state_dict(self) -> dict[str, Any]:
         """After how many iterations the last record was, and what long windows have added up."""
@@ -159,7 +171,9 @@ class LoggerHook(Hook):
         self._log_evaluation(runner, "test")
 
     def _log_evaluation(self, runner: Runner, stage: str) -> None:
+        runner.hub.read(f"{stage}/")
         found = self.smoothing.take(runner.hub, f"{stage}/")
+        self.smoothing.end_epoch(runner.hub, f"{stage}/")
         step = runner.epoch if self.log_metric_by_epoch else runner.iter
         runner.writers.write_scalars({"epoch": passes(runner), **found}, step)
         place = f"epoch {runner.epoch}" if runner.has_training and runner.train_loop.by_epoch else f"iter {runner.iter}"
@@ -179,8 +193,8 @@ def shown(means: dict[str, float], runner: Runner) -> dict[str, float]:
 
 def numbers(found: dict[str, float], prefix: str, digits: int = 4) -> str:
     """Names and values for a line; times stand elsewhere in it."""
-    named = [(name.removeprefix(prefix), value) for name, value in found.items() if name[-4:] != "time"]
-    return "  ".join([f"{name} {as_number(value, digits)}" for name, value in named])
+    named = [(name.removeprefix(prefix), value) for name, value in found.items()]
+    return "  ".join([f"{name} {as_number(value, digits)}" for name, value in named if name not in TIMES])
 
 
 def line_of(loop: TrainLoop, epoch: int, done: int, means: dict[str, float], eta: float | None, digits: int = 4) -> str:

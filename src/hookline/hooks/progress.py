@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
-from hookline.checks import check_int, check_number
+from hookline.checks import check_choice, check_int, check_number
 from hookline.display import Bar, Pace, Picture, clock
 from hookline.errors import ConfigError
 from hookline.hook import Hook
@@ -68,8 +68,11 @@ class ProgressHook(Hook):
             check_number("ProgressHook: smoothing_factor", smoothing_factor, above=0)
             if smoothing_factor > 1:
                 raise ConfigError(f"ProgressHook: smoothing_factor must be at most 1, not {smoothing_factor!r}")
+        if rule is not None:
+            check_choice("ProgressHook: rule", rule, ("greater", "less"))
         self.window = window
         self.smoothing_factor = smoothing_factor
+        self.monitor = monitor
         self._best = BestSoFar(watch(monitor, rule, who="ProgressHook")) if monitor is not None else None
         self._loss: float | None = None
         self._seen = 0
@@ -83,6 +86,10 @@ class ProgressHook(Hook):
             return []
         bars = ("around_train", "around_test", "after_train_iter")
         return [*bars, *(f"{when}_{stage}{what}" for when, what in WHERE for stage in ("val", "test"))]
+
+    def watched_metrics(self) -> list[str]:
+        """The metric that was asked for."""
+        return [self.monitor] if self.monitor is not None else []
 
     # -- where
 

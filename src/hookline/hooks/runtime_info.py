@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from hookline.hook import Hook
+from hookline.hub import recordable
 from hookline.numerics import refuse_infinite_loss
 
 if TYPE_CHECKING:
@@ -41,7 +42,6 @@ class RuntimeInfoHook(Hook):
         self._groups: list[tuple[History, dict[str, Any]]] = []
         self._outputs: dict[str, History] = {}
         self._clipping: list[tuple[History, Optim]] = []
-        self._tensor: type | None = None
 
     def before_run(self, runner: Runner) -> None:
         """The facts that do not change."""
@@ -50,9 +50,6 @@ class RuntimeInfoHook(Hook):
 
     def before_train(self, runner: Runner) -> None:
         """How long training will be, and where to record what each step gives."""
-        from torch import Tensor
-
-        self._tensor = Tensor
         runner.hub.update_info("max_epochs", runner.max_epochs, resumed=False)
         runner.hub.update_info("max_iters", runner.max_iters, resumed=False)
         self._groups, self._outputs, self._clipping = [], {}, []
@@ -78,14 +75,11 @@ class RuntimeInfoHook(Hook):
             optim.norms.clear()
         if runner.skipped:
             return
-        tensor = self._tensor
         for name, value in outputs.items():
-            kind = value.__class__
-            if kind is tensor and value.numel() == 1:
-                if value.requires_grad:
-                    value = value.detach()
-            elif kind is not float and not is_number(value):
-                continue
+            if value.__class__ is not float and name != "loss":  # the loss is one tensor, and the loop's own
+                value = number_of(value)
+                if value is None:
+                    continue
             recorded = self._outputs.get(name)
             if recorded is None:
                 recorded = self._outputs[name] = runner.hub.history(f"train/{name}")
@@ -106,18 +100,13 @@ class RuntimeInfoHook(Hook):
 
     def _record(self, runner: Runner, stage: str, metrics: dict[str, Any]) -> None:
         for name, value in metrics.items():
-            if is_number(value):
-                runner.hub.update_scalar(f"{stage}/{name}", value)
+            number = number_of(value)
+            if number is not None:
+                runner.hub.update_scalar(f"{stage}/{name}", number)
             else:
                 runner.hub.update_info(f"{stage}/{name}", value, resumed=False)
 
 
-def is_number(value: Any) -> bool:
-    """A float, an int, or a tensor with one element."""
-    kind = value.__class__
-    if kind is float or kind is int:
-        return True
-    try:
-        return kind is not bool and value.numel() == 1
-    except (AttributeError, TypeError):
-        return isinstance(value, (float, int)) and kind is not bool
+def number_of(value: Any) -> Any:
+    """A single number as the hub keeps it; None for anything else, a yes or no included."""
+    return None if isinstance(value, bool) else recordable(value)

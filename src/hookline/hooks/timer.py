@@ -12,6 +12,9 @@ from hookline.hub import History
 if TYPE_CHECKING:
     from hookline.runner import Runner
 
+# What a stage's times are called, behind its name.
+TIMES = ("time", "data_time")
+
 
 class IterTimerHook(Hook):
     """Times data and steps, and tells how long training still takes.
@@ -47,6 +50,7 @@ class IterTimerHook(Hook):
         #: When training began, how long the loader was waited for, how long it was validated, and what saves had taken.
         self._began = 0.0
         self._waiting = Cost()
+        self._waited = 0.0
         self._validated = 0.0
         self._saved = 0.0
         self._val_since = 0.0
@@ -58,6 +62,7 @@ class IterTimerHook(Hook):
         self._spent, self._done = 0.0, 0
         self._began, self._validated, self._saved = time.perf_counter(), 0.0, runner.saving.seconds
         self._waiting = runner.waiting = Cost()
+        self._waited = 0.0
         for call in (call for entry in runner.plan for call in entry.calls):
             call.cost.seconds = 0.0
         runner.plan.measure("rare")
@@ -114,9 +119,10 @@ class IterTimerHook(Hook):
         if paused != self._paused:
             self._since += paused - self._paused
             self._paused = paused
-        waited = time.perf_counter() - self._since
-        self._data_time.values.append(waited)
+        waited = self._waiting.seconds
+        self._data_time.values.append(waited - self._waited)
         self._data_time.fresh += 1
+        self._waited = waited
 
     def after_train_iter(self, runner: Runner) -> None:
         """The step is made."""
