@@ -170,8 +170,9 @@ def test_steps_names_and_large_numbers_are_plain() -> None:
     together = begun(writer)
     steps: list[Any] = [np.int64(3), torch.tensor(3), 3]
     name: Any = np.str_("a")
+    epoch: Any = np.int32(2)
     for step in steps:
-        together.write_scalars({name: 1.0, "epoch": np.int32(2)}, step)
+        together.write_scalars({name: 1.0, "epoch": epoch}, step)
     together.write_scalars({"a": 1 << 70, "b": -(1 << 63), "c": 1 - (1 << 63)}, 4)
     together.write_text(name, "text", steps[0])
     assert writer.records == [{"step": 3, "a": 1.0, "epoch": 2}] * 3 + [
