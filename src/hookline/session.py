@@ -47,7 +47,7 @@ def session(runner: Runner, verb: Literal["train", "val", "test"]) -> Iterator[N
         runner.plan.leave_out_idle()
         source = open_folder(runner, verb, leaving)
         leaving.push(runner.saving.leave)
-        leaving.callback(runner.writers.close)
+        leaving.push(partial(close_writers, runner))
         resuming = source is not None and source.kind == "resume"
         runner.writers.begin(runner.work_dir, runner.experiment_name, resuming)
         with points_of_a_run(runner):
@@ -76,6 +76,14 @@ def log_failure(runner: Runner, kind: type[BaseException] | None, error: BaseExc
         runner.terminal.note("\n  ".join([f"ended: {error}", *getattr(error, "__notes__", [])]))
     elif isinstance(error, Exception):
         runner.terminal.note("ended:\n" + "".join(traceback.format_exception(error)).rstrip())
+
+
+def close_writers(runner: Runner, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+    """The writers are told how the run has ended."""
+    if error is None:
+        runner.writers.close("finished")
+    else:
+        runner.writers.close("failed" if isinstance(error, Exception) else "killed")
 
 
 @contextmanager

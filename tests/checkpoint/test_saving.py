@@ -25,6 +25,8 @@ from hookline.errors import HookError, StorageError
 from hookline.hooks import CheckpointHook
 from hookline.steps import predict
 from hookline.testing import Recorder, toy_data, toy_model, toy_runner
+from hookline.writers.files import appending
+from hookline.writers.jsonl import JsonlWriter
 
 
 def files(folder: Path) -> list[str]:
@@ -501,9 +503,37 @@ def test_what_differs_from_the_saved_run_is_said(tmp_path: Path) -> None:
     assert "warning: saved with 4 batches an epoch, and this run has 6: it goes on with that" in text
 
 
-def test_records_wait_for_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from hookline.writers.jsonl import JsonlWriter
+def test_a_state_that_a_full_disk_keeps_out_of_memory_does_not_end_the_run(tmp_path: Path) -> None:
+    checkpoint = {"save_on_exception": 2, "interval": 0}
+    hooks = {"logger": {"interval": 1}, "checkpoint": checkpoint}
+    runner = dies_at(9, toy_runner(max_iters=12, val=None, work_dir=tmp_path, default_hooks=hooks))
+    (writer,) = runner.writers.all
+    assert isinstance(writer, JsonlWriter)
+    opened: list[Any] = []
 
+    @runner.on("before_train_iter")
+    def fill(runner: Runner) -> None:
+        if runner.iter == 3:
+            opened.append(writer._file)
+            writer._file = appending(Path("/dev/full"))
+        if runner.iter == 8:
+            full, writer._file = writer._file, opened.pop()
+            assert full is not None
+            full.close()
+
+    with pytest.raises(ZeroDivisionError):
+        runner.train()
+    said = [line[21:] for line in (tmp_path / "run.log").read_text().splitlines() if " warning: " in line]
+    path = tmp_path / "metrics.jsonl"
+    assert said == [
+        f"warning: {path} cannot be written: No space left on device; it is tried again",
+        f"warning: {path} cannot be written, and a checkpoint counts on its records. The run goes on without a newer "
+        "state in memory.",
+    ]
+    assert files(tmp_path) == ["iter_2.pth"]
+
+
+def test_records_wait_for_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Full:
         full = True
 
@@ -524,7 +554,7 @@ def test_records_wait_for_a_full_disk(tmp_path: Path, monkeypatch: pytest.Monkey
 
     writer, file = JsonlWriter(), Full()
     writer.begin(tmp_path, "x")
-    monkeypatch.setattr(writer._file, "_raw", file)
+    monkeypatch.setattr(writer, "_file", file)
     writer.write_scalars({"loss": 1.0}, 1)
     with pytest.raises(StorageError, match="metrics.jsonl cannot be written, and a checkpoint counts on its records$"):
         writer.state_dict()

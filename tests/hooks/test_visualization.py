@@ -364,7 +364,8 @@ def test_wrong_parameters_are_refused(parameters: dict[str, Any], message: str) 
 
 
 def test_images_that_nobody_keeps_are_said() -> None:
-    runner = toy_runner(max_epochs=1, writers=["jsonl"], custom_hooks=[VisualizationHook(function=lambda: None)])
+    hooks = [VisualizationHook(function=lambda: None)]
+    runner = toy_runner(max_epochs=1, writers=["jsonl", "console"], custom_hooks=hooks)
     runner.train()
     lines = (runner.work_dir / "run.log").read_text().splitlines()
     said = "warning: VisualizationHook: no writer of this run keeps images, so nobody will see them"

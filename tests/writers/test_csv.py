@@ -80,3 +80,65 @@ def test_columns_that_came_after_the_checkpoint_go_with_their_rows(tmp_path: Pat
     resumed.close()
     assert state == {"CsvWriter": {"rows": 1, "columns": 2}}
     assert text(tmp_path) == before
+
+
+def test_a_file_that_could_not_be_cut_back_is_cut_back_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    together = begun(tmp_path)
+    together.write_scalars({"a": 1.0}, 1)
+    state = together.state_dict()
+    together.write_scalars({"b": 2.0}, 2)
+    together.close()
+    resumed = begun(tmp_path)
+
+    def full(*args: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "replace", full)
+        resumed.load_state_dict(state)
+    resumed.write_scalars({"b": 2.5}, 2)
+    resumed.write_scalars({"c": 3.0}, 3)
+    resumed.close()
+    assert text(tmp_path) == "step,a,b,c\n1,1.0,,\n2,,2.5,\n3,,,3.0\n"
+
+
+def test_a_name_that_cannot_be_written_takes_no_other_with_it(tmp_path: Path) -> None:
+    together = begun(tmp_path)
+    for step, name in enumerate(("a", "\ud800", "a")):
+        together.write_scalars({name: 0.5}, step)
+    together.close()
+    assert text(tmp_path) == "step,a\n0,0.5\n2,0.5\n"
+    assert together.deliveries[0].missing == 1
+
+
+def test_rows_that_are_gone_are_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "metrics.csv"
+    path.write_text("step,a\n1,0.5\n")
+    resumed = begun(tmp_path)
+    resumed.load_state_dict({"CsvWriter": {"rows": 3, "columns": 2}})
+    resumed.close()
+    assert text(tmp_path) == "step,a\n1,0.5\n"
+    assert caplog.messages == [f"{path} has lost records: it has 1 of the 3 rows that its checkpoint counts on"]
+
+
+def test_rows_that_wait_for_a_column_are_saved_with_a_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    together = begun(tmp_path)
+    together.write_scalars({"a": 1.0}, 1)
+    together.flush()
+
+    def full(*args: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "replace", full)
+        together.write_scalars({"b": 2.0}, 2)
+        state = together.state_dict()
+        together.close()  # it loses what waits, as a kill does
+    assert state == {"CsvWriter": {"rows": 1, "columns": 2, "waiting": [[{"b": 2.0}, 2]]}}
+    resumed = begun(tmp_path)
+    resumed.load_state_dict(state)
+    resumed.write_scalars({"a": 3.0}, 3)
+    resumed.close()
+    assert text(tmp_path) == "step,a,b\n1,1.0,\n2,,2.0\n3,3.0,\n"

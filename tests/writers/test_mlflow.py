@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import random
+import socket
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from mlflow.tracking import MlflowClient
 
 from hookline.writers import Writers
-from hookline.writers.mlflow import MAX_PARAMS, VALUE_LENGTH, MlflowWriter
+from hookline.writers.mlflow import MAX_PARAMS, VALUE_LENGTH, MlflowWriter, sqlite_uri
+
+if TYPE_CHECKING:
+    from hookline.writers.base import Outcome
 
 
 @pytest.fixture(scope="module")
@@ -150,9 +156,70 @@ def test_tables_and_captions_are_files(uri: str) -> None:
     assert text("images/grid/00000003.txt") == "pred 1"
 
 
-def test_the_local_database_is_made_in_the_folder_of_the_run(tmp_path: Path) -> None:
-    writer = MlflowWriter()
-    together = begun(writer)
+@pytest.mark.parametrize("folder", ["lr?0.1", "100%25 #1"])
+def test_the_local_database_stays_in_the_folder_of_the_run_whatever_it_is_called(
+    folder: str, tmp_path: Path, database: Path
+) -> None:
+    work_dir = tmp_path / "runs" / folder
+    work_dir.mkdir(parents=True)
+    (work_dir / "mlflow.db").write_bytes(database.read_bytes())
+    together = Writers([MlflowWriter()])
+    together.begin(work_dir, "x")
+    together.write_scalars({"a": 1.0}, 1)
+    together.write_text("b", "text", 1)
+    together.close()
+    assert os.listdir(tmp_path / "runs") == [folder]
+    assert sorted(os.listdir(work_dir)) == ["mlflow", "mlflow.db"]
+    client, run = sole_run(sqlite_uri(work_dir / "mlflow.db"))
+    assert run.data.metrics == {"a": 1.0}
+    assert Path(client.download_artifacts(run.info.run_id, "texts/b/00000001.txt")).read_text() == "text"
+
+
+def test_the_local_database_is_whole_when_it_is_there_and_one_that_a_kill_left_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[list[str]] = []
+    search = MlflowClient.search_experiments
+
+    def seeing(self: Any) -> Any:
+        seen.append(os.listdir(tmp_path))
+        return search(self)
+
+    monkeypatch.setattr(MlflowClient, "search_experiments", seeing)
+    (tmp_path / "mlflow.db.new").write_text("half a table")
+    together = begun(MlflowWriter())
     together.write_scalars({"a": 1.0}, 1)
     together.close()
-    assert steps(f"sqlite:///{tmp_path / 'mlflow.db'}") == [1]
+    assert seen == [["mlflow.db.new"]]
+    assert os.listdir(tmp_path) == ["mlflow.db"]
+    assert steps(sqlite_uri(tmp_path / "mlflow.db")) == [1]
+
+
+@pytest.mark.parametrize(("outcome", "status"), [("failed", "FAILED"), ("killed", "KILLED"), ("finished", "FINISHED")])
+def test_a_run_has_the_status_that_it_ended_with_until_it_goes_on(uri: str, outcome: Outcome, status: str) -> None:
+    together = begun(MlflowWriter(uri))
+    together.write_scalars({"a": 1.0}, 1)
+    state = together.state_dict()
+    together.close(outcome)
+    assert sole_run(uri)[1].info.status == status
+    together = begun(MlflowWriter(uri), resuming=True)
+    together.load_state_dict(state)
+    together.write_scalars({"a": 1.0}, 2)
+    together.flush()
+    assert sole_run(uri)[1].info.status == "RUNNING"
+    together.close()
+    assert sole_run(uri)[1].info.status == "FINISHED"
+
+
+def test_a_server_that_is_away_draws_no_random_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MLFLOW_HTTP_REQUEST_BACKOFF_JITTER", raising=False)
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "3")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR", "0")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"http://127.0.0.1:{server.getsockname()[1]}"
+    writer = MlflowWriter(address)  # nobody listens there any more
+    writer.begin(tmp_path, "x")
+    before = random.getstate()
+    with pytest.raises(Exception, match="Max retries exceeded"):
+        writer.write_scalar("a", 1.0, 1)
+    assert random.getstate() == before

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,7 @@ def test_a_class_that_lacks_one_of_the_three_cannot_be_made(lacking: str) -> Non
         type("Mine", (Writer,), methods)()
 
 
-def test_the_three_are_enough(tmp_path: Path) -> None:
+def test_the_three_are_enough() -> None:
     taken: list[tuple[Any, ...]] = []
 
     class Mine(Writer):
@@ -137,6 +138,74 @@ def test_a_scalar_that_is_no_number_is_refused_with_its_name(value: Any, told: s
     assert writer.records == []
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "step", "message"),
+    [
+        (("a", "b"), 1.0, 1, "the name of a scalar is a text, not ('a', 'b')"),
+        (None, 1.0, 1, "the name of a scalar is a text, not None"),
+        ("a", 1.0, 1.5, "the step of 'a' must be a whole number, not 1.5"),
+        ("a", 1.0, "3", "the step of 'a' must be a whole number, not '3'"),
+        ("a", 1.0, 1 << 63, "the step of 'a' is larger than 64 bits can hold"),
+        ("a", 10**400, 1, "the scalar 'a' is too large: an int of 1329 bits"),
+        ("step", 1, 1, "a scalar cannot be called 'step': so every record calls the step that it belongs to"),
+        ("epoch", 1.5, 1, "the scalar 'epoch' must be a whole number, as in every record, not 1.5"),
+        ("epoch", float("nan"), 1, "the scalar 'epoch' must be a whole number, as in every record, not nan"),
+        ("epoch", 10**20, 1, "the scalar 'epoch' must be a whole number, as in every record, not 1e+20"),
+    ],
+)
+def test_a_record_that_nobody_could_read_is_refused(name: Any, value: Any, step: Any, message: str) -> None:
+    writer = MemoryWriter()
+    together = begun(writer)
+    with pytest.raises(HooklineError) as refused:
+        together.write_scalar(name, value, step)
+    assert str(refused.value) == message
+    with pytest.raises(HooklineError) as refused:
+        together.write_scalars({name: value}, step)
+    assert str(refused.value) == message
+    assert writer.records == []
+
+
+def test_steps_names_and_large_numbers_are_plain() -> None:
+    writer = MemoryWriter()
+    together = begun(writer)
+    steps: list[Any] = [np.int64(3), torch.tensor(3), 3]
+    name: Any = np.str_("a")
+    epoch: Any = np.int32(2)
+    for step in steps:
+        together.write_scalars({name: 1.0, "epoch": epoch}, step)
+    together.write_scalars({"a": 1 << 70, "b": -(1 << 63), "c": 1 - (1 << 63)}, 4)
+    together.write_text(name, "text", steps[0])
+    assert writer.records == [{"step": 3, "a": 1.0, "epoch": 2}] * 3 + [
+        {"step": 4, "a": 2.0**70, "b": -(2.0**63), "c": 1 - (1 << 63)}
+    ]
+    assert [type(value) for value in writer.records[0].values()] == [int, float, int]
+    assert [type(value) for value in writer.records[3].values()] == [int, float, float, int]
+    assert {type(name) for record in writer.records for name in record} == {str}
+    assert [*map(type, writer.texts[0])] == [str, str, int]
+
+
+@pytest.mark.parametrize(
+    ("method", "kind", "args"),
+    [
+        ("write_image", "an image", (np.zeros((2, 2)), 1)),
+        ("write_config", "a config", ({}, 1)),
+        ("write_histogram", "a histogram", ([1.0], 1)),
+        ("write_text", "a text", ("text", 1)),
+        ("write_table", "a table", (["a"], [[1]], 1)),
+        ("write_graph", "a graph", (torch.nn.Linear(1, 1), None)),
+    ],
+)
+def test_a_name_is_a_text_and_a_step_a_whole_number_everywhere(method: str, kind: str, args: tuple[Any, ...]) -> None:
+    write = getattr(begun(MemoryWriter()), method)
+    with pytest.raises(HooklineError) as refused:
+        write(3, *args)
+    assert str(refused.value) == f"the name of {kind} is a text, not 3"
+    if method != "write_graph":
+        with pytest.raises(HooklineError) as refused:
+            write("x", *args[:-1], 0.5)
+        assert str(refused.value) == "the step of 'x' must be a whole number, not 0.5"
+
+
 def test_images_of_all_kinds_are_one_kind_to_writers() -> None:
     pixels = np.arange(90, dtype=np.uint8).reshape(6, 5, 3)
     kinds = [
@@ -207,6 +276,75 @@ def test_the_config_is_handed_over_once_when_training_starts() -> None:
     runner.train()
     runner.val()
     assert (writer.configs, seen) == ([("config", {"lr": 0.1}, 0)], [1])
+
+
+def test_all_configs_that_a_resumed_run_writes_before_its_checkpoint_are_handed_over_there() -> None:
+    writer = MemoryWriter()
+    together = Writers([writer])
+    together.begin(Path(), "x", resuming=True)
+    together.write_config("config", {"lr": 0.1}, 0)
+    together.write_config("data", {"seed": 3}, 0)
+    together.write_scalars({"a": 1.0}, 0)
+    assert writer.configs == []
+    together.load_state_dict({})
+    together.load_state_dict({})
+    assert writer.configs == [("config", {"lr": 0.1}, 0), ("data", {"seed": 3}, 0)]
+    assert writer.records == []
+
+
+def ends_well(runner: Runner) -> None:
+    runner.train()
+
+
+def fails(runner: Runner) -> None:
+    runner.on("after_train_iter")(lambda: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        runner.train()
+
+
+def is_stopped(runner: Runner) -> None:
+    runner.on("after_train_iter")(lambda runner: runner.stop("enough"))
+    runner.train()
+
+
+def gets_a_signal(runner: Runner) -> None:
+    runner.on("after_train_iter")(lambda: signal.raise_signal(signal.SIGTERM))
+    with pytest.raises(SystemExit):
+        runner.train()
+
+
+def is_interrupted(runner: Runner) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    runner.on("after_train_iter")(interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        runner.train()
+
+
+@pytest.mark.parametrize(
+    ("run", "outcome"),
+    [
+        (ends_well, "finished"),
+        (is_stopped, "finished"),
+        (fails, "failed"),
+        (gets_a_signal, "killed"),
+        (is_interrupted, "killed"),
+    ],
+)
+@pytest.mark.parametrize("background", [False, True])
+def test_a_writer_sees_how_the_run_has_ended(run: Callable[[Runner], None], outcome: str, background: bool) -> None:
+    class Seeing(MemoryWriter):
+        in_background = background
+
+        def close(self) -> None:
+            seen.append(self.outcome)
+
+    seen: list[str] = []
+    writer = Seeing()
+    run(toy_runner(writers=[writer], config={"a": 1}))
+    toy_runner(max_epochs=1, writers=[writer], config={"a": 1}).train()
+    assert seen == [outcome, "finished"]
 
 
 # ----------------------------------------------------------------------------------------------------- what goes wrong
@@ -311,7 +449,149 @@ def test_a_refusal_of_a_writer_ends_the_run() -> None:
         toy_runner(writers=[Refuses()]).train()
 
 
-def test_numbers_that_still_wait_are_saved_and_written_by_the_run_that_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_are_closed_also_when_one_refuses_to_be() -> None:
+    class Refuses(MemoryWriter):
+        def close(self) -> None:
+            closed.append("refuses")
+            raise ConfigError("not yet")
+
+    class Closes(MemoryWriter):
+        def close(self) -> None:
+            closed.append("closes")
+
+    closed: list[str] = []
+    together = begun(Refuses(), Closes(), Refuses(), Closes())
+    with pytest.raises(ConfigError, match="^not yet$"):
+        together.close()
+    assert closed == ["refuses", "closes", "refuses", "closes"]
+
+
+def test_a_refusal_of_what_waited_is_raised_at_the_end_and_the_writer_is_closed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Closes(Away):
+        def close(self) -> None:
+            closed.append(True)
+
+    closed: list[bool] = []
+    writer = Closes(OSError("away"))
+    together = begun(writer)
+    for step in (1, 2):
+        together.write_scalars({"a": 1.0}, step)
+    writer.error = ConfigError("there is no key")
+    with pytest.raises(ConfigError, match="^there is no key$"):
+        together.close()
+    assert closed == [True]
+    assert caplog.messages[1:] == ["Closes lacks 1 of this run's records: OSError: away"]
+
+
+@pytest.mark.parametrize("background", [False, True])
+def test_a_writer_that_cannot_tell_whether_it_may_pass_gives_up_just_this_record(
+    background: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Odd(MemoryWriter):
+        in_background = background
+
+        def write_scalars(self, scalars: Mapping[str, float], step: int) -> None:
+            if step == 1:
+                raise ImportError("its library is broken")
+            super().write_scalars(scalars, step)
+
+        def may_pass(self, error: Exception) -> bool:
+            raise error
+
+    writer = Odd()
+    together = begun(writer)
+    for step in (1, 2):
+        together.write_scalars({"a": 1.0}, step)
+        together.flush()
+    together.close()
+    assert writer.records == [{"step": 2, "a": 1.0}]
+    assert caplog.messages == [
+        "Odd failed: ImportError: its library is broken; the run goes on",
+        "Odd lacks 1 of this run's records: ImportError: its library is broken",
+    ]
+
+
+def test_texts_and_tables_that_wait_are_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Silent(MemoryWriter):
+        def write_text(self, name: str, text: str, step: int) -> None:
+            raise OSError("away")
+
+    monkeypatch.setattr(delivery, "KEPT_BYTES", 100)
+    writer = Silent()
+    together = begun(writer)
+    together.write_text("a", "x" * 60, 1)
+    together.write_text("b", "x" * 60, 2)  # too much
+    together.write_table("c", ["d", "e"], [["x" * 10, 1], ["x" * 10, 2]], 3)
+    together.write_table("f", ["g"], [["x" * 20]], 4)  # too much
+    together.write_scalars({"h": 1.0}, 5)
+    monkeypatch.setattr(writer, "write_text", lambda *args: writer.texts.append(args))
+    together.close()
+    assert [step for _, _, step in writer.texts] == [1]
+    assert [step for *_, step in writer.tables] == [3]
+    assert [record["step"] for record in writer.records] == [5]
+    assert together.deliveries[0].missing == 2
+
+
+class CannotGoBack(MemoryWriter):
+    """A disk that is full when the records after a checkpoint are to be dropped."""
+
+    full = True
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        if self.full:
+            raise OSError(28, "No space left on device")
+        super().load_state_dict(state)
+
+
+def test_a_state_that_could_not_be_taken_back_is_tried_again_before_anything_is_written(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock, writer = Clock(monkeypatch), CannotGoBack()
+    together = begun(writer)
+    together.write_scalars({"a": 1.0}, 1)
+    state = together.state_dict()
+    together.write_scalars({"a": 2.0}, 2)
+    together.begin(Path(), "x", resuming=True)
+    together.load_state_dict(state)
+    together.write_scalars({"a": 2.5}, 2)
+    assert [record["a"] for record in writer.records] == [1.0, 2.0]
+    waiting = {"waiting": [[{"a": 2.5}, 2]]}
+    assert together.state_dict() == {"CannotGoBack": state["CannotGoBack"] | waiting}
+    writer.full, clock.now = False, clock.now + 60
+    together.write_scalars({"a": 3.0}, 3)
+    assert [record["a"] for record in writer.records] == [1.0, 2.5, 3.0]
+    assert caplog.messages == [
+        "CannotGoBack failed: OSError: [Errno 28] No space left on device; it is tried again, and the run goes on"
+    ]
+
+
+def test_a_writer_that_could_not_begin_has_the_state_that_it_is_still_to_get(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Begins(MemoryWriter):
+        def begin(self, work_dir: Path, experiment_name: str) -> None:
+            if not allowed:
+                raise OSError("away")
+
+    clock, writer, allowed = Clock(monkeypatch), Begins(), []
+    together = begun(writer)
+    assert together.state_dict() == {"Begins": {"waiting": []}}
+    together.write_scalars({"a": 1.0}, 1)
+    assert together.state_dict() == {"Begins": {"waiting": [[{"a": 1.0}, 1]]}}
+    allowed.append(True)
+    clock.now += 60
+    together.write_scalars({"a": 2.0}, 2)
+    state = together.state_dict()
+    assert state["Begins"]["records"] == 2
+    together.close()
+    allowed.clear()
+    together.begin(Path(), "x", resuming=True)
+    together.load_state_dict(state)
+    together.write_scalars({"a": 3.0}, 3)
+    assert together.state_dict() == {"Begins": state["Begins"] | {"waiting": [[{"a": 3.0}, 3]]}}
+
+
+def test_numbers_that_still_wait_are_saved_and_written_by_the_run_that_goes_on() -> None:
     writer = Away(OSError("away"))
     together = begun(writer)
     together.write_scalars({"a": 1.0}, 1)
@@ -375,6 +655,39 @@ def test_a_slow_writer_is_not_waited_for_and_gets_what_has_gathered_at_once() ->
     assert len(writer.images) == 1
     assert writer.threads == {"hookline Slow"}
     assert [thread.name for thread in threading.enumerate() if thread.name == "hookline Slow"] == []
+
+
+def test_what_is_refused_in_the_background_is_given_up_and_all_that_follows_is_made(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Refuses(MemoryWriter):
+        in_background = True
+
+        def write_text(self, name: str, text: str, step: int) -> None:
+            assert go_on.wait(10)
+            if text == "bad":
+                raise DataError("refused")
+            super().write_text(name, text, step)
+
+        def may_pass(self, error: Exception) -> bool:
+            return True
+
+    writer, go_on = Refuses(), threading.Event()
+    together = begun(writer)
+    for step, text in enumerate(["bad", "one", "bad", "two"]):
+        together.write_text("a", text, step)
+    go_on.set()
+    together.flush()
+    assert [text for _, text, _ in writer.texts] == ["one", "two"]
+    together.write_text("a", "bad", 4)
+    together.flush()
+    together.write_text("a", "three", 5)
+    together.close()
+    assert [text for _, text, _ in writer.texts] == ["one", "two", "three"]
+    assert caplog.messages == [
+        "Refuses failed: DataError: refused; the run goes on",
+        "Refuses lacks 3 of this run's records: DataError: refused",
+    ]
 
 
 def test_the_end_of_a_run_does_not_wait_long_for_one_that_hangs(

@@ -9,18 +9,21 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import wandb
 
 from hookline.errors import ConfigError
 from hookline.testing import toy_runner
-from hookline.writers import Writers
+from hookline.writers import Writers, wandb_log
 from hookline.writers import wandb as writer_of_wandb
 from hookline.writers.wandb import WandbWriter
 from hookline.writers.wandb_log import history, last_steps, logs_of, records, wait_for_end
 from tests.writers.wandb_server import WandbServer, serving
+
+if TYPE_CHECKING:
+    from hookline.writers.base import Outcome
 
 
 @pytest.fixture(autouse=True)
@@ -180,6 +183,55 @@ def test_its_log_is_read_over_many_blocks_and_up_to_where_it_was_cut(tmp_path: P
     whole = len(list(records(log)))
     log.write_bytes(log.read_bytes()[:100_000])
     assert 0 < len(list(records(log))) < whole
+
+
+@pytest.mark.parametrize(("outcome", "code"), [("finished", 0), ("failed", 1), ("killed", 1)])
+def test_how_a_run_has_ended_is_its_exit_code(tmp_path: Path, outcome: Outcome, code: int) -> None:
+    writer = WandbWriter(mode="offline")
+    together = begun(tmp_path, writer)
+    together.write_scalars({"a": 0.5}, 1)
+    together.close(outcome)
+    (log,) = logs_of(tmp_path / "wandb", str(writer.id))
+    wait_for_end(log)
+    assert [each.exit.exit_code for each in records(log) if each.WhichOneof("record_type") == "exit"] == [code]
+
+
+def test_logs_are_in_order_whatever_the_id_of_the_run_is(tmp_path: Path) -> None:
+    for run_id in ("2026", "1", "a-1", "20260101_000000"):
+        wanted = [
+            f"run-20251231_235959-{run_id}",
+            f"offline-run-20260101_000000-{run_id}",
+            f"offline-run-20260101_000000-{run_id}-1",
+            f"offline-run-20260101_000000-{run_id}-2",
+            f"offline-run-20260101_000000-{run_id}-10",
+            f"run-20260102_000000-{run_id}",
+        ]
+        for folder in wanted:
+            (tmp_path / folder).mkdir()
+            (tmp_path / folder / f"run-{run_id}.wandb").touch()
+        assert [path.parent.name for path in logs_of(tmp_path, run_id)] == wanted
+
+
+def test_a_log_whose_time_is_in_the_future_is_waited_for_no_longer_than_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "offline-run-20260101_000000-mine" / "run-mine.wandb"
+    log.parent.mkdir()
+    log.write_bytes(b":W&B\xee\xbe\x01")
+    now = 1000.0
+    pauses: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 10:
+            os.utime(log, (7200, 7200))  # it is still written to
+
+    monkeypatch.setattr("time.time", lambda: now)
+    monkeypatch.setattr("time.monotonic", lambda: sum(pauses))
+    monkeypatch.setattr("time.sleep", sleep)
+    os.utime(log, (3600, 3600))
+    assert last_steps(tmp_path, "mine") == {}
+    assert sum(pauses) == pytest.approx(wandb_log.PATIENCE + 10 * 0.02, abs=0.05)
 
 
 @pytest.mark.parametrize(

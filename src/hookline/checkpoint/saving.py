@@ -68,6 +68,8 @@ class Saving:
         self._background = Background(self._look)
         self._copies, self._kept_copies = Copies(), Copies()
         self._kept: tuple[dict[str, Any], seal.Note, Path] | None = None
+        #: Whether it was said that the state cannot be kept.
+        self._said_not_kept = False
 
     @property
     def folders(self) -> list[Path]:
@@ -203,10 +205,18 @@ class Saving:
     # -- the state in memory, for the case of a failure
 
     def _keep_copy(self, path: Path) -> None:
-        """Copy the state as it is now; it is written if the run fails later."""
+        """Copy the state as it is now; it is written if the run fails later. If it cannot be, the last one is kept."""
         runner = self._runner
+        try:
+            taken = snapshot.take(runner)
+        except StorageError as error:  # records that a checkpoint counts on
+            if not self._said_not_kept:
+                log.warning("%s. The run goes on without a newer state in memory.", error)
+            self._said_not_kept = True
+            return
+        self._said_not_kept = False
         self._kept = None  # the memory of the old copy is used for the new one
-        copied = self._kept_copies.take(snapshot.take(runner))
+        copied = self._kept_copies.take(taken)
         self._kept = (copied, seal.Note(runner.iter, runner.validations, complete=True), path)
 
     def write_kept(self) -> Path | None:

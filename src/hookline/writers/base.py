@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from hookline.writers.values import as_markdown, statistics
 
@@ -14,12 +14,16 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import nn
 
+#: How a run has ended: by itself or as hooks asked, with an exception, or by a signal.
+Outcome = Literal["finished", "failed", "killed"]
+
 
 class Writer(ABC):
     """Takes what a run records to one place. A subclass provides the three abstract methods.
 
     `begin` is called when a run starts and `close` when it ends, as often as there are runs; when a run is resumed,
-    `load_state_dict` gets what `state_dict` gave when its checkpoint was saved.
+    `load_state_dict` gets what `state_dict` gave when its checkpoint was saved, or an empty dict if it could not begin
+    by then.
 
     Whatever reaches a writer of a run is checked: numbers are ints and floats, images uint8 arrays of shape (H, W),
     (H, W, 3) or (H, W, 4), histograms arrays of one dimension. A writer that raises does not end the run: see
@@ -32,6 +36,8 @@ class Writer(ABC):
     in_background = False
     #: Whether its files are cut back when a run is resumed from an earlier checkpoint.
     cuts_back = False
+    #: How the run has ended; to be looked at in `close`.
+    outcome: Outcome = "finished"
 
     def begin(self, work_dir: Path, experiment_name: str) -> None:
         """A run starts: its folder and its name."""
@@ -88,7 +94,10 @@ class Writer(ABC):
         return isinstance(error, OSError)
 
     def state_dict(self) -> dict[str, Any]:
-        """How far the records went, so that a resumed run can go on there."""
+        """How far the records went, so that a resumed run can go on there.
+
+        Numbers that it still holds it may give as `waiting`, `[[scalars, step], ...]`: they are written again then.
+        """
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -23,6 +23,8 @@ class ConsoleWriter(Writer):
         stream: `stdout`, `stderr`, or a stream of one's own.
     """
 
+    keeps_images = False  # nobody sees them in a line of text
+
     def __init__(self, stream: Literal["stdout", "stderr"] | TextIO = "stdout") -> None:
         if not hasattr(stream, "write"):
             check_choice("ConsoleWriter: stream", stream, ("stdout", "stderr"))

@@ -5,12 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from hookline.writers.append import AppendFile
-from hookline.writers.files import RecordWriter
+from hookline.writers.files import Record, RecordWriter, appending, say_shorter
 
 
 class CsvWriter(RecordWriter):
@@ -25,65 +25,66 @@ class CsvWriter(RecordWriter):
 
     def __init__(self, filename: str = "metrics.csv") -> None:
         super().__init__(filename)
-        self._columns: list[str] = []
-        self._rows = 0
+        #: All columns that records have, and how many of them the file has already.
+        self._columns: dict[str, None] = {}
+        self._made = 0
 
     def _open(self, path: Path) -> None:
         """Go on after the last whole row of the file, if there is one."""
-        self._columns, rows = read(path)
-        self._rows = len(rows)
-        if self._columns:
-            self._replace(path, self._columns, rows)
+        self._replace(path, *read(path))
 
-    def _write(self, records: list[dict[str, float]]) -> None:
-        known = set(self._columns)
-        new = dict.fromkeys(name for record in records for name in record if name not in known)
-        if new or self._file is None:
-            self._widen(new)
-        assert self._file is not None, "a file with these columns was made"
-        self._file.write(as_rows([[record.get(name, "") for name in self._columns] for record in records]))
-        self._rows += len(records)
+    def as_bytes(self, record: dict[str, float]) -> bytes:
+        """One row."""
+        if new := [name for name in record if name not in self._columns]:
+            as_rows([new])  # a name that cannot be written is refused before it is a column
+            self._columns.update(dict.fromkeys(new))
+        return as_rows([[record.get(name, "") for name in self._columns]])
 
-    def _widen(self, new: Iterable[str]) -> None:
-        """Add columns; when the disk is full, the file stays as it was, and the rows wait."""
-        assert self._path is not None
-        if self._file is not None:
-            self._file.write(b"")
-            if self._file.waiting:
-                raise OSError("it has no room for another column")
-        columns = [*self._columns, *new]
-        self._replace(self._path, columns, read(self._path)[1])
-        self._columns = columns
+    def _ready(self) -> FileIO:
+        """Add columns that are new; when the disk is full, the file stays as it was, and the rows wait."""
+        if self._file is None or self._made < len(self._columns):
+            assert self._path is not None, "begin() says where"
+            self._replace(self._path, list(self._columns), read(self._path)[1])
+            again = [record.made_of for record in self._waiting if record.made_of is not None]
+            self.forget()
+            for scalars, step in again:
+                row = Record(self.as_bytes({"step": step, **scalars}), (scalars, step))
+                self._waiting.append(row)
+                self._waiting_bytes += len(row.data)
+        return super()._ready()
 
     def _replace(self, path: Path, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """Write all of the file anew, and put it in the place of the old one."""
-        complete = as_rows([columns, *([*row, *[""] * (len(columns) - len(row))] for row in rows)])
-        fresh = path.with_name(path.name + ".new")
-        try:
-            fresh.write_bytes(complete)
-            os.replace(fresh, path)
-        except OSError:
-            fresh.unlink(missing_ok=True)
-            raise
+        """Write all of the file anew, and put it in the place of the old one; without columns there is none."""
+        if columns:
+            complete = as_rows([columns, *([*row, *[""] * (len(columns) - len(row))] for row in rows)])
+            fresh = path.with_name(path.name + ".new")
+            try:
+                fresh.write_bytes(complete)
+                os.replace(fresh, path)
+            except OSError:
+                fresh.unlink(missing_ok=True)
+                raise
+        else:
+            path.unlink(missing_ok=True)
         self._close()
-        self._file = AppendFile(path, self.limit)
+        self._file = appending(path) if columns else None
+        self._columns, self._made, self._written = dict.fromkeys(columns), len(columns), len(rows)
 
     def state_dict(self) -> dict[str, Any]:
-        """How many rows there are. How long they are changes with the columns."""
+        """How many rows there are, and those that still wait. How long rows are changes with the columns."""
         if self._path is None:
             return {}
         self.flush()
-        return {"rows": self._rows, "columns": len(self._columns)}
+        return {"rows": self._written, "columns": self._made, **self.unwritten()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Cut off the rows and columns that came after the checkpoint."""
         assert self._path is not None, "begin() says where"
-        self.forget()
         header, rows = read(self._path)
-        self._columns = header[: state["columns"]]
-        self._rows = min(len(rows), state["rows"])
-        if header:
-            self._replace(self._path, self._columns, [row[: len(self._columns)] for row in rows[: self._rows]])
+        columns, kept = header[: state.get("columns", 0)], rows[: state.get("rows", 0)]
+        self._replace(self._path, columns, [row[: len(columns)] for row in kept])
+        self.forget()
+        say_shorter(self._path, len(rows), state.get("rows", 0), "rows")
 
 
 def read(path: Path) -> tuple[list[str], list[list[str]]]:

@@ -2,8 +2,9 @@
 
 A call that fails because of something that may pass (`Writer.may_pass`: a full disk, a server that is away) waits, and
 so do those after it, in order. They are tried again after a pause that grows; in the training's own thread it is a
-hundred times as long as the try took, so that a writer which hangs cannot slow training down by more than a hundredth.
-What waits is bounded. A call that fails for another reason is given up, and the next is made as ever.
+hundred times as long as the try took, so that calls which hang and then fail cannot slow training down by more than a
+hundredth. A call that takes long and then succeeds is waited for. What waits is bounded. A call that fails for another
+reason is given up, and the next is made as ever.
 
 The first failure of a run is a warning; at its end one line says how much is missing.
 """
@@ -15,6 +16,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping
+from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,14 +24,14 @@ from typing import TYPE_CHECKING, Any
 from hookline.errors import HooklineError
 
 if TYPE_CHECKING:
-    from hookline.writers.base import Writer
+    from hookline.writers.base import Outcome, Writer
 
 log = logging.getLogger("hookline")
 
 # Seconds to the next try: at first, and at most; and how much longer than the try itself.
 PAUSE, LONGEST_PAUSE = 1.0, 60.0
 SHARE = 100
-# How many calls wait at most, and how many bytes of images in them.
+# How many calls wait at most, and how many bytes of images, texts and tables in them.
 KEPT, KEPT_BYTES = 10_000, 64 << 20
 # How long the end of a run waits for a writer in the background: one that works, and one that does not.
 PATIENCE, LITTLE_PATIENCE = 30.0, 5.0
@@ -65,7 +67,9 @@ class Delivery:
         """A run starts. A writer that cannot begin is asked again later."""
         self.failures = self.missing = self._waiting_bytes = 0
         self._last_error, self._pause, self._begun = "", PAUSE, False
-        self._waiting = deque([("begin", (work_dir, experiment_name))])
+        self.writer.outcome = "finished"
+        self._waiting.clear()
+        self._wait(("begin", (work_dir, experiment_name)))
         self._make_waiting()
 
     def call(self, method: str, *args: Any) -> None:
@@ -79,18 +83,22 @@ class Delivery:
 
     def _make_waiting(self) -> None:
         """Make the calls that wait, in order, until one fails."""
-        while self._waiting and self._made(self._waiting[0]):
+        while self._waiting:
+            try:
+                if not self._made(self._waiting[0]):
+                    return
+            except HooklineError:
+                self._forget(1)
+                raise
             self._forget(1)
 
     def _made(self, call: Call) -> bool:
-        """Make a call; whether it is done with."""
+        """Make a call; whether it is done with. A refusal of what the user asked for is raised."""
         method, args = call
         started = time.monotonic()
         try:
             getattr(self.writer, method)(*args)
-        except HooklineError:  # a refusal of what the user asked for
-            if self._waiting and self._waiting[0] is call:
-                self._forget(1)
+        except HooklineError:
             raise
         except Exception as error:
             return self._failed(method, error, time.monotonic() - started)
@@ -103,7 +111,7 @@ class Delivery:
         self.failures += 1
         self._last_error = f"{type(error).__name__}: {error}".splitlines()[0]
         log.debug("%s failed at %s", self.name, method, exc_info=error)
-        again = method not in ONCE and (method == "begin" or self.writer.may_pass(error))
+        again = method not in ONCE and (method == "begin" or self._may_pass(error))
         if self.failures == 1:
             then = "it is tried again, and " if again else ""
             log.warning("%s failed: %s; %sthe run goes on", self.name, self._last_error, then)
@@ -113,6 +121,15 @@ class Delivery:
         self._next_try = time.monotonic() + max(self._pause, self.share * took)
         self._pause = min(2 * self._pause, LONGEST_PAUSE)
         return False
+
+    def _may_pass(self, error: Exception) -> bool:
+        if isinstance(error, HooklineError):
+            return False
+        try:
+            return self.writer.may_pass(error)
+        except Exception as another:  # its library may not even be importable
+            log.debug("%s failed at may_pass", self.name, exc_info=another)
+            return False
 
     def _wait(self, call: Call) -> None:
         size = _size(call)
@@ -133,12 +150,17 @@ class Delivery:
         if not self._waiting:
             self._made(("flush", ()))
 
-    def close(self) -> None:
+    def close(self, outcome: Outcome = "finished") -> None:
         """The run has ended: one last try, and a line about what is missing."""
-        self._make_waiting()
+        self.writer.outcome = outcome
+        with ExitStack() as leaving:
+            leaving.callback(self._report, "too many waited")
+            leaving.callback(self._close_writer)
+            self._make_waiting()
+
+    def _close_writer(self) -> None:
         if self._begun:
             self._made(("close", ()))
-        self._report("too many waited")
 
     def _report(self, otherwise: str) -> None:
         """One line, if anything is missing: how much, and why; `otherwise` if nothing has failed."""
@@ -149,24 +171,38 @@ class Delivery:
             log.warning("%s lacks %d of this run's records: %s", self.name, lost, self._last_error or otherwise)
 
     def state_dict(self) -> dict[str, Any]:
-        """The writer's state, and the numbers that still wait for it, so that a resumed run has them, too."""
+        """The writer's state, and the numbers that still wait for it, so that a resumed run has them, too.
+
+        One that could not begin yet has a state, too: a resumed run then has to drop what it wrote afterwards.
+        """
+        state = self._own_state()
+        held = state.pop("waiting", [])
+        waiting = [*held, *([*args] for method, args in list(self._waiting) if method == "write_scalars")]
+        return {**state, "waiting": waiting} if waiting or self._first_to_do("begin") else state
+
+    def _first_to_do(self, method: str) -> Call | None:
+        return next((call for call in self._waiting if call[0] == method), None)
+
+    def _own_state(self) -> dict[str, Any]:
+        if load := self._first_to_do("load_state_dict"):  # it does not have its state back yet
+            return dict(load[1][0])
+        if self._first_to_do("begin"):
+            return {}
         try:
-            state = self.writer.state_dict()
+            return dict(self.writer.state_dict())
         except HooklineError:
             raise
         except Exception as error:
             self._failed("state_dict", error, 0.0)
-            state = {}
-        waiting = [[*args] for method, args in list(self._waiting) if method == "write_scalars"]
-        return {**state, "waiting": waiting} if waiting else state
+            return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Give the writer its state back."""
-        own = {key: value for key, value in state.items() if key != "waiting"}
-        if not self._waiting:
-            self._made(("load_state_dict", (own,)))
-        else:  # not begun yet: its state comes right after
-            self._waiting.insert(1, ("load_state_dict", (own,)))
+        """Give the writer its state back; nothing is written before it has it."""
+        call = ("load_state_dict", ({key: value for key, value in state.items() if key != "waiting"},))
+        if self._waiting:  # not begun yet: its state comes right after
+            self._waiting.insert(1, call)
+        elif not self._made(call):
+            self._wait(call)
         for scalars, step in state.get("waiting", ()):
             self.call("write_scalars", scalars, step)
 
@@ -245,8 +281,9 @@ class BackgroundDelivery(Delivery):
             while self._waiting and self.failures == failures and self._pause == PAUSE and time.monotonic() < until:
                 self._changed.wait(0.1)
 
-    def close(self) -> None:
+    def close(self, outcome: Outcome = "finished") -> None:
         """The run has ended: wait for the thread, but not for long if the writer fails."""
+        self.writer.outcome = outcome
         if self._thread is not None:
             self.call("close")
             self._wait_for_thread(PATIENCE)
@@ -271,4 +308,13 @@ def delivery_of(name: str, writer: Writer) -> Delivery:
 
 
 def _size(call: Call) -> int:
-    return sum(getattr(each, "nbytes", 0) for each in call[1])
+    """How many bytes of images, texts and tables a call holds on to; numbers are bounded by how many there are."""
+    return sum(map(_bytes, call[1]))
+
+
+def _bytes(value: Any) -> int:
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, (list, tuple)):
+        return sum(map(_bytes, value))
+    return int(getattr(value, "nbytes", 0))

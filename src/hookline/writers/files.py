@@ -1,28 +1,38 @@
-"""FileWriter: what writers of files share. Records gather for a quarter of a second, and are written together."""
+"""FileWriter: what writers of files share. Records gather for a quarter of a second, and are written together.
+
+A full disk does not end a run: what it does not take waits, is tried again, and is saved with checkpoints.
+"""
 
 from __future__ import annotations
 
 import logging
 import time
 from abc import abstractmethod
+from collections import deque
 from collections.abc import Iterable, Mapping
+from io import FileIO
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 from hookline.errors import ConfigError
 from hookline.writers.base import Writer
 
-if TYPE_CHECKING:
-    from hookline.writers.append import AppendFile
-
 log = logging.getLogger("hookline")
 
-# How late a record may be in its file, in seconds: quick steps need not wait for each to be made and written.
+# How late a record may be in its file, in seconds: quick steps need not wait for each to be written.
 LATENCY = 0.25
 # How many bytes wait for a full disk, where they are bounded.
 LIMIT = 64 << 20
-# What a record that is no bytes yet counts for.
-GUESS = 200
+# How many records are written at once, and how many of those that wait are saved with a checkpoint.
+AT_ONCE, SAVED = 1000, 10_000
+
+
+class Record(NamedTuple):
+    """What is written in one piece, and the numbers and the step that it was made of, if it was."""
+
+    data: bytes
+    made_of: tuple[Mapping[str, float], int] | None = None
 
 
 class FileWriter(Writer):
@@ -44,16 +54,21 @@ class FileWriter(Writer):
         self._name = name
         #: Where it is, while a run lasts, and the file that is written to, once there is one.
         self._path: Path | None = None
-        self._file: AppendFile | None = None
-        self._gathered: list[Any] = []
-        self._size = 0
+        self._file: FileIO | None = None
+        #: What is not in the file yet, how many bytes that is, and how many bytes of the first are in it already.
+        self._waiting: deque[Record] = deque()
+        self._waiting_bytes = 0
+        self._begun_bytes = 0
+        #: How many whole records this writer has put into the file, and how many it could not keep.
+        self._written = 0
+        self._lost = 0
         self._flushed = 0.0
         self._failing = False
-        self._lost = 0
 
     def begin(self, work_dir: Path, experiment_name: str) -> None:
         """Take up the file."""
         self.close()
+        self.forget()
         path = work_dir / self._name
         self._open(path)
         self._path, self._failing, self._lost = path, False, 0
@@ -62,18 +77,19 @@ class FileWriter(Writer):
     def _open(self, path: Path) -> None:
         """Get ready to write there."""
 
-    @abstractmethod
-    def _write(self, records: list[Any]) -> None:
-        """Write records; OSError means that none of them was taken."""
+    def _ready(self) -> FileIO:
+        """The file, ready for what waits; OSError if that cannot be."""
+        assert self._file is not None, "begin() opens the file"
+        return self._file
 
-    def gather(self, record: Any) -> None:
+    def add(self, record: Record) -> None:
         """Take a record, to be written soon."""
-        size = len(record) if isinstance(record, bytes) else GUESS
-        if self._failing and self.limit is not None and self._size + size > self.limit:
+        size = len(record.data)
+        if self._failing and self.limit is not None and self._waiting_bytes + size > self.limit:
             self._lost += 1
             return
-        self._gathered.append(record)
-        self._size += size
+        self._waiting.append(record)
+        self._waiting_bytes += size
         if time.monotonic() - self._flushed > LATENCY:
             self.flush()
 
@@ -83,27 +99,45 @@ class FileWriter(Writer):
         if self._path is None:
             return
         try:
-            if self._gathered:
-                self._write(self._gathered)
-                self.forget()
-            elif self._file is not None:
-                self._file.write(b"")
+            if self._waiting:
+                self._write(self._ready())
             self._failing = False
         except OSError as error:
             if not self._failing:
                 log.warning("%s cannot be written: %s; it is tried again", self._path, error.strerror or error)
             self._failing = True
 
+    def _write(self, file: FileIO) -> None:
+        while self._waiting:
+            together = b"".join([record.data for record in islice(self._waiting, AT_ONCE)])
+            self._begun_bytes += file.write(together[self._begun_bytes :])
+            while self._waiting and self._begun_bytes >= len(self._waiting[0].data):
+                size = len(self._waiting.popleft().data)
+                self._begun_bytes -= size
+                self._waiting_bytes -= size
+                self._written += 1
+
+    @property
+    def whole(self) -> int:
+        """How long the file is, up to the end of its last whole record."""
+        return self._file.tell() - self._begun_bytes if self._file is not None else 0
+
+    def unwritten(self) -> dict[str, Any]:
+        """The numbers that wait, as part of a state; nothing if none do."""
+        numbers = ([*record.made_of] for record in self._waiting if record.made_of is not None)
+        found = list(islice(numbers, SAVED))
+        return {"waiting": found} if found else {}
+
     def forget(self) -> None:
-        """Drop what has gathered."""
-        self._gathered.clear()
-        self._size = 0
+        """Drop what waits."""
+        self._waiting.clear()
+        self._waiting_bytes = self._begun_bytes = 0
 
     def close(self) -> None:
         """Write what has gathered, and close the file."""
         if self._path is not None:
             self.flush()
-            if lost := self._lost + len(self._gathered):
+            if lost := self._lost + len(self._waiting):
                 log.warning("%s lacks its last %d records", self._path, lost)
             self.forget()
             self._close()
@@ -132,9 +166,13 @@ class RecordWriter(FileWriter):
         super().__init__(filename)
         self.filename = filename
 
+    @abstractmethod
+    def as_bytes(self, record: dict[str, float]) -> bytes:
+        """A record as it stands in the file."""
+
     def write_scalars(self, scalars: Mapping[str, float], step: int) -> None:
         """One record."""
-        self.gather({"step": step, **scalars})
+        self.add(Record(self.as_bytes({"step": step, **scalars}), (scalars, step)))
 
     def write_scalar(self, name: str, value: float, step: int) -> None:
         """One record with one number."""
@@ -145,3 +183,16 @@ class RecordWriter(FileWriter):
 
     def write_config(self, name: str, config: Mapping[str, Any], step: int) -> None:
         """The config stands in config.yaml beside this file."""
+
+
+def appending(path: Path) -> FileIO:
+    """A file to add to, without a buffer: what it has taken is on its way to the disk."""
+    return open(path, "ab", buffering=0)
+
+
+def say_shorter(path: Path, found: int, saved: int, unit: str) -> None:
+    """Warn if records that a checkpoint counts on are gone."""
+    if found < saved:
+        log.warning(
+            "%s has lost records: it has %d of the %d %s that its checkpoint counts on", path, found, saved, unit
+        )

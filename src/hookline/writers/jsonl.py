@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from hookline.errors import StorageError
-from hookline.writers.append import AppendFile
-from hookline.writers.files import RecordWriter
+from hookline.writers.files import RecordWriter, appending, say_shorter
+
+# How much of a file is read at once to find its last line break.
+BLOCK = 64 << 10
 
 
 class JsonlWriter(RecordWriter):
@@ -27,30 +30,46 @@ class JsonlWriter(RecordWriter):
         super().__init__(filename)
 
     def _open(self, path: Path) -> None:
-        self._file = AppendFile(path)
+        """Go on after the last whole line, if there is one."""
+        if path.exists():
+            cut(path, path.stat().st_size)
+        self._file = appending(path)
 
-    def _write(self, records: list[dict[str, Any]]) -> None:
-        assert self._file is not None, "begin() opens the file"
-        self._file.write(b"".join([as_line(record) for record in records]))
+    def as_bytes(self, record: dict[str, float]) -> bytes:
+        """One line of JSON. What JSON has no word for (NaN and Inf) is null."""
+        try:
+            text = json.dumps(record, allow_nan=False)
+        except ValueError:
+            text = json.dumps({name: value if math.isfinite(value) else None for name, value in record.items()})
+        return text.encode() + b"\n"
 
     def state_dict(self) -> dict[str, Any]:
         """How many bytes are written: all of them are in the file when a checkpoint counts on it."""
         self.flush()
-        if self._file is not None and self._file.waiting:
-            raise StorageError(f"{self._file.name} cannot be written, and a checkpoint counts on its records")
-        return {} if self._file is None else {"size": self._file.size}
+        if self._path is not None and self._waiting:
+            raise StorageError(f"{self._path} cannot be written, and a checkpoint counts on its records")
+        return {} if self._path is None else {"size": self.whole}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Cut off the lines that were written after the checkpoint."""
-        assert self._file is not None, "begin() opens the file"
+        assert self._path is not None, "begin() opens the file"
+        assert self._file is not None
         self.forget()
-        self._file.cut(state["size"])
+        size = int(state.get("size", 0))
+        say_shorter(self._path, self._path.stat().st_size, size, "bytes")
+        cut(self._path, size)
+        self._file.seek(0, os.SEEK_END)
 
 
-def as_line(record: dict[str, Any]) -> bytes:
-    """One line of JSON. What JSON has no word for (NaN and Inf) is null."""
-    try:
-        text = json.dumps(record, allow_nan=False)
-    except ValueError:
-        text = json.dumps({name: value if math.isfinite(value) else None for name, value in record.items()})
-    return text.encode() + b"\n"
+def cut(path: Path, size: int) -> None:
+    """Cut a file back to a size, and what is left of it to whole lines: a kill or a full disk may leave half a one."""
+    with open(path, "r+b") as file:
+        end = min(size, file.seek(0, os.SEEK_END))
+        while end > 0:
+            start = max(end - BLOCK, 0)
+            file.seek(start)
+            if at := file.read(end - start).rfind(b"\n") + 1:
+                end = start + at
+                break
+            end = start
+        file.truncate(end)

@@ -68,4 +68,4 @@ class MemoryWriter(Writer):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Drop what came after the checkpoint, when it is the same writer that goes on."""
         for name, kept in self._lists().items():
-            del kept[state[name] :]
+            del kept[state.get(name, 0) :]

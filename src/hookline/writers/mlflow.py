@@ -15,8 +15,9 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
-from hookline.writers.base import Writer
+from hookline.writers.base import Outcome, Writer
 from hookline.writers.extras import need
 from hookline.writers.values import flat
 
@@ -27,12 +28,14 @@ if TYPE_CHECKING:
 log = logging.getLogger("hookline")
 
 DATABASE, ARTIFACTS = "mlflow.db", "mlflow"
+NEW = ".new"
 # The tag by which a run is found again, also when it was not made yet as its checkpoint was saved.
 TAG = "hookline.run"
 # What MLflow takes in one call, and how long names and values may be.
 METRICS_AT_ONCE, PARAMS_AT_ONCE = 1000, 100
 NAME_LENGTH, VALUE_LENGTH = 250, 500
 MAX_PARAMS = 1000
+STATUS: dict[Outcome, str] = {"finished": "FINISHED", "failed": "FAILED", "killed": "KILLED"}
 
 
 class MlflowWriter(Writer):
@@ -90,13 +93,23 @@ class MlflowWriter(Writer):
 
     def _connect(self) -> Any:
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+        # It pauses between tries for times that it draws from the generator of the run.
+        os.environ.setdefault("MLFLOW_HTTP_REQUEST_BACKOFF_JITTER", "0")
         from mlflow.tracking import MlflowClient
 
         for name in ("mlflow.store.db.utils", "alembic"):
             logging.getLogger(name).setLevel(logging.WARNING)  # how tables are made is not for the screen
         assert self._begun is not None, "begin() says where"
-        local = f"sqlite:///{self._begun[0].resolve() / DATABASE}"
-        return MlflowClient(tracking_uri=self.tracking_uri or local)
+        if self.tracking_uri:
+            return MlflowClient(self.tracking_uri)
+        path = self._begun[0].resolve() / DATABASE
+        if not path.exists():
+            # Made beside its place: a kill while MLflow makes its tables leaves what it cannot go on with.
+            fresh = path.with_name(path.name + NEW)
+            fresh.unlink(missing_ok=True)
+            MlflowClient(sqlite_uri(fresh)).search_experiments()
+            os.replace(fresh, path)
+        return MlflowClient(sqlite_uri(path))
 
     def _experiment(self, client: Any) -> str | None:
         found = client.get_experiment_by_name(self.experiment)
@@ -203,12 +216,14 @@ class MlflowWriter(Writer):
         """The run has ended."""
         if self._client is not None:
             client, self._client = self._client, None
-            client.set_terminated(self.run_id)
+            client.set_terminated(self.run_id, status=STATUS[self.outcome])
 
     def files(self) -> Iterable[str]:
         """The local database, with what sqlite has beside it, and the folder of files, unless a server has them."""
-        beside = [f"{DATABASE}-{ending}" for ending in ("journal", "wal", "shm")]
-        return [] if self.tracking_uri else [DATABASE, *beside, ARTIFACTS]
+        if self.tracking_uri:
+            return []
+        databases = (DATABASE, DATABASE + NEW)
+        return [each + end for each in databases for end in ("", "-journal", "-wal", "-shm")] + [ARTIFACTS]
 
     def may_pass(self, error: Exception) -> bool:
         """A server or a database that is away or busy, but not what MLflow refuses."""
@@ -223,8 +238,28 @@ class MlflowWriter(Writer):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on with the same run."""
-        self._key, self.run_id = str(state["key"]), str(state["run_id"]) or None
+        if state:
+            self._key, self.run_id = str(state["key"]), str(state["run_id"]) or None
         self._continues, self._written, self._client = True, {}, None
+
+
+def sqlite_uri(path: Path) -> str:
+    """A file of sqlite as an address, whatever signs its folders have.
+
+    >>> sqlite_uri(Path("/runs/digits/mlflow.db"))
+    'sqlite:////runs/digits/mlflow.db'
+    """
+    from sqlalchemy.engine import URL, make_url
+
+    plain = f"sqlite:///{path}"
+    if make_url(plain).database == str(path):
+        return plain
+    # MLflow makes folders for what starts with sqlite:/// and does not know escapes there.
+    escaped: str = URL.create("sqlite+pysqlite", database=str(path)).render_as_string()
+    if make_url(escaped).database == str(path):
+        return escaped
+    # SQLAlchemy 2.0 takes a question mark for the end of a name; sqlite itself knows escapes.
+    return f"sqlite+pysqlite:///file:{quote(str(path))}?uri=true"
 
 
 def as_name(name: str) -> str:

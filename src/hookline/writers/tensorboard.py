@@ -18,12 +18,12 @@ import time
 import warnings
 from collections.abc import Mapping
 from contextlib import ExitStack
+from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hookline.writers.append import AppendFile
 from hookline.writers.extras import need
-from hookline.writers.files import FileWriter
+from hookline.writers.files import FileWriter, Record, appending
 
 if TYPE_CHECKING:
     import numpy as np
@@ -71,7 +71,7 @@ class TensorboardWriter(FileWriter):
         add = event.summary.value.add
         for name, value in scalars.items():
             add(tag=name, simple_value=value)
-        self._add(event, step)
+        self._add(event, step, (scalars, step))
 
     def write_scalar(self, name: str, value: float, step: int) -> None:
         """One event with one number."""
@@ -125,9 +125,9 @@ class TensorboardWriter(FileWriter):
 
     # -- how it is written
 
-    def _add(self, event: Any, step: int) -> None:
+    def _add(self, event: Any, step: int, made_of: tuple[Mapping[str, float], int] | None = None) -> None:
+        self.add(Record(self._framed(event.SerializeToString()), made_of))
         self._step = max(self._step, step)
-        self.gather(self._framed(event.SerializeToString()))
 
     def _framed(self, data: bytes) -> bytes:
         """A record as TensorFlow frames it: length, checksum, data, checksum."""
@@ -138,28 +138,32 @@ class TensorboardWriter(FileWriter):
         crc = self._crc(data)
         return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
 
-    def _write(self, records: list[bytes]) -> None:
+    def _ready(self) -> FileIO:
+        """The file of this process, made when there is something to write."""
         if self._file is None:
-            self._file = self._new_file()
-        self._file.write(b"".join(records))
+            first, opening = self._waiting[0], self._opening()
+            self._file = appending(self._next_path())
+            self._waiting[0] = first._replace(data=opening + first.data)
+            self._waiting_bytes += len(opening)
+            self._forget_from = None
+        return self._file
 
-    def _new_file(self) -> AppendFile:
+    def _next_path(self) -> Path:
         """The next file of the run; its name is later in the alphabet, which is the order that they are read in."""
         assert self._path is not None, "begin() says where"
         self._path.mkdir(parents=True, exist_ok=True)
-        older = self._files()
-        second = max([int(time.time()), *(1 + second_of(path) for path in older)])
-        name = f"events.out.tfevents.{second:010d}.{socket.gethostname()}.{os.getpid()}{ENDING}"
-        opening = [self._event(wall_time=time.time(), file_version="brain.Event:2")]
-        if not older:
-            self._forget_from = 0  # TensorBoard takes the first mark of a run for its start, and acts on later ones
-        if self._forget_from is not None:
+        second = max([int(time.time()), *(1 + second_of(path) for path in self._files())])
+        return self._path / f"events.out.tfevents.{second:010d}.{socket.gethostname()}.{os.getpid()}{ENDING}"
+
+    def _opening(self) -> bytes:
+        """What a file begins with."""
+        events = [self._event(wall_time=time.time(), file_version="brain.Event:2")]
+        # TensorBoard takes the first mark of a run for its start, and acts on later ones.
+        forget_from = self._forget_from if self._files() else 0
+        if forget_from is not None:
             mark = self._session_log(status=self._session_log.START)
-            opening.append(self._event(wall_time=time.time(), step=self._forget_from, session_log=mark))
-        file = AppendFile(self._path / name, self.limit)
-        self._forget_from = None
-        file.write(b"".join(self._framed(event.SerializeToString()) for event in opening))
-        return file
+            events.append(self._event(wall_time=time.time(), step=forget_from, session_log=mark))
+        return b"".join(self._framed(event.SerializeToString()) for event in events)
 
     def _files(self) -> list[Path]:
         assert self._path is not None, "begin() says where"
@@ -168,25 +172,26 @@ class TensorboardWriter(FileWriter):
     # -- going on
 
     def state_dict(self) -> dict[str, Any]:
-        """How long each file is, with what still waits for a full disk."""
+        """How long each file is, and the numbers that still wait for a full disk."""
         if self._path is None:
             return {}
         self.flush()
         sizes = {path.name: path.stat().st_size for path in self._files()}
         if self._file is not None:
-            sizes[Path(self._file.name).name] = self._file.size + self._file.waiting
-        return {"sizes": sizes, "step": self._step}
+            sizes[Path(os.fsdecode(self._file.name)).name] = self.whole
+        return {"sizes": sizes, "step": self._step, **self.unwritten()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Cut the files back to the checkpoint; those that are younger go."""
         self.forget()
         self._close()
+        sizes = state.get("sizes", {})
         for path in self._files():
-            if path.name not in state["sizes"]:
+            if path.name not in sizes:
                 path.unlink()
-            elif path.stat().st_size > state["sizes"][path.name]:
-                os.truncate(path, state["sizes"][path.name])
-        self._step = state["step"]
+            elif path.stat().st_size > sizes[path.name]:
+                os.truncate(path, sizes[path.name])
+        self._step = state.get("step", -1)
         self._forget_from = self._step + 1
 
 

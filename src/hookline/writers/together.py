@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hookline.writers.base import Writer
+from hookline.writers.base import Outcome, Writer
 from hookline.writers.delivery import delivery_of
-from hookline.writers.values import plain_image, plain_number, plain_scalars, plain_table, plain_values
+from hookline.writers.values import (
+    plain_image,
+    plain_name,
+    plain_scalars,
+    plain_step,
+    plain_table,
+    plain_values,
+)
 
 if TYPE_CHECKING:
     from torch import nn
@@ -20,7 +28,7 @@ class Writers(Writer):
     What is wrong with it is raised. What goes wrong in a writer is not: see `hookline.writers.delivery`.
 
     A run that is resumed comes to the place of its checkpoint after its first points, where hooks may write again what
-    an uninterrupted run wrote only once. Until `load_state_dict` nothing is passed on, except the config.
+    an uninterrupted run wrote only once. Until `load_state_dict` nothing is passed on; configs are kept until then.
 
     Args:
         writers: The writers.
@@ -31,7 +39,7 @@ class Writers(Writer):
         self.all = list(writers)
         self.deliveries = [delivery_of(name, writer) for name, writer in self._named()] if main else []
         self._resuming = False
-        self._config: tuple[Any, ...] | None = None
+        self._configs: list[tuple[str, Mapping[str, Any], int]] = []
 
     def _named(self) -> Iterator[tuple[str, Writer]]:
         for number, writer in enumerate(self.all):
@@ -40,7 +48,7 @@ class Writers(Writer):
 
     def begin(self, work_dir: Path, experiment_name: str, resuming: bool = False) -> None:
         """Begin each."""
-        self._resuming, self._config = resuming, None
+        self._resuming, self._configs = resuming, []
         for delivery in self.deliveries:
             delivery.begin(work_dir, experiment_name)
 
@@ -51,49 +59,55 @@ class Writers(Writer):
 
     def write_scalar(self, name: str, value: float, step: int) -> None:
         """One number of a step."""
-        self._to_each("write_scalars", {name: plain_number(name, value)}, step)
+        self.write_scalars({name: value}, step)
 
     def write_scalars(self, scalars: Mapping[str, float], step: int) -> None:
         """All numbers of a step at once."""
-        self._to_each("write_scalars", plain_scalars(scalars), step)
+        checked = plain_scalars(scalars)
+        self._to_each("write_scalars", checked, plain_step(next(iter(checked), ""), step))
 
     def write_image(self, name: str, image: Any, step: int, caption: str | None = None) -> None:
         """One image of a step, or several as a grid: anything that `hookline.images` knows."""
+        name, step = plain_name("an image", name), plain_step(name, step)
         if self.deliveries:
             self._to_each("write_image", name, plain_image(name, image), step, caption)
 
     def write_config(self, name: str, config: Mapping[str, Any], step: int) -> None:
         """The config of the run."""
+        name, step = plain_name("a config", name), plain_step(name, step)
         if self._resuming:
-            self._config = (name, config, step)
+            self._configs.append((name, config, step))
         self._to_each("write_config", name, config, step)
 
     def write_histogram(self, name: str, values: Any, step: int) -> None:
         """How the numbers of a tensor, an array or a list are distributed."""
+        name, step = plain_name("a histogram", name), plain_step(name, step)
         if self.deliveries:
             self._to_each("write_histogram", name, plain_values(name, values), step)
 
     def write_text(self, name: str, text: str, step: int) -> None:
         """A text of a step."""
-        self._to_each("write_text", name, str(text), step)
+        self._to_each("write_text", plain_name("a text", name), str(text), plain_step(name, step))
 
     def write_table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], step: int) -> None:
         """A table of a step."""
+        name, step = plain_name("a table", name), plain_step(name, step)
         self._to_each("write_table", name, *plain_table(name, columns, rows), step)
 
     def write_graph(self, name: str, model: nn.Module, inputs: Any) -> None:
         """The model, as it is for these inputs."""
-        self._to_each("write_graph", name, model, inputs)
+        self._to_each("write_graph", plain_name("a graph", name), model, inputs)
 
     def flush(self) -> None:
         """Flush each."""
         for delivery in self.deliveries:
             delivery.flush()
 
-    def close(self) -> None:
-        """Close each."""
-        for delivery in self.deliveries:
-            delivery.close()
+    def close(self, outcome: Outcome = "finished") -> None:
+        """Close each, whatever the others raise; they are told how the run has ended."""
+        with ExitStack() as leaving:
+            for delivery in reversed(self.deliveries):
+                leaving.callback(delivery.close, outcome)
 
     def files(self) -> Iterable[str]:
         """What all of them make in the run's folder."""
@@ -108,10 +122,11 @@ class Writers(Writer):
         return {each.name: state for each in self.deliveries if (state := each.state_dict())}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Give each its own, and then the config, which had to wait for it."""
+        """Give each its own, and then the configs, which had to wait for it."""
         for delivery in self.deliveries:
             if isinstance(found := state.get(delivery.name), Mapping):
                 delivery.load_state_dict(found)
         self._resuming = False
-        if self._config is not None:
-            self.write_config(*self._config)
+        for config in self._configs:
+            self.write_config(*config)
+        self._configs = []

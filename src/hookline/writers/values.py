@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from hookline.errors import DataError, HooklineError
+from hookline.hub import PLAIN
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-PLAIN = frozenset({float, int})
+# What every file, database and server has room for: 64 bits.
+LARGEST = 1 << 63
 
 
 def plain_scalars(scalars: Mapping[str, Any]) -> dict[str, float]:
@@ -21,16 +24,48 @@ def plain_scalars(scalars: Mapping[str, Any]) -> dict[str, float]:
     >>> plain_scalars({"loss": np.float32(0.5), "epoch": 2})
     {'loss': 0.5, 'epoch': 2}
     """
-    for value in scalars.values():
-        if value.__class__ not in PLAIN:
-            return {name: plain_number(name, value) for name, value in scalars.items()}
-    return dict(scalars)
+    return {scalar_name(name): plain_number(name, value) for name, value in scalars.items()}
+
+
+def plain_name(kind: str, name: Any) -> str:
+    """The name of something that is written."""
+    if name.__class__ is str:
+        return name
+    if isinstance(name, str):
+        return str.__str__(name)  # one of numpy, or a member of an enum
+    raise HooklineError(f"the name of {kind} is a text, not {name!r}")
+
+
+def scalar_name(name: Any) -> str:
+    """The name of a number, which stands beside its step in a record."""
+    if name == "step":
+        raise HooklineError("a scalar cannot be called 'step': so every record calls the step that it belongs to")
+    return plain_name("a scalar", name)
+
+
+def plain_step(name: str, step: Any) -> int:
+    """A step as an int; those of numpy and tensors are read."""
+    if step.__class__ is not int:
+        try:
+            step = operator.index(step)
+        except TypeError:
+            raise HooklineError(f"the step of '{name}' must be a whole number, not {step!r}") from None
+    if not -LARGEST < step < LARGEST:
+        raise HooklineError(f"the step of '{name}' is larger than 64 bits can hold")
+    return int(step)
 
 
 def plain_number(name: str, value: Any) -> float:
-    """One number as an int or a float."""
-    if value.__class__ in PLAIN:
-        return cast("float", value)
+    """One number as an int or a float; `epoch` is an int, as in every record."""
+    number = cast("float", value) if value.__class__ in PLAIN else _read(name, value)
+    if isinstance(number, int) and not -LARGEST < number < LARGEST:
+        number = _as_float(name, number)
+    if name == "epoch" and not isinstance(number, int):
+        raise HooklineError(f"the scalar 'epoch' must be a whole number, as in every record, not {number!r}")
+    return number
+
+
+def _read(name: str, value: Any) -> float:
     try:
         found = value.item()
     except (AttributeError, ValueError, RuntimeError):  # no array, or one with more than one element
@@ -42,6 +77,13 @@ def plain_number(name: str, value: Any) -> float:
     shape = getattr(value, "shape", None)
     told = f"{type(value).__name__} of shape {tuple(shape)}" if isinstance(shape, tuple) and shape else repr(value)
     raise HooklineError(f"the scalar '{name}' must be a number or a tensor with one element, not {told}")
+
+
+def _as_float(name: str, number: int) -> float:
+    try:
+        return float(number)
+    except OverflowError:
+        raise HooklineError(f"the scalar '{name}' is too large: an int of {number.bit_length()} bits") from None
 
 
 def plain_image(name: str, image: Any) -> NDArray[np.uint8]:

@@ -96,6 +96,7 @@ class WandbWriter(Writer):
         """Get ready; the run starts when there is something to write, because a resumed one has to know its id."""
         self.close()
         self._begun = (work_dir, experiment_name)
+        self.id = self.id or uuid.uuid4().hex[:8]
 
     @property
     def run(self) -> Any:
@@ -105,7 +106,6 @@ class WandbWriter(Writer):
             os.environ.setdefault("WANDB_SILENT", "true")
             if self.mode == "offline":
                 os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # reports go to a server, also offline
-            self.id = self.id or uuid.uuid4().hex[:8]
             self._run = self._start(self.mode)
         return self._run
 
@@ -212,7 +212,7 @@ class WandbWriter(Writer):
         """End the run; what is still to be sent is sent."""
         if self._run is not None:
             run, self._run = self._run, None
-            run.finish()
+            run.finish(exit_code=0 if self.outcome == "finished" else 1)
 
     def files(self) -> Iterable[str]:
         """The folder of the library."""
@@ -225,7 +225,7 @@ class WandbWriter(Writer):
         return isinstance(error, (OSError, wandb.errors.CommError))
 
     def state_dict(self) -> dict[str, Any]:
-        """The id of the run, once it has started, and the rows that W&B may not have written yet."""
+        """The id of the run, and the rows that W&B may not have written yet."""
         if self.id is None:
             return {}
         settled = time.monotonic() - SETTLED
@@ -239,14 +239,14 @@ class WandbWriter(Writer):
 
         assert self._begun is not None, "begin() says where"
         self.close()
-        self.id, self._step = str(state["id"]), 0
+        self.id, self._step = str(state.get("id", self.id)), 0
         self._rows.clear()
         self._written = last_steps(self._begun[0] / "wandb", self.id)
-        for step, values in state["rows"]:
+        for step, values in state.get("rows", ()):
             steps = {name: int(values.get(step_key(name), step)) for name in values}
             if lacking := {name: values[name] for name, at in steps.items() if at > self._written.get(name, -1)}:
                 self._log_row(lacking, step)
-        self._step = int(state["step"])
+        self._step = int(state.get("step", 0))
 
 
 def reason_of(error: Exception) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import glob
 import json
 import logging
+import re
 import struct
 import time
 from collections.abc import Iterator
@@ -31,8 +32,8 @@ def logs_of(folder: Path, run_id: str) -> list[Path]:
     name = glob.escape(run_id)
 
     def age(path: Path) -> tuple[str, int]:
-        started, _, number = path.parent.name.partition(f"-{run_id}")
-        return started.rpartition("-")[2], int(number[1:] or 0)
+        found = re.fullmatch(rf"(?:offline-)?run-([^-]*)-{re.escape(run_id)}(?:-(\d+))?", path.parent.name)
+        return (found[1], int(found[2] or 0)) if found else (path.parent.name, 0)
 
     return sorted(folder.glob(f"*run-*-{name}*/run-{name}.wandb"), key=age)
 
@@ -65,9 +66,16 @@ def history(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def wait_for_end(path: Path) -> None:
-    """Wait for the log of a run that has just ended: the library goes on writing it for a moment."""
-    while time.time() - path.stat().st_mtime < PATIENCE:
-        if any(record.WhichOneof("record_type") == "exit" for record in records(path)):
+    """Wait for the log of a run that has just ended: the library goes on writing it for a moment.
+
+    It has ended with its last record, or when it does not change any more; its time may be that of another clock.
+    """
+    changed, since = 0.0, 0.0
+    while time.time() - (found := path.stat().st_mtime) < PATIENCE:
+        if found != changed:
+            changed, since = found, time.monotonic()
+        ended = any(record.WhichOneof("record_type") == "exit" for record in records(path))
+        if ended or time.monotonic() - since > PATIENCE:
             return
         time.sleep(0.02)
 

@@ -1,0 +1,89 @@
+"""JsonlWriter: whole lines, whatever happened to the file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hookline import runs
+from hookline.testing import toy_runner
+from hookline.writers import Writers, jsonl
+from hookline.writers.jsonl import JsonlWriter
+
+if TYPE_CHECKING:
+    import pytest
+
+
+def begun(folder: Path, resuming: bool = False) -> Writers:
+    together = Writers([JsonlWriter()])
+    together.begin(folder, "x", resuming)
+    return together
+
+
+def text(folder: Path) -> str:
+    return (folder / "metrics.jsonl").read_text()
+
+
+def test_a_record_that_cannot_be_written_takes_no_other_with_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    together = begun(tmp_path)
+    for step, value in ((1, 0.5), (2, object()), (3, 0.25)):
+        together.deliveries[0].call("write_scalars", {"a": value}, step)
+    assert together.state_dict() == {"JsonlWriter": {"size": 45}}
+    together.close()
+    assert text(tmp_path) == '{"step": 1, "a": 0.5}\n{"step": 3, "a": 0.25}\n'
+    assert caplog.messages == [
+        "JsonlWriter failed: TypeError: Object of type object is not JSON serializable; the run goes on",
+        "JsonlWriter lacks 1 of this run's records: TypeError: Object of type object is not JSON serializable",
+    ]
+
+
+def test_it_goes_on_behind_the_last_whole_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for block, half in ((4, '{"step": 9, "epo'), (64, '{"step": 9, "epo'), (4, "")):
+        monkeypatch.setattr(jsonl, "BLOCK", block)
+        for whole in ("", '{"step": 1, "a": 0.5}\n'):
+            (tmp_path / "metrics.jsonl").write_text(whole + half)
+            together = begun(tmp_path)
+            together.write_scalars({"a": 0.25}, 2)
+            together.close()
+            assert text(tmp_path) == whole + '{"step": 2, "a": 0.25}\n'
+
+
+def test_half_a_line_behind_the_checkpoint_is_cut_off_with_the_rest(tmp_path: Path) -> None:
+    together = begun(tmp_path)
+    together.write_scalars({"a": 0.5}, 1)
+    state = together.state_dict()
+    together.write_scalars({"a": 0.25}, 2)
+    together.close()
+    with open(tmp_path / "metrics.jsonl", "a") as file:
+        file.write('{"step": 3')
+    resumed = begun(tmp_path, resuming=True)
+    resumed.load_state_dict(state)
+    resumed.write_scalars({"a": 0.125}, 2)
+    assert resumed.state_dict() == {"JsonlWriter": {"size": 46}}
+    resumed.close()
+    assert text(tmp_path) == '{"step": 1, "a": 0.5}\n{"step": 2, "a": 0.125}\n'
+
+
+def test_a_cut_in_the_middle_of_a_line_leaves_whole_ones(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "longer": 0.5}\n{"step": 2, "longer": 0.5}\n')
+    resumed = begun(tmp_path, resuming=True)
+    resumed.load_state_dict({"JsonlWriter": {"size": 44}})
+    resumed.close()
+    assert text(tmp_path) == '{"step": 1, "longer": 0.5}\n'
+
+
+def test_records_that_are_gone_are_said_and_the_rest_can_be_read(tmp_path: Path) -> None:
+    toy_runner(max_epochs=2, work_dir=tmp_path).train()
+    path = tmp_path / "metrics.jsonl"
+    first, second, third, _ = path.read_bytes().splitlines(keepends=True)  # validated after the last checkpoint
+    path.write_bytes(first + second + third[:-10])
+    toy_runner(max_epochs=3, work_dir=tmp_path, resume=True).train()
+    said = [line[21:] for line in (tmp_path / "run.log").read_text().splitlines() if " warning: " in line]
+    left = len(first + second)
+    size = left + len(third)
+    assert said == [
+        f"warning: {path} has lost records: it has {left} of the {size} bytes that its checkpoint counts on"
+    ]
+    assert runs.load(tmp_path).metrics["step"].tolist() == [4, 4, 8, 12, 12]
