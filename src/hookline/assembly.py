@@ -50,6 +50,8 @@ def writer(given: Any) -> Writer:
     if isinstance(given, Writer):
         return given
     factory, parameters, who = _described(WRITERS, given)
+    if lacking := sorted(getattr(factory, "__abstractmethods__", ())):
+        raise ConfigError(f"{who} cannot be a writer yet: it lacks {', '.join(lacking)}")
     made = construct(factory, parameters, who)
     if not isinstance(made, Writer):
         raise ConfigError(f"{who} is no writer: it gives a {type(made).__name__}")

@@ -131,6 +131,8 @@ class Runner:
         self.position = Position()
         self.hub = self.message_hub = MessageHub()
         self.terminal = Terminal(quiet)
+        if isinstance(writers, (str, Mapping)):
+            raise ConfigError(f"writers is a list of them, as [{writers!r}]")
         self.writers = Writers([assembly.writer(given) for given in writers], main=self.rank == 0)
         self.saving = Saving(self)
         #: Which verb is under way: train, val, test, or nothing.

@@ -47,6 +47,7 @@ def session(runner: Runner, verb: Literal["train", "val", "test"]) -> Iterator[N
         runner.plan.leave_out_idle()
         source = open_folder(runner, verb, leaving)
         leaving.push(runner.saving.leave)
+        leaving.callback(runner.saving.stand_back)
         leaving.push(partial(close_writers, runner))
         resuming = source is not None and source.kind == "resume"
         runner.writers.begin(runner.work_dir, runner.experiment_name, resuming)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import threading
 import time
@@ -750,3 +751,103 @@ def test_records_after_an_earlier_checkpoint_are_kept_with_the_later_ones(tmp_pa
     assert [len((folder / "metrics.jsonl").read_text().splitlines()) for folder in (old, tmp_path)] == [6, 4]
     assert [len((folder / "metrics.csv").read_text().splitlines()) for folder in (old, tmp_path)] == [7, 5]
     assert [len(list((folder / "tensorboard").iterdir())) for folder in (old, tmp_path)] == [1, 2]
+
+
+# ------------------------------------------------------------------------------ files, copies, flushes, states
+
+
+@pytest.mark.parametrize(
+    ("writers", "message"),
+    [
+        (
+            ["jsonl", "jsonl"],
+            "JsonlWriter would write metrics.jsonl, which JsonlWriter writes; give it another filename",
+        ),
+        (
+            ["jsonl", {"type": "csv", "filename": "metrics.jsonl"}],
+            "CsvWriter would write metrics.jsonl, which JsonlWriter writes; give it another filename",
+        ),
+        (
+            [{"type": "csv", "filename": "run.log"}],
+            "CsvWriter would write run.log, which the run itself writes; give it another filename",
+        ),
+        ([{"type": "csv", "filename": 3}], "CsvWriter: filename is the name of a file in the run's folder, not 3"),
+        ("jsonl", "writers is a list of them, as ['jsonl']"),
+    ],
+)
+def test_writers_that_would_spoil_each_others_files_are_refused(writers: Any, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        toy_runner(writers=writers)
+    assert str(caught.value) == message
+
+
+def test_a_class_that_lacks_methods_is_refused_by_name() -> None:
+    class Half(Writer):
+        def write_scalar(self, name: str, value: float, step: int) -> None: ...
+
+    with pytest.raises(ConfigError) as caught:
+        toy_runner(writers=[{"type": Half}])
+    assert str(caught.value) == "Half cannot be a writer yet: it lacks write_config, write_image"
+
+
+class Changes(MemoryWriter):
+    """Changes what it is given, and counts its flushes."""
+
+    flushed = 0
+
+    def write_scalars(self, scalars: Any, step: int) -> None:
+        scalars["zz"] = 1
+        super().write_scalars(scalars, step)
+
+    def flush(self) -> None:
+        self.flushed += 1
+
+
+def test_a_writer_may_change_what_it_is_given_and_is_flushed_before_every_save(tmp_path: Path) -> None:
+    changes, other = Changes(), MemoryWriter()
+    toy_runner(writers=[changes, other], work_dir=tmp_path, max_epochs=3).train()
+    assert all("zz" in record for record in changes.records)
+    assert not any("zz" in record for record in other.records)
+    assert changes.flushed == 3
+
+
+def test_a_state_that_no_checkpoint_can_hold_costs_the_writer_its_state_and_not_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Odd(MemoryWriter):
+        def state_dict(self) -> dict[str, Any]:
+            return {"n": np.int64(3)}
+
+    runner = toy_runner(writers=[Odd()], work_dir=tmp_path, max_epochs=1, quiet=False)
+    runner.train()
+    assert (tmp_path / "epoch_1.pth").exists()
+    assert (
+        "warning: Odd failed: HookError: its state['n'] is a numpy.int64, which a checkpoint cannot hold; give tensors "
+        "and plain data (numbers, strings, lists, dicts); the run goes on" in capsys.readouterr().out
+    )
+
+
+# ------------------------------------------------------------------------------------- evaluating a checkpoint
+
+
+def test_a_test_in_another_process_stands_at_the_iteration_of_its_checkpoint_and_stays_after_a_resume(
+    tmp_path: Path,
+) -> None:
+    def lines() -> list[tuple[int, int, list[str]]]:
+        found = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+        return [
+            (record["step"], record["epoch"], sorted({name.partition("/")[0] for name in record})) for record in found
+        ]
+
+    places = {"train": ["epoch", "step", "train"], "val": ["epoch", "step", "val"], "test": ["epoch", "step", "test"]}
+    toy_runner(work_dir=tmp_path, max_epochs=2).train()
+    tested = toy_runner(work_dir=tmp_path, max_epochs=2, resume=True)
+    tested.test()
+    assert (tested.iter, tested.epoch) == (0, 0)
+    both = [(4 * epoch, epoch, places[stage]) for epoch in (1, 2) for stage in ("train", "val")]
+    assert lines() == [*both, (8, 2, places["test"])]
+    toy_runner(work_dir=tmp_path, max_epochs=3, resume=True).train()
+    assert lines() == [*both, (8, 2, places["test"]), (12, 3, places["train"]), (12, 3, places["val"])]
+    # From an earlier checkpoint, what was found out about a later one is no part of the run any more.
+    toy_runner(work_dir=tmp_path, max_epochs=2, resume=tmp_path / "epoch_1.pth").train()
+    assert lines() == both

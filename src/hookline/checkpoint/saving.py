@@ -64,6 +64,8 @@ class Saving:
         #: Whether a run of this runner has begun; then it goes on from where it is.
         self.started = False
         self._loaded = False
+        #: Where the runner stood before it evaluated a checkpoint.
+        self._stood_at: dict[str, Any] | None = None
         self._loader_state: tuple[bool, dict[str, Any] | None] = (False, None)
         self._background = Background(self._look)
         self._copies, self._kept_copies = Copies(), Copies()
@@ -271,6 +273,7 @@ class Saving:
         if source.kind == "weights":
             if runner.running != "train":
                 fitting.refuse_lacking(runner.model, checkpoint["state_dict"], path)
+                self._stand_at(source)
             left_out = snapshot.load_fitting(runner.model, checkpoint["state_dict"], path)
             runner.terminal.say("\n  ".join([f"weights from {path}" + (", except:" if left_out else ""), *left_out]))
             unused = [name for name in averages_in(checkpoint) if name not in {entry.name for entry in runner.plan}]
@@ -294,6 +297,21 @@ class Saving:
             at.go_on()
         runner.asked = runner.asked or bool(at.stop_asked)
 
+    def _stand_at(self, source: Source) -> None:
+        """What is recorded about a checkpoint stands at its iteration, and belongs to the run that it is of."""
+        at, runner = source.checkpoint.get("position"), self._runner
+        if isinstance(at, dict):
+            self._stood_at = runner.position.state_dict()
+            runner.position.load_state_dict(at)
+        if source.is_inside(self.folders):
+            runner.writers.rejoin(source.checkpoint.get("writers", {}))
+
+    def stand_back(self) -> None:
+        """The evaluation of a checkpoint is over: training would start from where the runner stood."""
+        if self._stood_at is not None:
+            self._runner.position.load_state_dict(self._stood_at)
+            self._stood_at = None
+
     def _make_way(self, path: Path) -> None:
         """Checkpoints that are later in the run than the one that is resumed go aside: it will come there anew."""
         note = seal.read_note(path)
@@ -315,7 +333,7 @@ class Saving:
         assert checkpoint is not None
         runner, states = self._runner, dict(checkpoint["hooks"])
         runner.hub.load_state_dict(checkpoint["message_hub"])
-        runner.writers.load_state_dict(checkpoint.get("writers", {}))
+        runner.writers.load_state_dict(checkpoint.get("writers", {}), runner.iter)
         fresh = []
         for entry in runner.plan:
             if entry.name in states:

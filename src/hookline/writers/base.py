@@ -101,4 +101,10 @@ class Writer(ABC):
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Drop what was recorded after the checkpoint: its steps will be made again."""
+        """Drop what was recorded after the checkpoint: its steps will be made again.
+
+        `state["iter"]` is the iteration of the checkpoint.
+        """
+
+    def rejoin(self, state: Mapping[str, Any]) -> None:
+        """A checkpoint of an earlier run is evaluated: what follows belongs to that run, and nothing is dropped."""

@@ -185,14 +185,22 @@ class Delivery:
 
     def _own_state(self) -> dict[str, Any]:
         if load := self._first_to_do("load_state_dict"):  # it does not have its state back yet
-            return dict(load[1][0])
+            return {key: value for key, value in load[1][0].items() if key != "iter"}
         if self._first_to_do("begin"):
             return {}
+        from hookline.checkpoint.plain import refuse_odd  # it needs torch, which is here by now
+
         try:
-            return dict(self.writer.state_dict())
+            state = dict(self.writer.state_dict())
         except HooklineError:
             raise
         except Exception as error:
+            self._failed("state_dict", error, 0.0)
+            return {}
+        try:
+            refuse_odd(state, "its state")
+            return state
+        except HooklineError as error:  # the checkpoint is worth more than this
             self._failed("state_dict", error, 0.0)
             return {}
 

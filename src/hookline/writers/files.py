@@ -48,7 +48,7 @@ class FileWriter(Writer):
     label = "filename"
 
     def __init__(self, name: str) -> None:
-        if name in ("", ".", "..") or "\0" in name or Path(name).name != name:
+        if not isinstance(name, str) or name in ("", ".", "..") or "\0" in name or Path(name).name != name:
             what = f"{self.label} is the name of a {self.label.removesuffix('name')}"
             raise ConfigError(f"{type(self).__name__}: {what} in the run's folder, not {name!r}")
         self._name = name

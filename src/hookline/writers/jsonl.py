@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from hookline.errors import StorageError
-from hookline.writers.files import RecordWriter, appending, say_shorter
+from hookline.writers.files import Record, RecordWriter, appending, say_shorter
 
 # How much of a file is read at once to find its last line break.
 BLOCK = 64 << 10
@@ -51,14 +51,30 @@ class JsonlWriter(RecordWriter):
         return {} if self._path is None else {"size": self.whole}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Cut off the lines that were written after the checkpoint."""
+        """Cut off the lines that were written after the checkpoint, except for tests of it or of earlier ones."""
         assert self._path is not None, "begin() opens the file"
         assert self._file is not None
         self.forget()
         size = int(state.get("size", 0))
         say_shorter(self._path, self._path.stat().st_size, size, "bytes")
+        tests = list(later_tests(self._path, size, int(state.get("iter", 0))))
         cut(self._path, size)
         self._file.seek(0, os.SEEK_END)
+        for line in tests:
+            self.add(Record(line))
+
+
+def later_tests(path: Path, size: int, iteration: int) -> Iterator[bytes]:
+    """The records of tests behind a size: training does not make them again. Those of later iterations are left out."""
+    with open(path, "rb") as file:
+        file.seek(size)
+        for line in file:
+            try:
+                record = json.loads(line) if line.endswith(b"\n") else {}
+            except ValueError:
+                continue
+            if any(name.startswith("test/") for name in record) and record["step"] <= iteration:
+                yield line
 
 
 def cut(path: Path, size: int) -> None:

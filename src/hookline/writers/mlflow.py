@@ -95,6 +95,9 @@ class MlflowWriter(Writer):
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
         # It pauses between tries for times that it draws from the generator of the run.
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_BACKOFF_JITTER", "0")
+        # It would try for minutes before it says what is wrong; what fails is tried again here.
+        os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+        os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
         from mlflow.tracking import MlflowClient
 
         for name in ("mlflow.store.db.utils", "alembic"):
@@ -238,9 +241,11 @@ class MlflowWriter(Writer):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on with the same run."""
-        if state:
+        if "key" in state:
             self._key, self.run_id = str(state["key"]), str(state["run_id"]) or None
         self._continues, self._written, self._client = True, {}, None
+
+    rejoin = load_state_dict
 
 
 def sqlite_uri(path: Path) -> str:

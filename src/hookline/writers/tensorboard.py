@@ -84,7 +84,8 @@ class TensorboardWriter(FileWriter):
         height, width, *depth = image.shape
         event = self._event(wall_time=time.time(), step=step)
         value = event.summary.value.add(tag=name)
-        value.metadata.summary_description = caption or ""
+        if caption:
+            value.metadata.summary_description, value.metadata.plugin_data.plugin_name = caption, "images"
         value.image.height, value.image.width, value.image.colorspace = height, width, depth[0] if depth else 1
         value.image.encoded_image_string = as_png(image)
         self._add(event, step)

@@ -7,6 +7,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hookline import workdir
+from hookline.errors import ConfigError
 from hookline.writers.base import Outcome, Writer
 from hookline.writers.delivery import delivery_of
 from hookline.writers.values import (
@@ -37,6 +39,7 @@ class Writers(Writer):
 
     def __init__(self, writers: Iterable[Writer], main: bool = True) -> None:
         self.all = list(writers)
+        _refuse_shared_files(self.all)
         self.deliveries = [delivery_of(name, writer) for name, writer in self._named()] if main else []
         self._resuming = False
         self._configs: list[tuple[str, Mapping[str, Any], int]] = []
@@ -64,7 +67,10 @@ class Writers(Writer):
     def write_scalars(self, scalars: Mapping[str, float], step: int) -> None:
         """All numbers of a step at once."""
         checked = plain_scalars(scalars)
-        self._to_each("write_scalars", checked, plain_step(next(iter(checked), ""), step))
+        step = plain_step(next(iter(checked), ""), step)
+        if not self._resuming:
+            for delivery in self.deliveries:
+                delivery.call("write_scalars", dict(checked), step)  # of its own: a writer may change it
 
     def write_image(self, name: str, image: Any, step: int, caption: str | None = None) -> None:
         """One image of a step, or several as a grid: anything that `hookline.images` knows."""
@@ -118,15 +124,35 @@ class Writers(Writer):
         return [name for writer in self.all if writer.cuts_back for name in writer.files()]
 
     def state_dict(self) -> dict[str, Any]:
-        """The states of all writers that have one."""
+        """The states of all writers that have one; each brings out what it holds back, if it need not be waited for."""
+        for delivery in self.deliveries:
+            if not delivery.writer.in_background:
+                delivery.flush()
         return {each.name: state for each in self.deliveries if (state := each.state_dict())}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Give each its own, and then the configs, which had to wait for it."""
+    def rejoin(self, state: Mapping[str, Any]) -> None:
+        """Tell each which run the records belong to that come now."""
         for delivery in self.deliveries:
             if isinstance(found := state.get(delivery.name), Mapping):
-                delivery.load_state_dict(found)
+                delivery.call("rejoin", found)
+
+    def load_state_dict(self, state: Mapping[str, Any], iteration: int = 0) -> None:
+        """Give each its own, with the iteration of the checkpoint, and then the configs, which had to wait for it."""
+        for delivery in self.deliveries:
+            if isinstance(found := state.get(delivery.name), Mapping):
+                delivery.load_state_dict({**found, "iter": iteration})
         self._resuming = False
         for config in self._configs:
             self.write_config(*config)
         self._configs = []
+
+
+def _refuse_shared_files(writers: Sequence[Writer]) -> None:
+    """Refuse two writers of one file, and a file that the run itself writes."""
+    owners = {name: "the run itself" for name in workdir.FILES if name not in workdir.RECORDS}
+    for writer in writers:
+        for name in writer.files() if writer.cuts_back else ():
+            who = type(writer).__name__
+            if name in owners:
+                raise ConfigError(f"{who} would write {name}, which {owners[name]} writes; give it another filename")
+            owners[name] = f"another {who}" if who in owners.values() else who

@@ -114,7 +114,11 @@ def plain_values(name: str, values: Any) -> NDArray[np.float64]:
 
 def plain_table(name: str, columns: Any, rows: Any) -> tuple[list[str], list[list[Any]]]:
     """The names of columns, and rows that have just as many cells."""
-    columns, rows = [str(column) for column in columns], [list(row) for row in rows]
+    try:
+        columns, rows = [str(column) for column in columns], [list(row) for row in rows]
+    except TypeError:
+        found = f"{columns!r} and {rows!r}"
+        raise DataError(f"the table '{name}' has a list of columns and a list of rows, not {found}") from None
     for number, row in enumerate(rows):
         if len(row) != len(columns):
             raise DataError(

@@ -86,6 +86,8 @@ class WandbWriter(Writer):
         self.id = id
         self._begun: tuple[Path, str] | None = None
         self._run: Any = None
+        #: Whether its server did not answer; it is not asked again for this run.
+        self._away = False
         self._step = 0
         #: The newest rows of the history, and when each was complete: a kill would take them.
         self._rows: deque[Row] = deque(maxlen=KEPT)
@@ -106,7 +108,7 @@ class WandbWriter(Writer):
             os.environ.setdefault("WANDB_SILENT", "true")
             if self.mode == "offline":
                 os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # reports go to a server, also offline
-            self._run = self._start(self.mode)
+            self._run = self._start("offline" if self._away else self.mode)
         return self._run
 
     def _start(self, mode: Literal["online", "offline", "disabled"]) -> Any:
@@ -150,6 +152,7 @@ class WandbWriter(Writer):
             if mode == "offline":
                 raise
             log.warning("W&B does not answer: %s; it is written offline, for 'wandb sync'", reason_of(error))
+            self._away = True
             wandb.teardown()  # its service still holds the run that could not start
             return self._start("offline")
 
@@ -247,6 +250,10 @@ class WandbWriter(Writer):
             if lacking := {name: values[name] for name, at in steps.items() if at > self._written.get(name, -1)}:
                 self._log_row(lacking, step)
         self._step = int(state.get("step", 0))
+
+    def rejoin(self, state: Mapping[str, Any]) -> None:
+        """What follows belongs to the run of this id."""
+        self.id, self._step = str(state.get("id", self.id)), int(state.get("step", 0))
 
 
 def reason_of(error: Exception) -> str:
