@@ -6,7 +6,9 @@ import json
 import logging
 import os
 import random
+import re
 import socket
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +16,12 @@ import numpy as np
 import pytest
 from mlflow.tracking import MlflowClient
 
+from hookline.testing import toy_runner
 from hookline.writers import Writers
 from hookline.writers.mlflow import MAX_PARAMS, VALUE_LENGTH, MlflowWriter, sqlite_uri
 
 if TYPE_CHECKING:
+    from hookline import Runner
     from hookline.writers.base import Outcome
 
 
@@ -223,3 +227,31 @@ def test_a_server_that_is_away_draws_no_random_numbers(tmp_path: Path, monkeypat
     with pytest.raises(Exception, match="Max retries exceeded"):
         writer.write_scalar("a", 1.0, 1)
     assert random.getstate() == before
+
+
+def test_a_test_of_a_checkpoint_in_another_process_is_part_of_the_same_run(uri: str, tmp_path: Path) -> None:
+    def runner(**parts: Any) -> Runner:
+        return toy_runner(work_dir=tmp_path / "run", max_epochs=1, writers=[MlflowWriter(uri)], **parts)
+
+    runner().train()
+    runner(resume=True).test()
+    assert (steps(uri, "train/loss"), steps(uri, "test/accuracy")) == ([4], [4])
+
+
+def test_a_server_that_is_away_is_told_with_the_reason_while_the_run_lasts(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        writer = MlflowWriter(f"http://127.0.0.1:{nobody.getsockname()[1]}")
+    together = begun(writer)
+    together.write_scalars({"a": 1.0}, 1)
+    delivery = together.deliveries[0]
+    while not delivery.failures:  # the thread says so at once, and not after minutes
+        time.sleep(0.01)
+    together.close()
+    first, last = said(caplog)
+    assert re.fullmatch(
+        "MlflowWriter failed: MlflowException: .*Connection refused.*; it is tried again, and the run .*", first
+    )
+    assert last.startswith("MlflowWriter lacks 1 of this run's records: ")

@@ -251,3 +251,18 @@ def test_the_mode_is_that_of_the_environment_unless_given(monkeypatch: pytest.Mo
     assert WandbWriter().mode == "online"
     monkeypatch.setenv("WANDB_MODE", "disabled")
     assert (WandbWriter().mode, WandbWriter(mode="offline").mode) == ("disabled", "offline")
+
+
+def test_what_is_found_out_about_a_checkpoint_later_belongs_to_its_run(tmp_path: Path) -> None:
+    writer = WandbWriter(mode="offline")
+    together = begun(tmp_path, writer)
+    together.write_scalars({"train/loss": 0.5}, 8)
+    state = together.state_dict()
+    together.close()
+    again = WandbWriter(mode="offline")
+    together = begun(tmp_path, again)
+    together.rejoin(state)
+    together.write_scalars({"test/accuracy": 0.75}, 8)
+    together.close()
+    assert again.id == writer.id
+    assert rows(tmp_path, again) == [(8, {"train/loss": 0.5}), (8, {"test/accuracy": 0.75})]
