@@ -23,36 +23,40 @@ class Stdout:
     """Standard output as it is at the moment; text that cannot be written, or that nobody reads, is dropped."""
 
     @property
+    def _file(self) -> IO[str]:
+        """The stream itself: while rich shows a display, it puts something before it that leads back here."""
+        return getattr(sys.stdout, "rich_proxied_file", sys.stdout)
+
+    @property
     def encoding(self) -> str:
         """What it can show."""
-        return getattr(sys.stdout, "encoding", None) or "utf-8"
+        return getattr(self._file, "encoding", None) or "utf-8"
 
     def write(self, text: str) -> int:
         """Write, with escapes for letters that it cannot show."""
         encoded = text.encode(self.encoding, "backslashreplace").decode(self.encoding)
-        self._try(lambda: sys.stdout.write(encoded))
+        self._try(lambda: self._file.write(encoded))
         return len(text)
 
     def flush(self) -> None:
         """Let it be seen."""
-        self._try(sys.stdout.flush)
+        self._try(self._file.flush)
 
     def isatty(self) -> bool:
         """Whether it is a terminal."""
-        return sys.stdout.isatty()
+        return self._file.isatty()
 
     def fileno(self) -> int:
         """The number of its file."""
-        return sys.stdout.fileno()
+        return self._file.fileno()
 
-    @staticmethod
-    def _try(act: Callable[[], object]) -> None:
+    def _try(self, act: Callable[[], object]) -> None:
         try:
             act()
         except BrokenPipeError:
             # Whoever read it has gone, as `head` does. What is left in the buffer must not fail when Python ends.
             with suppress(OSError, ValueError):
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
         except (OSError, ValueError):  # a full disk, or a file that was closed
             pass
 
