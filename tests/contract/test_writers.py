@@ -33,6 +33,7 @@ from hookline.registry import WRITERS
 from hookline.testing import toy_runner
 from hookline.writers import Writers
 from hookline.writers.mlflow import MlflowWriter
+from hookline.writers.wandb import WandbWriter
 from tests.faults.runs import digest
 
 if TYPE_CHECKING:
@@ -625,6 +626,8 @@ def test_what_was_written_after_a_checkpoint_by_which_it_could_not_begin_is_drop
         going_on.write_scalars({"a": 0.25}, step)
     going_on.close()
     assert READ[name](folder, resumed, "") == [(1, {"a": 0.5}), (2, {"a": 0.25}), (3, {"a": 0.25})]
+    if isinstance(writer, WandbWriter):
+        assert (resumed.id, writer.id) == (saved["id"],) * 2  # type: ignore[attr-defined]
 
 
 # ------------------------------------------------------------------------------------------------- killed and resumed

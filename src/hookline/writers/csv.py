@@ -38,7 +38,8 @@ class CsvWriter(RecordWriter):
         if new := [name for name in record if name not in self._columns]:
             as_rows([new])  # a name that cannot be written is refused before it is a column
             self._columns.update(dict.fromkeys(new))
-        return as_rows([[record.get(name, "") for name in self._columns]])
+        cells = [str(record[name]) if name in record else "" for name in self._columns]
+        return (",".join(cells) + "\n").encode()  # numbers need no quotes
 
     def _ready(self) -> FileIO:
         """Add columns that are new; when the disk is full, the file stays as it was, and the rows wait."""

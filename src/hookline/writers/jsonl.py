@@ -14,6 +14,8 @@ from hookline.writers.files import Record, RecordWriter, appending, say_shorter
 
 # How much of a file is read at once to find its last line break.
 BLOCK = 64 << 10
+# Made once: `json.dumps` makes one a call, which takes as long as the record.
+ENCODER = json.JSONEncoder(allow_nan=False)
 
 
 class JsonlWriter(RecordWriter):
@@ -38,9 +40,9 @@ class JsonlWriter(RecordWriter):
     def as_bytes(self, record: dict[str, float]) -> bytes:
         """One line of JSON. What JSON has no word for (NaN and Inf) is null."""
         try:
-            text = json.dumps(record, allow_nan=False)
+            text = ENCODER.encode(record)
         except ValueError:
-            text = json.dumps({name: value if math.isfinite(value) else None for name, value in record.items()})
+            text = ENCODER.encode({name: value if math.isfinite(value) else None for name, value in record.items()})
         return text.encode() + b"\n"
 
     def state_dict(self) -> dict[str, Any]:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 # What every file, database and server has room for: 64 bits.
 LARGEST = 1 << 63
+# What a record has besides its numbers.
+PLACES = ("step", "epoch")
 
 
 def plain_scalars(scalars: Mapping[str, Any]) -> dict[str, float]:
@@ -24,7 +26,13 @@ def plain_scalars(scalars: Mapping[str, Any]) -> dict[str, float]:
     >>> plain_scalars({"loss": np.float32(0.5), "epoch": 2})
     {'loss': 0.5, 'epoch': 2}
     """
-    return {scalar_name(name): plain_number(name, value) for name, value in scalars.items()}
+    found = {}
+    for name, value in scalars.items():
+        if value.__class__ is float and name.__class__ is str and name not in PLACES:
+            found[name] = value  # as nearly all are
+        else:
+            found[scalar_name(name)] = plain_number(name, value)
+    return found
 
 
 def plain_name(kind: str, name: Any) -> str:
