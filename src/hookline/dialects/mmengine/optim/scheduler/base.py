@@ -1,7 +1,7 @@
 """Schedulers of any parameter of an optimizer: `lr`, `momentum`, `weight_decay`, ...
 
-Each scheduler says in `_value` what becomes of the value that a group has now. So several may change the same parameter,
-one after the other or at the same time. Counting begins at `begin` and ends before `end`, in epochs or iterations.
+Each scheduler says in `_value` what becomes of the value that a group has now. So several may change the same
+parameter, one after the other or at the same time. Counting begins at `begin` and ends before `end`, in epochs or iterations.
 """
 
 from __future__ import annotations
@@ -142,8 +142,9 @@ class _ParamScheduler(LRScheduler):
             if (value := kwargs.get(name)) is not None:
                 several = isinstance(value, (list, tuple))
                 kwargs[name] = [each * epoch_length for each in value] if several else value * epoch_length
-        end = end if end == INF else int(end * epoch_length)
-        return cls(*args, begin=int(begin * epoch_length), end=end, by_epoch=False, **kwargs)
+        kwargs["begin"] = int(begin * epoch_length)
+        kwargs["end"] = end if end == INF else int(end * epoch_length)
+        return cls(*args, **kwargs, by_epoch=False)
 
 
 class OneParameter:
@@ -152,7 +153,7 @@ class OneParameter:
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         takes = next(each for each in cls.__mro__ if "__init__" in vars(each) and OneParameter not in each.__bases__)
-        signature = inspect.signature(takes.__init__)
+        signature = inspect.signature(vars(takes)["__init__"])
         kept = [each for name, each in signature.parameters.items() if name not in ("self", "param_name")]
         # Said here, so that a wrong parameter in a config can be named before anything is made.
         cls.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]

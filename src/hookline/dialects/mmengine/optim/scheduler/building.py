@@ -65,11 +65,7 @@ def _build(optim: Optim, cfg: Any, epoch_length: int | None, ends: Mapping[bool,
     end = ends[bool(parameters.get("by_epoch", True))]
     if end is not None:
         parameters.setdefault("end", end)
-    if not parameters.pop("convert_to_iter_based", False):
-        return PARAM_SCHEDULERS.build({**parameters, "optimizer": optim})
-    kind = parameters.pop("type")
-    cls = PARAM_SCHEDULERS.get(kind) if isinstance(kind, str) else kind
-    return cls.build_iter_from_epoch(optimizer=optim, epoch_length=epoch_length, **parameters)
+    return PARAM_SCHEDULERS.build(parameters, default_args={"optimizer": optim, "epoch_length": epoch_length})
 
 
 def when_of(scheduler: Any) -> When | None:

@@ -164,5 +164,5 @@ class PolyParamScheduler(_ParamScheduler):
     def _value(self, value: float, base: float) -> float:
         if self.last_step == 0:
             return value
-        part = (1 - 1 / (self.total_iters - self.last_step + 1)) ** self.power
+        part: float = (1 - 1 / (self.total_iters - self.last_step + 1)) ** self.power
         return (value - self.eta_min) * part + self.eta_min

@@ -86,13 +86,10 @@ class OneCycleParamScheduler(_ParamScheduler):
     def _get_value(self) -> list[float]:
         if self.last_step > self.total_steps:
             raise ConfigValueError(f"OneCycle: this is step {self.last_step + 1} of a cycle of {self.total_steps}")
-        begin: float = 0
-        for end, start_key, end_key in self.phases:
-            if self.last_step <= end:
-                break
-            begin = end
-        else:  # behind the last phase, which goes on
-            begin = self.phases[-2][0]
+        ends = [end for end, _, _ in self.phases[:-1]]  # the last phase goes on, if there are more steps
+        phase = next((number for number, end in enumerate(ends) if self.last_step <= end), len(ends))
+        begin = ends[phase - 1] if phase else 0
+        end, start_key, end_key = self.phases[phase]
         part = (self.last_step - begin) / (end - begin) if end != begin else 1.0
         return [self._anneal(group[start_key], group[end_key], part) for group in self.optimizer.param_groups]
 
