@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from hookline.dialects.mmengine.errors import ConfigKeyError, ConfigTypeError
 from hookline.errors import ConfigError, did_you_mean
 from hookline.registry import construct
 
@@ -13,24 +14,14 @@ if TYPE_CHECKING:
     from hookline.dialects.mmengine.registry.registry import Registry
 
 
-class UnknownNameError(ConfigError, KeyError):
-    """Nothing is registered under a name, or a dict has no `type`."""
-
-    __str__ = Exception.__str__  # a KeyError shows its message in quotes
-
-
-class WrongConfigError(ConfigError, TypeError):
-    """What is given is no description of an object, or has parameters that the object does not take."""
-
-
 def build_from_cfg(cfg: Any, registry: Registry, default_args: Mapping[str, Any] | None = None) -> Any:
     """Build what a dict with `type` describes; `default_args` are for what it leaves open."""
     if not isinstance(cfg, Mapping):
-        raise WrongConfigError(f"a {registry.name} is described by a dict with a 'type', not by {cfg!r}")
+        raise ConfigTypeError(f"a {registry.name} is described by a dict with a 'type', not by {cfg!r}")
     parameters = {**(default_args or {}), **cfg}
     parameters.pop("_scope_", None)
     if "type" not in parameters:
-        raise UnknownNameError(f"a {registry.name} given as a dict needs a 'type'; this one has {sorted(parameters)}")
+        raise ConfigKeyError(f"a {registry.name} given as a dict needs a 'type'; this one has {sorted(parameters)}")
     factory, who = _factory(parameters.pop("type"), registry)
     make = getattr(factory, "get_instance", None) if inspect.isclass(factory) else None
     if make is not None:  # one that is found by its name later
@@ -40,7 +31,7 @@ def build_from_cfg(cfg: Any, registry: Registry, default_args: Mapping[str, Any]
         return construct(factory, parameters, who)
     except ConfigError as error:
         if type(error) is ConfigError:
-            raise WrongConfigError(f"{registry.name}: {error}") from error
+            raise ConfigTypeError(f"{registry.name}: {error}") from error
         raise
 
 
@@ -48,10 +39,10 @@ def _factory(kind: Any, registry: Registry) -> tuple[Callable[..., Any], str]:
     if isinstance(kind, str):
         found = registry.get(kind)
         if found is None:
-            raise UnknownNameError(f"no {registry.name} is called '{kind}'; {did_you_mean(kind, registry)}")
+            raise ConfigKeyError(f"no {registry.name} is called '{kind}'; {did_you_mean(kind, registry)}")
         return found, kind
     if not callable(kind):
-        raise WrongConfigError(f"the 'type' of a {registry.name} is a name or a class, not {kind!r}")
+        raise ConfigTypeError(f"the 'type' of a {registry.name} is a name or a class, not {kind!r}")
     return kind, getattr(kind, "__name__", repr(kind))
 
 
@@ -73,7 +64,7 @@ def build_runner_from_cfg(cfg: Any, registry: Registry) -> Any:
 def build_scheduler_from_cfg(cfg: Any, registry: Registry, default_args: Mapping[str, Any] | None = None) -> Any:
     """Build a scheduler; with `convert_to_iter_based`, one that is described in epochs steps every iteration."""
     if not isinstance(cfg, Mapping):
-        raise WrongConfigError(f"a {registry.name} is described by a dict with a 'type', not by {cfg!r}")
+        raise ConfigTypeError(f"a {registry.name} is described by a dict with a 'type', not by {cfg!r}")
     parameters, more = dict(cfg), dict(default_args or {})
     epoch_length = parameters.pop("epoch_length", more.pop("epoch_length", None))
     if not parameters.pop("convert_to_iter_based", False):

@@ -1,0 +1,12 @@
+"""SyncBuffersHook under its name."""
+
+from __future__ import annotations
+
+from hookline.dialects.mmengine.hooks.hook import Hook
+from hookline.hooks import sync_buffers
+
+
+class SyncBuffersHook(sync_buffers.SyncBuffersHook, Hook):
+    """Averages the buffers of the model over all processes after every training epoch."""
+
+    priority = "NORMAL"
