@@ -1,7 +1,8 @@
 """Schedulers of any parameter of an optimizer: `lr`, `momentum`, `weight_decay`, ...
 
 Each scheduler says in `_value` what becomes of the value that a group has now. So several may change the same
-parameter, one after the other or at the same time. Counting begins at `begin` and ends before `end`, in epochs or iterations.
+parameter, one after the other or at the same time. Counting begins at `begin` and ends before `end`, in epochs or
+iterations.
 """
 
 from __future__ import annotations
@@ -142,9 +143,9 @@ class _ParamScheduler(LRScheduler):
             if (value := kwargs.get(name)) is not None:
                 several = isinstance(value, (list, tuple))
                 kwargs[name] = [each * epoch_length for each in value] if several else value * epoch_length
-        kwargs["begin"] = int(begin * epoch_length)
+        kwargs["by_epoch"], kwargs["begin"] = False, int(begin * epoch_length)
         kwargs["end"] = end if end == INF else int(end * epoch_length)
-        return cls(*args, **kwargs, by_epoch=False)
+        return cls(*args, **kwargs)
 
 
 class OneParameter:
