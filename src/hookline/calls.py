@@ -210,14 +210,19 @@ def read_hook(
 ) -> tuple[list[tuple[Point, Callable[..., Any], Every | None]], list[str]]:
     """The methods of a hook that stand at points, in the order of the points; a misspelt one is refused.
 
-    In an open plan, a method may be for a point that nobody declared; these come second, by name. Methods that are named
-    in `unused` are left alone.
+    In an open plan, a method may be for a point that nobody declared; these come second, by name. Methods named in
+    `unused` are left alone.
     """
     cls = type(hook)
     found, undeclared = {}, []
     for name in dir(cls):
         static = inspect.getattr_static(cls, name)
-        if name.startswith("_") or name in unused or name in vars(Hook) or getattr(static, "__hookline_helper__", False):
+        if (
+            name.startswith("_")
+            or name in unused
+            or name in vars(Hook)
+            or getattr(static, "__hookline_helper__", False)
+        ):
             continue
         if not (callable(static) or isinstance(static, (staticmethod, classmethod))):
             continue

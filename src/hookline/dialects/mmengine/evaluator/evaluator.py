@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from hookline.dialects.mmengine.errors import ConfigValueError
 from hookline.dialects.mmengine.evaluator.metric import refuse_no_metric
 from hookline.dialects.mmengine.registry import METRICS
 from hookline.metrics import Metrics, plain
+
+if TYPE_CHECKING:
+    import torch
 
 
 class Evaluator:

@@ -82,7 +82,9 @@ class DumpResults(BaseMetric):
     def __init__(self, out_file_path: str, collect_device: str = "cpu", collect_dir: str | None = None) -> None:
         super().__init__(collect_device, None, collect_dir)
         if not str(out_file_path).endswith((".pkl", ".pickle")):
-            raise ConfigValueError(f"DumpResults: the name of the file ends with .pkl or .pickle, not {out_file_path!r}")
+            raise ConfigValueError(
+                f"DumpResults: the name of the file ends with .pkl or .pickle, not {out_file_path!r}"
+            )
         self.out_file_path = out_file_path
 
     def process(self, data_batch: Any, data_samples: Sequence[dict[str, Any]]) -> None:

@@ -6,13 +6,15 @@ import logging
 from typing import Any
 
 from hookline.dialects.mmengine.hooks.hook import Hook
+from hookline.dialects.mmengine.hooks.signatures import as_in_the_original
 from hookline.dialects.mmengine.hooks.storage import refuse_other_storage
 from hookline.hooks import checkpoint
 
 log = logging.getLogger("hookline")
 
 
-class CheckpointHook(checkpoint.CheckpointHook, Hook):
+@as_in_the_original
+class CheckpointHook(checkpoint.CheckpointHook, Hook):  # type: ignore[misc]  # natively, methods take only what they need
     """Saves checkpoints every so often, at the end of training, and the best ones.
 
     Args:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from hookline.dialects.mmengine.hooks.hook import Hook
+from hookline.dialects.mmengine.hooks.signatures import as_in_the_original
 from hookline.hooks import early_stopping
 
 
-class EarlyStoppingHook(early_stopping.EarlyStoppingHook, Hook):
+@as_in_the_original
+class EarlyStoppingHook(early_stopping.EarlyStoppingHook, Hook):  # type: ignore[misc]  # natively, methods take only what they need
     """Stops training when a metric of validation no longer improves; equal is not better, so a plateau stops.
 
     Args:

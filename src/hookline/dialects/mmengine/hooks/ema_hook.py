@@ -11,12 +11,14 @@ from torch import Tensor, nn
 from hookline.averaging import WeightAverage
 from hookline.dialects.mmengine.errors import ConfigTypeError
 from hookline.dialects.mmengine.hooks.hook import Hook
+from hookline.dialects.mmengine.hooks.signatures import as_in_the_original
 from hookline.dialects.mmengine.model.averaged_model import BaseAveragedModel
 from hookline.dialects.mmengine.registry import MODELS
 from hookline.errors import ConfigError, did_you_mean
 from hookline.hooks import ema
 
 
+@as_in_the_original
 class EMAHook(ema.EMAHook, Hook):
     """Keeps an average of the weights, and validates and tests with it.
 
@@ -87,7 +89,9 @@ def _average(ema_type: Any, settings: dict[str, Any]) -> WeightAverage:
     if not isinstance(kind, type) or not issubclass(kind, (BaseAveragedModel, WeightAverage)):
         known = [name for name in MODELS if name.endswith(("Average", "EMA"))]
         hint = f"; {did_you_mean(ema_type, known)}" if isinstance(ema_type, str) else ""
-        raise ConfigTypeError(f"EMAHook: ema_type is the name of an average or a BaseAveragedModel, not {ema_type!r}{hint}")
+        raise ConfigTypeError(
+            f"EMAHook: ema_type is the name of an average or a BaseAveragedModel, not {ema_type!r}{hint}"
+        )
     taken = [name for name in inspect.signature(kind).parameters if name not in ("model", "kwargs")]
     for name in settings:
         if name not in taken:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from hookline.dialects.mmengine.hooks.hook import Hook
+from hookline.dialects.mmengine.hooks.signatures import as_in_the_original
 from hookline.hooks import empty_cache
 
 
-class EmptyCacheHook(empty_cache.EmptyCacheHook, Hook):
+@as_in_the_original
+class EmptyCacheHook(empty_cache.EmptyCacheHook, Hook):  # type: ignore[misc]  # natively, methods take only what they need
     """Gives memory that torch holds on to, but does not use, back to the device.
 
     Args:

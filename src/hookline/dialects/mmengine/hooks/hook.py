@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from hookline import hook
-from hookline.runner import Runner as NativeRunner
+
+if TYPE_CHECKING:
+    from hookline.runner import Runner as NativeRunner
 
 #: In the order in which a run comes across them.
 STAGES = (
@@ -40,7 +42,7 @@ class Hook(hook.Hook):
     @property
     def runner(self) -> NativeRunner:
         """The runner that this hook is registered with, or the one that it was given by hand."""
-        return self._given_runner if self._given_runner is not None else super().runner  # type: ignore[no-any-return]
+        return self._given_runner if self._given_runner is not None else super().runner
 
     @runner.setter
     def runner(self, runner: Any) -> None:

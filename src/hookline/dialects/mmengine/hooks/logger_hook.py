@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hookline.dialects.mmengine.hooks.hook import Hook
+from hookline.dialects.mmengine.hooks.signatures import as_in_the_original
 from hookline.dialects.mmengine.hooks.storage import refuse_other_storage
 from hookline.hooks import logger
 from hookline.smoothing import Smoothing, rules_of
@@ -13,7 +14,8 @@ from hookline.smoothing import Smoothing, rules_of
 USUAL_SUFFIXES = (".json", ".log", ".py", "yaml")
 
 
-class LoggerHook(logger.LoggerHook, Hook):
+@as_in_the_original
+class LoggerHook(logger.LoggerHook, Hook):  # type: ignore[misc]  # natively, methods take only what they need
     """Hands what is due to the writers of the run, the visualizer's backends among them, and to the terminal.
 
     Args:
@@ -53,12 +55,12 @@ class LoggerHook(logger.LoggerHook, Hook):
         self._follow(runner)
         super().before_train(runner)
 
-    def after_val_epoch(self, runner: Any) -> None:
+    def after_val_epoch(self, runner: Any, metrics: dict[str, float] | None = None) -> None:
         """The record of a validation."""
         self._follow(runner)
         super().after_val_epoch(runner)
 
-    def after_test_epoch(self, runner: Any) -> None:
+    def after_test_epoch(self, runner: Any, metrics: dict[str, float] | None = None) -> None:
         """The record of a test."""
         self._follow(runner)
         super().after_test_epoch(runner)

@@ -6,10 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 from hookline.dialects.mmengine.hooks.hook import Hook
+from hookline.dialects.mmengine.hooks.signatures import as_in_the_original
 from hookline.hooks import profiler
 
 
-class ProfilerHook(profiler.ProfilerHook, Hook):
+@as_in_the_original
+class ProfilerHook(profiler.ProfilerHook, Hook):  # type: ignore[misc]  # natively, methods take only what they need
     """Profiles the first epochs or iterations of training with torch.profiler.
 
     Args:

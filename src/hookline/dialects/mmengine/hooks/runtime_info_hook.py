@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from hookline.dialects.mmengine.hooks.hook import Hook
+from hookline.dialects.mmengine.hooks.signatures import as_in_the_original
 from hookline.hooks import runtime_info
 
 
-class RuntimeInfoHook(runtime_info.RuntimeInfoHook, Hook):
+@as_in_the_original
+class RuntimeInfoHook(runtime_info.RuntimeInfoHook, Hook):  # type: ignore[misc]  # natively, methods take only what they need
     """Puts epoch, iter, learning rates, outputs and metrics into the message hub.
 
     Facts besides hookline's own: `cfg`, `dataset_meta`, and `loop_stage`, which is `train`, `val` or `test`.

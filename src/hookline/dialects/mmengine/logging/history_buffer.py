@@ -57,7 +57,7 @@ class HistoryBuffer(History):
     def counts(self, window_size: int | None = None) -> list[float]:
         """The counts of the newest values."""
         self._fill_counts()
-        kept = list(self._counts) if self._counts is not None else [1] * len(self.values)
+        kept = list(self._counts) if self._counts is not None else [1.0] * len(self.values)
         return kept if window_size is None else kept[-window_size:]
 
     def set_counts(self, counts: Sequence[float]) -> None:
@@ -121,7 +121,9 @@ class HistoryBuffer(History):
             return self._statistics_methods[method_name](self, *args, **kwargs)
         if method_name not in ("mean", "min", "max", "current"):
             known = ["mean", "min", "max", "current", *self._statistics_methods]
-            raise ConfigKeyError(f"a HistoryBuffer has no statistics '{method_name}'; {did_you_mean(method_name, known)}")
+            raise ConfigKeyError(
+                f"a HistoryBuffer has no statistics '{method_name}'; {did_you_mean(method_name, known)}"
+            )
         if method_name == "current":
             return self.current()
         return getattr(self, method_name)(*args, **kwargs)

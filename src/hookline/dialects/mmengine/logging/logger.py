@@ -68,4 +68,6 @@ def print_log(msg: Any, logger: logging.Logger | str | None = None, level: int =
             raise ConfigValueError(f"there is no MMLogger '{logger}'; make it with MMLogger.get_instance('{logger}')")
         MMLogger.get_instance(logger).log(level, msg)
     elif logger != "silent":
-        raise ConfigTypeError(f"a logger is a logging.Logger, the name of one, 'current', 'silent' or None, not {logger!r}")
+        raise ConfigTypeError(
+            f"a logger is a logging.Logger, the name of one, 'current', 'silent' or None, not {logger!r}"
+        )

@@ -48,9 +48,7 @@ class MessageHub(hub.MessageHub, ManagerMixin):
         assert isinstance(found, HistoryBuffer)
         return found
 
-    def update_scalar(  # type: ignore[override]  # the name of its parameter, and a count
-        self, key: str, value: Any, count: int = 1, resumed: bool = True
-    ) -> None:
+    def update_scalar(self, key: str, value: Any, count: int = 1, resumed: bool = True) -> None:
         """Record a number, or an array or tensor with one element; see `HistoryBuffer` for its count."""
         value = value.item() if getattr(value, "size", None) == 1 else value  # numpy's
         if count == 1:
@@ -98,7 +96,9 @@ class MessageHub(hub.MessageHub, ManagerMixin):
         for name, found in counts.items():
             if name in state["scalars"]:
                 state["scalars"][name]["counts"] = torch.tensor(found, dtype=torch.float64)
-        state["info"] = {name: value for name, value in without_numpy(state["info"]).items() if self._can_keep(name, value)}
+        state["info"] = {
+            name: value for name, value in without_numpy(state["info"]).items() if self._can_keep(name, value)
+        }
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -121,6 +121,8 @@ class MessageHub(hub.MessageHub, ManagerMixin):
         except HookError as error:
             if name not in self._said:
                 self._said.add(name)
-                log.warning("%s. It is left out; update_info('%s', ..., resumed=False) says so from the start.", error, name)
+                log.warning(
+                    "%s. It is left out; update_info('%s', ..., resumed=False) says so from the start.", error, name
+                )
             return False
         return True

@@ -57,14 +57,14 @@ class BaseAveragedModel(nn.Module):
     def update_parameters(self, model: nn.Module) -> None:
         """Take in the weights after a step; the first ones are copied."""
         steps = int(self.steps)
-        source = dict(model.named_parameters()) | dict(model.named_buffers())
-        for name, held in self.module.named_parameters():
-            self._average(held, source[name], steps)
-        for name, held in self.module.named_buffers():
+        source: dict[str, Tensor] = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+        for name, parameter in self.module.named_parameters():
+            self._average(parameter, source[name], steps)
+        for name, buffer in self.module.named_buffers():
             if self.update_buffers:
-                self._average(held, source[name], steps)
+                self._average(buffer, source[name], steps)
             else:
-                held.copy_(source[name])
+                buffer.copy_(source[name])
         self.steps += 1
 
     def _average(self, held: Tensor, source: Tensor, steps: int) -> None:
@@ -87,7 +87,7 @@ class StochasticWeightAverage(BaseAveragedModel):
 class ExponentialMovingAverage(BaseAveragedModel):
     """The newest step counts `momentum`: e = (1 - momentum) e + momentum x."""
 
-    native = averaging.ExponentialMovingAverage
+    native: type[averaging.ExponentialMovingAverage] = averaging.ExponentialMovingAverage
 
     def __init__(
         self,

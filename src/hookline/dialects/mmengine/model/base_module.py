@@ -46,8 +46,9 @@ class BaseModule(nn.Module):
         pretrained = [each for each in described if each.get("type") == "Pretrained"]
         if not pretrained:
             for child in self.children():
-                if hasattr(child, "init_weights") and not getattr(child, "is_init", False):
-                    child.init_weights()
+                begin = getattr(child, "init_weights", None)
+                if begin is not None and not getattr(child, "is_init", False):
+                    begin()
         initialize(self, pretrained)
         self._is_init = True
 

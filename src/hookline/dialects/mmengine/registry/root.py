@@ -36,6 +36,11 @@ HOOKS = Registry(
         f"{HERE}.hooks",
         *("CheckpointHook", "DistSamplerSeedHook", "EMAHook", "EarlyStoppingHook", "EmptyCacheHook", "IterTimerHook"),
         *("LoggerHook", "ParamSchedulerHook", "ProfilerHook", "RuntimeInfoHook", "SyncBuffersHook"),
+    )
+    | _in(  # hookline's own, which can be named like any other
+        "hookline.hooks",
+        *("AutogradAnomalyHook", "CheckInvalidLossHook", "EvaluateHook", "FreezeHook", "GradClipHook", "GradNormHook"),
+        *("ProgressHook", "StatsMonitorHook", "TimeLimitHook", "VisualizationHook"),
     ),
 )
 STRATEGIES = Registry("strategy")

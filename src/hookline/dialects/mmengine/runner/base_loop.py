@@ -24,8 +24,8 @@ class BaseLoop:
         own = [name for name in NOT_TO_OVERRIDE if name in vars(cls)]
         if own and not cls.__module__.startswith(__name__.rpartition(".")[0]):
             raise ConfigError(
-                f"{cls.__name__} has a {own[0]} of its own, which would never be called: the loop is hookline's. What a "
-                "step does stands in train_step, val_step and test_step of the model; what happens around it, in hooks"
+                f"{cls.__name__} has a {own[0]} of its own, which would never be called: the loop is hookline's. What "
+                "a step does stands in train_step, val_step and test_step of the model; what is around it, in hooks"
             )
 
     @property

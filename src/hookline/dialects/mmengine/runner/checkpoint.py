@@ -113,7 +113,9 @@ def get_state_dict(
 
 def weights_to_cpu(state_dict: Mapping[str, Tensor]) -> OrderedDict[str, Tensor]:
     """Weights on the CPU."""
-    return OrderedDict((name, value.cpu() if isinstance(value, Tensor) else value) for name, value in state_dict.items())
+    return OrderedDict(
+        (name, value.cpu() if isinstance(value, Tensor) else value) for name, value in state_dict.items()
+    )
 
 
 def save_checkpoint(

@@ -120,8 +120,8 @@ class LogProcessor:
             if not name.startswith(f"{mode}/"):
                 continue
             for log_name, rule in smoothing._decide(name):
-                window = rule.window_size if isinstance(rule.window_size, int) else None
-                found[log_name] = history.current() if rule.method == "current" else history.statistics(rule.method, window)
+                window = () if rule.method == "current" or isinstance(rule.window_size, str) else (rule.window_size,)
+                found[log_name] = history.statistics(rule.method, *window)
         return found if self.log_with_hierarchy else {name.partition("/")[2]: value for name, value in found.items()}
 
     def _shown(self, name: str, value: Any) -> str:

@@ -77,7 +77,7 @@ class _TrainLoop(TrainLoop, BaseLoop):
             self.runner.position.stop_asked = ""
 
     def validation_due(self, at: Position) -> bool:
-        """Whether validation stands between this position and the next step; a new interval holds from its milestone."""
+        """Whether validation stands before the next step; a new interval holds from its milestone on."""
         done = at.epoch if self.by_epoch else at.iter
         self.val_interval = self.dynamic_intervals[bisect_right(self.dynamic_milestones, done) - 1]
         return super().validation_due(at)
@@ -108,9 +108,7 @@ class EpochBasedTrainLoop(_TrainLoop):
         val_interval: int = 1,
         dynamic_intervals: Sequence[tuple[int, int]] | None = None,
     ) -> None:
-        super().__init__(
-            runner, dataloader, {"max_epochs": max_epochs}, val_begin, val_interval, dynamic_intervals
-        )
+        super().__init__(runner, dataloader, {"max_epochs": max_epochs}, val_begin, val_interval, dynamic_intervals)
         if self.length is not None:
             self.max_iters = max_epochs * self.length
 

@@ -62,11 +62,11 @@ class BaseModel(BaseModule):
             )
         means = {name: _mean(name, value) for name, value in losses.items()}
         summed = [value for name, value in means.items() if "loss" in name]
-        loss = summed[0] if len(summed) == 1 else sum(summed)
-        return loss, {"loss": loss, **means}  # type: ignore[return-value]  # without any loss, 0: its update is refused
+        loss: Any = summed[0] if len(summed) == 1 else sum(summed)
+        return loss, {"loss": loss, **means}
 
     @abstractmethod
-    def forward(self, inputs: Tensor, data_samples: list[Any] | None = None, mode: str = "tensor") -> Any:
+    def forward(self, *args: Any, mode: str = "tensor", **kwargs: Any) -> Any:
         """Losses as a dict (`mode="loss"`), predictions (`predict`), or what comes out of the net (`tensor`)."""
 
     def _run_forward(self, data: Any, mode: str) -> Any:

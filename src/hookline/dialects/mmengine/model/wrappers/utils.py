@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from torch import nn
+from typing import TYPE_CHECKING
+
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
 from hookline.dialects.mmengine.registry import MODEL_WRAPPERS, Registry
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 def is_model_wrapper(model: nn.Module, registry: Registry = MODEL_WRAPPERS) -> bool:
