@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from hookline.runner import Runner
     from hookline.writers.base import Writer
 
 
@@ -60,9 +61,12 @@ class Visualizer(ManagerMixin):
         """The writers that the backends stand for, for a run to take."""
         return [writer for backend in self._vis_backends.values() for writer in backend.writers()]
 
-    def attach(self, writers: Writers) -> None:
-        """From now on everything goes to the writers of a run."""
-        self._writers, self._of_run = writers, True
+    def join(self, runner: Runner) -> None:
+        """From now on everything goes to the writers of a run, to which those of the backends are added."""
+        there = runner.writers.all
+        more = [writer for writer in self.native_writers() if not any(_same(writer, other) for other in there)]
+        runner.writers = Writers([*there, *more], main=runner.rank == 0)
+        self._writers, self._of_run = runner.writers, True
 
     @property
     def writers(self) -> Writers:
@@ -180,6 +184,11 @@ class Visualizer(ManagerMixin):
                 "set_image or add_image"
             )
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+
+
+def _same(writer: Writer, other: Writer) -> bool:
+    """Whether two writers would write the same file."""
+    return type(writer) is type(other) and bool(writer.files()) and list(writer.files()) == list(other.files())
 
 
 def _backends(given: Any) -> dict[str, Any]:
