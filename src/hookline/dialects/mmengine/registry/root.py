@@ -71,9 +71,10 @@ OPTIMIZERS = Registry(
     "optimizer",
     builtin=_in(
         "torch.optim",
-        *("ASGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "LBFGS", "NAdam", "RAdam", "RMSprop"),
-        *("Rprop", "SGD", "SparseAdam"),
-    ),
+        *("ASGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "LBFGS", "Muon", "NAdam", "RAdam"),
+        *("RMSprop", "Rprop", "SGD", "SparseAdam"),
+    )
+    | {"TorchAdafactor": "torch.optim:Adafactor"},
 )
 OPTIM_WRAPPERS = Registry("optim_wrapper", builtin=_in(f"{HERE}.optim", "AmpOptimWrapper", "OptimWrapper"))
 OPTIM_WRAPPER_CONSTRUCTORS = Registry(

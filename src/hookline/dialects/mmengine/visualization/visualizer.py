@@ -73,9 +73,7 @@ class Visualizer(ManagerMixin):
         """Where everything goes: the writers of the run, or, without one, its own in `save_dir`."""
         if self._writers is None:
             if self._vis_backends and self._save_dir is None:
-                raise ConfigValueError(
-                    f"the Visualizer '{self.instance_name}' has no run; say where to write: save_dir"
-                )
+                raise ConfigValueError(f"the Visualizer '{self.instance_name}' has no run: say where with save_dir")
             self._writers = Writers(self.native_writers())
             if self._save_dir is not None:
                 self._save_dir.mkdir(parents=True, exist_ok=True)
