@@ -40,6 +40,11 @@ class Scheduled:
     monitor: str | None = None
     stepped: bool = False
 
+    @property
+    def times(self) -> tuple[When | None, ...]:
+        """When it steps."""
+        return (self.when, "epoch") if takes_metrics(self.scheduler) else (self.when,)
+
     def step(self, metrics: Mapping[str, Any] | None = None) -> None:
         """Step once; a scheduler at `val` that looks at a metric gets it."""
         if metrics is not None and isinstance(self.scheduler, ReduceLROnPlateau):
@@ -68,7 +73,10 @@ class Scheduled:
 
 
 def takes_metrics(scheduler: LRScheduler) -> bool:
-    """Whether a scheduler's class says (`takes_metrics = True`) that `step` gets all metrics of a validation."""
+    """Whether a scheduler's class says so with `takes_metrics = True`.
+
+    It steps at `val` with all metrics of the validation, and without any after epochs, so that it can count them.
+    """
     return bool(getattr(scheduler, "takes_metrics", False))
 
 

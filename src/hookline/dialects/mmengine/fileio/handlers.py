@@ -87,6 +87,7 @@ class YamlHandler(BaseFileHandler):
 
         yaml = YAML(typ="safe", pure=True)
         yaml.default_flow_style = False
+        yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]  # its annotation is narrow
         yaml.dump(_plain(obj), file)
 
     def dump_to_str(self, obj: Any, **kwargs: Any) -> str:

@@ -143,6 +143,8 @@ class Runner(native.Runner):
         self.logger.show_in(self.terminal)
         self.log_processor = self.build_log_processor(log_processor)
         self.visualizer = self.build_visualizer(visualizer)
+        if hasattr(self.visualizer, "join"):
+            self.visualizer.join(self)
         self.register_hooks(default_hooks, custom_hooks)
 
     @classmethod
