@@ -201,7 +201,9 @@ def test_nothing_in_a_file_is_run(tmp_path: Path, kind: Any) -> None:
 
 def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.pth").write_bytes(b"no checkpoint")
-    with pytest.raises(StorageError, match="x.pth cannot be read as a checkpoint: it holds more than tensors and plain da"):
+    with pytest.raises(
+        StorageError, match="x.pth cannot be read as a checkpoint: it holds more than tensors and plain da"
+    ):
         load_checkpoint(toy_model(), tmp_path / "x.pth")
     with pytest.raises(StorageError, match="is not on this disk; fetch it, and give the file"):
         load_checkpoint(toy_model(), "https://example.com/x.pth")
