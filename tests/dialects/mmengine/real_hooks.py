@@ -23,11 +23,12 @@ from torch.utils.data import DataLoader, TensorDataset
 from hookline.testing import toy_data
 from tests.dialects.mmengine.parts import runner_of, weights
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    import mmengine
-    import mmengine.hooks as real
-    from mmengine.registry import MODELS as REAL_MODELS
+if __name__ == "__main__":  # in a process of its own: the other tests do without the package
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import mmengine  # type: ignore[import-untyped]
+        import mmengine.hooks as real  # type: ignore[import-untyped]
+        from mmengine.registry import MODELS as REAL_MODELS  # type: ignore[import-untyped]
 
 HEAD = """\
 # The hooks of MMEngine, run here
@@ -140,7 +141,7 @@ def CheckpointHook(folder: Path) -> Verdict:  # noqa: N802
     assert regular[1:] == ["epoch_3.pth", "epoch_4.pth"]
     assert regular[0].startswith("best_accuracy_epoch_")
     assert [sorted(weights(folder / "run" / name)) for name in published] == [["meta", "state_dict"]] * 2
-    start = {"load_from": folder / "run" / "epoch_3.pth", "resume": True, "train_cfg": {"max_epochs": 4}}
+    start: Any = {"load_from": folder / "run" / "epoch_3.pth", "resume": True, "train_cfg": {"max_epochs": 4}}
     again = runner(folder / "again", real.CheckpointHook(interval=1), instead_of="checkpoint", **start).train()
     assert all(torch.equal(one, two) for one, two in zip(whole.parameters(), again.parameters(), strict=True))
     return Verdict(
@@ -162,7 +163,7 @@ def EMAHook(folder: Path) -> Verdict:  # noqa: N802
     assert torch.equal(measured[-1], first.ema_model.module.net[0].weight)
     saved = weights(folder / "run" / "epoch_4.pth", "state_dict")
     assert torch.equal(saved["net.0.weight"], first.ema_model.module.net[0].weight)
-    start = {"load_from": folder / "run" / "epoch_2.pth", "resume": True, "train_cfg": {"max_epochs": 4}}
+    start: Any = {"load_from": folder / "run" / "epoch_2.pth", "resume": True, "train_cfg": {"max_epochs": 4}}
     again = runner(folder / "again", hook(), **start).train()
     assert all(torch.equal(one, two) for one, two in zip(whole.parameters(), again.parameters(), strict=True))
     return Verdict(

@@ -87,8 +87,8 @@ def test_a_subclass_calls_its_base_as_the_original_is_called(tmp_path: Path) -> 
     called = []
 
     class Own(CheckpointHook):
-        def after_train_iter(self, runner: Any, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
-            super().after_train_iter(runner, batch_idx, data_batch, outputs)
+        def after_train_iter(self, runner: Any, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:  # type: ignore[override]
+            super().after_train_iter(runner, batch_idx, data_batch, outputs)  # type: ignore[call-arg]  # as it is there
             called.append(batch_idx)
 
     saving = {"checkpoint": Own(by_epoch=False, interval=3)}
@@ -144,7 +144,7 @@ class Told(BaseMetric):
 def test_the_best_checkpoint(tmp_path: Path, best: str, rule: str | None, values: list[float], expected: str) -> None:
     told = {"type": "Told", "values": values}
     saving = {"checkpoint": {"type": "CheckpointHook", "interval": -1, "save_best": best, "rule": rule}}
-    parts = {"train_cfg": {"max_epochs": 3}, "default_hooks": saving, "val_evaluator": told}
+    parts: Any = {"train_cfg": {"max_epochs": 3}, "default_hooks": saving, "val_evaluator": told}
     runner = runner_of(tmp_path / "run", **parts)
     runner.train()
     assert saved(tmp_path / "run") == [expected, "epoch_3.pth"]
@@ -188,7 +188,7 @@ def test_other_storage_is_refused() -> None:
 def test_a_plateau_stops(tmp_path: Path, values: list[float], settings: dict[str, Any], epochs: int) -> None:
     stopping = {"type": "EarlyStoppingHook", "monitor": "top-1", "rule": "greater", **settings}
     told = {"type": "Told", "values": values}
-    parts = {"train_cfg": {"max_epochs": 9}, "custom_hooks": [stopping], "val_evaluator": told}
+    parts: Any = {"train_cfg": {"max_epochs": 9}, "custom_hooks": [stopping], "val_evaluator": told}
     runner = runner_of(tmp_path / "run", **parts)
     runner.train()
     assert runner.epoch == epochs

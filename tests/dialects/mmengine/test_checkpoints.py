@@ -223,7 +223,7 @@ def test_weights_with_a_prefix_fit(tmp_path: Path) -> None:
     partly = {"state_dict": {"backbone.0.weight": torch.zeros(8, 4)}}
     save_checkpoint(partly, tmp_path / "part.pth")
     load_checkpoint(model, tmp_path / "part.pth", revise_keys=[(r"^backbone\.", "")])
-    assert torch.equal(model[0].weight, torch.zeros(8, 4))
+    assert torch.equal(model.state_dict()["0.weight"], torch.zeros(8, 4))
     with pytest.raises(RuntimeError, match="does not fit the model:\n  missing: 0.weight"):
         load_checkpoint(model, tmp_path / "part.pth", strict=True)
     assert list(get_state_dict(nn.DataParallel(model))) == list(model.state_dict())
