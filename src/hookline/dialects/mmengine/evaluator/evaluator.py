@@ -82,27 +82,24 @@ def _chunks(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
 class EvaluatorMetrics(Metrics):
     """An evaluator as the metrics of an evaluation loop."""
 
-    def __init__(self, evaluator: Evaluator, dataset: Any) -> None:
+    def __init__(self, evaluator: Evaluator, dataset: Any = None) -> None:
         super().__init__(None)
         self._evaluator = evaluator
         self._dataset = dataset
-        self._seen = 0
 
     def reset(self, device: torch.device) -> None:
         """Begin anew."""
-        self._seen = 0
         for metric in self._evaluator.metrics:
             getattr(metric, "results", []).clear()
 
     def update(self, outputs: Any, batch: Any) -> None:
         """Take in the predictions for a batch."""
         self._evaluator.process(data_samples=outputs, data_batch=batch)
-        self._seen += len(outputs) if isinstance(outputs, Sequence) else 1
 
     def compute(self) -> dict[str, Any]:
         """What all metrics say."""
         try:
             size = len(self._dataset)
-        except TypeError:  # a stream has no length
-            size = self._seen
+        except TypeError:  # a stream, or a list of batches: all that was kept counts
+            size = max(len(getattr(metric, "results", ())) for metric in self._evaluator.metrics)
         return {name: plain(value) for name, value in self._evaluator.evaluate(size).items()}

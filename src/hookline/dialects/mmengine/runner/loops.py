@@ -147,7 +147,7 @@ class _EvalLoop(EvalLoop, BaseLoop):
         super().__init__(runner.build_dataloader(dataloader, seed=runner.seed), step)
         self._attach(runner)
         self.evaluator: Evaluator = runner.build_evaluator(evaluator)
-        dataset = getattr(self.dataloader, "dataset", self.dataloader)
+        dataset = getattr(self.dataloader, "dataset", None)
         meta = getattr(dataset, "metainfo", None)
         if meta is not None:
             self.evaluator.dataset_meta = meta

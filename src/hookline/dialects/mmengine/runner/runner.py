@@ -74,6 +74,8 @@ class Runner(native.Runner):
 
     open_points: ClassVar[bool] = True
     cfg: Any
+    hub: MessageHub
+    message_hub: MessageHub
 
     def __init__(
         self,
