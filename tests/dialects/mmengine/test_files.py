@@ -14,7 +14,8 @@ import pytest
 import torch
 from torch import nn
 
-from hookline.dialects.mmengine import fileio, utils
+from hookline.dialects import mmengine
+from hookline.dialects.mmengine import config, fileio, utils
 from hookline.dialects.mmengine.utils import dl_utils
 from hookline.errors import ConfigError, StorageError
 
@@ -285,3 +286,13 @@ def test_things_about_torch() -> None:
     images = dl_utils.tensor2imgs(torch.tensor([[[[0.0]], [[1.0]], [[2.0]]]]), mean=(1, 1, 1), std=(2, 2, 2))
     assert images[0].tolist() == [[[5, 3, 1]]]
     assert {"Python", "PyTorch", "hookline"} < set(dl_utils.collect_env())
+
+
+def test_the_package_itself_offers_the_names_of_five_packages() -> None:
+    assert mmengine.Config is config.Config
+    assert mmengine.is_list_of is utils.is_list_of
+    assert mmengine.load is fileio.load
+    assert mmengine.fileio is fileio
+    assert mmengine.device.get_device() in ("cpu", "cuda", "mps", "xpu")
+    with pytest.raises(AttributeError, match=r"has no attribute 'Confgi'$"):
+        _ = mmengine.Confgi

@@ -12,21 +12,9 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-#: What `mmengine` itself offers, and where it is here; imported when first asked for.
-NAMES = {
-    "Config": "config",
-    "ConfigDict": "config",
-    "DictAction": "config",
-    "MMLogger": "logging",
-    "MessageHub": "logging",
-    "print_log": "logging",
-    "Registry": "registry",
-    "build_from_cfg": "registry",
-    "dump": "fileio",
-    "load": "fileio",
-    "mkdir_or_exist": "utils",
-    "track_iter_progress": "utils",
-}
+#: The packages whose names `mmengine` itself offers, too; imported when a name is first asked for.
+OFFERED = ("config", "fileio", "logging", "registry", "utils")
+OTHERS = ("dataset", "device", "dist", "evaluator", "hooks", "model", "optim", "runner", "visualization")
 
 #: The release whose names these are.
 __version__ = "0.10.7"
@@ -34,6 +22,11 @@ __version__ = "0.10.7"
 
 def __getattr__(name: str) -> Any:
     """Import a name when it is first asked for."""
-    if name in NAMES:
-        return getattr(importlib.import_module(f"{__name__}.{NAMES[name]}"), name)
+    if name in (*OFFERED, *OTHERS):
+        return importlib.import_module(f"{__name__}.{name}")
+    if not name.startswith("_"):
+        for package in OFFERED:
+            module = importlib.import_module(f"{__name__}.{package}")
+            if name in module.__all__:
+                return getattr(module, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
