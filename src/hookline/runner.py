@@ -321,9 +321,12 @@ class Runner:
 
     def batches_left(self) -> int | None:
         """How many batches an accumulation window that begins now can have; None where nobody knows."""
+        # How often a step updates that does it itself is its own affair.
+        return None if self.train_loop.updates_itself else self.batches_to_come()
+
+    def batches_to_come(self) -> int | None:
+        """How many batches there are until windows have to end; None where nobody knows."""
         loop, at = self.train_loop, self.position
-        if loop.updates_itself:  # how often such a step updates is its own affair
-            return None
         length = loop.length if loop.by_epoch else loop.max_iters
         return None if length is None else length - (at.batch if loop.by_epoch else at.iter)
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from hookline import Optim
+from hookline import Optim, Runner, TrainLoop
 from hookline.dialects.mmengine.optim import (
     AmpOptimWrapper,
     BaseOptimWrapper,
@@ -26,7 +26,7 @@ from hookline.errors import ConfigError
 from hookline.optim import optims_of
 from hookline.steps import cross_entropy
 from hookline.testing import toy_data, toy_model
-from tests.dialects.mmengine.parts import ToyNet, runner_of, weights
+from tests.dialects.mmengine.parts import VAL, ToyNet, runner_of, weights
 
 
 def wrapped(model: nn.Module, kind: Any = OptimWrapper, **options: Any) -> Any:
@@ -345,11 +345,11 @@ def test_an_optim_comes_in_many_forms() -> None:
     @OPTIM_WRAPPER_CONSTRUCTORS.register_module()
     class OnlyTheLast:
         def __init__(self, optim_wrapper_cfg: dict[str, Any], paramwise_cfg: Any = None) -> None:
-            self.options = optim_wrapper_cfg.pop("optimizer")
+            self.lr = optim_wrapper_cfg["optimizer"].pop("lr")
             self.part = paramwise_cfg["part"]
 
         def __call__(self, model: nn.Module) -> OptimWrapper:
-            return OptimWrapper(torch.optim.SGD(list(model.parameters())[-self.part :], lr=self.options["lr"]))
+            return OptimWrapper(torch.optim.SGD(list(model.parameters())[-self.part :], lr=self.lr))
 
     config = {"constructor": "OnlyTheLast", "optimizer": {"lr": 0.3}, "paramwise_cfg": {"part": 1}}
     built = build_optim_wrapper(model, config)
@@ -373,3 +373,27 @@ def test_configs_that_cannot_be_meant_are_refused() -> None:
         build_optim_wrapper(model, "SGD")
     with pytest.raises(TypeError, match=r"^custom_keys is a dict of dicts, not a list$"):
         DefaultOptimWrapperConstructor({"optimizer": OPTIMIZER}, {"custom_keys": ["head"]})
+
+
+@pytest.mark.parametrize(("accumulate", "clip"), [(2, None), (3, 0.1), (5, None)])
+def test_windows_that_an_epoch_cuts_short_count_as_in_a_native_run(
+    tmp_path: Path, accumulate: int, clip: float | None
+) -> None:
+    torch.manual_seed(0)
+    model = ToyNet()
+    native = Runner(
+        model,
+        train=TrainLoop(toy_data(7), lambda model, batch: model(*batch, mode="loss"), max_epochs=2),
+        optim=Optim(torch.optim.SGD(model.parameters(), lr=0.1), accumulate=accumulate, clip_norm=clip),
+        work_dir=tmp_path / "native",
+        quiet=True,
+    ).train()
+    config = {"optimizer": {"type": "SGD", "lr": 0.1}, "accumulative_counts": accumulate}
+    runner = runner_of(
+        tmp_path / "mmengine",
+        without=VAL,
+        train_dataloader=toy_data(7),
+        optim_wrapper=config if clip is None else {**config, "clip_grad": {"max_norm": clip}},
+    )
+    assert same(runner.train(), native)
+    assert runner.optim_wrapper.updates == 2 * -(-7 // accumulate)

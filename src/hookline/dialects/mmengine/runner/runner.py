@@ -191,6 +191,10 @@ class Runner(native.Runner):
             self.optim, self._param_scheduler, loop.length, self.max_epochs if loop.by_epoch else None, self.max_iters
         )
 
+    def batches_left(self) -> int | None:
+        """How many batches a window can have: a model with one optimizer updates it once a batch."""
+        return self.batches_to_come() if len(self.optims) == 1 else None
+
     def _begin_weights(self) -> None:
         """Weights begin as the model says, once, and from the seed of the run."""
         begin = getattr(self.model, "init_weights", None)
