@@ -139,3 +139,17 @@ def test_another_order_starts_at_any_batch_too() -> None:
     assert [batch[0].tolist() for batch in loader.iterate(0, 1)] == [[3, 2, 1], [0]]
     loader.set_epoch(1)
     assert [batch[0].tolist() for batch in loader] == [[5, 4, 3], [2, 1, 0]]
+
+
+def test_a_collate_function_that_says_so_costs_no_states_of_generators() -> None:
+    def drawing(samples: list[Any]) -> Any:
+        return torch.rand(1)
+
+    def quiet(samples: list[Any]) -> Any:
+        return torch.rand(1)  # it lies, so that it can be seen
+
+    quiet.draws_random_numbers = False  # type: ignore[attr-defined]
+    for collate, same in ((drawing, True), (quiet, False)):
+        loader = ResumableLoader(TensorDataset(torch.arange(2)), collate_fn=collate)
+        first, second = (next(loader.iterate(0)) for _ in range(2))
+        assert torch.equal(first, second) is same

@@ -158,13 +158,15 @@ class Order:
 class Seeded(Dataset[Any]):
     """A dataset whose batches are read by keys of (seed, epoch, index); what is drawn at random depends on these alone.
 
-    Batches are made in here as well, because that may draw, too.
+    Batches are made in here as well, because that may draw, too. A dataset or a collate function that never does can
+    say so with an attribute `draws_random_numbers = False`, and saves the time.
     """
 
     def __init__(self, dataset: Dataset[Any], collate: Callable[[list[Any]], Any] | None) -> None:
         self.dataset = dataset
         self.collate = default_collate if collate is None else collate
-        quiet = type(dataset) is TensorDataset and self.collate is default_collate
+        plain = self.collate is default_collate or not getattr(self.collate, "draws_random_numbers", True)
+        quiet = type(dataset) is TensorDataset and plain
         self.draws = not quiet and getattr(dataset, "draws_random_numbers", True)
 
     def __getitems__(self, keys: list[Key]) -> Any:

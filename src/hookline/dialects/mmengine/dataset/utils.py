@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from torch.utils.data import default_collate as torch_default_collate
 from hookline.dialects.mmengine.registry import FUNCTIONS
 
 COLLATE_FUNCTIONS = FUNCTIONS
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def worker_init_fn(
@@ -28,17 +29,27 @@ def worker_init_fn(
         warnings.simplefilter("ignore")
 
 
+def _draws_nothing(function: F) -> F:
+    """Marks a collate function that draws no random numbers, so that none have to be put back."""
+    function.draws_random_numbers = False  # type: ignore[attr-defined]  # any function takes attributes
+    return function
+
+
+@_draws_nothing
 def pseudo_collate(data_batch: Sequence[Any]) -> Any:
     """A batch of the same shape as a sample, with lists of what the samples have; nothing is stacked."""
     return _collated(data_batch, list)
 
 
+@_draws_nothing
 def default_collate(data_batch: Sequence[Any]) -> Any:
     """The same, with tensors, arrays and numbers stacked."""
     return _collated(data_batch, _stacked)
 
 
 def _stacked(values: Sequence[Any]) -> Any:
+    if isinstance(values[0], torch.Tensor):
+        return torch_default_collate(values)
     if any(kind.__name__ == "BaseDataElement" for kind in type(values[0]).__mro__):
         return list(values)
     return torch_default_collate(list(values))
@@ -46,6 +57,8 @@ def _stacked(values: Sequence[Any]) -> Any:
 
 def _collated(batch: Sequence[Any], leaf: Callable[[Sequence[Any]], Any]) -> Any:
     first = batch[0]
+    if isinstance(first, torch.Tensor):
+        return leaf(batch)
     kind: Any = type(first)
     if isinstance(first, (str, bytes)):
         return list(batch)
