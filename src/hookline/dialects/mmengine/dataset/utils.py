@@ -49,7 +49,7 @@ def default_collate(data_batch: Sequence[Any]) -> Any:
 
 def _stacked(values: Sequence[Any]) -> Any:
     if isinstance(values[0], torch.Tensor):
-        return torch_default_collate(values)
+        return torch_default_collate(list(values))
     if any(kind.__name__ == "BaseDataElement" for kind in type(values[0]).__mro__):
         return list(values)
     return torch_default_collate(list(values))
