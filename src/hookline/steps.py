@@ -69,7 +69,7 @@ def own_outputs(result: Any) -> dict[str, Any]:
     """What a step that makes its own updates gave: nothing is fine, and so are numbers that contain no loss."""
     if result is None:
         return {}
-    if isinstance(result, Mapping) and not any("loss" in str(name) for name in result):
+    if isinstance(result, Mapping) and "loss" not in result and not any("loss" in str(name) for name in result):
         return dict(result)
     return as_outputs(result)
 

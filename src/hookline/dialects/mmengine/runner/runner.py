@@ -281,11 +281,11 @@ class Runner(native.Runner):
     @property
     def wrapped(self) -> nn.Module:
         """What the loops call; a hook may put another model into `runner.model`."""
-        return self._wrapped if self.model is unwrap(self._wrapped) else self.model
+        return self._wrapped if self.model is self._unwrapped else self.model
 
     @wrapped.setter
     def wrapped(self, model: nn.Module) -> None:
-        self._wrapped = model
+        self._wrapped, self._unwrapped = model, unwrap(model)
 
     # -- building; a subclass may do it otherwise
 

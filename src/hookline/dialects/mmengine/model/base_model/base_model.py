@@ -40,7 +40,7 @@ class BaseModel(BaseModule):
     def train_step(self, data: Any, optim_wrapper: Any) -> dict[str, Tensor]:
         """One training step: losses of a batch, and the update; gives what is to be logged."""
         with optim_wrapper.optim_context(self):
-            data = self.data_preprocessor(data, True)
+            data = self._prepared(data, True)
             losses = self._run_forward(data, mode="loss")
         loss, log_vars = self.parse_losses(losses)
         optim_wrapper.update_params(loss)
@@ -48,18 +48,29 @@ class BaseModel(BaseModule):
 
     def val_step(self, data: Any) -> Any:
         """The predictions for a batch of validation."""
-        return self._run_forward(self.data_preprocessor(data, False), mode="predict")
+        return self._run_forward(self._prepared(data, False), mode="predict")
 
     def test_step(self, data: Any) -> Any:
         """The predictions for a batch of a test."""
-        return self._run_forward(self.data_preprocessor(data, False), mode="predict")
+        return self._run_forward(self._prepared(data, False), mode="predict")
+
+    def _prepared(self, data: Any, training: bool) -> Any:
+        """A batch as the data_preprocessor makes it. The plain one is asked directly, because a step would feel more."""
+        prepare = self._modules["data_preprocessor"]
+        if prepare.__class__ is BaseDataPreprocessor:
+            return prepare.cast_data(data)
+        return prepare(data, training)  # type: ignore[misc]  # never None
 
     def parse_losses(self, losses: Mapping[str, Any]) -> tuple[Tensor, dict[str, Tensor]]:
         """The loss to go back from, which is the sum of all whose name contains `loss`, and what is to be logged."""
-        if not isinstance(losses, Mapping):
+        if losses.__class__ is not dict and not isinstance(losses, Mapping):
             raise ConfigTypeError(
                 f"{type(self).__name__}.forward(mode='loss') gives a dict of losses, not a {type(losses).__name__}"
             )
+        if len(losses) == 1:  # the usual case, without detours
+            ((name, only),) = losses.items()
+            if only.__class__ is Tensor and only.ndim == 0 and "loss" in name:
+                return only, {"loss": only, name: only}
         means = {name: _mean(name, value) for name, value in losses.items()}
         summed = [value for name, value in means.items() if "loss" in name]
         loss: Any = summed[0] if len(summed) == 1 else sum(summed)
@@ -70,10 +81,10 @@ class BaseModel(BaseModule):
         """Losses as a dict (`mode="loss"`), predictions (`predict`), or what comes out of the net (`tensor`)."""
 
     def _run_forward(self, data: Any, mode: str) -> Any:
-        if isinstance(data, Mapping):
-            return self(**data, mode=mode)
         if isinstance(data, (list, tuple)):
             return self(*data, mode=mode)
+        if isinstance(data, Mapping):
+            return self(**data, mode=mode)
         raise ConfigTypeError(
             f"the data_preprocessor of {type(self).__name__} gives a dict, list or tuple for its forward, not a "
             f"{type(data).__name__}"

@@ -34,11 +34,23 @@ class BaseDataPreprocessor(nn.Module):
 
     def cast_data(self, data: Any) -> Any:
         """A batch on the device of the model."""
-        return to_device(data, self._at.device)
+        device = self._buffers["_at"].device  # type: ignore[union-attr]  # as an attribute, it takes far longer to find
+        return data if _is_there(data, device) else to_device(data, device)
 
     def forward(self, data: Any, training: bool = False) -> Any:
         """The batch as the model's forward takes it."""
         return self.cast_data(data)
+
+
+def _is_there(data: Any, device: torch.device) -> bool:
+    """Whether a plain batch is on a device; quicker to ask than to build the batch again, which a step would feel."""
+    kind = data.__class__
+    if kind is not tuple and kind is not list and kind is not dict:
+        return False
+    for value in data.values() if kind is dict else data:
+        if value.__class__ is not Tensor or value.device != device:
+            return False
+    return True
 
 
 class ImgDataPreprocessor(BaseDataPreprocessor):
