@@ -570,3 +570,18 @@ def test_a_training_loop_that_makes_no_sense_is_refused(arguments: dict[str, Any
     with pytest.raises(ConfigError) as refused:
         TrainLoop([], **arguments)
     assert str(refused.value) == message
+
+
+def test_a_step_that_updates_itself_may_give_numbers_without_a_loss() -> None:
+    seen = []
+
+    def step(model: nn.Module, batch: Any, optim: Optim) -> dict[str, Any]:
+        error = cross_entropy(model, batch)
+        optim.update(error)
+        return {"error": error, "note": "fine"}
+
+    runner = toy_runner(step=step, max_epochs=1, val=None)
+    runner.on("after_train_iter")(lambda runner, outputs: seen.append(list(outputs)))
+    runner.train()
+    assert seen == [["error", "note"]] * 4
+    assert len(runner.hub.get_scalar("train/error")) == 4

@@ -191,3 +191,22 @@ def test_a_scope_cannot_be_declared_twice(host: Any) -> None:
         plan.add_scope("on_step")
     with pytest.raises(HookError, match=r"^the scope 'train_iter' exists already: "):
         plan.add_scope("train_iter")
+
+
+def test_methods_that_are_said_to_do_nothing_are_left_out_and_others_are_checked(host: Any) -> None:
+    class HasAll:
+        def before_train(self, host: Any) -> None:
+            raise AssertionError("nobody calls it")
+
+        def after_train(self, host: Any) -> None: ...
+
+    plan, hook = Plan(host), HasAll()
+    plan.add(hook, unused={"before_train"})
+    assert [call.point.name for entry in plan for call in entry.calls] == ["after_train"]
+    plan.before_train()
+
+    class Misspelt(HasAll):
+        def before_trian(self) -> None: ...
+
+    with pytest.raises(HookError, match="'before_trian' is no point of the loop; did you mean 'before_train'"):
+        plan.add(Misspelt(), unused={"before_train"})

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -241,17 +241,23 @@ def entering(call: Call) -> Callable[..., Any]:
 
 
 def read_hook(
-    hook: object, points: dict[str, Point], open_plan: bool = False
+    hook: object, points: dict[str, Point], open_plan: bool = False, unused: Collection[str] = ()
 ) -> tuple[list[tuple[Point, Callable[..., Any], Every | None]], list[str]]:
     """The methods of a hook that stand at points, in the order of the points; a misspelt one is refused.
 
-    In an open plan, a method may be for a point that nobody declared; these come second, by name.
+    In an open plan, a method may be for a point that nobody declared; these come second, by name. Methods named in
+    `unused` are left alone.
     """
     cls = type(hook)
     found, undeclared = {}, []
     for name in dir(cls):
         static = inspect.getattr_static(cls, name)
-        if name.startswith("_") or name in vars(Hook) or getattr(static, "__hookline_helper__", False):
+        if (
+            name.startswith("_")
+            or name in unused
+            or name in vars(Hook)
+            or getattr(static, "__hookline_helper__", False)
+        ):
             continue
         if not (callable(static) or isinstance(static, (staticmethod, classmethod))):
             continue

@@ -21,7 +21,7 @@ from torch import Tensor
 from hookline.data.batches import Batches
 from hookline.data.move import to_device
 from hookline.metrics import Average, batch_size
-from hookline.steps import as_outputs
+from hookline.steps import as_outputs, own_outputs
 
 if TYPE_CHECKING:
     from torch import nn
@@ -157,7 +157,7 @@ def step(runner: Runner, plan: Plan) -> dict[str, Any]:
     else:
         result = runner.call_step(runner.wrapped, batch)
     if loop.updates_itself:
-        return {} if result is None else as_outputs(result)
+        return own_outputs(result)
     outputs = {"loss": result} if result.__class__ is Tensor and result.numel() == 1 else as_outputs(result)
     runner.optims[0].update(outputs["loss"], outputs)
     return outputs

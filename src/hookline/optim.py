@@ -40,10 +40,18 @@ class Scheduled:
     monitor: str | None = None
     stepped: bool = False
 
+    @property
+    def times(self) -> tuple[When | None, ...]:
+        """When it steps."""
+        return (self.when, "epoch") if takes_metrics(self.scheduler) else (self.when,)
+
     def step(self, metrics: Mapping[str, Any] | None = None) -> None:
         """Step once; a scheduler at `val` that looks at a metric gets it."""
         if metrics is not None and isinstance(self.scheduler, ReduceLROnPlateau):
             self.scheduler.step(self._metric(metrics))
+            return
+        if metrics is not None and takes_metrics(self.scheduler):
+            self.scheduler.step(metrics)  # type: ignore[arg-type]  # it is of a class that says so
             return
         if self.stepped:
             self.scheduler.step()
@@ -62,6 +70,14 @@ class Scheduled:
                 f"{who} steps on the metric '{name}', which validation does not give; {did_you_mean(name, metrics)}"
             )
         return cast("float", metrics[name])
+
+
+def takes_metrics(scheduler: LRScheduler) -> bool:
+    """Whether a scheduler's class says so with `takes_metrics = True`.
+
+    It steps at `val` with all metrics of the validation, and without any after epochs, so that it can count them.
+    """
+    return bool(getattr(scheduler, "takes_metrics", False))
 
 
 class Optim:
@@ -134,7 +150,8 @@ class Optim:
             self.scaler = torch.amp.GradScaler(device.type)
         for scheduled in self.schedulers:
             if scheduled.when is None:
-                scheduled.when = "val" if isinstance(scheduled.scheduler, ReduceLROnPlateau) else unit
+                at_val = isinstance(scheduled.scheduler, ReduceLROnPlateau) or takes_metrics(scheduled.scheduler)
+                scheduled.when = "val" if at_val else unit
 
     # -- the update
 
@@ -157,19 +174,28 @@ class Optim:
             self.optimizer.zero_grad()
             self.updates += 1
             return
-        outputs = {"loss": loss} if outputs is None else outputs
         if self.micro == 0:
-            left = self._left() if self.accumulate > 1 else None
-            self._window = self.accumulate if left is None else min(self.accumulate, left)
+            self._window = self._next_window()
+        if self._backward({"loss": loss} if outputs is None else outputs, self._window) and self.micro >= self._window:
+            self._step()
+
+    def _next_window(self) -> int:
+        """How many micro-batches a window that begins now will have."""
+        left = self._left() if self.accumulate > 1 else None
+        return self.accumulate if left is None else min(self.accumulate, left)
+
+    def _backward(self, outputs: dict[str, Any], share: int, **options: Any) -> bool:
+        """The backward pass of one of `share` micro-batches, with its points; False if it is not to count."""
+        plan = self.plan
         with plan.around("backward", outputs) if plan.around_backward else NOTHING:
             if plan.before_backward:
                 plan.before_backward(outputs)
             if self._skip:
-                return
+                return False
             loss = outputs["loss"]
             try:
-                scaled = loss if self._window == 1 else loss / self._window
-                (scaled if self.scaler is None else self.scaler.scale(scaled)).backward()  # type: ignore[no-untyped-call]
+                scaled = loss if share == 1 else loss / share
+                (scaled if self.scaler is None else self.scaler.scale(scaled)).backward(**options)
             except RuntimeError as error:
                 explain_backward(error, loss)
                 raise
@@ -178,8 +204,8 @@ class Optim:
         self.micro += 1
         if self._skip:
             self._drop_window()
-        elif self.micro >= self._window:
-            self._step()
+            return False
+        return True
 
     def reset(self) -> None:
         """Forget a window that was cut off, and its gradients."""
@@ -218,13 +244,18 @@ class Optim:
         self._skip = False
 
     def _step(self) -> None:
+        self._make_step(1.0 if self.micro == self._window else self._window / self.micro)
+        self._drop_window()
+
+    def _make_step(self, factor: float, **options: Any) -> None:
+        """The optimizer's step with its points, for gradients times a factor; they stay."""
         plan, scaler = self.plan, self.scaler
         self.updating = True
         with plan.around("optimizer_step") if plan.around_optimizer_step else NOTHING:
             if scaler is not None:
                 scaler.unscale_(self.optimizer)
-            if self.micro != self._window:
-                self._rescale(self._window / self.micro)
+            if factor != 1.0:
+                self._rescale(factor)
             if plan.before_optimizer_step:
                 plan.before_optimizer_step()
             if not self._skip:
@@ -232,9 +263,9 @@ class Optim:
                     self.grad_norm = self.clip(self.parameters())
                     self.norms.append(self.grad_norm)
                 if scaler is None:
-                    self.optimizer.step()
+                    self.optimizer.step(**options)
                 else:
-                    scaler.step(self.optimizer)
+                    scaler.step(self.optimizer, **options)
             if scaler is not None:
                 self._update_scale(scaler)
             if not self._skip:
@@ -244,8 +275,6 @@ class Optim:
                     self.stepping = False
                 self.updates += 1
         self.updating = False
-        self.optimizer.zero_grad()
-        self.micro = 0
 
     def _update_scale(self, scaler: torch.amp.GradScaler) -> None:
         """A lowered scale means that the step was skipped. Asking waits for the device, so only for hooks that look."""
@@ -303,7 +332,7 @@ class OptimDict(dict[str, Optim]):
 
 def optims_of(given: Any) -> Optim | OptimDict | None:
     """One optim, or several by name; a bare torch optimizer is wrapped."""
-    if given is None or isinstance(given, Optim):
+    if given is None or isinstance(given, (Optim, OptimDict)):
         return given
     if isinstance(given, Optimizer):
         return Optim(given)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from graphlib import CycleError, TopologicalSorter
@@ -125,9 +125,17 @@ class Plan:
         self._compile(self._entries)
 
     def add(
-        self, hook: Any, priority: Any = None, on_error: OnError | None = None, priority_from: str = "argument"
+        self,
+        hook: Any,
+        priority: Any = None,
+        on_error: OnError | None = None,
+        priority_from: str = "argument",
+        unused: Collection[str] = (),
     ) -> None:
-        """Register a hook: its methods are checked, and its place in the order."""
+        """Register a hook: its methods are checked, and its place in the order.
+
+        `unused` names points whose methods do nothing in this hook: some base classes have a method for every point.
+        """
         name = type(hook).__name__
         _refuse_wrong_statements(hook, name)
         if any(entry.hook is hook for entry in self._entries):
@@ -136,7 +144,7 @@ class Plan:
         tolerate = self._tolerance(name, role, str(on_error or getattr(hook, "on_error", "raise")))
         isolated = role == "observer" and getattr(hook, "draws_random_numbers", True)
         entry = self._entry(hook, self._unique(name), priority, priority_from)
-        found, entry.undeclared = read_hook(hook, self.points | self.scopes, self.open)
+        found, entry.undeclared = read_hook(hook, self.points | self.scopes, self.open, unused)
         for point, method, every in found:
             passed, due = match(point, method, name, every)
             entry.calls.append(Call(entry.name, point, method, every, passed, due, tolerate, self.host, isolated))

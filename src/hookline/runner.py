@@ -22,6 +22,7 @@ from torch import nn
 
 from hookline import assembly, loops, signals
 from hookline.calls import NOTHING
+from hookline.checkpoint import store
 from hookline.checkpoint.request import Request
 from hookline.checkpoint.saving import Saving
 from hookline.data.batches import Batches, length_of
@@ -160,6 +161,8 @@ class Runner:
         self.exit_code = 0
         #: Why the current step is skipped; empty when it is not.
         self.skipped = ""
+        #: More facts for people, in the `meta` of every checkpoint: tensors and plain data.
+        self.more_meta: dict[str, Any] = {}
         #: Seconds in which hooks kept training waiting for an evaluation of theirs; they are no part of a step's time.
         self.seconds_evaluating = 0.0
 
@@ -323,9 +326,12 @@ class Runner:
 
     def batches_left(self) -> int | None:
         """How many batches an accumulation window that begins now can have; None where nobody knows."""
+        # How often a step updates that does it itself is its own affair.
+        return None if self.train_loop.updates_itself else self.batches_to_come()
+
+    def batches_to_come(self) -> int | None:
+        """How many batches there are until windows have to end; None where nobody knows."""
         loop, at = self.train_loop, self.position
-        if loop.updates_itself:  # how often such a step updates is its own affair
-            return None
         length = loop.length if loop.by_epoch else loop.max_iters
         return None if length is None else length - (at.batch if loop.by_epoch else at.iter)
 
@@ -334,6 +340,10 @@ class Runner:
         if self.precision == "fp32":
             return NOTHING
         return torch.autocast(self.device.type, getattr(torch, PRECISIONS[self.precision]))
+
+    def read_weights(self, path: Path) -> dict[str, Any]:
+        """What is in the file that `load_from` names. A subclass may know files of other kinds; none runs any code."""
+        return store.read(path, sealed=False)
 
     def forget_requests(self) -> None:
         """What was asked for belongs to the run in which it was asked; so do gradients of a window that was cut off."""

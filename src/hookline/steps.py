@@ -65,6 +65,15 @@ def as_outputs(result: Any) -> dict[str, Any]:
     return outputs
 
 
+def own_outputs(result: Any) -> dict[str, Any]:
+    """What a step that makes its own updates gave: nothing is fine, and so are numbers that contain no loss."""
+    if result is None:
+        return {}
+    if isinstance(result, Mapping) and "loss" not in result and not any("loss" in str(name) for name in result):
+        return dict(result)
+    return as_outputs(result)
+
+
 def explain_backward(error: RuntimeError, loss: Any) -> None:
     """Say what to do about a loss that has no gradient, where that is why its backward pass failed."""
     if isinstance(loss, Tensor) and not loss.requires_grad:

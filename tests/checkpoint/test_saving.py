@@ -565,3 +565,25 @@ def test_records_wait_for_a_full_disk(tmp_path: Path, monkeypatch: pytest.Monkey
     assert writer.state_dict() == {"size": 50}
     monkeypatch.undo()
     writer.close()
+
+
+def test_more_facts_go_into_the_meta_of_checkpoints_and_none_of_its_own_is_replaced(tmp_path: Path) -> None:
+    runner = toy_runner(max_epochs=1, work_dir=tmp_path)
+    runner.more_meta = {"classes": ["a", "b"], "epoch": 99}
+    runner.train()
+    meta = torch.load(tmp_path / "epoch_1.pth", weights_only=True)["meta"]
+    assert (meta["classes"], meta["epoch"]) == (["a", "b"], 1)
+
+
+def test_a_subclass_may_read_weights_from_files_of_other_kinds(tmp_path: Path) -> None:
+    class ReadsText(Runner):
+        def read_weights(self, path: Path) -> dict[str, Any]:
+            value = float(path.read_text())
+            own = self.model.state_dict()
+            return {"state_dict": {name: torch.full_like(each, value) for name, each in own.items()}}
+
+    (tmp_path / "weights.txt").write_text("0.5")
+    toy = toy_runner()
+    runner = ReadsText(toy.model, test=toy.test_loop, load_from=tmp_path / "weights.txt", work_dir=tmp_path, quiet=True)
+    runner.test()
+    assert all(value.unique().tolist() == [0.5] for value in runner.model.state_dict().values())

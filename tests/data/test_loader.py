@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import torch
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 from hookline.data.digits import CUTS, Digits, DigitsNet
-from hookline.data.loader import ResumableLoader, mix
+from hookline.data.loader import Order, ResumableLoader, mix
 from hookline.data.move import to_device
 from hookline.errors import ConfigError
 
@@ -118,3 +119,37 @@ def test_batches_of_any_shape_are_moved() -> None:
     assert moved["y"] == ("own on meta", "text", 3)
     assert isinstance(moved["z"], pair)
     assert moved["z"].a.device == meta
+
+
+class Backwards(Order):
+    """From the last sample to the first, beginning one later every epoch."""
+
+    def batches(self, seed: int, epoch: int, start: int) -> Iterator[list[int]]:
+        indices = list(range(len(self.dataset) - 1 - epoch, -1, -1))
+        for first in range(start * self.batch_size, len(indices), self.batch_size):
+            yield indices[first : first + self.batch_size]
+
+
+def test_another_order_starts_at_any_batch_too() -> None:
+    data = TensorDataset(torch.arange(7))
+    order = Backwards(data, batch_size=3, shuffle=False, drop_last=False, seed=0)
+    loader = ResumableLoader(data, order=order)
+    assert (len(loader), loader.batch_size) == (3, 3)
+    assert [batch[0].tolist() for batch in loader.iterate(0)] == [[6, 5, 4], [3, 2, 1], [0]]
+    assert [batch[0].tolist() for batch in loader.iterate(0, 1)] == [[3, 2, 1], [0]]
+    loader.set_epoch(1)
+    assert [batch[0].tolist() for batch in loader] == [[5, 4, 3], [2, 1, 0]]
+
+
+def test_a_collate_function_that_says_so_costs_no_states_of_generators() -> None:
+    def drawing(samples: list[Any]) -> Any:
+        return torch.rand(1)
+
+    def quiet(samples: list[Any]) -> Any:
+        return torch.rand(1)  # it lies, so that it can be seen
+
+    quiet.draws_random_numbers = False  # type: ignore[attr-defined]
+    for collate, same in ((drawing, True), (quiet, False)):
+        loader = ResumableLoader(TensorDataset(torch.arange(2)), collate_fn=collate)
+        first, second = (next(loader.iterate(0)) for _ in range(2))
+        assert torch.equal(first, second) is same

@@ -218,3 +218,35 @@ def test_only_the_points_of_the_schedulers_are_called() -> None:
         runner.train()
         found = [[call.who for call in runner.plan.calls_at(point)] for point in points]
         assert ["ParamSchedulerHook" in who for who in found] == expected
+
+
+class TakesAll(LRScheduler):
+    """Notes what it is stepped with."""
+
+    takes_metrics = True
+
+    def __init__(self, optimizer: SGD) -> None:
+        self.seen: list[Any] = []
+        super().__init__(optimizer)
+        self.seen.clear()
+
+    def step(self, metrics: Any = None) -> None:
+        self.seen.append(None if metrics is None else dict(metrics))
+
+    def get_lr(self) -> list[Any]:
+        return [group["lr"] for group in self.optimizer.param_groups]
+
+
+def test_a_scheduler_that_says_so_gets_all_metrics_and_hears_of_epochs() -> None:
+    model = toy_model()
+    optimizer = SGD(model.parameters(), lr=1.0)
+    scheduler = TakesAll(optimizer)
+    runner = toy_runner(
+        model=model,
+        optim=Optim(optimizer, schedulers=[scheduler]),
+        custom_hooks=[Given(0.5, 0.75)],
+        train={"val_interval": 2},
+        max_epochs=3,
+    )
+    runner.train()
+    assert scheduler.seen == [None, None, {"accuracy": 0.5}, None, {"accuracy": 0.75}]

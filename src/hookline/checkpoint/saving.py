@@ -253,7 +253,7 @@ class Saving:
             return Source(path, checkpoint, "resume" if verb == "train" else "weights")
         if runner.load_from is not None:
             path = Path(runner.load_from)
-            return Source(path, _as_checkpoint(store.read(path, sealed=False), path), "weights")
+            return Source(path, _as_checkpoint(runner.read_weights(path), path), "weights")
         return None
 
     def take_loader_state(self) -> tuple[bool, dict[str, Any] | None]:

@@ -82,6 +82,7 @@ def meta(runner: Runner) -> dict[str, Any]:
     """Facts about the run for people; nothing in it is needed to go on."""
     at = runner.position
     return {
+        **runner.more_meta,
         "hookline": hookline.__version__,
         "format": FORMAT,
         "torch": str(torch.__version__),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import multiprocessing
 import random
 import sys
-from collections.abc import Callable, Iterator, Sized
+from collections.abc import Callable, Iterator, Sequence, Sized
 from hashlib import blake2b
 from typing import Any
 
@@ -43,6 +43,7 @@ class ResumableLoader:
         worker_init_fn: Called in each worker with its number, before it reads.
         multiprocessing_context: How workers are started: `fork`, `spawn`, `forkserver`.
         seed: What the order and the samples' random numbers come from; a Runner puts its own here.
+        order: Another order than in turn or shuffled, with its own batch size: a subclass of Order.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class ResumableLoader:
         worker_init_fn: Callable[[int], None] | None = None,
         multiprocessing_context: Any = None,
         seed: int = 0,
+        order: Order | None = None,
     ) -> None:
         if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
             raise ConfigError(
@@ -67,8 +69,8 @@ class ResumableLoader:
                 "has none; hand it over in a torch DataLoader of your own"
             )
         self.dataset = dataset
-        self.batch_size = batch_size
-        self.order = Order(dataset, batch_size, shuffle, drop_last, seed)
+        self.order = Order(dataset, batch_size, shuffle, drop_last, seed) if order is None else order
+        self.batch_size = self.order.batch_size
         self._worker_start = WorkerStart(worker_init_fn)
         self._loader: DataLoader[Any] = DataLoader(
             Seeded(dataset, collate_fn),
@@ -112,7 +114,11 @@ class ResumableLoader:
 
 
 class Order:
-    """The batch sampler: lists of (seed, epoch, index), so that a worker knows what it reads, however old it is."""
+    """The batch sampler: lists of (seed, epoch, index), so that a worker knows what it reads, however old it is.
+
+    A subclass with another `batches` and `__len__` gives another order. What a batch holds has to be a function of
+    seed, epoch and number alone, so that a run can be resumed at any of them.
+    """
 
     def __init__(self, dataset: Sized, batch_size: int, shuffle: bool, drop_last: bool, seed: int) -> None:
         check_int("batch_size", batch_size, least=1)
@@ -126,9 +132,14 @@ class Order:
 
     def __iter__(self) -> Iterator[list[Key]]:
         # Bound now: another iterator may be made before this one is used.
-        return self._batches(self.seed, self.epoch, self.start)
+        return self._keys(self.seed, self.epoch, self.start)
 
-    def _batches(self, seed: int, epoch: int, start: int) -> Iterator[list[Key]]:
+    def _keys(self, seed: int, epoch: int, start: int) -> Iterator[list[Key]]:
+        for indices in self.batches(seed, epoch, start):
+            yield [(seed, epoch, index) for index in indices]
+
+    def batches(self, seed: int, epoch: int, start: int) -> Iterator[Sequence[int]]:
+        """The indices of each batch of an epoch, from number `start` on."""
         samples = len(self.dataset)
         order: Any = range(samples)
         if self.shuffle:
@@ -137,7 +148,7 @@ class Order:
             order = torch.randperm(samples, generator=generator)
         for batch in range(start, len(self)):
             indices = order[batch * self.batch_size : (batch + 1) * self.batch_size]
-            yield [(seed, epoch, index) for index in (indices.tolist() if self.shuffle else indices)]
+            yield indices.tolist() if self.shuffle else indices
 
     def __len__(self) -> int:
         samples = len(self.dataset)  # asked for again: it may grow between two epochs
@@ -147,13 +158,15 @@ class Order:
 class Seeded(Dataset[Any]):
     """A dataset whose batches are read by keys of (seed, epoch, index); what is drawn at random depends on these alone.
 
-    Batches are made in here as well, because that may draw, too.
+    Batches are made in here as well, because that may draw, too. A dataset or a collate function that never does can
+    say so with an attribute `draws_random_numbers = False`, and saves the time.
     """
 
     def __init__(self, dataset: Dataset[Any], collate: Callable[[list[Any]], Any] | None) -> None:
         self.dataset = dataset
         self.collate = default_collate if collate is None else collate
-        quiet = type(dataset) is TensorDataset and self.collate is default_collate
+        plain = self.collate is default_collate or not getattr(self.collate, "draws_random_numbers", True)
+        quiet = type(dataset) is TensorDataset and plain
         self.draws = not quiet and getattr(dataset, "draws_random_numbers", True)
 
     def __getitems__(self, keys: list[Key]) -> Any:

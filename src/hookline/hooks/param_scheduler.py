@@ -55,7 +55,7 @@ class ParamSchedulerHook(Hook):
 
     def idle_points(self, runner: Runner) -> list[str]:
         """Where no scheduler steps."""
-        used = {scheduled.when for optim in runner.optims for scheduled in optim.schedulers}
+        used = {when for optim in runner.optims for scheduled in optim.schedulers for when in scheduled.times}
         return [point for when, point in POINTS_OF.items() if when not in used]
 
     def before_train(self, runner: Runner) -> None:
@@ -68,7 +68,8 @@ class ParamSchedulerHook(Hook):
                         f"{type(scheduled.scheduler).__name__} steps at 'val', and this run has no validation: "
                         "Runner(..., val=EvalLoop(loader, ...))"
                     )
-                self._at[scheduled.when].append((optim, scheduled))
+                for when in scheduled.times:
+                    self._at[when].append((optim, scheduled))
 
     def after_train_iter(self) -> None:
         """Schedulers at `iter`."""

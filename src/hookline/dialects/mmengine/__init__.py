@@ -1,0 +1,32 @@
+"""MMEngine's names over hookline's core: put `hookline.dialects.` before `mmengine` in the imports of a project.
+
+    from hookline.dialects.mmengine.hooks import Hook
+    from hookline.dialects.mmengine.registry import HOOKS
+    from hookline.dialects.mmengine.runner import Runner
+
+What maps to what, what is better here and what is not taken over stands in docs/coming-from/mmengine.md.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+#: The packages whose names `mmengine` itself offers, too; imported when a name is first asked for.
+OFFERED = ("config", "fileio", "logging", "registry", "utils")
+OTHERS = ("dataset", "device", "dist", "evaluator", "hooks", "model", "optim", "runner", "visualization")
+
+#: The release whose names these are.
+__version__ = "0.10.7"
+
+
+def __getattr__(name: str) -> Any:
+    """Import a name when it is first asked for."""
+    if name in (*OFFERED, *OTHERS):
+        return importlib.import_module(f"{__name__}.{name}")
+    if not name.startswith("_"):
+        for package in OFFERED:
+            module = importlib.import_module(f"{__name__}.{package}")
+            if name in module.__all__:
+                return getattr(module, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,53 @@
+"""A config as Python that can be read again."""
+
+from __future__ import annotations
+
+import keyword
+from collections.abc import Mapping
+from typing import Any
+
+WIDTH = 100
+
+
+def pretty(config: Mapping[str, Any]) -> str:
+    """One assignment for each name, sorted."""
+    lines = [f"{name} = {_shown(value, len(str(name)) + 3, 0)}" for name, value in sorted(config.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _shown(value: Any, used: int, depth: int) -> str:
+    """A value on the rest of a line, or, where it does not fit, over several."""
+    flat = _flat(value)
+    if len(flat) + used <= WIDTH or not isinstance(value, (dict, list, tuple)) or not value:
+        return flat
+    inner, outer = "    " * (depth + 1), "    " * depth
+    if isinstance(value, dict) and _are_names(value):
+        opening, closing = "dict(", ")"
+        items = [f"{name}={_shown(each, len(inner) + len(name) + 2, depth + 1)}" for name, each in value.items()]
+    elif isinstance(value, dict):
+        opening, closing = "{", "}"
+        items = [f"{key!r}: {_shown(each, len(inner) + len(repr(key)) + 3, depth + 1)}" for key, each in value.items()]
+    else:
+        opening, closing = ("[", "]") if isinstance(value, list) else ("(", ")")
+        items = [_shown(each, len(inner) + 1, depth + 1) for each in value]
+    return opening + "\n" + "".join(f"{inner}{item},\n" for item in items) + outer + closing
+
+
+def _flat(value: Any) -> str:
+    if isinstance(value, dict):
+        if _are_names(value):
+            return "dict(" + ", ".join(f"{name}={_flat(each)}" for name, each in value.items()) + ")"
+        return "{" + ", ".join(f"{key!r}: {_flat(each)}" for key, each in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(_flat(each) for each in value) + "]"
+    if isinstance(value, tuple):
+        return "(" + ", ".join(_flat(each) for each in value) + ("," if len(value) == 1 else "") + ")"
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return f'float("{value}")'
+    if isinstance(value, type) or callable(value):
+        return repr(f"{value.__module__}.{getattr(value, '__qualname__', type(value).__name__)}")
+    return repr(value)
+
+
+def _are_names(value: Mapping[Any, Any]) -> bool:
+    return all(isinstance(key, str) and key.isidentifier() and not keyword.iskeyword(key) for key in value)

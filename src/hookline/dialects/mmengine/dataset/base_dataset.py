@@ -1,0 +1,224 @@
+"""BaseDataset: samples that an annotation file lists, through a pipeline of transforms."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+from torch.utils.data import Dataset
+
+from hookline.dialects.mmengine.errors import ConfigTypeError, ConfigValueError
+from hookline.dialects.mmengine.fileio import join_path, list_from_file, load
+from hookline.dialects.mmengine.registry import TRANSFORMS
+from hookline.dialects.mmengine.utils import is_abs
+from hookline.errors import DataError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Compose:
+    """Transforms one after the other; one that gives None ends it.
+
+    Args:
+        transforms: Callables, or dicts with `type`.
+    """
+
+    def __init__(self, transforms: Sequence[Mapping[str, Any] | Callable[..., Any]] | None) -> None:
+        self.transforms = [TRANSFORMS.build(each) if isinstance(each, Mapping) else each for each in transforms or ()]
+        for transform in self.transforms:
+            if not callable(transform):
+                raise ConfigTypeError(f"a transform is called with the data, and {transform!r} cannot be called")
+
+    def __call__(self, data: Any) -> Any:
+        """Transform the data of a sample."""
+        for transform in self.transforms:
+            data = transform(data)
+            if data is None:
+                return None
+        return data
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(" + "".join(f"\n    {each}" for each in self.transforms) + "\n)"
+
+
+def force_full_init(old_func: F) -> F:
+    """Makes a method load the annotations first, if that was put off."""
+
+    @functools.wraps(old_func)
+    def complete(dataset: Any, *args: Any, **kwargs: Any) -> Any:
+        if not getattr(dataset, "_fully_initialized", False):
+            dataset.full_init()
+            dataset._fully_initialized = True
+        return old_func(dataset, *args, **kwargs)
+
+    return complete  # type: ignore[return-value]  # it is called in the same way
+
+
+class BaseDataset(Dataset[Any]):
+    """The samples of an annotation file: JSON or YAML with `metainfo` and `data_list`.
+
+    A subclass may load them in another way (`load_data_list`, `parse_data_info`, `filter_data`).
+
+    Args:
+        ann_file: The annotation file.
+        metainfo: Facts about the data; they count before those of the class (`METAINFO`) and of the file.
+        data_root: The folder that relative paths begin in.
+        data_prefix: What is put before paths in the annotations, by key.
+        filter_cfg: For `filter_data`.
+        indices: Only so many samples, or only these.
+        serialize_data: Accepted; workers that are forked share the list as it is.
+        pipeline: Transforms, or dicts that describe them.
+        test_mode: Whether a sample without data is an error.
+        lazy_init: Load the annotations when they are first needed.
+        max_refetch: How many other samples are tried when one has no data.
+    """
+
+    METAINFO: ClassVar[dict[str, Any]] = {}
+    _fully_initialized = False
+
+    def __init__(
+        self,
+        ann_file: str = "",
+        metainfo: Mapping[str, Any] | None = None,
+        data_root: str = "",
+        data_prefix: Mapping[str, str] | None = None,
+        filter_cfg: Mapping[str, Any] | None = None,
+        indices: int | Sequence[int] | None = None,
+        serialize_data: bool = True,
+        pipeline: Sequence[Any] = (),
+        test_mode: bool = False,
+        lazy_init: bool = False,
+        max_refetch: int = 1000,
+    ) -> None:
+        prefixes = {"img_path": ""} if data_prefix is None else dict(data_prefix)
+        self.ann_file = join_path(data_root, ann_file) if ann_file and data_root and not is_abs(ann_file) else ann_file
+        self._metainfo = self._load_metainfo(metainfo)
+        self.data_root = data_root
+        self.data_prefix = {name: self._below_root(prefix) for name, prefix in prefixes.items()}
+        self.filter_cfg = copy.deepcopy(filter_cfg)
+        self._indices = indices
+        self.serialize_data = serialize_data
+        self.test_mode = test_mode
+        self.max_refetch = max_refetch
+        self.data_list: list[dict[str, Any]] = []
+        self.pipeline = Compose(pipeline)
+        if not lazy_init:
+            self.full_init()
+
+    def _below_root(self, prefix: Any) -> str:
+        if not isinstance(prefix, str):
+            raise ConfigTypeError(f"a data_prefix is a string, not a {type(prefix).__name__}")
+        return join_path(self.data_root, prefix) if self.data_root and not is_abs(prefix) else prefix
+
+    @classmethod
+    def _load_metainfo(cls, metainfo: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Facts of the class and those that are given; a string that names a file stands for its lines."""
+        found = copy.deepcopy(cls.METAINFO)
+        for name, value in (metainfo or {}).items():
+            try:
+                found[name] = list_from_file(value) if isinstance(value, str) else copy.deepcopy(value)
+            except OSError:
+                found[name] = value
+        return found
+
+    def full_init(self) -> None:
+        """Load the annotations, unless that is done."""
+        if self._fully_initialized:
+            return
+        self.data_list = self.load_data_list()
+        self.data_list = self.filter_data()
+        if self._indices is not None:
+            self.data_list = self._chosen(self._indices)
+        self._fully_initialized = True
+
+    def load_data_list(self) -> list[dict[str, Any]]:
+        """The samples of the annotation file."""
+        found = load(self.ann_file)
+        if not isinstance(found, dict):
+            raise ConfigTypeError(f"{self.ann_file}: annotations are a dict, not a {type(found).__name__}")
+        if "data_list" not in found or "metainfo" not in found:
+            raise ConfigValueError(f"{self.ann_file}: annotations have 'metainfo' and 'data_list', not {sorted(found)}")
+        for name, value in found["metainfo"].items():
+            self._metainfo.setdefault(name, value)
+        samples: list[dict[str, Any]] = []
+        for raw in found["data_list"]:
+            parsed = self.parse_data_info(raw)
+            several = parsed if isinstance(parsed, list) else [parsed]
+            if not all(isinstance(each, dict) for each in several):
+                raise ConfigTypeError(f"{type(self).__name__}.parse_data_info gives a dict or a list of dicts")
+            samples += several
+        return samples
+
+    def parse_data_info(self, raw_data_info: dict[str, Any]) -> dict[str, Any] | list[dict[str, Any]]:
+        """One entry of the annotation file as one sample, or several."""
+        for name, prefix in self.data_prefix.items():
+            if name not in raw_data_info:
+                raise ConfigValueError(f"{self.ann_file}: a sample has no '{name}', which data_prefix is for")
+            raw_data_info[name] = join_path(prefix, raw_data_info[name])
+        return raw_data_info
+
+    def filter_data(self) -> list[dict[str, Any]]:
+        """The samples that are used; all, unless a subclass chooses."""
+        return self.data_list
+
+    @property
+    def metainfo(self) -> dict[str, Any]:
+        """Facts about the data."""
+        return copy.deepcopy(self._metainfo)
+
+    @force_full_init
+    def get_data_info(self, idx: int) -> dict[str, Any]:
+        """What is known about a sample."""
+        info = copy.deepcopy(self.data_list[idx])
+        info["sample_idx"] = idx if idx >= 0 else len(self) + idx
+        return info
+
+    def get_cat_ids(self, idx: int) -> list[int]:
+        """The categories in a sample; a subclass knows them."""
+        raise NotImplementedError(f"{type(self).__name__} does not say which categories a sample has: get_cat_ids(idx)")
+
+    def prepare_data(self, idx: int) -> Any:
+        """A sample as the pipeline makes it."""
+        return self.pipeline(self.get_data_info(idx))
+
+    @force_full_init
+    def __getitem__(self, idx: int) -> Any:
+        for _ in range(1 if self.test_mode else self.max_refetch + 1):
+            data = self.prepare_data(idx)
+            if data is not None:
+                return data
+            idx = self._rand_another() if not self.test_mode else idx
+        if self.test_mode:
+            raise DataError(
+                f"{type(self).__name__}: the pipeline gives nothing for sample {idx}, which is to be tested"
+            )
+        raise DataError(f"{type(self).__name__}: the pipeline gave nothing for {self.max_refetch + 1} samples")
+
+    def _rand_another(self) -> int:
+        return int(np.random.randint(0, len(self)))
+
+    @force_full_init
+    def __len__(self) -> int:
+        return len(self.data_list)
+
+    def _chosen(self, indices: int | Sequence[int]) -> list[dict[str, Any]]:
+        if isinstance(indices, int):
+            return self.data_list[:indices] if indices >= 0 else self.data_list[indices:]
+        if not isinstance(indices, Sequence):
+            raise ConfigTypeError(f"indices are a number or a list of numbers, not a {type(indices).__name__}")
+        return [self.data_list[index] for index in indices]
+
+    @force_full_init
+    def get_subset_(self, indices: int | Sequence[int]) -> None:
+        """Keep only some of the samples: the first (or, below 0, the last) so many, or these."""
+        self.data_list = self._chosen(indices)
+
+    @force_full_init
+    def get_subset(self, indices: int | Sequence[int]) -> BaseDataset:
+        """A dataset of some of the samples."""
+        other = copy.copy(self)
+        other.data_list = copy.deepcopy(self._chosen(indices))
+        return other

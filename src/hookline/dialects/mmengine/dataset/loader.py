@@ -1,0 +1,165 @@
+"""The loader of a run, out of its config: hookline's resumable one, with the names that hooks ask for."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, cast
+
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, Subset
+
+from hookline.data.loader import ResumableLoader
+from hookline.dialects.mmengine.dataset.orders import BatchSamplerOrder, order_of
+from hookline.dialects.mmengine.dataset.sampler import _SeededSampler
+from hookline.dialects.mmengine.dataset.utils import pseudo_collate
+from hookline.dialects.mmengine.dist import get_world_size
+from hookline.dialects.mmengine.errors import ConfigKeyError, ConfigTypeError, ConfigValueError
+from hookline.dialects.mmengine.registry import DATA_SAMPLERS, DATASETS, FUNCTIONS
+from hookline.errors import did_you_mean
+
+#: What a dataloader's config may say besides dataset, samplers and batch_size, as the resumable loader takes it.
+OPTIONS = (
+    *("num_workers", "drop_last", "persistent_workers", "pin_memory", "timeout", "prefetch_factor"),
+    "multiprocessing_context",
+)
+OTHERS = (
+    *("dataset", "sampler", "batch_sampler", "batch_size", "shuffle", "collate_fn", "worker_init_fn"),
+    *("num_batch_per_epoch", "disable_subprocess_warning"),
+)
+
+
+class MMDataLoader(ResumableLoader):
+    """A resumable loader that also tells its samplers and settings, as torch's does."""
+
+    @property
+    def sampler(self) -> Any:
+        """Which samples are read, and in which order."""
+        return self.order.sampler  # type: ignore[attr-defined]  # all orders here have one
+
+    @property
+    def batch_sampler(self) -> Any:
+        """The batches; its `sampler` gives the samples."""
+        return self.order
+
+    @property
+    def num_workers(self) -> int:
+        """How many processes read ahead."""
+        return self._loader.num_workers
+
+    @property
+    def drop_last(self) -> bool:
+        """Whether a last batch that is not full is left out."""
+        return self.order.drop_last
+
+    @property
+    def collate_fn(self) -> Any:
+        """What makes a batch of samples."""
+        return self._loader.dataset.collate  # type: ignore[attr-defined]  # it is a Seeded
+
+
+def build_dataloader(cfg: Any, seed: int | None = None, diff_rank_seed: bool = False) -> Any:
+    """The loader that a config describes; one that is there already is made resumable where that is possible.
+
+    Args:
+        cfg: `dict(dataset=dict(type=...), sampler=dict(type="DefaultSampler", shuffle=True), batch_size=16, ...)`.
+        seed: The seed of the run.
+        diff_rank_seed: Whether processes have seeds of their own; samplers always share one.
+    """
+    if not isinstance(cfg, Mapping):
+        return resumable(cfg, seed or 0)
+    for name in cfg:
+        if name not in OPTIONS and name not in OTHERS:
+            raise ConfigKeyError(f"a dataloader has no '{name}'; {did_you_mean(name, (*OTHERS, *OPTIONS))}")
+    if "dataset" not in cfg:
+        raise ConfigKeyError(f"a dataloader needs a 'dataset'; this one has {sorted(cfg)}")
+    size = int(cfg.get("batch_size", 1))
+    dataset = _dataset(cfg["dataset"])
+    options = {name: cfg[name] for name in OPTIONS if name in cfg and name != "drop_last"}
+    options["collate_fn"] = _collate(cfg.get("collate_fn"))
+    options["worker_init_fn"] = _worker_init(cfg.get("worker_init_fn"))
+    if isinstance(dataset, IterableDataset):
+        return DataLoader(dataset, batch_size=size, drop_last=bool(cfg.get("drop_last")), **options)
+    if (limit := cfg.get("num_batch_per_epoch")) is not None:
+        dataset = _Part(dataset, range(min(limit * size * get_world_size(), len(dataset))))
+    sampler = _sampler(cfg, dataset)
+    if cfg.get("batch_sampler") is not None:
+        batches = _build_sampler(cfg["batch_sampler"], {"sampler": sampler, "batch_size": size, "dataset": dataset})
+        return MMDataLoader(dataset, order=BatchSamplerOrder(dataset, batches, sampler, seed or 0), **options)
+    order = order_of(dataset, sampler, size, bool(cfg.get("drop_last", False)), seed or 0)
+    return MMDataLoader(dataset, order=order, **options)
+
+
+def resumable(loader: Any, seed: int = 0) -> Any:
+    """A torch DataLoader over one of our samplers as a loader that starts anywhere; any other is given back."""
+    if type(loader) is not DataLoader or type(loader.batch_sampler) is not BatchSampler:
+        return loader
+    if not isinstance(loader.sampler, _SeededSampler):
+        return loader
+    order = order_of(loader.dataset, loader.sampler, loader.batch_sampler.batch_size, loader.drop_last, seed)
+    names = [name for name in OPTIONS if name != "drop_last"]
+    options = {name: getattr(loader, name) for name in (*names, "collate_fn", "worker_init_fn")}
+    return MMDataLoader(loader.dataset, order=order, **options)
+
+
+class _Part(Subset[Any]):
+    """The first samples of a dataset, which tells all that the dataset tells."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "dataset":  # while it is being unpickled
+            raise AttributeError(name)
+        return getattr(self.dataset, name)
+
+
+def _dataset(given: Any) -> Any:
+    dataset = DATASETS.build(given) if isinstance(given, Mapping) else given
+    if isinstance(given, Mapping) and hasattr(dataset, "full_init"):
+        dataset.full_init()
+    return dataset
+
+
+def _sampler(cfg: Mapping[str, Any], dataset: Any) -> Any:
+    given = cfg.get("sampler")
+    if given is not None and "shuffle" in cfg:
+        raise ConfigValueError("a dataloader with a sampler is shuffled by it: sampler=dict(..., shuffle=True)")
+    if given is None:
+        given = {"type": "DefaultSampler", "shuffle": bool(cfg.get("shuffle", False))}
+    return _build_sampler(given, {"dataset": dataset})
+
+
+def _build_sampler(given: Any, known: Mapping[str, Any]) -> Any:
+    """A sampler out of its config, given of what is known what it takes."""
+    if not isinstance(given, Mapping):
+        return given
+    kind = given.get("type")
+    factory = DATA_SAMPLERS.get(kind) if isinstance(kind, str) else kind
+    takes = inspect.signature(factory).parameters if factory is not None else {}
+    anything = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in takes.values())
+    return DATA_SAMPLERS.build(
+        given, default_args={name: value for name, value in known.items() if anything or name in takes}
+    )
+
+
+def _collate(given: Any) -> Callable[[list[Any]], Any]:
+    if given is None:
+        return pseudo_collate
+    return _function(given, "collate_fn")
+
+
+def _worker_init(given: Any) -> Callable[[int], None] | None:
+    return None if given is None else _function(given, "worker_init_fn")
+
+
+def _function(given: Any, what: str) -> Callable[..., Any]:
+    """A function: as it is, by its name, or by a dict with `type` and what it is called with."""
+    if isinstance(given, (str, Mapping)):
+        parameters = {"type": given} if isinstance(given, str) else dict(given)
+        kind = parameters.pop("type", None)
+        found = FUNCTIONS.get(kind) if isinstance(kind, str) else kind
+        if found is None:
+            raise ConfigKeyError(f"{what}: no function is called {kind!r}; {did_you_mean(str(kind), FUNCTIONS)}")
+        function: Callable[..., Any] = partial(found, **parameters) if parameters else found
+        return function
+    if not callable(given):
+        raise ConfigTypeError(f"{what} is a function, its name, or a dict with 'type', not {given!r}")
+    return cast("Callable[..., Any]", given)

@@ -1,0 +1,118 @@
+"""Samplers: which samples a pass over the data reads, and in which order, as a function of seed and epoch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sized
+from itertools import islice
+
+import torch
+from torch.utils.data import Sampler
+
+from hookline.data.loader import mix
+from hookline.dialects.mmengine.dist import broadcast_object_list, get_dist_info
+
+
+class _SeededSampler(Sampler[int]):
+    """What both samplers know: their part of the processes, and a seed."""
+
+    def __init__(self, dataset: Sized, shuffle: bool = True, seed: int | None = None) -> None:
+        self.rank, self.world_size = get_dist_info()
+        self.dataset, self.shuffle = dataset, shuffle
+        #: Whether the seed is that of the run, which the loader of a run puts here.
+        self.follows_run = seed is None
+        self.seed = _shared_seed() if seed is None else seed
+
+    def _order(self, number: int) -> list[int]:
+        """All samples, in the order of pass `number`; a shuffled one is that of hookline's own loader."""
+        if not self.shuffle:
+            return list(range(len(self.dataset)))
+        generator = torch.Generator().manual_seed(mix(self.seed, number))
+        order: list[int] = torch.randperm(len(self.dataset), generator=generator).tolist()
+        return order
+
+
+class DefaultSampler(_SeededSampler):
+    """Every sample once a pass, in order or shuffled, shared out among the processes.
+
+    Args:
+        dataset: The dataset.
+        shuffle: Another order every epoch.
+        seed: What the order comes from; unless given, the seed of the run.
+        round_up: Repeat samples until every process has as many.
+    """
+
+    def __init__(self, dataset: Sized, shuffle: bool = True, seed: int | None = None, round_up: bool = True) -> None:
+        super().__init__(dataset, shuffle, seed)
+        self.round_up = round_up
+        self.epoch = 0
+
+    @property
+    def total_size(self) -> int:
+        """How many samples all processes together read in a pass."""
+        samples = len(self.dataset)
+        return math.ceil(samples / self.world_size) * self.world_size if self.round_up else samples
+
+    @property
+    def num_samples(self) -> int:
+        """How many samples this process reads in a pass."""
+        return math.ceil((self.total_size - self.rank) / self.world_size)
+
+    def __iter__(self) -> Iterator[int]:
+        order, total = self._order(self.epoch), self.total_size
+        repeated = (order * math.ceil(total / len(order)))[:total] if order else order
+        return iter(repeated[self.rank :: self.world_size])
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+    def set_epoch(self, epoch: int) -> None:
+        """Which pass is next."""
+        self.epoch = epoch
+
+
+class InfiniteSampler(_SeededSampler):
+    """Samples without end: pass after pass, so that batches go across the end of a pass and all are full.
+
+    Args:
+        dataset: The dataset.
+        shuffle: Another order every pass.
+        seed: What the order comes from; unless given, the seed of the run.
+    """
+
+    def __init__(self, dataset: Sized, shuffle: bool = True, seed: int | None = None) -> None:
+        super().__init__(dataset, shuffle, seed)
+        self._running: Iterator[int] | None = None
+
+    @property
+    def size(self) -> int:
+        """How many samples there are."""
+        return len(self.dataset)
+
+    def stream(self, start: int = 0) -> Iterator[int]:
+        """What this process reads, from its sample number `start` on."""
+        number, within = divmod(start * self.world_size + self.rank, self.size)
+        while True:
+            yield from islice(self._order(number), within, None, self.world_size)
+            left = self.size - within
+            number, within = number + 1, -left % self.world_size
+            while within >= self.size:  # fewer samples than processes
+                number, within = number + 1, within - self.size
+
+    def __iter__(self) -> Iterator[int]:
+        if self._running is None:
+            self._running = self.stream()
+        return self._running
+
+    def __len__(self) -> int:
+        return self.size
+
+    def set_epoch(self, epoch: int) -> None:
+        """Nothing: there is just one stream."""
+
+
+def _shared_seed() -> int:
+    """The seed of torch, which all processes take over from the first; asking for it draws nothing."""
+    seeds = [torch.initial_seed() % 2**31]
+    broadcast_object_list(seeds)
+    return seeds[0]

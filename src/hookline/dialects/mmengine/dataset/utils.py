@@ -1,0 +1,75 @@
+"""How samples become a batch, and how a worker begins."""
+
+from __future__ import annotations
+
+import random
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch.utils.data import default_collate as torch_default_collate
+
+from hookline.dialects.mmengine.registry import FUNCTIONS
+
+COLLATE_FUNCTIONS = FUNCTIONS
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def worker_init_fn(
+    worker_id: int, num_workers: int, rank: int, seed: int, disable_subprocess_warning: bool = False
+) -> None:
+    """Seed a worker; a loader of a run needs none, because every sample is seeded by itself."""
+    own = num_workers * rank + worker_id + seed
+    np.random.seed(own % 2**32)
+    random.seed(own)
+    torch.manual_seed(own)
+    if disable_subprocess_warning and worker_id != 0:
+        warnings.simplefilter("ignore")
+
+
+def _draws_nothing(function: F) -> F:
+    """Marks a collate function that draws no random numbers, so that none have to be put back."""
+    function.draws_random_numbers = False  # type: ignore[attr-defined]  # any function takes attributes
+    return function
+
+
+@_draws_nothing
+def pseudo_collate(data_batch: Sequence[Any]) -> Any:
+    """A batch of the same shape as a sample, with lists of what the samples have; nothing is stacked."""
+    return _collated(data_batch, list)
+
+
+@_draws_nothing
+def default_collate(data_batch: Sequence[Any]) -> Any:
+    """The same, with tensors, arrays and numbers stacked."""
+    return _collated(data_batch, _stacked)
+
+
+def _stacked(values: Sequence[Any]) -> Any:
+    if isinstance(values[0], torch.Tensor):
+        return torch_default_collate(list(values))
+    if any(kind.__name__ == "BaseDataElement" for kind in type(values[0]).__mro__):
+        return list(values)
+    return torch_default_collate(list(values))
+
+
+def _collated(batch: Sequence[Any], leaf: Callable[[Sequence[Any]], Any]) -> Any:
+    first = batch[0]
+    if isinstance(first, torch.Tensor):
+        return leaf(batch)
+    kind: Any = type(first)
+    if isinstance(first, (str, bytes)):
+        return list(batch)
+    if isinstance(first, tuple) and hasattr(first, "_fields"):
+        return kind(*(_collated(values, leaf) for values in zip(*batch, strict=True)))
+    if isinstance(first, Sequence):
+        if any(len(sample) != len(first) for sample in batch):
+            raise RuntimeError(
+                f"the samples of a batch have the same number of parts; these have {[len(sample) for sample in batch]}"
+            )
+        return [_collated(values, leaf) for values in zip(*batch, strict=True)]
+    if isinstance(first, Mapping):
+        return kind({key: _collated([sample[key] for sample in batch], leaf) for key in first})
+    return leaf(batch)

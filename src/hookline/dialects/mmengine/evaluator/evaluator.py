@@ -1,0 +1,105 @@
+"""Evaluator: several metrics as one, and how the loops of hookline use it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from hookline.dialects.mmengine.errors import ConfigValueError
+from hookline.dialects.mmengine.evaluator.metric import refuse_no_metric
+from hookline.dialects.mmengine.registry import METRICS
+from hookline.metrics import Metrics, plain
+
+if TYPE_CHECKING:
+    import torch
+
+
+class Evaluator:
+    """Gives every batch to all metrics, and puts together what they say.
+
+    Args:
+        metrics: A metric, or several: objects, or dicts with `type`.
+    """
+
+    def __init__(self, metrics: Any) -> None:
+        self._dataset_meta: dict[str, Any] | None = None
+        several = isinstance(metrics, Sequence) and not isinstance(metrics, (str, Mapping))
+        self.metrics = [
+            METRICS.build(each) if isinstance(each, Mapping) else each for each in (metrics if several else [metrics])
+        ]
+        for metric in self.metrics:
+            refuse_no_metric(metric)
+
+    @property
+    def dataset_meta(self) -> dict[str, Any] | None:
+        """What is known about the data."""
+        return self._dataset_meta
+
+    @dataset_meta.setter
+    def dataset_meta(self, dataset_meta: dict[str, Any]) -> None:
+        self._dataset_meta = dataset_meta
+        for metric in self.metrics:
+            metric.dataset_meta = dataset_meta
+
+    def process(self, data_samples: Any, data_batch: Any = None) -> None:
+        """Give the predictions for a batch to all metrics; samples that can become dicts do."""
+        if isinstance(data_samples, Sequence):
+            data_samples = [each.to_dict() if hasattr(each, "to_dict") else each for each in data_samples]
+        for metric in self.metrics:
+            metric.process(data_batch, data_samples)
+
+    def evaluate(self, size: int) -> dict[str, Any]:
+        """What all metrics say over a data set of this size; two of one name are refused."""
+        found: dict[str, Any] = {}
+        for metric in self.metrics:
+            for name, value in metric.evaluate(size).items():
+                if name in found:
+                    raise ConfigValueError(
+                        f"two metrics are called '{name}'; give {type(metric).__name__} a prefix of its own"
+                    )
+                found[name] = value
+        return found
+
+    def offline_evaluate(
+        self, data_samples: Iterable[Any], data: Iterable[Any] | None = None, chunk_size: int = 1
+    ) -> dict[str, Any]:
+        """The metrics of predictions that are there already, taken in so many at a time."""
+        size = 0
+        batches = _chunks(data, chunk_size) if data is not None else None
+        for chunk in _chunks(data_samples, chunk_size):
+            self.process(chunk, next(batches) if batches is not None else None)
+            size += len(chunk)
+        return self.evaluate(size)
+
+
+def _chunks(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
+    found = iter(items)
+    while chunk := list(islice(found, size)):
+        yield chunk
+
+
+class EvaluatorMetrics(Metrics):
+    """An evaluator as the metrics of an evaluation loop."""
+
+    def __init__(self, evaluator: Evaluator, dataset: Any = None) -> None:
+        super().__init__(None)
+        self._evaluator = evaluator
+        self._dataset = dataset
+
+    def reset(self, device: torch.device) -> None:
+        """Begin anew."""
+        for metric in self._evaluator.metrics:
+            getattr(metric, "results", []).clear()
+
+    def update(self, outputs: Any, batch: Any) -> None:
+        """Take in the predictions for a batch."""
+        self._evaluator.process(data_samples=outputs, data_batch=batch)
+
+    def compute(self) -> dict[str, Any]:
+        """What all metrics say."""
+        try:
+            size = len(self._dataset)
+        except TypeError:  # a stream, or a list of batches: all that was kept counts
+            size = max(len(getattr(metric, "results", ())) for metric in self._evaluator.metrics)
+        return {name: plain(value) for name, value in self._evaluator.evaluate(size).items()}

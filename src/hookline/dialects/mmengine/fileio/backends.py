@@ -1,0 +1,157 @@
+"""Where files are: on this machine's disks."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from hookline.dialects.mmengine.errors import ConfigValueError
+
+
+class BaseStorageBackend:
+    """The base of places where files are; a project may have its own."""
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return type(self).__name__
+
+
+class LocalBackend(BaseStorageBackend):
+    """Files of this machine."""
+
+    def get(self, filepath: str | Path) -> bytes:
+        """The bytes of a file."""
+        return Path(filepath).read_bytes()
+
+    def get_text(self, filepath: str | Path, encoding: str = "utf-8") -> str:
+        """The text of a file."""
+        return Path(filepath).read_text(encoding=encoding)
+
+    def put(self, obj: bytes, filepath: str | Path) -> None:
+        """Write a file, and the folders that it is in."""
+        Path(filepath).parent.mkdir(parents=True, exist_ok=True)
+        Path(filepath).write_bytes(obj)
+
+    def put_text(self, obj: str, filepath: str | Path, encoding: str = "utf-8") -> None:
+        """Write a file, and the folders that it is in."""
+        self.put(obj.encode(encoding), filepath)
+
+    def exists(self, filepath: str | Path) -> bool:
+        """Whether there is such a file or folder."""
+        return Path(filepath).exists()
+
+    def isdir(self, filepath: str | Path) -> bool:
+        """Whether it is a folder."""
+        return Path(filepath).is_dir()
+
+    def isfile(self, filepath: str | Path) -> bool:
+        """Whether it is a file."""
+        return Path(filepath).is_file()
+
+    def join_path(self, filepath: str | Path, *filepaths: str | Path) -> str:
+        """One path out of several parts."""
+        return os.path.join(filepath, *filepaths)
+
+    @contextmanager
+    def get_local_path(self, filepath: str | Path) -> Iterator[str | Path]:
+        """A path on this machine; here it is the path itself."""
+        yield filepath
+
+    def copyfile(self, src: str | Path, dst: str | Path) -> str:
+        """Copy a file; gives where it went."""
+        return str(shutil.copy(src, dst))
+
+    def copytree(self, src: str | Path, dst: str | Path) -> str:
+        """Copy a folder, which must not be there yet; gives where it went."""
+        return str(shutil.copytree(src, dst))
+
+    copyfile_from_local = copyfile_to_local = copyfile
+    copytree_from_local = copytree_to_local = copytree
+
+    def remove(self, filepath: str | Path) -> None:
+        """Remove a file."""
+        os.remove(filepath)
+
+    def rmtree(self, dir_path: str | Path) -> None:
+        """Remove a folder and all that is in it."""
+        shutil.rmtree(dir_path)
+
+    def copy_if_symlink_fails(self, src: str | Path, dst: str | Path) -> bool:
+        """Link to a file or folder, or copy it where links cannot be; gives whether it is a link."""
+        try:
+            os.symlink(src, dst)
+        except OSError:
+            if Path(src).is_dir():
+                self.copytree(src, dst)
+            else:
+                self.copyfile(src, dst)
+            return False
+        return True
+
+    def list_dir_or_file(
+        self,
+        dir_path: str | Path,
+        list_dir: bool = True,
+        list_file: bool = True,
+        suffix: str | tuple[str, ...] | None = None,
+        recursive: bool = False,
+    ) -> Iterator[str]:
+        """The names in a folder, relative to it, without hidden files."""
+        if list_dir and suffix is not None:
+            raise ConfigValueError("a suffix is for files: list_dir_or_file(..., list_dir=False, suffix=...)")
+        return _listed(Path(dir_path), Path(dir_path), list_dir, list_file, suffix, recursive)
+
+
+def _listed(
+    root: Path, folder: Path, dirs: bool, files: bool, suffix: str | tuple[str, ...] | None, recursive: bool
+) -> Iterator[str]:
+    for entry in sorted(folder.iterdir()):
+        name = str(entry.relative_to(root))
+        if entry.is_dir():
+            if dirs:
+                yield name
+            if recursive:
+                yield from _listed(root, entry, dirs, files, suffix, recursive)
+        elif files and not entry.name.startswith(".") and (suffix is None or name.endswith(suffix)):
+            yield name
+
+
+BACKENDS: dict[str, type[Any]] = {"local": LocalBackend}
+PREFIXES: dict[str, type[Any]] = {"": LocalBackend, "local": LocalBackend, "file": LocalBackend}
+
+
+def register_backend(
+    name: str, backend: type[Any] | None = None, force: bool = False, prefixes: str | list[str] | None = None
+) -> Any:
+    """Make a place of a project's own known by a name, and by what comes before `://` in paths."""
+
+    def add(cls: type[Any]) -> type[Any]:
+        for known, names in ((BACKENDS, [name]), (PREFIXES, [prefixes] if isinstance(prefixes, str) else prefixes)):
+            for each in names or ():
+                if each in known and not force:
+                    raise ConfigValueError(f"the backend name '{each}' is taken; replace it with force=True")
+                known[each] = cls
+        return cls
+
+    return add if backend is None else add(backend)
+
+
+def get_file_backend(
+    uri: str | Path | None = None, *, backend_args: dict[str, Any] | None = None, enable_singleton: bool = False
+) -> Any:
+    """Where the file of a path is: this machine, unless the path or `backend_args` says otherwise."""
+    arguments = dict(backend_args or {})
+    name = arguments.pop("backend", None)
+    prefix = str(uri).partition("://")[0] if uri is not None and "://" in str(uri) else ""
+    cls = BACKENDS.get(name) if name is not None else PREFIXES.get(prefix.rpartition(":")[2])
+    if cls is None:
+        where = f"backend '{name}'" if name is not None else f"prefix '{prefix}'"
+        raise ConfigValueError(
+            f"files are read from this machine; for the {where} register a class: register_backend(name, cls, prefixes)"
+        )
+    return cls(**arguments)

@@ -1,0 +1,29 @@
+"""The built-in hooks under MMEngine's names, with its parameters and defaults; the work is done by hookline's own."""
+
+from hookline.dialects.mmengine.hooks.checkpoint_hook import CheckpointHook
+from hookline.dialects.mmengine.hooks.early_stopping_hook import EarlyStoppingHook
+from hookline.dialects.mmengine.hooks.ema_hook import EMAHook
+from hookline.dialects.mmengine.hooks.empty_cache_hook import EmptyCacheHook
+from hookline.dialects.mmengine.hooks.hook import Hook
+from hookline.dialects.mmengine.hooks.iter_timer_hook import IterTimerHook
+from hookline.dialects.mmengine.hooks.logger_hook import LoggerHook
+from hookline.dialects.mmengine.hooks.param_scheduler_hook import ParamSchedulerHook
+from hookline.dialects.mmengine.hooks.profiler_hook import ProfilerHook
+from hookline.dialects.mmengine.hooks.runtime_info_hook import RuntimeInfoHook
+from hookline.dialects.mmengine.hooks.sampler_seed_hook import DistSamplerSeedHook
+from hookline.dialects.mmengine.hooks.sync_buffer_hook import SyncBuffersHook
+
+__all__ = [
+    "CheckpointHook",
+    "DistSamplerSeedHook",
+    "EMAHook",
+    "EarlyStoppingHook",
+    "EmptyCacheHook",
+    "Hook",
+    "IterTimerHook",
+    "LoggerHook",
+    "ParamSchedulerHook",
+    "ProfilerHook",
+    "RuntimeInfoHook",
+    "SyncBuffersHook",
+]

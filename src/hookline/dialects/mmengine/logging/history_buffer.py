@@ -1,0 +1,129 @@
+"""HistoryBuffer: hookline's history of one number, with counts and statistics of one's own."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from hookline.dialects.mmengine.errors import ConfigKeyError, ConfigValueError
+from hookline.errors import did_you_mean
+from hookline.hub import KEPT, History
+
+
+class HistoryBuffer(History):
+    """The newest values of one name, each with a count: the mean is the sum of the values by the sum of the counts.
+
+    Args:
+        log_history: Values to begin with.
+        count_history: Their counts.
+        max_length: How many values are kept.
+    """
+
+    __slots__ = ("_counts",)
+
+    #: Statistics of one's own, by name.
+    _statistics_methods: ClassVar[dict[str, Callable[..., Any]]] = {}
+
+    def __init__(
+        self, log_history: Sequence[float] = (), count_history: Sequence[float] = (), max_length: int = KEPT
+    ) -> None:
+        super().__init__()
+        if len(log_history) != len(count_history):
+            raise ConfigValueError(f"there are {len(log_history)} values and {len(count_history)} counts of them")
+        self.values = deque(log_history, maxlen=max_length)
+        #: Only where one of them is not 1: recording has to cost little.
+        self._counts: deque[float] | None = None
+        if any(count != 1 for count in count_history):
+            self._counts = deque(count_history, maxlen=max_length)
+
+    def update(self, log_val: Any, count: int = 1) -> None:
+        """Add a value and its count."""
+        if count != 1 and self._counts is None:
+            self._counts = deque([1] * len(self.values), maxlen=self.values.maxlen)
+        if self._counts is not None:
+            self._fill_counts()
+            self._counts.append(count)
+        self.values.append(log_val)
+        self.fresh += 1
+
+    def _fill_counts(self) -> None:
+        """Values that were recorded past `update` have a count of 1."""
+        if self._counts is not None:
+            self._counts.extend([1] * max(len(self.values) - len(self._counts), 0))
+
+    def counts(self, window_size: int | None = None) -> list[float]:
+        """The counts of the newest values."""
+        self._fill_counts()
+        kept = list(self._counts) if self._counts is not None else [1.0] * len(self.values)
+        return kept if window_size is None else kept[-window_size:]
+
+    def set_counts(self, counts: Sequence[float]) -> None:
+        """Take back counts that were saved."""
+        self._counts = deque(counts, maxlen=self.values.maxlen)
+
+    @property
+    def has_counts(self) -> bool:
+        """Whether any count is not 1."""
+        return self._counts is not None
+
+    def keep(self, number: int) -> None:
+        """Keep at least so many values."""
+        super().keep(number)
+        if self._counts is not None:
+            self._fill_counts()
+            self._counts = deque(self._counts, maxlen=self.values.maxlen)
+
+    @property
+    def data(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """Values and counts."""
+        return np.array(self.last()), np.array(self.counts())
+
+    def mean(self, window_size: int | None = None) -> float:
+        """The mean of the newest values, by their counts."""
+        self._refuse_wrong(window_size)
+        return sum(self.last(window_size)) / sum(self.counts(window_size))
+
+    def min(self, window_size: int | None = None) -> float:
+        """The least of the newest values."""
+        self._refuse_wrong(window_size)
+        return super().min(window_size)
+
+    def max(self, window_size: int | None = None) -> float:
+        """The greatest of the newest values."""
+        self._refuse_wrong(window_size)
+        return super().max(window_size)
+
+    def current(self) -> float:
+        """The newest value."""
+        self._refuse_wrong(None)
+        return super().current()
+
+    def _refuse_wrong(self, window_size: int | None) -> None:
+        if not self.values:
+            raise ConfigValueError("nothing is recorded in this HistoryBuffer yet; call update first")
+        if window_size is not None and (not isinstance(window_size, int) or window_size < 1):
+            raise ConfigValueError(f"window_size is how many of the newest values to look at, not {window_size!r}")
+
+    @classmethod
+    def register_statistics(cls, method: Callable[..., Any]) -> Callable[..., Any]:
+        """Make a function a statistics: `f(buffer, ...)`, found by its name."""
+        cls._statistics_methods[method.__name__] = method
+        return method
+
+    def statistics(self, method_name: Any, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]  # any more arguments
+        """A method by its name, or one that was registered, with its arguments."""
+        if callable(method_name):
+            return super().statistics(method_name, *args, **kwargs)
+        if method_name in self._statistics_methods:
+            return self._statistics_methods[method_name](self, *args, **kwargs)
+        if method_name not in ("mean", "min", "max", "current"):
+            known = ["mean", "min", "max", "current", *self._statistics_methods]
+            raise ConfigKeyError(
+                f"a HistoryBuffer has no statistics '{method_name}'; {did_you_mean(method_name, known)}"
+            )
+        if method_name == "current":
+            return self.current()
+        return getattr(self, method_name)(*args, **kwargs)

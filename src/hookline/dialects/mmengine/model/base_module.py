@@ -1,0 +1,77 @@
+"""Modules that know how their weights begin."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from copy import deepcopy
+from typing import Any
+
+from torch import nn
+
+from hookline.dialects.mmengine.model.weight_init import initialize
+
+log = logging.getLogger("hookline")
+
+
+class BaseModule(nn.Module):
+    """A module whose weights begin as `init_cfg` says: a dict with the `type` of an initializer, or several.
+
+    Args:
+        init_cfg: How weights begin; see `hookline.dialects.mmengine.model.weight_init`.
+    """
+
+    def __init__(self, init_cfg: Mapping[str, Any] | list[Mapping[str, Any]] | None = None) -> None:
+        super().__init__()
+        self._is_init = False
+        self.init_cfg = deepcopy(init_cfg)
+
+    @property
+    def is_init(self) -> bool:
+        """Whether the weights were initialized."""
+        return self._is_init
+
+    @is_init.setter
+    def is_init(self, value: bool) -> None:
+        self._is_init = value
+
+    def init_weights(self) -> None:
+        """Initialize the weights, once: as `init_cfg` says, then the children that know how; pretrained ones last."""
+        if self._is_init:
+            log.warning("init_weights of %s was called before; its weights stay as they are", type(self).__name__)
+            return
+        given = self.init_cfg or []
+        described = [given] if isinstance(given, Mapping) else list(given)
+        initialize(self, [each for each in described if each.get("type") != "Pretrained"])
+        pretrained = [each for each in described if each.get("type") == "Pretrained"]
+        if not pretrained:
+            for child in self.children():
+                begin = getattr(child, "init_weights", None)
+                if begin is not None and not getattr(child, "is_init", False):
+                    begin()
+        initialize(self, pretrained)
+        self._is_init = True
+
+
+class Sequential(BaseModule, nn.Sequential):
+    """`nn.Sequential` with `init_cfg`."""
+
+    def __init__(self, *args: Any, init_cfg: Any = None) -> None:
+        BaseModule.__init__(self, init_cfg)
+        nn.Sequential.__init__(self, *args)
+
+
+class ModuleList(BaseModule, nn.ModuleList):
+    """`nn.ModuleList` with `init_cfg`."""
+
+    def __init__(self, modules: Iterable[nn.Module] | None = None, init_cfg: Any = None) -> None:
+        BaseModule.__init__(self, init_cfg)
+        nn.ModuleList.__init__(self, modules)
+
+
+class ModuleDict(BaseModule, nn.ModuleDict):
+    """`nn.ModuleDict` with `init_cfg`."""
+
+    def __init__(self, modules: Mapping[str, nn.Module] | None = None, init_cfg: Any = None) -> None:
+        BaseModule.__init__(self, init_cfg)
+        nn.ModuleDict.__init__(self, modules)

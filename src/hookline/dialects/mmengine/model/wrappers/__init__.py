@@ -1,0 +1,5 @@
+"""What is around a model."""
+
+from hookline.dialects.mmengine.model.wrappers.utils import is_model_wrapper
+
+__all__ = ["is_model_wrapper"]

@@ -1,0 +1,8 @@
+"""Optimizers with their updates, and schedulers."""
+
+from hookline.dialects.mmengine.optim import optimizer, scheduler
+from hookline.dialects.mmengine.optim.optimizer import *  # noqa: F403  # all that it names
+from hookline.dialects.mmengine.optim.scheduler import *  # noqa: F403
+from hookline.dialects.mmengine.optim.scheduler import _ParamScheduler
+
+__all__ = ["_ParamScheduler", *optimizer.__all__, *scheduler.__all__]

@@ -1,0 +1,64 @@
+"""What every wrapper of an optimizer tells about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from hookline.optim import Optim
+
+
+class BaseOptimWrapper(Optim):
+    """hookline's Optim, with the names by which hooks and models ask for its parameter groups and states.
+
+    An optimizer with several groups gets one more, without parameters: schedulers change it like the others, so it
+    tells what the learning rate is that the others are multiples of. It is saved with the optimizer.
+    """
+
+    def __init__(self, optimizer: torch.optim.Optimizer, **options: Any) -> None:
+        super().__init__(optimizer, **options)
+        self.base_param_settings: dict[str, Any] | None = None
+        if len(optimizer.param_groups) > 1:
+            self.base_param_settings = {"params": torch.tensor([0.0]), **optimizer.defaults}
+            optimizer.register_state_dict_post_hook(self._save_base)
+            optimizer.register_load_state_dict_pre_hook(self._load_base)
+
+    def _save_base(self, _: Any, state: dict[str, Any]) -> None:
+        base = self.base_param_settings or {}
+        state["base_param_settings"] = {name: value for name, value in base.items() if name != "params"}
+
+    def _load_base(self, _: Any, state: dict[str, Any]) -> None:
+        saved = state.get("base_param_settings")
+        if self.base_param_settings is not None and isinstance(saved, Mapping):
+            self.base_param_settings.update({name: value for name, value in saved.items() if name != "params"})
+
+    def state_dict(self) -> dict[str, Any]:
+        """The optimizer's state."""
+        return self.optimizer.state_dict()
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Take it back."""
+        self.optimizer.load_state_dict(dict(state_dict))
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        """The optimizer's groups, and the one that tells the base."""
+        groups = self.optimizer.param_groups
+        return groups if self.base_param_settings is None else [*groups, self.base_param_settings]
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """What a parameter group has unless it says otherwise."""
+        return self.optimizer.defaults
+
+    def get_lr(self) -> dict[str, list[float]]:
+        """The learning rates of all groups; where there are several, also the one that they are multiples of."""
+        base = {} if self.base_param_settings is None else {"base_lr": [self.base_param_settings["lr"]]}
+        return {**base, "lr": [group["lr"] for group in self.optimizer.param_groups]}
+
+    def get_momentum(self) -> dict[str, list[float]]:
+        """The momentum of all groups, or their first beta, or 0."""
+        groups = self.optimizer.param_groups
+        return {"momentum": [group.get("momentum", group.get("betas", (0,))[0]) for group in groups]}

@@ -1,0 +1,105 @@
+"""Schedulers that go down as half a cosine wave, once or again and again."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from hookline.dialects.mmengine.errors import ConfigValueError
+from hookline.dialects.mmengine.optim.scheduler.base import INF, _ParamScheduler
+
+
+class _CosineScheduler(_ParamScheduler):
+    """What both cosine schedulers share: where they go down to, and one step on the way."""
+
+    eta_min: float | None
+    eta_min_ratio: float | None
+
+    def _choose_minimum(self, eta_min: float | None, eta_min_ratio: float | None) -> None:
+        if (eta_min is None) == (eta_min_ratio is None):
+            raise ConfigValueError(f"{type(self).__name__}: give eta_min or eta_min_ratio, and not both")
+        self.eta_min, self.eta_min_ratio = eta_min, eta_min_ratio
+
+    def _minimum(self, base: float) -> float:
+        return self.eta_min if self.eta_min is not None else base * (self.eta_min_ratio or 0.0)
+
+    @staticmethod
+    def _descend(value: float, minimum: float, step: int, period: int) -> float:
+        now, before = (1 + math.cos(math.pi * at / period) for at in (step, step - 1))
+        return now / before * (value - minimum) + minimum
+
+
+class CosineAnnealingParamScheduler(_CosineScheduler):
+    """Goes down to `eta_min` as half a cosine wave of `T_max` steps, and up again if there are more."""
+
+    counts_steps = ("T_max",)
+
+    def __init__(
+        self,
+        optimizer: Any,
+        param_name: str,
+        T_max: int | None = None,  # noqa: N803  # as people write it
+        eta_min: float | None = None,
+        begin: int = 0,
+        end: int = INF,
+        last_step: int = -1,
+        by_epoch: bool = True,
+        verbose: bool = False,
+        eta_min_ratio: float | None = None,
+    ) -> None:
+        self._choose_minimum(0.0 if eta_min is None and eta_min_ratio is None else eta_min, eta_min_ratio)
+        self.T_max = T_max or end - begin
+        super().__init__(optimizer, param_name, begin, end, last_step, by_epoch, verbose)
+
+    def _value(self, value: float, base: float) -> float:
+        if self.last_step == 0:
+            return value
+        minimum = self._minimum(base)
+        if (self.last_step - 1 - self.T_max) % (2 * self.T_max) == 0:  # the last step was at the bottom
+            return value + (base - minimum) * (1 - math.cos(math.pi / self.T_max)) / 2
+        return self._descend(value, minimum, self.last_step, self.T_max)
+
+
+class CosineRestartParamScheduler(_CosineScheduler):
+    """Goes down as half a cosine wave, and starts again at the top, as often as there are periods."""
+
+    counts_steps = ("periods",)
+
+    def __init__(
+        self,
+        optimizer: Any,
+        param_name: str,
+        periods: Sequence[int],
+        restart_weights: Sequence[float] = (1,),
+        eta_min: float | None = None,
+        eta_min_ratio: float | None = None,
+        begin: int = 0,
+        end: int = INF,
+        last_step: int = -1,
+        by_epoch: bool = True,
+        verbose: bool = False,
+    ) -> None:
+        self._choose_minimum(eta_min, eta_min_ratio)
+        if len(periods) != len(restart_weights):
+            raise ConfigValueError(
+                f"{type(self).__name__}: every period has a weight; here are {len(periods)} periods and "
+                f"{len(restart_weights)} restart_weights"
+            )
+        self.periods, self.restart_weights = list(periods), list(restart_weights)
+        self.cumulative_periods = [sum(self.periods[: number + 1]) for number in range(len(self.periods))]
+        super().__init__(optimizer, param_name, begin, end, last_step, by_epoch, verbose)
+
+    def _value(self, value: float, base: float) -> float:
+        number = self.get_position_from_periods(self.last_step, self.cumulative_periods)
+        if number is None:
+            return value
+        step = self.last_step - (self.cumulative_periods[number] - self.periods[number])
+        if step == 0:
+            return base * self.restart_weights[number]
+        return self._descend(value, self._minimum(base), step, self.periods[number])
+
+    @staticmethod
+    def get_position_from_periods(iteration: int, cumulative_periods: Sequence[int]) -> int | None:
+        """In which period a step lies; None behind the last."""
+        return next((number for number, until in enumerate(cumulative_periods) if iteration < until), None)

@@ -1,0 +1,168 @@
+"""Schedulers that multiply: by steps, constant, exponential, linear, as a polynomial."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from hookline.dialects.mmengine.errors import ConfigValueError
+from hookline.dialects.mmengine.optim.scheduler.base import INF, _ParamScheduler
+
+
+def _check_factor(who: object, name: str, value: float) -> float:
+    if not 0 <= value <= 1:
+        raise ConfigValueError(f"{type(who).__name__}: {name} lies between 0 and 1, and is {value}")
+    return value
+
+
+class StepParamScheduler(_ParamScheduler):
+    """Multiplies by gamma every `step_size` steps."""
+
+    counts_steps = ("step_size",)
+
+    def __init__(
+        self,
+        optimizer: Any,
+        param_name: str,
+        step_size: int,
+        gamma: float = 0.1,
+        begin: int = 0,
+        end: int = INF,
+        last_step: int = -1,
+        by_epoch: bool = True,
+        verbose: bool = False,
+    ) -> None:
+        self.step_size, self.gamma = step_size, gamma
+        super().__init__(optimizer, param_name, begin, end, last_step, by_epoch, verbose)
+
+    def _value(self, value: float, base: float) -> float:
+        due = self.last_step != 0 and self.last_step % self.step_size == 0
+        return value * self.gamma if due else value
+
+
+class MultiStepParamScheduler(_ParamScheduler):
+    """Multiplies by gamma at every milestone; one that is named twice counts twice."""
+
+    counts_steps = ("milestones",)
+
+    def __init__(
+        self,
+        optimizer: Any,
+        param_name: str,
+        milestones: Sequence[int],
+        gamma: float = 0.1,
+        last_step: int = -1,
+        begin: int = 0,
+        end: int = INF,
+        by_epoch: bool = True,
+        verbose: bool = False,
+    ) -> None:
+        self.milestones, self.gamma = Counter(milestones), gamma
+        super().__init__(optimizer, param_name, begin, end, last_step, by_epoch, verbose)
+
+    def _value(self, value: float, base: float) -> float:
+        times = self.milestones[self.last_step]
+        return value * self.gamma**times if times else value
+
+
+class ConstantParamScheduler(_ParamScheduler):
+    """Multiplies by a factor at the first step, and takes that back at the last."""
+
+    def __init__(
+        self,
+        optimizer: Any,
+        param_name: str,
+        factor: float = 1.0 / 3,
+        begin: int = 0,
+        end: int = INF,
+        last_step: int = -1,
+        by_epoch: bool = True,
+        verbose: bool = False,
+    ) -> None:
+        self.factor = _check_factor(self, "factor", factor)
+        self.total_iters = end - begin - 1
+        super().__init__(optimizer, param_name, begin, end, last_step, by_epoch, verbose)
+
+    def _value(self, value: float, base: float) -> float:
+        if self.last_step == 0:
+            return value * self.factor
+        if self.last_step != self.total_iters:
+            return value
+        return value * (1.0 / self.factor) if self.factor else base  # nothing can be got back out of zero
+
+
+class ExponentialParamScheduler(_ParamScheduler):
+    """Multiplies by gamma at every step."""
+
+    def __init__(
+        self,
+        optimizer: Any,
+        param_name: str,
+        gamma: float,
+        begin: int = 0,
+        end: int = INF,
+        last_step: int = -1,
+        by_epoch: bool = True,
+        verbose: bool = False,
+    ) -> None:
+        self.gamma = gamma
+        super().__init__(optimizer, param_name, begin, end, last_step, by_epoch, verbose)
+
+    def _value(self, value: float, base: float) -> float:
+        return value if self.last_step == 0 else value * self.gamma
+
+
+class LinearParamScheduler(_ParamScheduler):
+    """Multiplies by a factor that goes from `start_factor` to `end_factor` in a line."""
+
+    def __init__(
+        self,
+        optimizer: Any,
+        param_name: str,
+        start_factor: float = 1.0 / 3,
+        end_factor: float = 1.0,
+        begin: int = 0,
+        end: int = INF,
+        last_step: int = -1,
+        by_epoch: bool = True,
+        verbose: bool = False,
+    ) -> None:
+        self.start_factor = _check_factor(self, "start_factor", start_factor)
+        self.end_factor = _check_factor(self, "end_factor", end_factor)
+        self.total_iters = end - begin - 1
+        super().__init__(optimizer, param_name, begin, end, last_step, by_epoch, verbose)
+
+    def _value(self, value: float, base: float) -> float:
+        if self.last_step == 0:
+            return value * self.start_factor
+        if self.start_factor == 0:  # nothing can be multiplied out of zero
+            return base * self.end_factor * self.last_step / self.total_iters
+        rise = self.end_factor - self.start_factor
+        return value * (1.0 + rise / (self.total_iters * self.start_factor + (self.last_step - 1) * rise))
+
+
+class PolyParamScheduler(_ParamScheduler):
+    """Goes down to `eta_min` as a polynomial."""
+
+    def __init__(
+        self,
+        optimizer: Any,
+        param_name: str,
+        eta_min: float = 0,
+        power: float = 1.0,
+        begin: int = 0,
+        end: int = INF,
+        last_step: int = -1,
+        by_epoch: bool = True,
+        verbose: bool = False,
+    ) -> None:
+        self.eta_min, self.power = eta_min, power
+        self.total_iters = end - begin - 1
+        super().__init__(optimizer, param_name, begin, end, last_step, by_epoch, verbose)
+
+    def _value(self, value: float, base: float) -> float:
+        if self.last_step == 0:
+            return value
+        part: float = (1 - 1 / (self.total_iters - self.last_step + 1)) ** self.power
+        return (value - self.eta_min) * part + self.eta_min

@@ -1,0 +1,73 @@
+"""Objects out of `dict(type=..., ...)`, which stays as it is."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from hookline.dialects.mmengine.errors import ConfigKeyError, ConfigTypeError
+from hookline.errors import ConfigError, did_you_mean
+from hookline.registry import construct
+
+if TYPE_CHECKING:
+    from hookline.dialects.mmengine.registry.registry import Registry
+
+
+def build_from_cfg(cfg: Any, registry: Registry, default_args: Mapping[str, Any] | None = None) -> Any:
+    """Build what a dict with `type` describes; `default_args` are for what it leaves open."""
+    if not isinstance(cfg, Mapping):
+        raise ConfigTypeError(f"a {registry.name} is described by a dict with a 'type', not by {cfg!r}")
+    parameters = {**(default_args or {}), **cfg}
+    parameters.pop("_scope_", None)
+    if "type" not in parameters:
+        raise ConfigKeyError(f"a {registry.name} given as a dict needs a 'type'; this one has {sorted(parameters)}")
+    factory, who = _factory(parameters.pop("type"), registry)
+    make = getattr(factory, "get_instance", None) if inspect.isclass(factory) else None
+    if make is not None:  # one that is found by its name later
+        parameters.setdefault("name", who.lower())
+        return make(**parameters)
+    try:
+        return construct(factory, parameters, who)
+    except ConfigError as error:
+        if type(error) is ConfigError:
+            raise ConfigTypeError(f"{registry.name}: {error}") from error
+        raise
+
+
+def _factory(kind: Any, registry: Registry) -> tuple[Callable[..., Any], str]:
+    if isinstance(kind, str):
+        found = registry.get(kind)
+        if found is None:
+            raise ConfigKeyError(f"no {registry.name} is called '{kind}'; {did_you_mean(kind, registry)}")
+        return found, kind
+    if not callable(kind):
+        raise ConfigTypeError(f"the 'type' of a {registry.name} is a name or a class, not {kind!r}")
+    return kind, getattr(kind, "__name__", repr(kind))
+
+
+def build_model_from_cfg(cfg: Any, registry: Registry, default_args: Mapping[str, Any] | None = None) -> Any:
+    """Build a model; a list of them becomes a sequence."""
+    if isinstance(cfg, (list, tuple)):
+        from hookline.dialects.mmengine.model import Sequential
+
+        return Sequential(*(build_from_cfg(each, registry, default_args) for each in cfg))
+    return build_from_cfg(cfg, registry, default_args)
+
+
+def build_runner_from_cfg(cfg: Any, registry: Registry) -> Any:
+    """Build the runner that a config describes; `runner_type` names another class than `Runner`."""
+    factory, _ = _factory(cfg.get("runner_type", "Runner"), registry)
+    return factory.from_cfg(cfg)  # type: ignore[attr-defined]  # what is registered as a runner has it
+
+
+def build_scheduler_from_cfg(cfg: Any, registry: Registry, default_args: Mapping[str, Any] | None = None) -> Any:
+    """Build a scheduler; with `convert_to_iter_based`, one that is described in epochs steps every iteration."""
+    if not isinstance(cfg, Mapping):
+        raise ConfigTypeError(f"a {registry.name} is described by a dict with a 'type', not by {cfg!r}")
+    parameters, more = dict(cfg), dict(default_args or {})
+    epoch_length = parameters.pop("epoch_length", more.pop("epoch_length", None))
+    if not parameters.pop("convert_to_iter_based", False):
+        return build_from_cfg(parameters, registry, more)
+    factory, _ = _factory(parameters.pop("type"), registry)
+    return factory.build_iter_from_epoch(epoch_length=epoch_length, **{**more, **parameters})  # type: ignore[attr-defined]

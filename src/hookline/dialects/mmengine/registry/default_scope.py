@@ -1,0 +1,37 @@
+"""Which project's registries are looked at first: the scope that a run names."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class DefaultScope:
+    """The scope of the current run."""
+
+    _current: ClassVar[DefaultScope | None] = None
+
+    def __init__(self, name: str, scope_name: str) -> None:
+        self.instance_name = name
+        self.scope_name = scope_name
+
+    @classmethod
+    def get_instance(cls, name: str, scope_name: str = "mmengine") -> DefaultScope:
+        """Make a scope the current one."""
+        cls._current = cls(name, scope_name)
+        return cls._current
+
+    @classmethod
+    def get_current_instance(cls) -> DefaultScope | None:
+        """The scope of the current run; None before the first."""
+        return cls._current
+
+
+def init_default_scope(scope: str) -> None:
+    """Make a scope the current one."""
+    DefaultScope.get_instance(scope, scope)
+
+
+def current_scope() -> str:
+    """The name of the current scope."""
+    current = DefaultScope.get_current_instance()
+    return current.scope_name if current is not None else "mmengine"

@@ -1,0 +1,39 @@
+"""Runner, its loops, and what they need."""
+
+from hookline.dialects.mmengine.runner.amp import autocast
+from hookline.dialects.mmengine.runner.base_loop import BaseLoop
+from hookline.dialects.mmengine.runner.checkpoint import (
+    CheckpointLoader,
+    find_latest_checkpoint,
+    get_state_dict,
+    load_checkpoint,
+    load_state_dict,
+    save_checkpoint,
+    weights_to_cpu,
+)
+from hookline.dialects.mmengine.runner.log_processor import LogProcessor
+from hookline.dialects.mmengine.runner.loops import EpochBasedTrainLoop, IterBasedTrainLoop, TestLoop, ValLoop
+from hookline.dialects.mmengine.runner.priority import Priority, get_priority
+from hookline.dialects.mmengine.runner.runner import Runner
+from hookline.dialects.mmengine.runner.utils import set_random_seed
+
+__all__ = [
+    "BaseLoop",
+    "CheckpointLoader",
+    "EpochBasedTrainLoop",
+    "IterBasedTrainLoop",
+    "LogProcessor",
+    "Priority",
+    "Runner",
+    "TestLoop",
+    "ValLoop",
+    "autocast",
+    "find_latest_checkpoint",
+    "get_priority",
+    "get_state_dict",
+    "load_checkpoint",
+    "load_state_dict",
+    "save_checkpoint",
+    "set_random_seed",
+    "weights_to_cpu",
+]

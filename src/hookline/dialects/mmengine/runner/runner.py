@@ -1,0 +1,511 @@
+"""Runner: MMEngine's constructor and attributes over hookline's runner."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+from hookline import rng
+from hookline import runner as native
+from hookline.checkpoint import seal, snapshot, store
+from hookline.checkpoint.request import Request
+from hookline.dialects.mmengine.config import Config
+from hookline.dialects.mmengine.errors import ConfigTypeError, ConfigValueError
+from hookline.dialects.mmengine.evaluator import Evaluator
+from hookline.dialects.mmengine.hooks.hook import unused_points
+from hookline.dialects.mmengine.hooks.storage import refuse_other_storage
+from hookline.dialects.mmengine.logging import MessageHub, MMLogger
+from hookline.dialects.mmengine.optim import build_optim_wrapper, build_param_schedulers
+from hookline.dialects.mmengine.registry import EVALUATOR, LOG_PROCESSORS, VISUALIZERS, init_default_scope
+from hookline.dialects.mmengine.runner import building, checkpoint
+from hookline.dialects.mmengine.runner.folder import WorkDir
+from hookline.dialects.mmengine.runner.log_processor import LogProcessor
+from hookline.dialects.mmengine.runner.utils import set_random_seed
+from hookline.optim import OptimDict, optims_of
+from hookline.registry import DEFAULT_HOOKS
+from hookline.strategies.single import unwrap
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from hookline.stages import EvalLoop, TrainLoop
+
+#: Where nothing is half done, so that a checkpoint can be written at once.
+AT_REST = ("before_run", "before_train", "after_train", "after_run")
+
+
+class Runner(native.Runner):
+    """Trains, validates and tests what a config describes, or objects.
+
+    Nothing is built before it is needed: `test()` builds no training data.
+
+    Args:
+        model: The model, with `train_step`, `val_step` and `test_step`, as BaseModel has them.
+        work_dir: The folder of the run.
+        train_dataloader: The data to train on, or a dict that describes its loader.
+        val_dataloader: The data to validate on, likewise.
+        test_dataloader: The data to test on, likewise.
+        train_cfg: `dict(by_epoch=True, max_epochs=3, val_interval=1)`, a dict with the `type` of a loop, or a loop.
+        val_cfg: `dict()`, with `fp16` if wanted, or a loop.
+        test_cfg: Likewise.
+        auto_scale_lr: `dict(enable=True, base_batch_size=16)` multiplies learning rates by the ratio of batch sizes.
+        optim_wrapper: `dict(optimizer=dict(type="SGD", lr=0.1))`, an OptimWrapper, or an OptimWrapperDict.
+        param_scheduler: Schedulers, or dicts that describe them.
+        val_evaluator: Metrics: an Evaluator, metrics, or dicts that describe them.
+        test_evaluator: Likewise.
+        default_hooks: Changes to the default hooks by key; None leaves one out, and a new key is one more hook.
+        custom_hooks: More hooks: objects, or dicts with a `type`.
+        data_preprocessor: For a model that is described and has none.
+        load_from: A checkpoint whose weights the model starts with, also one that MMEngine wrote.
+        resume: Go on from the newest checkpoint of work_dir, or from `load_from`.
+        launcher: Only `none` yet: one process.
+        env_cfg: `cudnn_benchmark`; what is about processes is not needed.
+        log_processor: How numbers are shown: a LogProcessor, or a dict that describes it.
+        log_level: Above `INFO`, nothing is shown on the screen; run.log has it all the same.
+        visualizer: A Visualizer, or a dict that describes it.
+        default_scope: Whose registries are looked at first.
+        randomness: `dict(seed=0)`, with `deterministic` if wanted.
+        experiment_name: The name of the run; the folder's name unless given.
+        cfg: The config as a whole, to be kept and shown.
+    """
+
+    open_points: ClassVar[bool] = True
+    cfg: Any
+    hub: MessageHub
+    message_hub: MessageHub
+
+    def __init__(
+        self,
+        model: Any,
+        work_dir: str | Path,
+        train_dataloader: Any = None,
+        val_dataloader: Any = None,
+        test_dataloader: Any = None,
+        train_cfg: Any = None,
+        val_cfg: Any = None,
+        test_cfg: Any = None,
+        auto_scale_lr: Mapping[str, Any] | None = None,
+        optim_wrapper: Any = None,
+        param_scheduler: Any = None,
+        val_evaluator: Any = None,
+        test_evaluator: Any = None,
+        default_hooks: Mapping[str, Any] | None = None,
+        custom_hooks: Sequence[Any] | None = None,
+        data_preprocessor: Any = None,
+        load_from: str | Path | None = None,
+        resume: bool = False,
+        launcher: str = "none",
+        env_cfg: Mapping[str, Any] | None = None,
+        log_processor: Any = None,
+        log_level: int | str = "INFO",
+        visualizer: Any = None,
+        default_scope: str = "mmengine",
+        randomness: Mapping[str, Any] | None = None,
+        experiment_name: str | None = None,
+        cfg: Any = None,
+    ) -> None:
+        self._given: dict[str, dict[str, Any]] = {
+            "train": {"train_dataloader": train_dataloader, "train_cfg": train_cfg, "optim_wrapper": optim_wrapper},
+            "val": {"val_dataloader": val_dataloader, "val_cfg": val_cfg, "val_evaluator": val_evaluator},
+            "test": {"test_dataloader": test_dataloader, "test_cfg": test_cfg, "test_evaluator": test_evaluator},
+        }
+        building.refuse_incomplete(**self._given)
+        if param_scheduler is not None and optim_wrapper is None:
+            raise ConfigValueError("param_scheduler needs an optim_wrapper, whose learning rates it changes")
+        self._param_scheduler, self._auto_scale_lr = param_scheduler, auto_scale_lr
+        self._param_schedulers: Any = None
+        self._weights_begun = False
+        self.launcher = _only_one_process(launcher, env_cfg)
+        init_default_scope(default_scope)
+        self.cfg = cfg if cfg is not None else Config({})
+        chance = {"seed": None, "deterministic": False, **(randomness or {})}
+        self.deterministic = bool(chance["deterministic"])
+        seed = set_random_seed(chance["seed"], self.deterministic)
+        level = building.level_of(log_level)
+        resuming = load_from if resume and load_from is not None else resume
+        super().__init__(
+            building.build_model(model, data_preprocessor),
+            default_hooks=dict.fromkeys(DEFAULT_HOOKS),
+            work_dir=work_dir,
+            experiment_name=experiment_name,
+            seed=seed,
+            load_from=None if resume else load_from,
+            resume=resuming,
+            config=_plain(self.cfg) if cfg is not None else None,
+            quiet=level > logging.INFO,
+        )
+        self.work_dir = WorkDir(work_dir)
+        self._resume, self._load_from = bool(resume), load_from
+        self.timestamp = time.strftime("%Y%m%d_%H%M%S")
+        self.hub = self.message_hub = MessageHub.make_current(MessageHub(self.experiment_name))
+        self.logger = MMLogger.make_current(MMLogger(self.experiment_name, log_level=level))
+        self.logger.show_in(self.terminal)
+        self.log_processor = self.build_log_processor(log_processor)
+        self.visualizer = self.build_visualizer(visualizer)
+        if hasattr(self.visualizer, "join"):
+            self.visualizer.join(self)
+        self.register_hooks(default_hooks, custom_hooks)
+
+    @classmethod
+    def from_cfg(cls, cfg: Any) -> Self:
+        """A runner out of a config with the names of the constructor's parameters."""
+        given = {name: cfg.get(name) for name in building.RUNNER_KEYS if cfg.get(name) is not None}
+        for name in ("model", "work_dir"):
+            if name not in given:
+                raise ConfigValueError(f"a config needs '{name}'; this one has {', '.join(sorted(map(str, cfg)))}")
+        return cls(**given, cfg=cfg)
+
+    # -- starting
+
+    def train(self) -> nn.Module:
+        """Train until the end, or a stop; gives the trained model."""
+        building.refuse_without(self.model, "train_step")
+        loop = self.train_loop
+        if not self.optims:
+            self._build_optim(loop)
+        if self._given["val"]["val_cfg"] is not None:
+            _ = self.val_loop
+        self._begin_weights()
+        return super().train()
+
+    def val(self) -> dict[str, Any]:
+        """Validate once; gives the metrics."""
+        building.refuse_without(self.model, "val_step")
+        _ = self.val_loop
+        return super().val()
+
+    def test(self) -> dict[str, Any]:
+        """Test once; gives the metrics."""
+        building.refuse_without(self.model, "test_step")
+        _ = self.test_loop
+        return super().test()
+
+    def _build_optim(self, loop: TrainLoop) -> None:
+        self.optim = optims_of(self.build_optim_wrapper(self._given["train"]["optim_wrapper"]))
+        self.optims = list(self.optim.values()) if isinstance(self.optim, OptimDict) else [self.optim]  # type: ignore[list-item]
+        self.scale_lr(self.optim, self._auto_scale_lr)
+        self._param_schedulers = build_param_schedulers(
+            self.optim, self._param_scheduler, loop.length, self.max_epochs if loop.by_epoch else None, self.max_iters
+        )
+
+    def batches_left(self) -> int | None:
+        """How many batches a window can have: a model with one optimizer updates it once a batch."""
+        return self.batches_to_come() if len(self.optims) == 1 else None
+
+    def _begin_weights(self) -> None:
+        """Weights begin as the model says, once, and from the seed of the run."""
+        begin = getattr(self.model, "init_weights", None)
+        if not self._weights_begun and not self.saving.started and begin is not None:
+            rng.seed_everything(self.seed)
+            begin()
+        self._weights_begun = True
+
+    # -- parts, built when they are first asked for
+
+    @property
+    def train_loop(self) -> TrainLoop:
+        """How this run trains."""
+        if self._train_loop is None:
+            given = self._given["train"]
+            if given["train_cfg"] is None:
+                raise ConfigValueError("this run has no training: give train_dataloader, train_cfg and optim_wrapper")
+            self._train_loop = self.build_train_loop(given["train_cfg"])
+        return self._train_loop
+
+    @property
+    def val_loop(self) -> Any:
+        """How this run validates."""
+        if not self.val_loops:
+            self.val_loops = {"": self.build_val_loop(self._needed("val"))}
+        return self.val_loops[""]
+
+    @val_loop.setter
+    def val_loop(self, loop: Any) -> None:
+        """The native runner has nothing to say here."""
+
+    @property
+    def test_loop(self) -> Any:
+        """How this run tests."""
+        if not self.test_loops:
+            self.test_loops = {"": self.build_test_loop(self._needed("test"))}
+        return self.test_loops[""]
+
+    @test_loop.setter
+    def test_loop(self, loop: Any) -> None:
+        """Likewise."""
+
+    def _needed(self, stage: str) -> Any:
+        given = self._given[stage]
+        if given[f"{stage}_cfg"] is None:
+            raise ConfigValueError(f"there is nothing to {stage}: give {', '.join(given)}")
+        return given[f"{stage}_cfg"]
+
+    @property
+    def train_dataloader(self) -> Any:
+        """The data to train on."""
+        return self.train_loop.dataloader
+
+    @property
+    def val_dataloader(self) -> Any:
+        """The data to validate on."""
+        return self.val_loop.dataloader
+
+    @property
+    def test_dataloader(self) -> Any:
+        """The data to test on."""
+        return self.test_loop.dataloader
+
+    @property
+    def val_evaluator(self) -> Evaluator:
+        """The metrics of validation."""
+        return self.val_loop.evaluator  # type: ignore[no-any-return]
+
+    @property
+    def test_evaluator(self) -> Evaluator:
+        """The metrics of the test."""
+        return self.test_loop.evaluator  # type: ignore[no-any-return]
+
+    @property
+    def optim_wrapper(self) -> Any:
+        """The optim, or several by name; before training, what describes it."""
+        return self.optim if self.optim is not None else self._given["train"]["optim_wrapper"]
+
+    @property
+    def param_schedulers(self) -> Any:
+        """The schedulers: a list, or, for several optims, a dict of lists; before training, what describes them."""
+        return self._param_scheduler if self._param_schedulers is None else self._param_schedulers
+
+    @property
+    def wrapped(self) -> nn.Module:
+        """What the loops call; a hook may put another model into `runner.model`."""
+        return self._wrapped if self.model is self._unwrapped else self.model
+
+    @wrapped.setter
+    def wrapped(self, model: nn.Module) -> None:
+        self._wrapped, self._unwrapped = model, unwrap(model)
+
+    # -- building; a subclass may do it otherwise
+
+    @staticmethod
+    def build_dataloader(dataloader: Any, seed: int | None = None, diff_rank_seed: bool = False) -> Any:
+        """The loader that a dict describes."""
+        from hookline.dialects.mmengine.dataset import build_dataloader
+
+        return build_dataloader(dataloader, seed)
+
+    def build_train_loop(self, loop: Any) -> TrainLoop:
+        """The training loop that a dict describes."""
+        return building.build_train_loop(loop, self, self._given["train"]["train_dataloader"])
+
+    def build_val_loop(self, loop: Any) -> EvalLoop:
+        """The loop of validation that a dict describes."""
+        given = self._given["val"]
+        return building.build_eval_loop(loop, self, given["val_dataloader"], given["val_evaluator"], "val")
+
+    def build_test_loop(self, loop: Any) -> EvalLoop:
+        """The loop of the test that a dict describes."""
+        given = self._given["test"]
+        return building.build_eval_loop(loop, self, given["test_dataloader"], given["test_evaluator"], "test")
+
+    def build_optim_wrapper(self, optim_wrapper: Any) -> Any:
+        """The optim that a dict describes."""
+        return build_optim_wrapper(self.model, optim_wrapper)
+
+    def build_evaluator(self, evaluator: Any) -> Evaluator:
+        """The metrics that a dict, or several, describe."""
+        if isinstance(evaluator, Evaluator):
+            return evaluator
+        if isinstance(evaluator, Mapping) and "metrics" in evaluator:
+            built: Evaluator = EVALUATOR.build({"type": "Evaluator", **evaluator})
+            return built
+        return Evaluator(evaluator)
+
+    def build_log_processor(self, log_processor: Any) -> LogProcessor:
+        """How numbers are shown, out of a dict that says so."""
+        if isinstance(log_processor, LogProcessor):
+            return log_processor
+        built = LOG_PROCESSORS.build({"type": "LogProcessor", **(log_processor or {})})
+        if not isinstance(built, LogProcessor):
+            raise ConfigTypeError(f"log_processor describes a {type(built).__name__}, which is no LogProcessor")
+        return built
+
+    def build_visualizer(self, visualizer: Any) -> Any:
+        """The visualizer that a dict describes."""
+        if visualizer is not None and not isinstance(visualizer, Mapping):
+            return visualizer
+        described = {"type": "Visualizer", "vis_backends": [{"type": "LocalVisBackend"}], **(visualizer or {})}
+        described.setdefault("name", self.experiment_name)
+        described.setdefault("save_dir", str(self.log_dir))
+        return VISUALIZERS.build(described)
+
+    def scale_lr(self, optim_wrapper: Any, auto_scale_lr: Mapping[str, Any] | None = None) -> None:
+        """Multiply learning rates by the ratio of the batch size to that for which they were chosen."""
+        if not auto_scale_lr or not auto_scale_lr.get("enable", False):
+            return
+        if "base_batch_size" not in auto_scale_lr:
+            raise ConfigValueError("auto_scale_lr needs 'base_batch_size', for which the learning rates were chosen")
+        ratio = self.world_size * self.train_dataloader.batch_size / auto_scale_lr["base_batch_size"]
+        self.logger.info("learning rates are multiplied by %s, the ratio of batch sizes", ratio)
+        for optim in optim_wrapper.values() if isinstance(optim_wrapper, OptimDict) else [optim_wrapper]:
+            for group in optim.optimizer.param_groups:
+                group["lr"] *= ratio
+
+    # -- hooks
+
+    def register_hooks(self, default_hooks: Any = None, custom_hooks: Any = None) -> None:
+        """The default hooks with changes, and then others."""
+        self.register_default_hooks(default_hooks)
+        self.register_custom_hooks(custom_hooks or [])
+
+    def register_default_hooks(self, hooks: Mapping[str, Any] | None = None) -> None:
+        """The default hooks with changes by key."""
+        for hook in building.default_hooks(hooks):
+            self.register_hook(hook)
+
+    def register_custom_hooks(self, hooks: Sequence[Any]) -> None:
+        """Hooks besides the default ones."""
+        for hook in hooks:
+            self.register_hook(hook)
+
+    def register_hook(
+        self, hook: Any, priority: Any = None, on_error: Literal["raise", "disable"] | None = None
+    ) -> None:
+        """Add a hook, also one of the package mmengine, or a dict with a `type`; also while training."""
+        made, placed, tolerance = building.build_hook(hook)
+        where = "argument" if priority is not None else "config"
+        wanted = placed if priority is None else priority
+        self.plan.add(made, wanted, tolerance if on_error is None else on_error, where, unused_points(made))
+
+    @property
+    def hooks(self) -> list[Any]:  # type: ignore[override]  # hooks written for MMEngine look for a list
+        """The hooks in the order in which they run."""
+        return [entry.hook for entry in self.plan]
+
+    _hooks = hooks
+
+    def get_hooks_info(self) -> str:
+        """For every point, who runs there and in which order."""
+        return self.plan.explain()
+
+    # -- looking
+
+    @property
+    def max_epochs(self) -> int:
+        """How many epochs there will be; training by iterations is one."""
+        if self._train_loop is not None:
+            return self._train_loop.max_epochs or 1
+        return int(self._said_about_training("max_epochs") or 1)
+
+    @property
+    def max_iters(self) -> int | None:
+        """How many iterations there will be, where that is known."""
+        return super().max_iters if self._train_loop is not None else self._said_about_training("max_iters")
+
+    def _said_about_training(self, name: str) -> Any:
+        given = self._given["train"]["train_cfg"]
+        return given.get(name) if isinstance(given, Mapping) else None
+
+    @property
+    def val_interval(self) -> int:
+        """Every how many epochs or iterations it is validated."""
+        return self.train_loop.val_interval
+
+    @property
+    def val_begin(self) -> int:
+        """The first epoch or iteration to validate after."""
+        return self.train_loop.val_begin
+
+    @property
+    def model_name(self) -> str:
+        """The name of the model's class."""
+        return type(self.model).__name__
+
+    @property
+    def log_dir(self) -> WorkDir:
+        """Where logs go: the folder of the run."""
+        return self.work_dir  # type: ignore[return-value]  # made in the constructor
+
+    _log_dir = log_dir
+
+    @property
+    def distributed(self) -> bool:
+        """Whether there are several processes."""
+        return self.world_size > 1
+
+    # -- checkpoints
+
+    def read_weights(self, path: Path) -> dict[str, Any]:
+        """What is in a file, also one that MMEngine wrote; nothing in it is run."""
+        found = checkpoint.read_checkpoint(path)
+        if isinstance(found.get("state_dict"), Mapping):
+            found["state_dict"] = checkpoint.weights_of(found)
+        return found
+
+    def load_checkpoint(
+        self,
+        filename: str | Path,
+        map_location: Any = "cpu",
+        strict: bool = False,
+        revise_keys: Sequence[tuple[str, str]] = tuple(checkpoint.REVISE),
+    ) -> dict[str, Any]:
+        """Load the weights of a file into the model now, and give the checkpoint."""
+        found = checkpoint.read_checkpoint(filename)
+        self.call_hook("after_load_checkpoint", checkpoint=found)
+        checkpoint._load_checkpoint_to_model(self.model, found, strict, None, revise_keys, str(filename))
+        return found
+
+    def save_checkpoint(
+        self,
+        out_dir: str | Path,
+        filename: str,
+        file_client_args: Any = None,
+        save_optimizer: bool = True,
+        save_param_scheduler: bool = True,
+        meta: Mapping[str, Any] | None = None,
+        by_epoch: bool = True,
+        backend_args: Any = None,
+    ) -> None:
+        """Save a checkpoint: in the middle of training at the end of the iteration, epoch or validation; else now."""
+        refuse_other_storage("save_checkpoint", file_client_args, backend_args)
+        self.more_meta |= meta or {}
+        if self.running == "train" and not any(self._is_called_at(point) for point in AT_REST):
+            name = str(filename).replace("{", "{{").replace("}", "}}")
+            self.saving.ask(
+                Request(
+                    template=name,
+                    by_epoch=False,
+                    folder=Path(out_dir),
+                    optimizer=save_optimizer,
+                    schedulers=save_param_scheduler,
+                )
+            )
+            return
+        complete = bool(save_optimizer and save_param_scheduler and self.optims)
+        taken = snapshot.take(self, save_optimizer, save_param_scheduler)
+        store.write(taken, Path(out_dir) / filename, seal.Note(self.iter, self.validations, complete))
+
+
+def _only_one_process(launcher: str, env_cfg: Mapping[str, Any] | None) -> str:
+    if launcher != "none":
+        raise ConfigValueError(
+            f"launcher is {launcher!r}, and training over several processes is not supported yet; give 'none'"
+        )
+    if env_cfg and env_cfg.get("cudnn_benchmark"):
+        import torch
+
+        torch.backends.cudnn.benchmark = True
+    return launcher
+
+
+def _plain(value: Any) -> Any:
+    """A config as plain data, to be written down: what is no plain data is written as Python shows it."""
+    if isinstance(value, Mapping):
+        return {str(name): _plain(inner) for name, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(inner) for inner in value]
+    if value is None or isinstance(value, (str, int, float, bool)):
+        return value
+    return f"{value.__module__}.{value.__qualname__}" if isinstance(value, type) else repr(value)

@@ -1,0 +1,32 @@
+"""Seeds, and intervals that change on the way."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+
+import torch
+
+from hookline import rng
+
+
+def set_random_seed(seed: int | None = None, deterministic: bool = False, diff_rank_seed: bool = False) -> int:
+    """Seed Python, numpy and torch, and give the seed; without one, it is drawn."""
+    seed = secrets.randbelow(2**31) if seed is None else seed
+    rng.seed_everything(seed)
+    if deterministic:
+        torch.backends.cudnn.benchmark = False
+        torch.use_deterministic_algorithms(True)
+    return seed
+
+
+def calc_dynamic_intervals(
+    start_interval: int, dynamic_interval_list: Sequence[tuple[int, int]] | None = None
+) -> tuple[list[int], list[int]]:
+    """From which epoch or iteration on which interval holds: the milestones, and the intervals.
+
+    >>> calc_dynamic_intervals(3, [(6, 1)])
+    ([0, 6], [3, 1])
+    """
+    given = list(dynamic_interval_list or [])
+    return [0, *(milestone for milestone, _ in given)], [start_interval, *(interval for _, interval in given)]

@@ -1,0 +1,10 @@
+"""Names of torch that projects look for here."""
+
+import torch
+from torch.nn import SyncBatchNorm
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.instancenorm import _InstanceNorm
+
+TORCH_VERSION = torch.__version__
+
+__all__ = ["TORCH_VERSION", "SyncBatchNorm", "_BatchNorm", "_InstanceNorm"]

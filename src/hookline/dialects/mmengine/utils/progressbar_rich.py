@@ -1,0 +1,5 @@
+"""Progress of long work."""
+
+from hookline.dialects.mmengine.utils.progressbar import track_progress_rich
+
+__all__ = ["track_progress_rich"]

@@ -1,0 +1,281 @@
+"""Checkpoints: going on exactly, files of MMEngine, and functions that read and write them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from hookline.dialects.mmengine.hooks import Hook
+from hookline.dialects.mmengine.runner import (
+    CheckpointLoader,
+    find_latest_checkpoint,
+    get_state_dict,
+    load_checkpoint,
+    save_checkpoint,
+    weights_to_cpu,
+)
+from hookline.errors import StorageError
+from hookline.testing import toy_model
+from tests.dialects.mmengine.parts import VAL, ToyNet, runner_of, weights
+
+ROOT = Path(__file__).parents[3]
+
+
+def same(one: nn.Module, other: nn.Module) -> bool:
+    return all(torch.equal(mine, theirs) for mine, theirs in zip(one.parameters(), other.parameters(), strict=True))
+
+
+def parts(**more: Any) -> dict[str, Any]:
+    return {
+        "model": {"type": "ToyNet", "dropout": 0.3},
+        "train_cfg": {"max_epochs": 4},
+        "param_scheduler": {"type": "ExponentialLR", "gamma": 0.9, "end": 100},
+        "custom_hooks": [{"type": "EMAHook", "momentum": 0.1}],
+        **more,
+    }
+
+
+def test_a_run_goes_on_to_the_same_bits(tmp_path: Path) -> None:
+    whole = runner_of(tmp_path / "whole", **parts()).train()
+    runner_of(tmp_path / "run", **parts(train_cfg={"max_epochs": 2})).train()
+    resumed = runner_of(tmp_path / "run", **parts(resume=True))
+    assert same(resumed.train(), whole)
+    assert resumed._resume
+    at_two = tmp_path / "run" / "epoch_2.pth"
+    again = runner_of(tmp_path / "other", **parts(load_from=str(at_two), resume=True))
+    assert same(again.train(), whole)
+    for name in ("epoch_3.pth", "epoch_4.pth"):
+        mine, other = (weights(tmp_path / folder / name, "hooks", "EMAHook", "averaged") for folder in ("run", "whole"))
+        assert all(torch.equal(mine[key], other[key]) for key in mine)
+
+
+class Dies(Hook):
+    """Ends the process at once, as a power cut does."""
+
+    priority = "LOWEST"
+
+    def after_train_iter(self, runner: Any, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
+        if runner.iter == 9:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def killed(folder: str) -> None:
+    from torch.utils.data import TensorDataset
+
+    from hookline.testing import toy_data
+
+    inputs, labels = (torch.cat(each) for each in zip(*toy_data(4), strict=True))
+    saving = {"checkpoint": {"type": "CheckpointHook", "by_epoch": False, "interval": 3}}
+    loader = {
+        "dataset": TensorDataset(inputs, labels),
+        "sampler": {"type": "DefaultSampler", "shuffle": True},
+        "collate_fn": {"type": "default_collate"},
+        "batch_size": 8,
+    }
+    mode = {"run": [Dies()], "run-again": [], "whole": []}[Path(folder).name]
+    work_dir = Path(folder).with_name(Path(folder).name.removesuffix("-again"))
+    custom = [{"type": "EMAHook", "momentum": 0.1}, *mode]
+    more = parts(custom_hooks=custom, default_hooks=saving, train_dataloader=loader, resume=folder.endswith("-again"))
+    runner_of(work_dir, **more).train()
+
+
+def test_a_run_that_was_killed_in_an_epoch_goes_on_to_the_same_bits(tmp_path: Path) -> None:
+    code = "import sys; from tests.dialects.mmengine.test_checkpoints import killed; killed(sys.argv[1])"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
+    ended = subprocess.run([sys.executable, "-c", code, str(tmp_path / "run")], env=environment, cwd=tmp_path)
+    assert ended.returncode == -signal.SIGKILL
+    assert sorted(path.name for path in (tmp_path / "run").glob("*.pth")) == ["iter_3.pth", "iter_6.pth", "iter_9.pth"]
+    killed(str(tmp_path / "run-again"))
+    killed(str(tmp_path / "whole"))
+    mine, other = (weights(tmp_path / folder / "iter_16.pth") for folder in ("run", "whole"))
+    for key in ("state_dict", "rng"):
+        assert all(torch.equal(mine[key][name], other[key][name]) for name in mine["state_dict"] if key == "state_dict")
+    assert torch.equal(mine["rng"]["torch"], other["rng"]["torch"])
+    averaged = [each["hooks"]["EMAHook"]["averaged"] for each in (mine, other)]
+    assert all(torch.equal(averaged[0][name], averaged[1][name]) for name in averaged[0])
+
+
+# -- files of MMEngine
+
+WRITE = """
+import sys, warnings
+warnings.simplefilter("ignore")
+import torch
+from torch import nn
+from mmengine.hooks import Hook
+from mmengine.model import BaseModel
+from mmengine.runner import Runner
+
+class Net(BaseModel):
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    def forward(self, inputs, labels, mode="tensor"):
+        return {"loss": nn.functional.cross_entropy(self.net(inputs), labels)}
+
+batch = (torch.arange(32.0).reshape(8, 4) / 32, torch.tensor([0, 1] * 4))
+runner = Runner(
+    Net(), sys.argv[1], train_dataloader=torch.utils.data.DataLoader([(a, b) for a, b in zip(*batch)], batch_size=4),
+    train_cfg=dict(by_epoch=True, max_epochs=2), optim_wrapper=dict(optimizer=dict(type="SGD", lr=0.1)),
+    custom_hooks=[dict(type="EMAHook")] if sys.argv[2:] else [], randomness=dict(seed=1), log_level="ERROR",
+)
+runner.train()
+torch.save(runner.model.state_dict(), sys.argv[1] + "/raw.pt")
+"""
+
+
+@pytest.fixture(scope="module")
+def written_by_mmengine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("mmengine")
+    subprocess.run([sys.executable, "-c", WRITE, str(folder)], check=True, cwd=folder, capture_output=True)
+    return folder
+
+
+def test_load_from_takes_the_weights_out_of_a_file_of_mmengine(tmp_path: Path, written_by_mmengine: Path) -> None:
+    path = written_by_mmengine / "epoch_2.pth"
+    with pytest.raises(Exception, match="HistoryBuffer"):
+        torch.load(path, weights_only=True)
+    begun = []
+
+    class Copies(Hook):
+        def before_train(self, runner: Any) -> None:
+            begun.append({name: value.clone() for name, value in runner.model.state_dict().items()})
+
+    runner = runner_of(tmp_path / "run", load_from=str(path), custom_hooks=[Copies()])
+    runner.train()
+    raw = torch.load(written_by_mmengine / "raw.pt", weights_only=True)
+    assert all(torch.equal(begun[0][name], raw[name]) for name in raw)
+    assert f"weights from {path}" in (tmp_path / "run" / "run.log").read_text()
+    assert "mmengine" not in sys.modules
+
+
+def test_the_functions_read_such_a_file_too(written_by_mmengine: Path) -> None:
+    path = written_by_mmengine / "epoch_2.pth"
+    raw = torch.load(written_by_mmengine / "raw.pt", weights_only=True)
+    model = ToyNet()
+    found = load_checkpoint(model, str(path), strict=True)
+    assert all(torch.equal(value, raw[name]) for name, value in model.state_dict().items())
+    assert found["meta"]["epoch"] == 2
+    assert CheckpointLoader.load_checkpoint(str(path))["meta"]["iter"] == 4
+    assert find_latest_checkpoint(written_by_mmengine) == str(path)
+
+
+class Opens:
+    """What a hostile file would run."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return open, (str(self.path), "w")
+
+
+class Calls:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return os.system, (f"touch {self.path}",)
+
+
+@pytest.mark.parametrize("kind", [Opens, Calls])
+def test_nothing_in_a_file_is_run(tmp_path: Path, kind: Any) -> None:
+    victim = tmp_path / "victim"
+    weights_of_net = {"net." + name: value for name, value in toy_model().state_dict().items()}
+    torch.save({"state_dict": weights_of_net, "message_hub": kind(victim)}, tmp_path / "hostile.pth")
+    runner = runner_of(tmp_path / "run", load_from=tmp_path / "hostile.pth")
+    try:
+        runner.train()
+    except StorageError as error:
+        assert "nothing in a file is ever run" in str(error)  # noqa: PT017  # refused or taken without: both are fine
+    assert not victim.exists()
+
+
+def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.pth").write_bytes(b"no checkpoint")
+    with pytest.raises(
+        StorageError, match="x.pth cannot be read as a checkpoint: it holds more than tensors and plain da"
+    ):
+        load_checkpoint(toy_model(), tmp_path / "x.pth")
+    with pytest.raises(StorageError, match="is not on this disk; fetch it, and give the file"):
+        load_checkpoint(toy_model(), "https://example.com/x.pth")
+    with pytest.raises(StorageError, match="there is no checkpoint"):
+        load_checkpoint(toy_model(), tmp_path / "y.pth")
+
+
+# -- functions
+
+
+def test_weights_with_a_prefix_fit(tmp_path: Path) -> None:
+    other = toy_model(seed=3)
+    save_checkpoint({"state_dict": {f"module.{k}": v for k, v in other.state_dict().items()}}, tmp_path / "x" / "m.pth")
+    model = toy_model()
+    load_checkpoint(model, tmp_path / "x" / "m.pth", strict=True)
+    assert same(model, other)
+    partly = {"state_dict": {"backbone.0.weight": torch.zeros(8, 4)}}
+    save_checkpoint(partly, tmp_path / "part.pth")
+    load_checkpoint(model, tmp_path / "part.pth", revise_keys=[(r"^backbone\.", "")])
+    assert torch.equal(model.state_dict()["0.weight"], torch.zeros(8, 4))
+    with pytest.raises(RuntimeError, match="does not fit the model:\n  missing: 0.weight"):
+        load_checkpoint(model, tmp_path / "part.pth", strict=True)
+    assert list(get_state_dict(nn.DataParallel(model))) == list(model.state_dict())
+    assert weights_to_cpu(model.state_dict()).keys() == model.state_dict().keys()
+
+
+def test_save_checkpoint_of_a_runner_waits_for_the_end_of_the_step(tmp_path: Path) -> None:
+    class Saves(Hook):
+        def after_train_iter(self, runner: Any, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
+            if runner.iter == 1:
+                runner.save_checkpoint(tmp_path / "mine", "at_{two}.pth", meta={"why": "just so"})
+                assert not (tmp_path / "mine").exists()
+
+        def after_run(self, runner: Any) -> None:
+            runner.save_checkpoint(str(tmp_path / "mine"), "end.pth", save_optimizer=False)
+            assert (tmp_path / "mine" / "end.pth").exists()
+
+    runner_of(tmp_path / "run", VAL, **parts(custom_hooks=[Saves()])).train()
+    found = weights(tmp_path / "mine" / "at_{two}.pth")
+    assert (found["position"]["iter"], found["meta"]["why"]) == (2, "just so")
+    assert "optimizer" not in weights(tmp_path / "mine" / "end.pth")
+    whole = runner_of(tmp_path / "whole", VAL, **parts(custom_hooks=[])).train()
+    going_on = {"load_from": tmp_path / "mine" / "at_{two}.pth", "resume": True}
+    assert same(runner_of(tmp_path / "again", VAL, **parts(custom_hooks=[], **going_on)).train(), whole)
+
+
+def test_a_checkpoint_for_a_runner_that_only_tests(tmp_path: Path) -> None:
+    runner_of(tmp_path / "run", **parts()).train()
+    tests = {"load_from": tmp_path / "run" / "epoch_4.pth", "custom_hooks": [{"type": "EMAHook"}]}
+    from tests.dialects.mmengine.parts import TRAIN
+
+    runner = runner_of(tmp_path / "tests", [*TRAIN, *VAL], **tests)
+    assert list(runner.test()) == ["accuracy"]
+    assert "with the averaged weights of 16 steps" in (tmp_path / "tests" / "run.log").read_text()
+
+
+def test_load_checkpoint_of_a_runner_is_at_once_and_hooks_see_it(tmp_path: Path) -> None:
+    runner_of(tmp_path / "run").train()
+    seen = []
+
+    class Looks(Hook):
+        def after_load_checkpoint(self, runner: Any, checkpoint: dict[str, Any]) -> None:
+            seen.append(checkpoint["meta"]["epoch"])
+
+    runner = runner_of(tmp_path / "other", custom_hooks=[Looks()])
+    runner.load_checkpoint(tmp_path / "run" / "epoch_2.pth")
+    assert seen == [2]
+    stored = weights(tmp_path / "run" / "epoch_2.pth", "state_dict")
+    assert all(torch.equal(value, stored[name]) for name, value in runner.model.state_dict().items())
+    assert find_latest_checkpoint(tmp_path / "run") == str(tmp_path / "run" / "epoch_2.pth")
+
+
+def test_a_folder_without_a_pointer_has_no_latest(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assert find_latest_checkpoint(tmp_path) is None
+    assert caplog.messages == [f"there is no last_checkpoint in {tmp_path}, so its newest checkpoint is not known"]

@@ -1,0 +1,101 @@
+"""Metrics and evaluators."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from hookline.dialects.mmengine.evaluator import BaseMetric, DumpResults, Evaluator, get_metric_value
+from hookline.errors import ConfigError
+from tests.dialects.mmengine.parts import ToyAccuracy, runner_of
+
+
+class Sizes(BaseMetric):
+    default_prefix = "sizes"
+
+    def process(self, data_batch: Any, data_samples: Any) -> None:
+        self.results.extend(data_samples)
+
+    def compute_metrics(self, results: list[Any]) -> dict[str, Any]:
+        return {"sum": sum(sample["size"] for sample in results), "number": len(results)}
+
+
+def samples(*sizes: int) -> list[dict[str, int]]:
+    return [{"size": size} for size in sizes]
+
+
+def test_metrics_over_all_batches_cut_to_the_size_of_the_data() -> None:
+    evaluator = Evaluator([Sizes(), Sizes(prefix="other")])
+    for batch in (samples(1, 2), samples(3, 4)):
+        evaluator.process(data_samples=batch, data_batch=None)
+    assert evaluator.evaluate(3) == {"sizes/sum": 6, "sizes/number": 3, "other/sum": 6, "other/number": 3}
+    evaluator.process(samples(5))
+    assert evaluator.evaluate(1)["sizes/sum"] == 5
+
+
+def test_two_metrics_of_one_name_are_refused() -> None:
+    evaluator = Evaluator([Sizes(), Sizes()])
+    evaluator.process(samples(1))
+    with pytest.raises(ValueError, match="^two metrics are called 'sizes/sum'; give Sizes a prefix of its own$"):
+        evaluator.evaluate(1)
+
+
+def test_dicts_objects_and_what_is_neither() -> None:
+    assert [type(metric) for metric in Evaluator({"type": "ToyAccuracy"}).metrics] == [ToyAccuracy]
+    assert len(Evaluator([{"type": "ToyAccuracy"}, ToyAccuracy()]).metrics) == 2
+    with pytest.raises(TypeError, match="^a metric is a BaseMetric or a dict that describes one, not 3$"):
+        Evaluator(3)
+    with pytest.raises(ValueError, match="^Sizes: collect_device is 'cpu' or 'gpu', not 'tpu'$"):
+        Sizes(collect_device="tpu")
+
+
+def test_metrics_know_about_the_data() -> None:
+    evaluator = Evaluator([Sizes(), Sizes()])
+    evaluator.dataset_meta = {"classes": ("a", "b")}
+    assert [metric.dataset_meta for metric in evaluator.metrics] == [{"classes": ("a", "b")}] * 2
+
+
+def test_samples_that_can_become_dicts_do() -> None:
+    evaluator = Evaluator(Sizes())
+    evaluator.process([SimpleNamespace(to_dict=lambda: {"size": 4})])
+    assert evaluator.evaluate(1)["sizes/sum"] == 4
+
+
+def test_predictions_that_are_there_already() -> None:
+    assert Evaluator(Sizes()).offline_evaluate(samples(1, 2, 3, 4, 5), chunk_size=2) == {
+        "sizes/sum": 15, "sizes/number": 5,
+    }  # fmt: skip
+    assert Evaluator(Sizes()).offline_evaluate(iter(samples(1, 2)), iter([7, 8]))["sizes/number"] == 2
+
+
+def test_a_metric_that_keeps_nothing_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    assert Sizes().evaluate(3) == {"sizes/sum": 0, "sizes/number": 0}
+    assert caplog.messages == ["Sizes has kept nothing to compute metrics of; does its process() add to self.results?"]
+
+
+def test_predictions_are_written_to_a_file(tmp_path: Path) -> None:
+    dump = {"type": "DumpResults", "out_file_path": str(tmp_path / "all" / "predictions.pkl")}
+    metrics = runner_of(tmp_path / "run", test_evaluator=[dump, {"type": "ToyAccuracy"}]).test()
+    with open(tmp_path / "all" / "predictions.pkl", "rb") as file:
+        stored = pickle.load(file)
+    assert len(stored) == 16
+    right = [float(torch.equal(each["prediction"], each["label"])) for each in stored]
+    assert metrics == {"accuracy": sum(right) / 16}
+    with pytest.raises(
+        ConfigError, match=r"^DumpResults: the name of the file ends with \.pkl or \.pickle, not 'x\.json'$"
+    ):
+        DumpResults("x.json")
+
+
+def test_a_metric_by_its_name_with_or_without_its_prefix() -> None:
+    metrics = {"a/top1": 1.0, "b/top5": 2.0, "loss": 3.0, "a/f1": 4.0, "b/f1": 5.0}
+    assert [get_metric_value(name, metrics) for name in ("a/top1", "top5", "loss")] == [1.0, 2.0, 3.0]
+    with pytest.raises(ValueError, match="^'f1' may be a/f1 or b/f1; give it with its prefix$"):
+        get_metric_value("f1", metrics)
+    with pytest.raises(ValueError, match="^there is no metric 'los'; did you mean 'loss'"):
+        get_metric_value("los", metrics)

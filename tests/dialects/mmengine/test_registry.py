@@ -1,0 +1,130 @@
+"""Registries as projects of MMEngine use them."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+from hookline.dialects.mmengine import registry
+from hookline.dialects.mmengine.registry import (
+    HOOKS,
+    MODELS,
+    OPTIMIZERS,
+    DefaultScope,
+    Registry,
+    build_from_cfg,
+    init_default_scope,
+)
+from hookline.errors import ConfigError
+
+
+class Wheel:
+    def __init__(self, size: int, colour: str = "black") -> None:
+        self.size, self.colour = size, colour
+
+
+@pytest.fixture
+def parts() -> Registry:
+    return Registry("part")
+
+
+def test_a_class_is_registered_and_built(parts: Registry) -> None:
+    assert parts.register_module()(Wheel) is Wheel
+    given = {"type": "Wheel", "size": 3}
+    wheel = parts.build(given, default_args={"size": 1, "colour": "red"})
+    assert (type(wheel), wheel.size, wheel.colour) == (Wheel, 3, "red")
+    assert given == {"type": "Wheel", "size": 3}
+    assert build_from_cfg({"type": Wheel, "size": 2}, parts).size == 2
+
+
+def test_several_names_and_a_module_as_an_argument(parts: Registry) -> None:
+    parts.register_module(name=["Tyre", "Rim"], module=Wheel)
+    parts.register_module(name="Disc")(Wheel)
+    assert (parts.get("Tyre"), parts.get("Rim"), parts.get("Disc"), parts.get("Wheel")) == (Wheel, Wheel, Wheel, None)
+    assert sorted(parts.module_dict) == ["Disc", "Rim", "Tyre"]
+    assert len(parts) == 3
+    assert "Rim" in parts
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "message"),
+    [
+        ({"type": "Wheell"}, KeyError, "no part is called 'Wheell'; did you mean 'Wheel'?"),
+        ({"size": 1}, KeyError, "a part given as a dict needs a 'type'; this one has ['size']"),
+        (["Wheel"], TypeError, "a part is described by a dict with a 'type', not by ['Wheel']"),
+        ({"type": 3}, TypeError, "the 'type' of a part is a name or a class, not 3"),
+        ({"type": "Wheel", "sise": 1}, TypeError, "part: Wheel has no parameter 'sise'; did you mean 'size'?"),
+    ],
+)
+def test_what_cannot_be_built_says_why(parts: Registry, given: Any, kind: type[Exception], message: str) -> None:
+    parts.register_module(module=Wheel)
+    with pytest.raises(kind) as caught:
+        parts.build(given)
+    assert isinstance(caught.value, ConfigError)
+    assert str(caught.value) == message
+
+
+def test_a_childs_classes_are_found_by_scope_and_a_parents_by_the_child(parts: Registry) -> None:
+    child = Registry("part", parent=parts, scope="garage")
+    parts.register_module(module=Wheel)
+
+    @child.register_module()
+    class Door: ...
+
+    assert child.get("Wheel") is Wheel
+    assert child.get("Door") is Door
+    assert parts.get("Door") is None
+    assert parts.get("garage.Door") is Door
+    assert "Wheel" in child
+    try:
+        init_default_scope("garage")
+        assert parts.get("Door") is Door
+    finally:
+        DefaultScope._current = None
+
+
+def test_locations_are_imported_when_something_is_looked_for(parts: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+    imported = []
+
+    def import_module(name: str) -> ModuleType:
+        imported.append(name)
+        child.register_module(name="Late", module=Wheel)
+        return ModuleType(name)
+
+    child = Registry("part", parent=parts, scope="garage", locations=["garage.parts"])
+    monkeypatch.setattr("hookline.dialects.mmengine.registry.registry.importlib.import_module", import_module)
+    assert (child.get("Late"), imported) == (Wheel, ["garage.parts"])
+
+
+def test_a_users_hook_takes_the_place_of_a_built_in_one(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(HOOKS, "_registered", {})
+
+    @HOOKS.register_module()
+    class EMAHook: ...
+
+    assert HOOKS.get("EMAHook") is EMAHook
+    assert caplog.messages == [f"the hook 'EMAHook' of {__name__} takes the place of the built-in one"]
+
+
+def test_optimizers_and_names_with_the_scope_of_the_package() -> None:
+    weights = [torch.nn.Parameter(torch.zeros(1))]
+    built = OPTIMIZERS.build({"type": "SGD", "lr": 0.1, "params": weights})
+    assert isinstance(built, torch.optim.SGD)
+    assert OPTIMIZERS.get("mmengine.SGD") is torch.optim.SGD
+    assert (MODELS.scope, HOOKS.scope) == ("mmengine", "mmengine")
+
+
+def test_every_torch_optimizer_that_is_named_exists() -> None:
+    for name in OPTIMIZERS:
+        assert issubclass(OPTIMIZERS.get(name), torch.optim.Optimizer)
+
+
+def test_the_registries_are_those_of_the_original() -> None:
+    found = {name for name, value in vars(registry).items() if isinstance(value, Registry)}
+    assert len(found) == 23
+    assert found <= set(registry.__all__)

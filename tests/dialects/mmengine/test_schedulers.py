@@ -1,0 +1,134 @@
+"""Schedulers: how they are named, built and resumed. Their numbers are those of the real package: test_side_by_side."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from hookline.dialects.mmengine.optim import (
+    ConstantLR,
+    LinearLR,
+    MultiStepLR,
+    OptimWrapper,
+    OptimWrapperDict,
+    StepLR,
+    _ParamScheduler,
+    build_param_schedulers,
+    scheduler,
+)
+from hookline.dialects.mmengine.registry import PARAM_SCHEDULERS
+from hookline.errors import ConfigError
+
+
+def sgd(kind: type[torch.optim.Optimizer] = torch.optim.SGD, **more: Any) -> torch.optim.Optimizer:
+    first, second = (torch.nn.Parameter(torch.ones(2)) for _ in range(2))
+    options: Any = {"lr": 0.1, **more}
+    return kind([{"params": [first]}, {"params": [second], "lr": 0.02}], **options)  # type: ignore[arg-type]
+
+
+# All that have no metric, with what they need.
+PARAMETERS: dict[str, dict[str, Any]] = {
+    "Constant": {"factor": 0.25},
+    "CosineAnnealing": {"T_max": 5},
+    "CosineRestart": {"periods": [4, 6], "restart_weights": [1, 0.5], "eta_min": 0},
+    "Exponential": {"gamma": 0.9},
+    "Linear": {},
+    "MultiStep": {"milestones": [2, 4, 4]},
+    "OneCycle": {"eta_max": 0.3, "total_steps": 20},
+    "Poly": {},
+    "Step": {"step_size": 3},
+}
+
+
+@pytest.mark.parametrize("kind", PARAMETERS)
+def test_a_scheduler_goes_on_from_its_state(kind: str) -> None:
+    parameters = {**PARAMETERS[kind], "begin": 1, "end": 15}
+    never_stopped = getattr(scheduler, f"{kind}LR")(sgd(), **parameters)
+    before, after = sgd(), sgd()
+    first = getattr(scheduler, f"{kind}LR")(before, **parameters)
+    for _ in range(7):
+        never_stopped.step()
+        first.step()
+    second = getattr(scheduler, f"{kind}LR")(after, **parameters)
+    after.load_state_dict(before.state_dict())
+    second.load_state_dict(first.state_dict())
+    for _ in range(12):
+        never_stopped.step()
+        second.step()
+        assert second.get_last_value() == never_stopped.get_last_value()
+
+
+def test_factors_of_zero_end_where_the_value_began() -> None:
+    for made in (ConstantLR(sgd(), factor=0.0, end=3), LinearLR(sgd(), start_factor=0.0, end=3)):
+        values = [made.get_last_value()[0]]
+        for _ in range(2):
+            made.step()
+            values.append(made.get_last_value()[0])
+        assert values in ([0.0, 0.0, 0.1], [0.0, 0.05, 0.1])
+
+
+def test_all_names_are_registered() -> None:
+    kinds = [*PARAMETERS, "ReduceOnPlateau"]
+    for kind in kinds:
+        for ending in ("LR", "ParamScheduler", *(() if kind == "OneCycle" else ("Momentum",))):
+            assert PARAM_SCHEDULERS.get(f"{kind}{ending}") is getattr(scheduler, f"{kind}{ending}")
+
+
+def test_wrong_parameters_are_refused_by_name() -> None:
+    wrapper = OptimWrapper(sgd())
+    with pytest.raises(TypeError, match=r"StepLR has no parameter 'stepsize'; did you mean 'step_size'\?"):
+        build_param_schedulers(wrapper, {"type": "StepLR", "stepsize": 3})
+    with pytest.raises(ValueError, match=r"^StepLR: end has to be larger than begin; here are begin=4 and end=2$"):
+        StepLR(sgd(), 3, begin=4, end=2)
+    with pytest.raises(ConfigError, match=r"^LinearLR: start_factor lies between 0 and 1, and is 2$"):
+        LinearLR(sgd(), start_factor=2)
+    with pytest.raises(KeyError, match=r"^StepLR: last_step=3 goes on with an earlier schedule, and parameter group 0"):
+        StepLR(sgd(), 3, last_step=3)
+    with pytest.raises(TypeError, match=r"^StepLR needs an optimizer or an OptimWrapper, not a int$"):
+        StepLR(3, 3)
+    with pytest.raises(ValueError, match=r"^LinearMomentum needs an optimizer with a momentum or betas, and Adagrad"):
+        scheduler.LinearMomentum(sgd(torch.optim.Adagrad))
+    with pytest.raises(
+        ConfigError, match=r"^param_scheduler has schedulers for 'disc', and no such optimizer is there"
+    ):
+        build_param_schedulers(OptimWrapperDict(gen=wrapper), {"disc": {"type": "StepLR", "step_size": 1}})
+
+
+def test_a_scheduler_of_ones_own_defines_its_values() -> None:
+    class HalfLR(scheduler.lr_scheduler.LRSchedulerMixin, _ParamScheduler):
+        def _get_value(self) -> list[float]:
+            return [base / 2 for base in self.base_values]
+
+    assert HalfLR(sgd()).get_last_value() == [0.05, 0.01]
+
+
+def test_the_config_of_a_run_becomes_schedulers_that_its_optim_steps() -> None:
+    wrapper = OptimWrapper(sgd())
+    config: list[dict[str, Any]] = [
+        {"type": "LinearLR", "start_factor": 0.5, "by_epoch": True, "end": 2, "convert_to_iter_based": True},
+        {"type": "MultiStepLR", "milestones": [2]},
+        {"type": "ExponentialLR", "gamma": 0.9, "by_epoch": False},
+        {"type": "ReduceOnPlateauLR", "monitor": "loss"},
+    ]
+    built = build_param_schedulers(wrapper, config, epoch_length=5, max_epochs=3, max_iters=15)
+    assert [(type(each).__name__, each.begin, each.end, each.by_epoch) for each in built] == [
+        ("LinearLR", 0, 10, False),
+        ("MultiStepLR", 0, 3, True),
+        ("ExponentialLR", 0, 15, False),
+        ("ReduceOnPlateauLR", 0, 3, True),
+    ]
+    assert [(each.scheduler, each.when) for each in wrapper.schedulers] == list(
+        zip(built, ["iter", "epoch", "iter", "val"], strict=True)
+    )
+    assert config[0]["convert_to_iter_based"] is True
+    assert build_param_schedulers(wrapper, None) == []
+
+
+def test_several_optims_have_schedulers_of_their_own_or_the_same() -> None:
+    wrappers = OptimWrapperDict(gen=OptimWrapper(sgd()), disc=OptimWrapper(sgd()))
+    same = build_param_schedulers(wrappers, {"type": "StepLR", "step_size": 1})
+    assert {name: [type(each) for each in found] for name, found in same.items()} == {"gen": [StepLR], "disc": [StepLR]}
+    own = build_param_schedulers(wrappers, {"gen": {"type": "MultiStepLR", "milestones": [1]}})
+    assert {name: [type(each) for each in found] for name, found in own.items()} == {"gen": [MultiStepLR], "disc": []}

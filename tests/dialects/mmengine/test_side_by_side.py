@@ -1,0 +1,16 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+
+def test_schedulers_groups_and_configs_give_what_the_real_package_gives_to_the_last_bit() -> None:
+    command = [sys.executable, "-m", "tests.dialects.mmengine.side_by_side"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    pairs, further, converted, others, plateaus, groups, configs = 9 * 9 * 4, 5, 9, 8 * 3, 4, 6, 1
+    assert json.loads(done.stdout.splitlines()[-1]) == {
+        "cases": pairs + further + converted + others + plateaus + groups + configs,
+        "different": {},
+    }
