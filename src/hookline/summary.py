@@ -40,9 +40,10 @@ def closing_table(runner: Runner, seconds: float, tested: Mapping[str, Any]) -> 
     if spent := hub.get_info("seconds_of"):
         spent = {**spent, "start and end": seconds - sum(spent.values())}
         row("time", _seconds(spent) or "less than 0.1 s")
-    by_hook = {name: sum(points.values()) for name, points in (hub.get_info("seconds_of_hooks") or {}).items()}
-    if dear := _seconds(dict(sorted(by_hook.items(), key=lambda item: -item[1])[:3])):
-        row("hooks", dear)
+    if (costs := hub.get_info("seconds_of_hooks")) is not None:
+        by_hook = {name: sum(points.values()) for name, points in costs.items()}
+        dearest = dict(sorted(by_hook.items(), key=lambda item: -item[1])[:3])
+        row("hooks", _seconds(dearest) or "less than 0.1 s each")
     if hub.get_info("best_ckpt"):
         row("best checkpoint", str(runner.saving.folders[0] / hub.get_info("best_ckpt")))
     if runner.saving.last_path is not None:

@@ -75,8 +75,10 @@ class MessageHub(hub.MessageHub, ManagerMixin):
         return self.history(key)
 
     def update_info(self, key: str, value: Any, resumed: bool = True) -> None:
-        """Set a fact; `resumed=False` keeps it out of checkpoints."""
-        super().update_info(key, value, resumed=resumed)
+        """Set a fact; `resumed=False` keeps it out of checkpoints. Here it may be anything, as people are used to."""
+        self.info[key] = value
+        if not resumed:
+            self._not_resumed.add(key)
 
     def update_info_dict(self, info_dict: Mapping[str, Any], resumed: bool = True) -> None:
         """Set several facts."""
