@@ -76,6 +76,8 @@ class Optim:
         clip_norm: The greatest total norm of the gradients.
         clip_value: The greatest absolute value of a gradient.
         norm_type: Which norm `clip_norm` means, and `grad_norm` tells.
+        keep_gradients: Leave the gradients where they are until the next window begins, for hooks that look at them
+            after the step; they take memory during the next forward pass.
     """
 
     def __init__(
@@ -86,6 +88,7 @@ class Optim:
         clip_norm: float | None = None,
         clip_value: float | None = None,
         norm_type: float = 2.0,
+        keep_gradients: bool = False,
     ) -> None:
         if not isinstance(optimizer, Optimizer):
             raise ConfigError(f"Optim needs a torch optimizer, not a {type(optimizer).__name__}")
@@ -95,6 +98,7 @@ class Optim:
         self.schedulers = [_scheduled(given) for given in schedulers]
         self.accumulate = accumulate
         self.clip = Clip.of(clip_norm, clip_value, norm_type)
+        self.keep_gradients = keep_gradients
         self.scaler: torch.amp.GradScaler | None = None
         self.plan = Plan(self)
         #: Finished optimizer steps.
@@ -144,7 +148,7 @@ class Optim:
         `outputs` is what the points give to hooks; a `before_backward` may put another loss into it.
         """
         plan = self.plan
-        if self._several and self.micro == 0:
+        if (self._several or self.keep_gradients) and self.micro == 0:
             self.optimizer.zero_grad()
         plain = self.accumulate == 1 and self.scaler is None and self.clip is None
         if plain and plan.silent_update and not (self.micro or self._skip):  # nobody looks: as one writes it by hand
@@ -154,7 +158,8 @@ class Optim:
                 explain_backward(error, loss)
                 raise
             self.optimizer.step()
-            self.optimizer.zero_grad()
+            if not self.keep_gradients:
+                self.optimizer.zero_grad()
             self.updates += 1
             return
         outputs = {"loss": loss} if outputs is None else outputs
@@ -244,7 +249,8 @@ class Optim:
                     self.stepping = False
                 self.updates += 1
         self.updating = False
-        self.optimizer.zero_grad()
+        if not self.keep_gradients:
+            self.optimizer.zero_grad()
         self.micro = 0
 
     def _update_scale(self, scaler: torch.amp.GradScaler) -> None:

@@ -1,0 +1,36 @@
+"""An update that a hook makes: the loop hands the loss over, and OptimizerHook makes the update of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hookline.optim import Optim
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class HookedOptim(Optim):
+    """An Optim whose updates wait for the hook that makes them, in `after_train_iter`."""
+
+    _given: tuple[Tensor, dict[str, Any]] | None = None
+
+    def update(self, loss: Tensor, outputs: dict[str, Any] | None = None) -> None:
+        """Keep the loss for the hook."""
+        self._given = (loss, {} if outputs is None else outputs)
+
+    def flush(self) -> None:
+        """The hook ends a window itself, except where it is not called because the batch was left out."""
+        if self._given is None:
+            super().flush()
+
+    def make(self, ends_window: bool) -> None:
+        """Make the update of the current iteration, if the loop has given a loss for it."""
+        if self._given is None:
+            return
+        (loss, outputs), self._given = self._given, None
+        outputs["loss"] = loss
+        super().update(loss, outputs)
+        outputs["loss"] = outputs["loss"].detach()
+        if ends_window:
+            super().flush()
