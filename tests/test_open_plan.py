@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from hookline.calls import failing_call
 from hookline.errors import HookError
 from hookline.hook import Hook
 from hookline.plan import Plan
@@ -191,3 +192,20 @@ def test_a_scope_cannot_be_declared_twice(host: Any) -> None:
         plan.add_scope("on_step")
     with pytest.raises(HookError, match=r"^the scope 'train_iter' exists already: "):
         plan.add_scope("train_iter")
+
+
+def test_an_error_tells_which_call_at_a_point_it_came_out_of(host: Any) -> None:
+    class Fails(Hook):
+        def before_train(self) -> None:
+            raise ValueError("no")
+
+    plan, fails = Plan(host, open=True), Fails()
+    plan.add(Renders())
+    plan.add(fails)
+    with pytest.raises(ValueError, match="^no") as caught:
+        plan.before_train()
+    call = failing_call(caught.value, "before_train")
+    assert call is not None
+    assert (call.who, call.method) == ("Fails", fails.before_train)
+    assert failing_call(caught.value, "after_train") is None
+    assert failing_call(ValueError(), "before_train") is None

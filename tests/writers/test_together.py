@@ -437,3 +437,22 @@ def test_records_after_an_earlier_checkpoint_are_kept_with_the_later_ones(tmp_pa
     assert [len((folder / "metrics.jsonl").read_text().splitlines()) for folder in (old, tmp_path)] == [6, 4]
     assert [len((folder / "metrics.csv").read_text().splitlines()) for folder in (old, tmp_path)] == [7, 5]
     assert [len(list((folder / "tensorboard").iterdir())) for folder in (old, tmp_path)] == [1, 2]
+
+
+def test_some_of_the_writers_may_be_written_to_alone() -> None:
+    one, other = MemoryWriter(), MemoryWriter()
+    together = begun(one, other)
+    together.only(other).write_scalars({"a": 0.5}, 1)
+    together.write_scalars({"b": 2}, 2)
+    assert one.records == [{"step": 2, "b": 2}]
+    assert other.records == [{"step": 1, "a": 0.5}, {"step": 2, "b": 2}]
+
+
+def test_before_the_place_of_its_checkpoint_a_resumed_run_writes_nothing_to_some_of_them_either() -> None:
+    writer = MemoryWriter()
+    together = Writers([writer])
+    together.begin(Path(), "x", resuming=True)
+    together.only(writer).write_scalars({"a": 1}, 1)
+    together.load_state_dict({})
+    together.only(writer).write_scalars({"a": 2}, 2)
+    assert [record["step"] for record in writer.records] == [2]

@@ -24,13 +24,15 @@ class HookedOptim(Optim):
         if self._given is None:
             super().flush()
 
-    def make(self, ends_window: bool) -> None:
-        """Make the update of the current iteration, if the loop has given a loss for it."""
+    def make(self, ends_window: bool) -> Tensor | None:
+        """Make the update of the current iteration, if the loop has given a loss for it; gives that, detached."""
         if self._given is None:
-            return
+            return None
         (loss, outputs), self._given = self._given, None
         outputs["loss"] = loss
         super().update(loss, outputs)
-        outputs["loss"] = outputs["loss"].detach()
+        detached: Tensor = outputs["loss"].detach()
+        outputs["loss"] = detached
         if ends_window:
             super().flush()
+        return detached

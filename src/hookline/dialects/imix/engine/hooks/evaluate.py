@@ -34,7 +34,8 @@ class EvaluateHook(HookBase):
     It is called in evaluation mode, without gradients, with averaged weights where an EMAIterHook keeps them, and the
     random numbers that it draws do not change the training.
 
-    Each evaluation is a line of JSON, and its numbers are in the log buffer. The best so far is saved as
+    Each evaluation is a line of JSON, and its numbers are in the log buffer, with `eval/` before a name that training
+    records, too. The best so far is saved as
     `best_result.pth`, a checkpoint like the others; at the end its weights are `model_best.pth`. One is better than
     another by its first number, or, where that is the same, by the next; less is better where the name says so (loss,
     error, ...).
@@ -95,7 +96,7 @@ class EvaluateHook(HookBase):
         if best is None:
             return
         path = Path(trainer.work_dir) / BEST
-        if (note := read_note(path)) is not None:
+        if path.exists() and (note := read_note(path)) is not None:
             weights = store.read(path, sealed=True)["state_dict"]
             store.write({"state_dict": weights}, path.with_name(BEST_MODEL), Note(note.step, note.validations))
         place_of_best = f"epoch {best['epoch']}" if "epoch" in best else f"iteration {best['iter']}"
@@ -115,8 +116,10 @@ class EvaluateHook(HookBase):
         result["metrics"] = measured
         self.results.append(result)
         self._write(trainer)
+        buffer = trainer.log_buffer
         for name, value in measured.items():
-            trainer.log_buffer.put_scalar(name, value, is_epoch=True)
+            taken = buffer.comes_every_iteration(name)  # a loss of the evaluation is none of training
+            buffer.put_scalar(f"eval/{name}" if taken else name, value, is_epoch=True)
         better = self.best is None or score(measured) > score(self.best["metrics"])
         if better:
             self.best, self._best_at = result, done
@@ -169,7 +172,8 @@ class EvaluateHook(HookBase):
         trainer = self.trainer
         if self.results:
             self._write(trainer)
-        note = read_note(Path(trainer.work_dir) / BEST)
+        path = Path(trainer.work_dir) / BEST
+        note = read_note(path) if path.exists() else None
         if self._best_at == trainer.runner.iter and (note is None or note.step != self._best_at):
             self._save_best(trainer)
 

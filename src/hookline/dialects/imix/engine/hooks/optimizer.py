@@ -41,7 +41,9 @@ class OptimizerHook(HookBase):
         trainer = self.trainer
         runner = trainer.runner
         optim = runner.optim
-        optim.make(runner.ends_window)
+        loss = optim.make(runner.ends_window)
+        if loss is not None:
+            trainer.output["loss"] = loss  # whoever keeps it does not keep the graph of its step
         while optim.norms:
             trainer.log_buffer.put_scalar("grad_norm", optim.norms.popleft())
 

@@ -166,6 +166,10 @@ class LogBufferStorage:
     def __contains__(self, name: str) -> bool:
         return name in self._put_at
 
+    def comes_every_iteration(self, name: str) -> bool:
+        """Whether a name is recorded, and not once an epoch."""
+        return not self._of_epochs.get(name, True)
+
     def histories(self) -> dict[str, HistoryBuffer]:
         """The values of all names."""
         return {name: self.history(name) for name in self._put_at}
