@@ -37,7 +37,7 @@ def forward_of(model: nn.Module, loss_fn: Callable[..., Any] | None) -> Forward:
         return lambda engine, batch: _twice(call(engine, batch))
     names = _positional(loss_fn)
     if names[:1] == ["model"] and len(names) == 2:
-        return lambda engine, batch: _twice(loss_fn(engine.wrapped, batch))
+        return lambda engine, batch: (None, loss_fn(engine.wrapped, batch))
     if len(names) < 2:
 
         def whole(engine: Any, batch: Any) -> tuple[Any, Any]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from hookline.calls import failing_call
 from hookline.dialects.imix.engine.hooks.base_hook import HookBase
+from hookline.dialects.imix.engine.hooks.iteration_time import IterationTimerHook
 from hookline.dialects.imix.engine.hooks.periods.log_buffer_imix import LogBufferStorage, LogBufferWriter
 from hookline.dialects.imix.engine.parts import Parts
 from hookline.dialects.imix.engine.update import HookedOptim
@@ -48,13 +49,13 @@ def runner_of(engine: Any, loop: TrainLoop) -> EngineRunner:
         keep_gradients=True,
     )
     optim.clip, optim.scaler = parts.clip, parts.scaler
-    state = EngineState(engine)
+    timed = any(isinstance(hook, IterationTimerHook) for hook in hooks)
     runner = EngineRunner(
         engine.model,
         train=loop,
         optim=optim,
         default_hooks=LEFT_OUT,
-        custom_hooks=[state, IterationEnd(state)],
+        custom_hooks=[EngineState(engine), *([] if timed else [IterationEnd(engine)])],
         writers=parts.writers,
         work_dir=work_dir,
         experiment_name=engine.experiment_name,
@@ -84,7 +85,8 @@ def step_of(engine: Any) -> Any:
     def step(model: Any, batch: Any) -> Any:
         owner: Any = reference()
         owner.run_train_iter(batch, owner.data_time)
-        return owner.output
+        output = owner.output
+        return output["loss"] if len(output) == 1 and "loss" in output else output  # the loop's quickest way
 
     return step
 
@@ -95,8 +97,7 @@ class EngineState(Hook):
     priority = "HIGHEST"
 
     def __init__(self, engine: Any) -> None:
-        self._engine = weakref.ref(engine)
-        self.since = 0.0
+        self._engine: Any = weakref.ref(engine)
         self._paused = 0.0
 
     @property
@@ -121,18 +122,20 @@ class EngineState(Hook):
     def before_train_epoch(self, runner: Any) -> None:
         """An epoch begins; the loader is waited for."""
         self._count(runner)
-        self.since, self._paused = time.perf_counter(), runner.seconds_waited
+        self.engine.waiting_since, self._paused = time.perf_counter(), runner.seconds_waited
 
     def before_train_iter(self, runner: Any, batch_idx: int) -> None:
         """An iteration begins."""
-        engine, at = self.engine, runner.position
+        engine, at = self._engine(), runner.position
         engine.iter, engine.epoch, engine.inner_iter = at.iter, at.epoch, batch_idx
         engine.log_buffer.iter = at.iter
-        engine.data_time = time.perf_counter() - self.since - (runner.seconds_waited - self._paused)
+        paused = runner.saving.seconds + runner.seconds_evaluating
+        engine.data_time = time.perf_counter() - engine.waiting_since - (paused - self._paused)
+        self._paused = paused
 
     def after_train_iter(self, runner: Any, outputs: dict[str, Any]) -> None:
         """Every single number that the step gave."""
-        engine = self.engine
+        engine = self._engine()
         put = engine.log_buffer.put_scalar
         put("data_time", engine.data_time)
         if runner.skipped:
@@ -140,10 +143,6 @@ class EngineState(Hook):
         for name, value in outputs.items():
             if is_number(value):
                 put(name, value)
-
-    def end_of_iteration(self, runner: Any) -> None:
-        """From here on the loader is waited for."""
-        self.since, self._paused = time.perf_counter(), runner.seconds_waited
 
     def after_train_epoch(self, runner: Any) -> None:
         """The iterations of the epoch are finished, and the epoch is not yet."""
@@ -195,13 +194,13 @@ class EngineState(Hook):
 
 
 class IterationEnd(Hook):
-    """The last hook of an iteration: what comes then is waiting for data."""
+    """Where no IterationTimerHook does it: notes when an iteration is over, since then the loader is waited for."""
 
     priority = "LOWEST"
 
-    def __init__(self, state: EngineState) -> None:
-        self._state = state
+    def __init__(self, engine: Any) -> None:
+        self._engine = weakref.ref(engine)
 
-    def after_train_iter(self, runner: Any) -> None:
+    def after_train_iter(self) -> None:
         """The iteration is over."""
-        self._state.end_of_iteration(runner)
+        self._engine().waiting_since = time.perf_counter()  # type: ignore[union-attr]  # it is training

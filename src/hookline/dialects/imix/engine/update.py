@@ -29,10 +29,12 @@ class HookedOptim(Optim):
         if self._given is None:
             return None
         (loss, outputs), self._given = self._given, None
+        detached: Tensor = outputs.get("loss", loss)  # the loop has detached it for its hooks
         outputs["loss"] = loss
-        super().update(loss, outputs)
-        detached: Tensor = outputs["loss"].detach()
+        Optim.update(self, loss, outputs)
+        if outputs["loss"] is not loss or detached.requires_grad:
+            detached = outputs["loss"].detach()
         outputs["loss"] = detached
         if ends_window:
-            super().flush()
+            Optim.flush(self)
         return detached

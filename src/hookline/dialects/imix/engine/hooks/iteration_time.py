@@ -40,11 +40,13 @@ class IterationTimerHook(HookBase):
 
     def after_train_iter(self) -> None:
         """The step is made."""
-        taken = time.perf_counter() - self._iter_began
+        trainer, now = self.trainer, time.perf_counter()
+        trainer.waiting_since = now
+        taken = now - self._iter_began
         self._done += 1
         if self._done > self.warmup_iter:
             self._seconds += taken
-        self.trainer.log_buffer.put_scalar("iter_time", taken)
+        trainer.log_buffer.put_scalar("iter_time", taken)
 
     def after_train_epoch(self) -> None:
         """The epoch is over."""

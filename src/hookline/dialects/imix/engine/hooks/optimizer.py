@@ -44,8 +44,10 @@ class OptimizerHook(HookBase):
         loss = optim.make(runner.ends_window)
         if loss is not None:
             trainer.output["loss"] = loss  # whoever keeps it does not keep the graph of its step
-        while optim.norms:
-            trainer.log_buffer.put_scalar("grad_norm", optim.norms.popleft())
+        if optim.norms:
+            for norm in optim.norms:
+                trainer.log_buffer.put_scalar("grad_norm", norm)
+            optim.norms.clear()
 
 
 class Fp16OptimizerHook(OptimizerHook):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from hookline.dialects.imix.engine.hooks.periods.log_buffer_imix import LogBufferStorage, LogBufferWriter
+from hookline.dialects.imix.engine.hooks.periods.log_buffer_imix import LogBufferWriter
 from hookline.terminal import as_time
 
 SEPARATOR = " \t "
+TIMES = {"lr": "lr:{:.6e}", "data_time": "load_data_time:{:.4f}", "iter_time": "iter_time:{:.4f}"}
 
 
 class CommonMetricLoggerHook(LogBufferWriter):
@@ -27,32 +29,39 @@ class CommonMetricLoggerHook(LogBufferWriter):
         """One line, on the screen and in run.log."""
         trainer = self.trainer
         shown = self.log_buffer.latest_with_smoothing_hint(self.window_size)
-        line = self._line(trainer, shown, self._eta(trainer))
-        trainer.runner.terminal.detail(partial(str, line))
-
-    def _line(self, trainer: Any, shown: dict[str, float], eta: float | None) -> str:
         max_iter, max_epoch = self._max_iter or trainer.max_iter, self._max_epoch or trainer.max_epoch
-        parts = []
-        if trainer.by_epoch:
-            length = trainer.runner.train_loop.length
-            parts += [f"epoch:{trainer.epoch}", f"{trainer.inner_iter + 1}/{'?' if length is None else length}"]
-        parts += [f"current_iter:{trainer.iter}", f"max_iter:{'?' if max_iter is None else max_iter}"]
-        if trainer.by_epoch:
-            parts.append(f"max_epoch:{max_epoch}")
-        parts += [f"{name}: {value:.3f}" for name, value in shown.items() if "loss" in name]
-        times = {"lr": "lr:{:.6e}", "data_time": "load_data_time:{:.4f}", "iter_time": "iter_time:{:.4f}"}
-        parts += [text.format(shown[name]) for name, text in times.items() if name in shown]
-        if trainer.runner.device.type == "cuda":
-            import torch
+        at = (trainer.epoch, trainer.inner_iter, trainer.runner.train_loop.length) if trainer.by_epoch else None
+        memory = _memory(trainer.runner.device)
+        trainer.runner.terminal.detail(partial(line_of, at, trainer.iter, max_iter, max_epoch, shown, memory))
 
-            parts.append(f"max used memory:{torch.cuda.max_memory_allocated(trainer.runner.device) / 2**20:.0f}M")
-        if eta is not None:
-            parts.append(f"eta:{as_time(eta)}")
-        return SEPARATOR.join(parts)
 
-    def _eta(self, trainer: Any) -> float | None:
-        buffer: LogBufferStorage = self.log_buffer
-        if trainer.max_iter is None or "iter_time" not in buffer:
-            return None
-        left: int = trainer.max_iter - trainer.iter - 1
-        return buffer.history("iter_time").median(1000) * left
+def line_of(
+    at: tuple[int, int, int | None] | None,
+    iteration: int,
+    max_iter: int | None,
+    max_epoch: int | None,
+    shown: Mapping[str, float],
+    memory: float | None,
+) -> str:
+    """The line of a record; `at` is the epoch, the iteration in it, and how many it has."""
+    parts = []
+    if at is not None:
+        parts += [f"epoch:{at[0]}", f"{at[1] + 1}/{'?' if at[2] is None else at[2]}"]
+    parts += [f"current_iter:{iteration}", f"max_iter:{'?' if max_iter is None else max_iter}"]
+    if at is not None:
+        parts.append(f"max_epoch:{max_epoch}")
+    parts += [f"{name}: {value:.3f}" for name, value in shown.items() if "loss" in name]
+    parts += [text.format(shown[name]) for name, text in TIMES.items() if name in shown]
+    if memory is not None:
+        parts.append(f"max used memory:{memory:.0f}M")
+    if max_iter is not None and "iter_time" in shown:
+        parts.append(f"eta:{as_time(shown['iter_time'] * (max_iter - iteration - 1))}")
+    return SEPARATOR.join(parts)
+
+
+def _memory(device: Any) -> float | None:
+    if device.type != "cuda":
+        return None
+    import torch
+
+    return torch.cuda.max_memory_allocated(device) / 2**20

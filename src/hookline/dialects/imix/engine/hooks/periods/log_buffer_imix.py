@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hookline.dialects.imix.engine.hooks.base_hook import HookBase
 from hookline.errors import HooklineError, did_you_mean
-from hookline.hub import MessageHub
+from hookline.hub import PLAIN, MessageHub
 from hookline.numerics import refuse_infinite_loss
 from hookline.writers.values import plain_image, plain_values
 
@@ -56,7 +55,9 @@ class HistoryBuffer:
 
     def median(self, window_size: int) -> float:
         """The median of the newest so many."""
-        return float(statistics.median(self._history.last(window_size)))
+        values = sorted(self._history.last(window_size))
+        middle = len(values) // 2
+        return values[middle] if len(values) % 2 else (values[middle - 1] + values[middle]) / 2
 
     def avg(self, window_size: int) -> float:
         """The mean of the newest so many."""
@@ -101,10 +102,13 @@ class LogBufferStorage:
         self.histograms: list[Shown] = []
         #: Counts the records that were taken out.
         self.clock = 0
+        self._histories: dict[str, History] = {}
         self._put_at: dict[str, int] = {}
         self._smoothed: dict[str, bool] = {}
         self._of_epochs: dict[str, bool] = {}
         self._prefix = ""
+        self._known: dict[tuple[str, int], float] = {}
+        self._is_read = False
 
     # -- putting in
 
@@ -114,12 +118,23 @@ class LogBufferStorage:
         Without `smoothing_hint` a record has the newest value, and not the median of the newest; nor has it of a value
         that comes once an epoch.
         """
-        name = self._prefix + name
-        self.hub.update_scalar(PREFIX + name, data)
+        if self._prefix:
+            name = self._prefix + name
+        history = self._histories.get(name)
+        if history is None:
+            self.hub.update_scalar(PREFIX + name, data)  # it checks what is given
+            self._histories[name] = self.hub.history(PREFIX + name)
+            self._smoothed.setdefault(name, smoothing_hint and not is_epoch)
+            self._of_epochs.setdefault(name, is_epoch)
+        else:  # as the hub does it, without the calls
+            if data.__class__ not in PLAIN:
+                if not hasattr(data, "requires_grad"):
+                    data = float(data)
+                elif data.requires_grad:
+                    data = data.detach()
+            history.values.append(data)
+            history.fresh += 1
         self._put_at[name] = self.clock
-        if name not in self._smoothed:
-            self._smoothed[name] = smoothing_hint and not is_epoch
-            self._of_epochs[name] = is_epoch
 
     def put_scalars(self, *, smoothing_hint: bool = True, is_epoch: bool = False, **numbers: Any) -> None:
         """Record several numbers."""
@@ -187,10 +202,30 @@ class LogBufferStorage:
         an epoch.
         """
         return {
-            name: self.history(name).median(window_size) if self._smoothed[name] else self.history(name).latest()
+            name: self._shown(name, window_size)
             for name, at in self._put_at.items()
             if at > since and (self._of_epochs[name] or not of_epochs)
         }
+
+    def _shown(self, name: str, window_size: int) -> float:
+        key = (name, window_size)
+        if key not in self._known:
+            history = self.history(name)
+            self._known[key] = history.median(window_size) if self._smoothed[name] else history.latest()
+        value = self._known[key]
+        if not self._is_read:
+            self._known.clear()
+        return value
+
+    @contextmanager
+    def being_read(self) -> Iterator[None]:
+        """In here nothing is put in, so what several loggers ask for is worked out once."""
+        self._is_read = True
+        try:
+            yield
+        finally:
+            self._is_read = False
+            self._known.clear()
 
     def state_dict(self) -> dict[str, Any]:
         """Which names there are and which of them are in no record yet; the numbers are in the hub's state."""
@@ -276,9 +311,7 @@ class LogBufferWriter(HookBase):
 
 def record_is_due(trainer: Any, period: int | None) -> bool:
     """By epochs, every so many iterations of each; by iterations, every so many and after the last."""
-    wanted = trainer.log_period if trainer.log_period is not None else period
-    if wanted is None:
-        wanted = 10
+    wanted = trainer.log_period or period or 10
     if trainer.by_epoch:
         return bool((trainer.inner_iter + 1) % wanted == 0)
     done = trainer.iter + 1
@@ -288,7 +321,8 @@ def record_is_due(trainer: Any, period: int | None) -> bool:
 def write_all(trainer: Any, loggers: list[Any]) -> None:
     """One record by each, if the loss is a number; what is recorded from here on is for the next."""
     refuse_infinite_loss(trainer.runner, trainer.iter + 1)
-    for logger in loggers:
-        logger.write()
+    with trainer.log_buffer.being_read():
+        for logger in loggers:
+            logger.write()
     trainer.log_buffer.clock += 1
     trainer.runner.hub.take(PREFIX)
