@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from hookline.calls import failing_call
 from hookline.errors import HookError
 from hookline.hook import Hook
 from hookline.plan import Plan
@@ -210,3 +211,20 @@ def test_methods_that_are_said_to_do_nothing_are_left_out_and_others_are_checked
 
     with pytest.raises(HookError, match="'before_trian' is no point of the loop; did you mean 'before_train'"):
         plan.add(Misspelt(), unused={"before_train"})
+
+
+def test_an_error_tells_which_call_at_a_point_it_came_out_of(host: Any) -> None:
+    class Fails(Hook):
+        def before_train(self) -> None:
+            raise ValueError("no")
+
+    plan, fails = Plan(host, open=True), Fails()
+    plan.add(Renders())
+    plan.add(fails)
+    with pytest.raises(ValueError, match="^no") as caught:
+        plan.before_train()
+    call = failing_call(caught.value, "before_train")
+    assert call is not None
+    assert (call.who, call.method) == ("Fails", fails.before_train)
+    assert failing_call(caught.value, "after_train") is None
+    assert failing_call(ValueError(), "before_train") is None

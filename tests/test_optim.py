@@ -375,3 +375,27 @@ def test_what_one_optim_s_loss_leaves_in_the_parameters_of_another_is_not_traine
     resumed = gan(tmp_path / "broken", resume=True)
     resumed.train()
     assert same(resumed.model, runner.model)
+
+
+def test_gradients_may_stay_until_the_next_window_begins() -> None:
+    kept, usual = toy_model(), toy_model()
+    optims = [
+        Optim(torch.optim.SGD(model.parameters(), lr=0.1), accumulate=2, clip_norm=1.0, keep_gradients=keep)
+        for model, keep in ((kept, True), (usual, False))
+    ]
+    seen = []
+    for batch in toy_data(4):
+        for model, optim in zip((kept, usual), optims, strict=True):
+            optim.update(cross_entropy(model, batch))
+        seen.append([model[0].weight.grad is None for model in (kept, usual)])
+    assert seen == [[False, False], [False, True]] * 2
+    assert same(kept, usual)
+
+
+def test_gradients_that_stay_do_not_add_up_in_the_short_cut() -> None:
+    model = toy_model()
+    optim = Optim(torch.optim.SGD(model.parameters(), lr=0.1), keep_gradients=True)
+    for batch in toy_data(4):
+        optim.update(cross_entropy(model, batch))
+        assert model[0].weight.grad is not None
+    assert same(model, by_hand([1, 1, 1, 1]))

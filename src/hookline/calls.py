@@ -134,6 +134,16 @@ def at_point(calls: tuple[Call, ...], measuring: Measuring = "none") -> PointCal
     return compiled
 
 
+def failing_call(error: BaseException, point: str) -> Call | None:
+    """The call at a point that an error came out of, by its traceback; None when it came from elsewhere."""
+    found, trace = None, error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == f"<hookline {point}>":
+            found = trace.tb_frame.f_globals["hl_calls"][trace.tb_frame.f_locals["hl_n"]]
+        trace = trace.tb_next
+    return found
+
+
 class Around:
     """One passage through a scope: generators entered in plan order, left in reverse (or, if asked, in order too).
 

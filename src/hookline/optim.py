@@ -92,6 +92,8 @@ class Optim:
         clip_norm: The greatest total norm of the gradients.
         clip_value: The greatest absolute value of a gradient.
         norm_type: Which norm `clip_norm` means, and `grad_norm` tells.
+        keep_gradients: Leave the gradients where they are until the next window begins, for hooks that look at them
+            after the step; they take memory during the next forward pass.
     """
 
     def __init__(
@@ -102,6 +104,7 @@ class Optim:
         clip_norm: float | None = None,
         clip_value: float | None = None,
         norm_type: float = 2.0,
+        keep_gradients: bool = False,
     ) -> None:
         if not isinstance(optimizer, Optimizer):
             raise ConfigError(f"Optim needs a torch optimizer, not a {type(optimizer).__name__}")
@@ -111,6 +114,7 @@ class Optim:
         self.schedulers = [_scheduled(given) for given in schedulers]
         self.accumulate = accumulate
         self.clip = Clip.of(clip_norm, clip_value, norm_type)
+        self.keep_gradients = keep_gradients
         self.scaler: torch.amp.GradScaler | None = None
         self.plan = Plan(self)
         #: Finished optimizer steps.
@@ -161,7 +165,7 @@ class Optim:
         `outputs` is what the points give to hooks; a `before_backward` may put another loss into it.
         """
         plan = self.plan
-        if self._several and self.micro == 0:
+        if (self._several or self.keep_gradients) and self.micro == 0:
             self.optimizer.zero_grad()
         plain = self.accumulate == 1 and self.scaler is None and self.clip is None
         if plain and plan.silent_update and not (self.micro or self._skip):  # nobody looks: as one writes it by hand
@@ -171,7 +175,8 @@ class Optim:
                 explain_backward(error, loss)
                 raise
             self.optimizer.step()
-            self.optimizer.zero_grad()
+            if not self.keep_gradients:
+                self.optimizer.zero_grad()
             self.updates += 1
             return
         if self.micro == 0:
@@ -245,7 +250,9 @@ class Optim:
 
     def _step(self) -> None:
         self._make_step(1.0 if self.micro == self._window else self._window / self.micro)
-        self._drop_window()
+        if not self.keep_gradients:
+            self.optimizer.zero_grad()
+        self.micro = 0
 
     def _make_step(self, factor: float, **options: Any) -> None:
         """The optimizer's step with its points, for gradients times a factor; they stay."""

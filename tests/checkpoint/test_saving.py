@@ -21,6 +21,7 @@ from torch.optim import lr_scheduler
 from hookline import EvalLoop, Hook, Optim, Runner
 from hookline.checkpoint import seal, store
 from hookline.checkpoint.copies import Copies
+from hookline.checkpoint.request import Request
 from hookline.errors import HookError, StorageError
 from hookline.hooks import CheckpointHook
 from hookline.steps import predict
@@ -587,3 +588,24 @@ def test_a_subclass_may_read_weights_from_files_of_other_kinds(tmp_path: Path) -
     runner = ReadsText(toy.model, test=toy.test_loop, load_from=tmp_path / "weights.txt", work_dir=tmp_path, quiet=True)
     runner.test()
     assert all(value.unique().tolist() == [0.5] for value in runner.model.state_dict().values())
+
+
+def test_a_request_may_name_its_file_out_of_where_the_run_stands_when_it_is_written(tmp_path: Path) -> None:
+    class Asks(Hook):
+        def after_train_iter(self, runner: Runner) -> None:
+            if runner.iter == 1:
+                runner.saving.ask(Request(name=lambda at: f"at_{at.epoch}_{at.iter}.pth"))
+
+    runner = toy_runner(
+        work_dir=tmp_path, max_epochs=1, accumulate=3, default_hooks={"checkpoint": None}, custom_hooks=[Asks()]
+    )
+    runner.train()
+    assert files(tmp_path) == ["at_0_3.pth"]
+
+
+def test_weights_that_another_program_keeps_under_model_are_loaded(tmp_path: Path) -> None:
+    other = toy_model(seed=3)
+    torch.save({"model": other.state_dict(), "epoch": 4}, tmp_path / "theirs.pth")
+    runner = toy_runner(work_dir=tmp_path / "run", load_from=tmp_path / "theirs.pth")
+    runner.val()
+    assert all(a.equal(b) for a, b in zip(runner.model.parameters(), other.parameters(), strict=True))

@@ -852,3 +852,22 @@ def test_a_test_in_another_process_stands_at_the_iteration_of_its_checkpoint_and
     # From an earlier checkpoint, what was found out about a later one is no part of the run any more.
     toy_runner(work_dir=tmp_path, max_epochs=2, resume=tmp_path / "epoch_1.pth").train()
     assert lines() == both
+
+
+def test_some_of_the_writers_may_be_written_to_alone() -> None:
+    one, other = MemoryWriter(), MemoryWriter()
+    together = begun(one, other)
+    together.only(other).write_scalars({"a": 0.5}, 1)
+    together.write_scalars({"b": 2}, 2)
+    assert one.records == [{"step": 2, "b": 2}]
+    assert other.records == [{"step": 1, "a": 0.5}, {"step": 2, "b": 2}]
+
+
+def test_before_the_place_of_its_checkpoint_a_resumed_run_writes_nothing_to_some_of_them_either() -> None:
+    writer = MemoryWriter()
+    together = Writers([writer])
+    together.begin(Path(), "x", resuming=True)
+    together.only(writer).write_scalars({"a": 1}, 1)
+    together.load_state_dict({})
+    together.only(writer).write_scalars({"a": 2}, 2)
+    assert [record["step"] for record in writer.records] == [2]

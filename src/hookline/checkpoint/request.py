@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hookline.position import Position
 
 
 @dataclass(frozen=True)
@@ -12,6 +16,8 @@ class Request:
     """A checkpoint that was asked for. Its number is filled in when it is written, after the counters have moved on."""
 
     template: str | None = None
+    #: What the file is called, out of where the run stands when it is written; instead of a template.
+    name: Callable[[Position], str] | None = None
     by_epoch: bool | None = None
     folder: Path | None = None
     #: Before the name: `best_accuracy_`.

@@ -129,11 +129,13 @@ class Saving:
     def path(self, request: Request) -> Path:
         """Where a request would be written now."""
         at, loop = self._runner.position, self._runner.train_loop
+        folder = request.folder if request.folder is not None else self.folders[0]
+        if request.name is not None:
+            return folder / request.name(at)
         wanted = loop.by_epoch if request.by_epoch is None else request.by_epoch
         by_epoch = wanted and at.batch == 0  # in the middle of an epoch only the iteration says where
         own = request.template if by_epoch == wanted else None
         template = own or ("epoch_{}.pth" if by_epoch else "iter_{}.pth")
-        folder = request.folder if request.folder is not None else self.folders[0]
         return folder / (request.prefix + template.format(at.epoch if by_epoch else at.iter))
 
     def _write_all(
@@ -365,9 +367,11 @@ def _saves(hook: Any) -> bool:
 
 
 def _as_checkpoint(found: dict[str, Any], path: Path) -> dict[str, Any]:
-    """A file of weights alone reads like a checkpoint that has only them."""
+    """A file of weights alone reads like a checkpoint that has only them; many programs keep them under `model`."""
     if "state_dict" in found:
         return found
+    if isinstance(found.get("model"), dict):
+        return {"state_dict": found["model"]}
     if found and all(isinstance(value, Tensor) for value in found.values()):
         return {"state_dict": found}
     raise StorageError(f"{path} has no weights: it holds {', '.join(map(str, list(found)[:8]))}, and no 'state_dict'")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -59,6 +60,12 @@ class Writers(Writer):
         if not self._resuming:
             for delivery in self.deliveries:
                 delivery.call(method, *args)
+
+    def only(self, *writers: Writer) -> Writers:
+        """The same for some of them, as it is now: for a hook with a writer of its own."""
+        part = copy.copy(self)
+        part.deliveries = [delivery for delivery in self.deliveries if delivery.writer in writers]
+        return part
 
     def write_scalar(self, name: str, value: float, step: int) -> None:
         """One number of a step."""

@@ -1,0 +1,203 @@
+"""EngineBase and CommonEngine: the host that hooks see, and training by epochs or by iterations."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from hookline.dialects.imix.engine.forward import as_output, forward_of
+from hookline.dialects.imix.engine.hooks.base_hook import HookBase, PriorityStatus
+from hookline.dialects.imix.engine.running import EngineRunner, runner_of, step_of
+from hookline.errors import ConfigError, HookError
+from hookline.hook import Hook
+from hookline.plan import Plan
+from hookline.stages import TrainLoop
+
+
+class EngineBase:
+    """What hooks see as `self.trainer`: parts, counters and the other hooks.
+
+    A subclass has `model`, `data_loader` and `optimizer`, and `run_train_iter`, which puts the losses into
+    `self.output`. Training is that of a native Runner, `self.runner`, which is put together when it begins.
+    """
+
+    model: Any
+    data_loader: Any
+    optimizer: Any
+    cfg: Any = None
+    work_dir: Any = "./work_dirs"
+    by_epoch = True
+    max_iter: int | None = None
+    max_epoch: int | None = None
+    gradient_accumulation_steps = 1
+    is_lr_accumulation = True
+    imixed_precision = False
+    log_period: int | None = None
+    seed = 0
+    device: Any = "auto"
+    load_from: Any = None
+    resume_from: Any = None
+    experiment_name: str | None = None
+    recorded_config: Any = None
+    quiet = False
+
+    def __init__(self) -> None:
+        #: The hooks, checked and in order.
+        self.plan = Plan(weakref.proxy(self), open=True)
+        #: The run, once it was started.
+        self.runner: EngineRunner | None = None
+        #: The error that has ended training, for hooks at `after_train`.
+        self.exception: BaseException | None = None
+        self.has_begun = False
+        #: As iMIX counts: the epoch and iteration under way, from 0 on, and the iteration within the epoch.
+        self.epoch = self.iter = self.inner_iter = 0
+        self.start_epoch = self.start_iter = 0
+        #: What the losses of the current iteration are, by name, and what the model gave.
+        self.output: dict[str, Any] = {}
+        self.model_output: Any = None
+        #: How long the current batch was waited for.
+        self.data_time = 0.0
+        self.waiting_since = 0.0
+        #: The model as it is called; hooks see the model itself.
+        self.wrapped: Any = None
+        self.log_buffer: Any = None
+
+    # -- hooks
+
+    def register_hooks(self, engine_hooks: Iterable[Any]) -> None:
+        """Add hooks; those of one level run in the order in which they come. None is passed over."""
+        for hook in engine_hooks:
+            if hook is not None:
+                self._register(hook)
+
+    def _register(self, hook: Any, level: Any = None) -> None:
+        name = type(hook).__name__
+        if isinstance(hook, HookBase):
+            given = level if level is not None else hook.level
+            priority: Any = PriorityStatus.parse(given, name).priority.value
+        elif isinstance(hook, Hook):
+            priority = level
+        else:
+            raise HookError(f"{name} is no hook: it does not inherit from HookBase")
+        source = "config" if level is not None else "class"
+        for plan in [self.plan] if self.runner is None else [self.plan, self.runner.plan]:
+            plan.add(hook, priority, priority_from=source)
+        if isinstance(hook, HookBase):
+            hook.trainer = self
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all iterations are made."""
+        return self.runner is not None and self.runner.train_loop.is_over(self.runner.position)
+
+    @property
+    def hooks(self) -> list[Any]:
+        """The hooks in the order in which they run."""
+        return [entry.hook for entry in self.plan]
+
+    _hooks = hooks
+
+    def call_hook(self, point: str, **arguments: Any) -> None:
+        """Call the methods of hooks that are named so; this is how points of one's own are called."""
+        (self.plan if self.runner is None else self.runner.plan).call(point, arguments)
+
+    # -- the points, for a loop of one's own
+
+    def before_train(self) -> None:
+        """Call the hooks before training."""
+        self.call_hook("before_train")
+
+    def after_train(self) -> None:
+        """Call the hooks after training."""
+        self.call_hook("after_train")
+
+    def before_train_epoch(self) -> None:
+        """Call the hooks before an epoch."""
+        self.call_hook("before_train_epoch")
+
+    def after_train_epoch(self) -> None:
+        """Call the hooks after an epoch."""
+        self.call_hook("after_train_epoch")
+
+    # -- training
+
+    def run_train_iter(self, batch_data: Any, data_time: float) -> None:
+        """Compute the losses of one batch and put them into `self.output`, the total one as `loss`."""
+        raise NotImplementedError(f"{type(self).__name__} has no run_train_iter(batch_data, data_time)")
+
+    def train_by_epoch(self, start_epoch: int, max_epoch: int) -> None:
+        """Train up to so many epochs."""
+        self.by_epoch, self.max_epoch = True, max_epoch
+        self._train(TrainLoop(self.data_loader, step_of(self), max_epochs=max_epoch), start_epoch)
+
+    def train_by_iter(self, start_iter: int, max_iter: int) -> None:
+        """Train up to so many iterations, going round the data as often as needed."""
+        self.by_epoch, self.max_epoch = False, None
+        self._train(TrainLoop(self.data_loader, step_of(self), max_iters=max_iter), start_iter)
+
+    def _train(self, loop: TrainLoop, start: int) -> None:
+        if self.runner is None:
+            self.runner = runner_of(self, loop)
+            if start:
+                self._go_to(self.runner, start)
+        self.max_iter = self.runner.max_iters
+        self.runner.train()
+
+    def _go_to(self, runner: EngineRunner, start: int) -> None:
+        """Leave out what is said to be done already."""
+        at, length = runner.position, runner.train_loop.length
+        if length is None:
+            raise ConfigError("training can start in the middle only with a data_loader whose length is known")
+        at.iter = start * length if self.by_epoch else start
+        at.epoch, at.batch = (start, 0) if self.by_epoch else divmod(start, length)
+
+
+class CommonEngine(EngineBase):
+    """Trains a model with a loss function.
+
+    Args:
+        model: Any module.
+        data_loader: Gives the batches.
+        optimizer: A torch optimizer.
+        loss_fn: What makes losses of what the model gives; see `forward_of` for what it may take.
+        batch_processor: A function that does it all: it gets the batch and gives the losses.
+        work_dir: The folder of the run.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        data_loader: Iterable[Any],
+        optimizer: Any,
+        loss_fn: Callable[..., Any] | None = None,
+        batch_processor: Callable[[Any], Any] | None = None,
+        work_dir: str | Path = "./work_dirs",
+    ) -> None:
+        super().__init__()
+        if not isinstance(model, nn.Module):
+            raise ConfigError(f"the model is a torch.nn.Module, not a {type(model).__name__}")
+        self.model = model
+        self.data_loader = data_loader
+        self.optimizer = optimizer
+        self.loss_fn = loss_fn
+        self.batch_processor = batch_processor
+        self.work_dir = work_dir
+        self.wrapped = model
+        self._forward = forward_of(model, loss_fn)
+
+    @property
+    def prefix(self) -> str:
+        """What names of checkpoints begin with."""
+        return type(self.model).__name__
+
+    def run_train_iter(self, batch_data: Any, data_time: float) -> None:
+        """Model, then losses."""
+        if self.batch_processor is not None:
+            self.output = as_output(self.batch_processor(batch_data))
+            return
+        self.model_output, losses = self._forward(self, batch_data)
+        self.output = as_output(losses)

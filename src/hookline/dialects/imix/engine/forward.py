@@ -1,0 +1,98 @@
+"""How an engine calls its model and its loss function: found out once, from what they say they take."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch import Tensor, nn
+
+#: What iMIX's engine gives to a model besides the batch.
+COUNTERS = {"cur_epoch": "epoch", "cur_iter": "iter", "inner_iter": "inner_iter"}
+#: What a parameter is called that takes all of a batch.
+WHOLE = frozenset({"batch", "batch_data", "data", "data_batch", "inputs_dict", "samples"})
+
+Forward = Callable[[Any, Any], tuple[Any, Any]]
+
+
+def forward_of(model: nn.Module, loss_fn: Callable[..., Any] | None) -> Forward:
+    """A function `(engine, batch) -> (what the model gives, the losses)`.
+
+    - `loss_fn(model, batch)` does it all.
+    - `loss_fn(output)` is iMIX's own way: the model gets the whole batch.
+    - `loss_fn(output, target)` takes batches `(inputs, target)`: the model gets the inputs.
+    - Without a `loss_fn`, what the model gives are the losses.
+    """
+    wants, takes_whole = _counters(model), _takes_whole(model)
+
+    def call(engine: Any, given: Any) -> Any:
+        return (
+            engine.wrapped(given, **{name: getattr(engine, value) for name, value in wants})
+            if wants
+            else (engine.wrapped(given))
+        )
+
+    if loss_fn is None:
+        return lambda engine, batch: _twice(call(engine, batch))
+    names = _positional(loss_fn)
+    if names[:1] == ["model"] and len(names) == 2:
+        return lambda engine, batch: (None, loss_fn(engine.wrapped, batch))
+    if len(names) < 2:
+
+        def whole(engine: Any, batch: Any) -> tuple[Any, Any]:
+            output = call(engine, batch)
+            return output, loss_fn(output)
+
+        return whole
+    gets_batch = names[1] in WHOLE
+
+    def split(engine: Any, batch: Any) -> tuple[Any, Any]:
+        pair = isinstance(batch, (tuple, list)) and len(batch) == 2
+        output = call(engine, batch[0] if pair and not takes_whole else batch)
+        return output, loss_fn(output, batch[1] if pair and not gets_batch else batch)
+
+    return split
+
+
+def as_output(losses: Any) -> dict[str, Any]:
+    """What a loss function gave, as `trainer.output`."""
+    if isinstance(losses, Tensor):
+        return {"loss": losses}
+    if isinstance(losses, Mapping):
+        return dict(losses)
+    from hookline.steps import as_outputs
+
+    return as_outputs(losses)
+
+
+def _twice(value: Any) -> tuple[Any, Any]:
+    return value, value
+
+
+def _signature(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    inner = function.forward if isinstance(function, nn.Module) else function
+    try:
+        return list(inspect.signature(inner).parameters.values())
+    except (TypeError, ValueError):  # a callable without a readable signature
+        return []
+
+
+def _positional(function: Callable[..., Any]) -> list[str]:
+    """The parameters that need to be given."""
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return [each.name for each in _signature(function) if each.kind in kinds and each.default is each.empty]
+
+
+def _counters(model: nn.Module) -> list[tuple[str, str]]:
+    """Which counters the model takes; those that are only in a `**kwargs` are given, as iMIX does."""
+    parameters = _signature(model)
+    names = {each.name for each in parameters}
+    everything = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters)
+    return [(name, value) for name, value in COUNTERS.items() if everything or name in names]
+
+
+def _takes_whole(model: nn.Module) -> bool:
+    """Whether a model says that it takes whole batches."""
+    names = [each.name for each in _signature(model)]
+    return bool(_counters(model)) or (bool(names) and names[0] in WHOLE)

@@ -1,0 +1,80 @@
+"""AutogradProfilerHook: a trace of each of some iterations."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from hookline.checks import check_int
+from hookline.dialects.imix.engine.hooks.base_hook import HookBase
+from hookline.dialects.imix.engine.hooks.periods.elsewhere import place
+from hookline.errors import ConfigError
+
+log = logging.getLogger("hookline")
+
+
+class AutogradProfilerHook(HookBase):
+    """Profiles single iterations, and writes a Chrome trace of each: `profiler-trace-iter<n>.json`.
+
+    A trace that cannot be written is warned about, and the run goes on.
+
+    Args:
+        enable_predicate: A function of the trainer that says whether to profile the iteration that begins; instead of
+            `begin` and `end`.
+        output_dir: Where the traces go: just a name is a folder in `work_dir`, and without any it is `profiler` there.
+        use_cuda: See what CUDA does, too, where there is one.
+        begin: From how many finished iterations on.
+        end: Until how many iterations are finished.
+    """
+
+    def __init__(
+        self,
+        enable_predicate: Callable[[Any], bool] | None = None,
+        output_dir: str | os.PathLike[str] | None = None,
+        *,
+        use_cuda: bool = True,
+        begin: int = 10,
+        end: int = 20,
+    ) -> None:
+        if enable_predicate is not None and not callable(enable_predicate):
+            raise ConfigError(f"AutogradProfilerHook: enable_predicate is a function, not {enable_predicate!r}")
+        check_int("AutogradProfilerHook: begin", begin, least=0)
+        check_int("AutogradProfilerHook: end", end, least=begin + 1)
+        self._predicate = enable_predicate or (lambda trainer: begin <= trainer.iter < end)
+        self._output_dir = output_dir
+        self._use_cuda = use_cuda
+
+    def around_train_iter(self, runner: Any, batch_idx: int) -> Iterator[None]:
+        """One iteration, its hooks and its update included; the engine's counters are set only inside it."""
+        trainer = self.trainer
+        trainer.epoch, trainer.iter, trainer.inner_iter = runner.epoch, runner.iter, batch_idx
+        if not self._predicate(trainer):
+            yield
+            return
+        from hookline.profiling import Profile, refuse_another
+
+        refuse_another(thoroughly=False)
+        profile = Profile(self._activities(), {}, 0, {}, lambda profile: self._write(profile, trainer))
+        try:
+            with profile.label(trainer.iter + 1):
+                yield
+        finally:
+            profile.end()
+
+    def _activities(self) -> list[Any]:
+        import torch
+        from torch.profiler import ProfilerActivity
+
+        return [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * (self._use_cuda and torch.cuda.is_available())
+
+    def _write(self, profile: Any, trainer: Any) -> None:
+        folder = place(self._output_dir or "profiler", Path(trainer.work_dir))
+        path = folder / f"profiler-trace-iter{trainer.iter}.json"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            profile.export_chrome_trace(str(path))
+        except OSError as error:
+            log.warning("AutogradProfilerHook: %s cannot be written: %s; the run goes on", path, error)

@@ -1,0 +1,45 @@
+"""HOOKS, and hooks out of dicts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hookline.dialects.registry import Registry
+
+_HERE = "hookline.dialects.imix.engine.hooks"
+
+HOOKS = Registry(
+    "hook",
+    builtin={
+        name: f"{_HERE}.{module}:{name}"
+        for name, module in {
+            "AutogradAnomalyDetectHook": "autograd_anomaly_detect",
+            "AutogradProfilerHook": "autograd_profiler",
+            "CheckPointHook": "periods.checkpoint",
+            "CommonMetricLoggerHook": "periods.common_metric",
+            "EMAEpochHook": "ema",
+            "EMAIterHook": "ema",
+            "EvaluateHook": "evaluate",
+            "Fp16OptimizerHook": "optimizer",
+            "IterationTimerHook": "iteration_time",
+            "JSONLoggerHook": "periods.json_logger",
+            "LRSchedulerHook": "lr_scheduler",
+            "OptimizerHook": "optimizer",
+            "PeriodicLogger": "periodic_logger",
+            "TensorboardLoggerHook": "periods.tensorboard_logger",
+            "TextLoggerHook": "text_logger_hook",
+        }.items()
+    },
+)
+
+
+def build_hook(cfg: Any, **more: Any) -> Any:
+    """A hook out of `dict(type=..., level=..., ...)`, which stays as it is; `level` beats that of the class."""
+    if not isinstance(cfg, Mapping):
+        return HOOKS.build(cfg, **more)
+    level = cfg.get("level")
+    hook = HOOKS.build({name: value for name, value in cfg.items() if name != "level"}, **more)
+    if level is not None:
+        hook.level = level
+    return hook

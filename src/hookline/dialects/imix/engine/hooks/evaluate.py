@@ -1,0 +1,198 @@
+"""EvaluateHook: a function of the user's after epochs or every so many iterations, and the best of what it gives."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from hookline import loops, rng
+from hookline.checkpoint import store
+from hookline.checkpoint.request import Request
+from hookline.checkpoint.seal import Note, read_note
+from hookline.checks import check_int
+from hookline.dialects.imix.engine.hooks.base_hook import HookBase
+from hookline.dialects.imix.engine.hooks.ema import averaged_weights
+from hookline.dialects.imix.engine.hooks.periods.elsewhere import place
+from hookline.errors import ConfigError
+from hookline.functions import asked_for, label_of, name_of
+from hookline.metrics import plain
+from hookline.monitor import monitor
+from hookline.terminal import as_number
+
+BEST = "best_result.pth"
+BEST_MODEL = "model_best.pth"
+
+
+class EvaluateHook(HookBase):
+    """Runs a function after every epoch, or every so many iterations and at the end, and keeps the best.
+
+    The function takes nothing, or the model, or `trainer` by name, and gives a number or a mapping of names to numbers.
+    It is called in evaluation mode, without gradients, with averaged weights where an EMAIterHook keeps them, and the
+    random numbers that it draws do not change the training.
+
+    Each evaluation is a line of JSON, and its numbers are in the log buffer, with `eval/` before a name that training
+    records, too. The best so far is saved as
+    `best_result.pth`, a checkpoint like the others; at the end its weights are `model_best.pth`. One is better than
+    another by its first number, or, where that is the same, by the next; less is better where the name says so (loss,
+    error, ...).
+
+    Args:
+        eval_function: What to run.
+        eval_iter_period: Every how many iterations; without it, after every epoch, or, training by iterations, at the
+            end.
+        is_run_eval: Whether it evaluates at all.
+        eval_json_file: The file of the results; just a name is one in `work_dir`.
+    """
+
+    _cleans_up = False
+
+    def __init__(
+        self,
+        eval_function: Callable[..., Any],
+        eval_iter_period: int | None = None,
+        is_run_eval: bool = True,
+        eval_json_file: str = "eval_result.json",
+    ) -> None:
+        self._call = asked_for(eval_function, ("model", "trainer"), "EvaluateHook: eval_function", first="model")
+        if eval_iter_period is not None:
+            check_int("EvaluateHook: eval_iter_period", eval_iter_period, least=1)
+        self.eval_function = eval_function
+        self.eval_iter_period = eval_iter_period
+        self.is_run_eval = is_run_eval
+        self.eval_json_file = eval_json_file
+        #: What every evaluation gave, with where training stood.
+        self.results: list[dict[str, Any]] = []
+        #: The best of them.
+        self.best: dict[str, Any] | None = None
+        self._owed = False
+        self._best_at = -1
+
+    def idle_points(self, runner: Any) -> list[str]:
+        """Everywhere, when it does not evaluate."""
+        points = ["after_train_iter", "after_train_epoch", "after_train"]
+        return [*super().idle_points(runner), *([] if self.is_run_eval else points)]
+
+    def after_train_iter(self) -> None:
+        """Every so many iterations; inside an accumulation window it has to wait."""
+        trainer = self.trainer
+        done, period = trainer.iter + 1, self.eval_iter_period
+        last = not trainer.by_epoch and done == trainer.max_iter
+        self._owed = self._owed or last or (period is not None and done % period == 0)
+        if self._owed and not trainer.runner.in_window:
+            self._evaluate(trainer, done)
+
+    def after_train_epoch(self) -> None:
+        """After epochs, unless iterations are counted."""
+        if self.eval_iter_period is None:
+            self._evaluate(self.trainer, self.trainer.iter)
+
+    def after_train(self) -> None:
+        """Say which was the best, and keep its weights."""
+        trainer, best = self.trainer, self.best
+        if best is None:
+            return
+        path = Path(trainer.work_dir) / BEST
+        if path.exists() and (note := read_note(path)) is not None:
+            weights = store.read(path, sealed=True)["state_dict"]
+            store.write({"state_dict": weights}, path.with_name(BEST_MODEL), Note(note.step, note.validations))
+        place_of_best = f"epoch {best['epoch']}" if "epoch" in best else f"iteration {best['iter']}"
+        trainer.runner.terminal.say(f"the best evaluation was that of {place_of_best}: {shown(best)}")
+
+    # -- one evaluation
+
+    def _evaluate(self, trainer: Any, done: int) -> None:
+        """After so many finished iterations."""
+        self._owed = False
+        measured = self._numbers(self._measure(trainer))
+        if not measured:
+            return
+        result: dict[str, Any] = {"iter": trainer.iter, "max_iter": trainer.max_iter}
+        if trainer.by_epoch:
+            result |= {"epoch": trainer.epoch, "max_epoch": trainer.max_epoch}
+        result["metrics"] = measured
+        self.results.append(result)
+        self._write(trainer)
+        buffer = trainer.log_buffer
+        for name, value in measured.items():
+            taken = buffer.comes_every_iteration(name)  # a loss of the evaluation is none of training
+            buffer.put_scalar(f"eval/{name}" if taken else name, value, is_epoch=True)
+        better = self.best is None or score(measured) > score(self.best["metrics"])
+        if better:
+            self.best, self._best_at = result, done
+            self._save_best(trainer)
+        trainer.runner.terminal.say(f"evaluation  {shown(result)}{'  (best)' * better}")
+
+    def _save_best(self, trainer: Any) -> None:
+        trainer.runner.saving.ask(Request(name=lambda at: BEST, folder=Path(trainer.work_dir)))
+
+    def _measure(self, trainer: Any) -> Any:
+        runner, began = trainer.runner, time.perf_counter()
+        try:
+            with averaged_weights(trainer), rng.untouched(), loops.in_mode(runner.model, training=False):
+                return self._call(model=trainer.model, trainer=trainer)
+        finally:
+            runner.seconds_evaluating += time.perf_counter() - began
+
+    def _numbers(self, given: Any) -> dict[str, float]:
+        if given is None:
+            return {}
+        named = given if isinstance(given, Mapping) else {name_of(self.eval_function) or "value": given}
+        found = {str(name): plain(value) for name, value in named.items()}
+        for name, value in found.items():
+            if isinstance(value, bool) or not isinstance(value, (int, float)):
+                raise ConfigError(
+                    f"EvaluateHook: {label_of(self.eval_function)} gave a {type(value).__name__} as '{name}'; it has "
+                    "to give a number or a mapping of names to numbers"
+                )
+        return {name: float(value) for name, value in found.items()}
+
+    def _write(self, trainer: Any) -> None:
+        """All results, anew: the file is whole at every moment, and after a resume each is in it once."""
+        flat = [{key: each[key] for key in each if key != "metrics"} | each["metrics"] for each in self.results]
+        lines = [json.dumps(each) for each in flat]
+        path = place(self.eval_json_file, Path(trainer.work_dir))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with store.replacing(path) as file:
+            file.write("".join(f"{line}\n" for line in lines).encode())
+
+    # -- across a resume
+
+    def state_dict(self) -> dict[str, Any]:
+        """The results so far."""
+        return {"results": list(self.results), "best": self.best, "best_at": self._best_at, "owed": self._owed}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on comparing; a kill between two saves of one moment may have left the best to be saved."""
+        self.results, self.best = list(state["results"]), state["best"]
+        self._best_at, self._owed = state["best_at"], state["owed"]
+        trainer = self.trainer
+        if self.results:
+            self._write(trainer)
+        path = Path(trainer.work_dir) / BEST
+        note = read_note(path) if path.exists() else None
+        if self._best_at == trainer.runner.iter and (note is None or note.step != self._best_at):
+            self._save_best(trainer)
+
+
+def score(metrics: Mapping[str, float]) -> tuple[float, ...]:
+    """What to compare: more is better, so what is better when it is less counts negative; NaN is worst of all."""
+    return tuple(
+        -math.inf if math.isnan(value) else -value if less_is_better(name) else value for name, value in metrics.items()
+    )
+
+
+def less_is_better(name: str) -> bool:
+    """Whether the name of a metric says so."""
+    try:
+        return monitor(name).rule == "less"
+    except ConfigError:
+        return False
+
+
+def shown(result: Mapping[str, Any]) -> str:
+    """The numbers of a result, for a line."""
+    return "  ".join(f"{name} {as_number(value)}" for name, value in result["metrics"].items())

@@ -1,0 +1,63 @@
+"""IterationTimerHook: how long iterations and epochs take."""
+
+from __future__ import annotations
+
+import time
+
+from hookline.checks import check_int
+from hookline.dialects.imix.engine.hooks.base_hook import HookBase
+from hookline.terminal import as_time
+
+
+class IterationTimerHook(HookBase):
+    """Records `iter_time` of every iteration and `epoch_time` of every epoch, and sums up at the end.
+
+    Args:
+        warmup_iter: Leave so many iterations out of the summary.
+    """
+
+    _cleans_up = False
+
+    def __init__(self, warmup_iter: int = 0) -> None:
+        check_int("IterationTimerHook: warmup_iter", warmup_iter, least=0)
+        self.warmup_iter = warmup_iter
+        self._began = self._epoch_began = self._iter_began = 0.0
+        self._done = 0
+        self._seconds = 0.0
+
+    def before_train(self) -> None:
+        """Begin anew."""
+        self._began = time.perf_counter()
+        self._done, self._seconds = 0, 0.0
+
+    def before_train_epoch(self) -> None:
+        """An epoch begins."""
+        self._epoch_began = time.perf_counter()
+
+    def before_train_iter(self) -> None:
+        """The batch is there."""
+        self._iter_began = time.perf_counter()
+
+    def after_train_iter(self) -> None:
+        """The step is made."""
+        trainer, now = self.trainer, time.perf_counter()
+        trainer.waiting_since = now
+        taken = now - self._iter_began
+        self._done += 1
+        if self._done > self.warmup_iter:
+            self._seconds += taken
+        trainer.log_buffer.put_scalar("iter_time", taken)
+
+    def after_train_epoch(self) -> None:
+        """The epoch is over."""
+        self.trainer.log_buffer.put_scalar("epoch_time", time.perf_counter() - self._epoch_began, is_epoch=True)
+
+    def after_train(self) -> None:
+        """Sum up."""
+        total, counted = time.perf_counter() - self._began, self._done - self.warmup_iter
+        if counted > 0:
+            beside = max(0.0, total - self._seconds)
+            self.trainer.runner.terminal.say(
+                f"{counted} iterations in {as_time(self._seconds)} ({self._seconds / counted:.4f} s each), "
+                f"{as_time(total)} in all, {as_time(beside)} of it besides"
+            )

@@ -1,0 +1,69 @@
+"""LRSchedulerHook: records the learning rate and steps a scheduler."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from hookline.dialects.imix.engine.hooks.base_hook import HookBase, PriorityStatus
+
+if TYPE_CHECKING:
+    from hookline.dialects.imix.engine.parts import Parts
+
+
+class LRSchedulerHook(HookBase):
+    """Records the learning rate that the step was made with as `lr`, and then steps a torch scheduler.
+
+    It steps every iteration, or, with accumulation, with every update, unless the engine's `is_lr_accumulation` is
+    false. The state of the scheduler is in every checkpoint.
+
+    Args:
+        optimizer: The optimizer; the engine's, unless given.
+        scheduler: The scheduler; without one, the learning rate is only recorded.
+        by_epoch: Step after epochs instead.
+    """
+
+    _level = PriorityStatus.HIGH
+
+    def __init__(self, optimizer: Any = None, scheduler: Any = None, by_epoch: bool = False) -> None:
+        self._optimizer = optimizer
+        self._scheduler = scheduler
+        self._by_epoch = by_epoch
+        self._group: dict[str, Any] = {}
+        self._updates = 0
+
+    def _prepare(self, parts: Parts) -> None:
+        if self._scheduler is not None:
+            # The native Optim saves and restores it. When it steps is said here, and done by this hook.
+            parts.schedulers.append((self._scheduler, "epoch" if self._by_epoch else "iter"))
+
+    def before_train(self) -> None:
+        """The group that most parameters are in by their learning rate: iMIX records that one."""
+        groups = (self._optimizer if self._optimizer is not None else self.trainer.optimizer).param_groups
+        sizes = Counter[float]()
+        for group in groups:
+            sizes[group["lr"]] += len(group["params"])
+        usual = sizes.most_common(1)[0][0]
+        self._group = next(group for group in groups if group["lr"] == usual)
+        self._updates = self.trainer.runner.updates
+
+    def after_train_iter(self) -> None:
+        """Record, then step."""
+        trainer = self.trainer
+        trainer.log_buffer.put_scalar("lr", self._group["lr"], smoothing_hint=False)
+        if self._by_epoch or self._scheduler is None:
+            return
+        updates = trainer.runner.updates
+        if not trainer.is_lr_accumulation or trainer.gradient_accumulation_steps == 1 or updates > self._updates:
+            self._step()
+        self._updates = updates
+
+    def after_train_epoch(self) -> None:
+        """By epochs."""
+        if self._by_epoch and self._scheduler is not None:
+            self._step()
+
+    def _step(self) -> None:
+        for scheduled in self.trainer.runner.optim.schedulers:
+            if scheduled.scheduler is self._scheduler:
+                scheduled.step()

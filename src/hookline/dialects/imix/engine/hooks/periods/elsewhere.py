@@ -1,0 +1,54 @@
+"""Native writers whose files lie where the user says, and not only in the run's folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from hookline.writers.files import FileWriter, Record
+from hookline.writers.jsonl import JsonlWriter
+from hookline.writers.tensorboard import TensorboardWriter
+
+
+def place(given: str | os.PathLike[str], work_dir: Path) -> Path:
+    """A path as it was given; just a name is one in the run's folder."""
+    path = Path(given)
+    return work_dir / path if path.name == str(path) else path
+
+
+class Elsewhere(FileWriter):
+    """A writer of a file or a folder at a given place."""
+
+    place: Path
+    work_dir: Path
+
+    def begin(self, work_dir: Path, experiment_name: str) -> None:
+        """Take it up where it is."""
+        self.place.parent.mkdir(parents=True, exist_ok=True)
+        super().begin(self.place.parent, experiment_name)
+
+    def files(self) -> Iterable[str]:
+        """As it is called from the run's folder, since an earlier one makes way for a fresh run."""
+        return [os.path.relpath(self.place, self.work_dir)]
+
+
+class Lines(Elsewhere, JsonlWriter):
+    """A line of JSON a record, its keys sorted."""
+
+    def __init__(self, at: Path, work_dir: Path) -> None:
+        super().__init__(at.name)
+        self.place, self.work_dir = at, work_dir
+
+    def write_scalars(self, scalars: Mapping[str, float], step: int) -> None:
+        """One record."""
+        record = dict(sorted({"iteration": step, **scalars}.items()))
+        self.add(Record(self.as_bytes(record), (scalars, step)))
+
+
+class Events(Elsewhere, TensorboardWriter):
+    """Event files in the folder `runs` of a folder."""
+
+    def __init__(self, at: Path, work_dir: Path) -> None:
+        super().__init__("runs")
+        self.place, self.work_dir = at / "runs", work_dir

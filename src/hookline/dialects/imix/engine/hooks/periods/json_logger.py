@@ -1,0 +1,48 @@
+"""JSONLoggerHook: records as lines of JSON."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from hookline.checks import check_int
+from hookline.dialects.imix.engine.hooks.periods.elsewhere import Lines, place
+from hookline.dialects.imix.engine.hooks.periods.log_buffer_imix import LogBufferWriter
+
+if TYPE_CHECKING:
+    from hookline.dialects.imix.engine.parts import Parts
+    from hookline.writers.base import Writer
+
+
+class JSONLoggerHook(LogBufferWriter):
+    """A line of JSON a record, keys sorted: `{"epoch": 0, "iteration": 4, "loss": 0.41, ...}`.
+
+    Every step is there once, also after a resume.
+
+    Args:
+        json_file: A path; just a name is a file in `work_dir`.
+        window_size: Of how many values the median is shown.
+    """
+
+    _writer: Writer | None = None
+
+    def __init__(self, json_file: str | os.PathLike[str] = "metrics.json", window_size: int = 20) -> None:
+        check_int("JSONLoggerHook: window_size", window_size, least=1)
+        self.json_file = json_file
+        self.window_size = window_size
+
+    def _prepare(self, parts: Parts) -> None:
+        self._writer = Lines(place(self.json_file, parts.work_dir), parts.work_dir)
+        parts.writers.append(self._writer)
+
+    def process_buffer_data(self) -> None:
+        """One line."""
+        trainer = self.trainer
+        if self._writer is not None:
+            trainer.runner.writers.only(self._writer).write_scalars(
+                {"epoch": trainer.epoch, **self.news()}, trainer.iter
+            )
+
+    def close(self) -> None:
+        """The last numbers of an epoch."""
+        self.write_rest()

@@ -1,0 +1,54 @@
+"""TensorboardLoggerHook: records, images and histograms for TensorBoard."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from hookline.checks import check_int
+from hookline.dialects.imix.engine.hooks.periods.elsewhere import Events, place
+from hookline.dialects.imix.engine.hooks.periods.log_buffer_imix import LogBufferWriter
+
+if TYPE_CHECKING:
+    from hookline.dialects.imix.engine.parts import Parts
+    from hookline.writers.base import Writer
+
+
+class TensorboardLoggerHook(LogBufferWriter):
+    """All numbers, images and histograms of the buffer, in `runs` under a folder.
+
+    Args:
+        log_dir: A folder; just a name is one in `work_dir`, and without any it is `work_dir` itself.
+        window_size: Of how many values the median is shown.
+    """
+
+    takes_images = True
+    _writer: Writer | None = None
+
+    def __init__(self, log_dir: str | os.PathLike[str] | None = None, window_size: int = 20) -> None:
+        check_int("TensorboardLoggerHook: window_size", window_size, least=1)
+        self.log_dir = log_dir
+        self.window_size = window_size
+
+    def _prepare(self, parts: Parts) -> None:
+        at = parts.work_dir if self.log_dir is None else place(self.log_dir, parts.work_dir)
+        self._writer = Events(at, parts.work_dir)
+        parts.writers.append(self._writer)
+
+    def process_buffer_data(self) -> None:
+        """One event with the numbers; one for each image and histogram."""
+        if self._writer is None:
+            return
+        trainer, buffer = self.trainer, self.log_buffer
+        writers = trainer.runner.writers.only(self._writer)
+        writers.write_scalars({"epoch": trainer.epoch, **self.news()}, trainer.iter)
+        for image in buffer.images:
+            writers.write_image(image.name, image.data, image.iter)
+        for histogram in buffer.histograms:
+            writers.write_histogram(histogram.name, histogram.data, histogram.iter)
+        buffer.clear_images()
+        buffer.clear_histograms()
+
+    def close(self) -> None:
+        """The last numbers of an epoch."""
+        self.write_rest()

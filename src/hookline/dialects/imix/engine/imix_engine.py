@@ -1,0 +1,92 @@
+"""imixEngine: training as a config says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from hookline.dialects.imix.engine.base_engine import CommonEngine, EngineBase
+from hookline.dialects.imix.engine.organizer import custom_hooks, default_hooks, prefix_of, settings_of
+from hookline.dialects.imix.solver import build_optimizer
+from hookline.errors import ConfigError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+__all__ = ["CommonEngine", "EngineBase", "imixEngine"]
+
+
+class imixEngine(CommonEngine):  # noqa: N801  # it is called so
+    """Trains a model as a config says; `engine.train()` starts it.
+
+    The config, a dict or anything with these keys or attributes: `total_epochs`, or `by_iter=True` and `max_iter`;
+    `work_dir`; `optimizer_config` (`grad_clip`), `gradient_accumulation_steps`, `is_lr_accumulation`, `fp16`;
+    `lr_config`; `log_config` (`period`, `hooks`); `checkpoint_config` (`iter_period`, `epoch_period`,
+    `max_num_checkpoints`, `prefix`); `custom_hooks`; `seed`, `model_device`, `load_from`, `resume_from`. It stays as it
+    is.
+
+    Args:
+        cfg: The config.
+        model: Any module.
+        data_loader: Gives the batches.
+        optimizer: A torch optimizer; out of `cfg.optimizer`, unless given.
+        loss_fn: What makes losses of what the model gives: `loss_fn(output)`, `loss_fn(output, target)` or
+            `loss_fn(model, batch)`; without it, the model gives the losses.
+        batch_processor: A function that does it all: it gets the batch and gives the losses.
+    """
+
+    def __init__(
+        self,
+        cfg: Mapping[str, Any] | Any,
+        model: nn.Module | None = None,
+        data_loader: Iterable[Any] | None = None,
+        optimizer: Any = None,
+        loss_fn: Callable[..., Any] | None = None,
+        batch_processor: Callable[[Any], Any] | None = None,
+    ) -> None:
+        settings = settings_of(cfg)
+        if model is None or data_loader is None:
+            lacking = "model" if model is None else "data_loader"
+            raise ConfigError(f"imixEngine needs a {lacking}: imixEngine(cfg, model=..., data_loader=..., ...)")
+        if optimizer is None:
+            optimizer = build_optimizer(settings.optimizer, model)
+        super().__init__(model, data_loader, optimizer, loss_fn, batch_processor, settings.work_dir)
+        self.cfg = settings.cfg
+        self.by_epoch, self.max_epoch = settings.by_epoch, settings.total_epochs
+        self._limit = settings.limit
+        self.gradient_accumulation_steps = settings.gradient_accumulation_steps
+        self.is_lr_accumulation = settings.is_lr_accumulation
+        self.imixed_precision = settings.fp16 is not None
+        self.log_period = settings.log_period
+        self.seed, self.device = settings.seed, settings.device
+        self.load_from, self.resume_from = settings.load_from, settings.resume_from
+        self.experiment_name, self.quiet = settings.experiment_name, settings.quiet
+        self.recorded_config = settings.recorded
+        self.max_iter = settings.max_iter_of(data_loader)
+        self._prefix = prefix_of(settings, model)
+        customs = custom_hooks(settings)
+        self.register_hooks(default_hooks(settings, optimizer, [hook for hook, _ in customs]))
+        for hook, level in customs:
+            self._register(hook, level)
+
+    @property
+    def prefix(self) -> str:
+        """What names of checkpoints begin with."""
+        return self._prefix
+
+    def run_by_epoch(self) -> None:
+        """Train by epochs."""
+        self.train_by_epoch(0, self._limit)
+
+    def run_by_iter(self) -> None:
+        """Train by iterations."""
+        self.train_by_iter(0, self._limit)
+
+    def train(self) -> nn.Module:
+        """Train until the end; gives the trained model."""
+        if self.by_epoch:
+            self.run_by_epoch()
+        else:
+            self.run_by_iter()
+        trained: nn.Module = self.model
+        return trained

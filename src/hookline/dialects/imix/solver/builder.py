@@ -1,0 +1,94 @@
+"""Optimizers and learning-rate policies out of dicts: those of torch, and two of iMIX's own."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.optim import Optimizer, lr_scheduler
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler
+
+from hookline.errors import ConfigError, did_you_mean
+from hookline.registry import construct
+
+
+def build_optimizer(cfg: Any, model: torch.nn.Module) -> Optimizer:
+    """An optimizer of torch.optim over all parameters, out of `dict(type=..., lr=..., ...)`."""
+    if cfg is None:
+        raise ConfigError("imixEngine needs an optimizer: imixEngine(..., optimizer=...), or cfg.optimizer")
+    if isinstance(cfg, Optimizer):
+        return cfg
+    known = {name: kind for name, kind in vars(torch.optim).items() if _is_a(kind, Optimizer)}
+    factory, parameters, name = _named(cfg, "type", known, "optimizer")
+    made: Optimizer = construct(factory, {"params": model.parameters(), **parameters}, name)
+    return made
+
+
+def build_lr_scheduler(cfg: Any, optimizer: Optimizer) -> LRScheduler | None:
+    """A scheduler out of `dict(policy=..., ...)`, one as it is, or none.
+
+    A policy is the name of a scheduler of torch, MultiStepScheduler or WarmupLinearSchedule. `by_epoch` is for the
+    hook that steps it.
+    """
+    if cfg is None or isinstance(cfg, LRScheduler):
+        return cfg
+    key = "policy" if isinstance(cfg, Mapping) and "policy" in cfg else "type"
+    known = {name: kind for name, kind in vars(lr_scheduler).items() if _is_a(kind, LRScheduler)}
+    factory, parameters, name = _named(cfg, key, {**known, **POLICIES}, "learning-rate policy")
+    parameters.pop("by_epoch", None)
+    made: LRScheduler = construct(factory, {"optimizer": optimizer, **parameters}, name)
+    return made
+
+
+def multi_step(
+    optimizer: Optimizer,
+    lr_steps: Sequence[int],
+    lr_ratio: float,
+    use_warmup: bool = False,
+    warmup_factor: float = 0.0,
+    warmup_iterations: int = 0,
+) -> LambdaLR:
+    """A straight way up from `warmup_factor` to 1, and then times `lr_ratio` at each of some iterations."""
+
+    def factor(iteration: int) -> float:
+        if use_warmup and iteration <= warmup_iterations:
+            share = iteration / max(warmup_iterations, 1)
+            return warmup_factor * (1 - share) + share
+        return float(lr_ratio ** bisect_right(lr_steps, iteration))
+
+    return LambdaLR(optimizer, factor)
+
+
+def warmup_linear(optimizer: Optimizer, num_warmup_steps: int, num_training_steps: int) -> LambdaLR:
+    """A straight way up from 0 to 1, and then one down to 0."""
+
+    def factor(iteration: int) -> float:
+        if iteration < num_warmup_steps:
+            return iteration / max(num_warmup_steps, 1)
+        return max(0.0, (num_training_steps - iteration) / max(num_training_steps - num_warmup_steps, 1))
+
+    return LambdaLR(optimizer, factor)
+
+
+POLICIES: dict[str, Callable[..., LRScheduler]] = {
+    "MultiStepScheduler": multi_step,
+    "WarmupLinearSchedule": warmup_linear,
+}
+
+
+def _is_a(kind: Any, base: type) -> bool:
+    return isinstance(kind, type) and issubclass(kind, base) and kind is not base
+
+
+def _named(
+    cfg: Any, key: str, known: Mapping[str, Callable[..., Any]], what: str
+) -> tuple[Callable[..., Any], dict[str, Any], str]:
+    """The class, the parameters and the name out of a dict, which stays as it is."""
+    if not isinstance(cfg, Mapping) or key not in cfg:
+        raise ConfigError(f"the {what} is an object or a dict with '{key}', not {cfg!r}")
+    name = cfg[key]
+    if name not in known:
+        raise ConfigError(f"no {what} is called '{name}'; {did_you_mean(str(name), known)}")
+    return known[name], {other: cfg[other] for other in cfg if other != key}, name

@@ -1,0 +1,107 @@
+"""Config: a dict whose keys are attributes, out of YAML or, where that is allowed, Python files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from hookline.config import load
+from hookline.errors import ConfigError, did_you_mean
+
+
+class NoKeyError(ConfigError, AttributeError):
+    """A config has no such key."""
+
+
+class Config(dict[str, Any]):
+    """A dict whose keys are attributes, all the way down; what it is made of is copied, and stays as it is.
+
+    >>> cfg = Config({"work_dir": "runs", "log_config": {"period": 5}})
+    >>> cfg.log_config.period, cfg.get("seed", 13)
+    (5, 13)
+    """
+
+    def __init__(self, values: Mapping[str, Any] | Iterable[tuple[str, Any]] = (), **more: Any) -> None:
+        super().__init__({key: _deep(value) for key, value in dict(values, **more).items()})
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise NoKeyError(f"the config has no '{name}'; {did_you_mean(name, self)}") from None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self[name] = value
+
+    @classmethod
+    def fromfile(cls, path: str | os.PathLike[str], allow_python_config: bool = False) -> Config:
+        """A config out of a file with its `_base_` files: YAML, or Python, which is run, and so has to be allowed.
+
+        Where two bases say different things, the later one counts.
+        """
+        file = Path(path)
+        if file.suffix in (".yaml", ".yml"):
+            return cls(load(file).data)
+        if file.suffix != ".py":
+            raise ConfigError(f"{file}: a config is a .yaml or a .py file")
+        if not allow_python_config:
+            raise ConfigError(
+                f"{file} is code, and is run when it is read: Config.fromfile(..., allow_python_config=True)"
+            )
+        return cls(_python(file, ()))
+
+
+def _deep(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return Config(value)
+    if type(value) in (list, tuple):
+        return type(value)(_deep(each) for each in value)
+    return value
+
+
+def _python(file: Path, chain: tuple[Path, ...]) -> dict[str, Any]:
+    """The names that a Python file leaves, over those of its bases."""
+    if file.resolve() in chain:
+        raise ConfigError(f"{file}: _base_ goes round in a circle")
+    try:
+        source = file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{file}: the file cannot be read: {error.strerror or error}") from error
+    names: dict[str, Any] = {"__file__": str(file)}
+    exec(compile(source, str(file), "exec"), names)
+    own = {key: value for key, value in names.items() if key[:2] != "__" and not isinstance(value, ModuleType)}
+    bases = own.pop("_base_", [])
+    under: dict[str, Any] = {}
+    for base in [bases] if isinstance(bases, str) else bases:
+        under = _merged(under, _python(file.parent / base, (*chain, file.resolve())))
+    return _merged(under, own)
+
+
+def _merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """One dict over another; `_delete_=True` in a dict replaces what is under it."""
+    merged = dict(under)
+    for key, value in over.items():
+        below = merged.get(key)
+        if isinstance(value, Mapping):
+            replaces = value.get("_delete_", False) or not isinstance(below, Mapping)
+            plain = {name: each for name, each in value.items() if name != "_delete_"}
+            value = _merged({} if replaces else below or {}, plain)
+        merged[key] = value
+    return merged
+
+
+def plain_data(value: Any) -> Any:
+    """A config as it is recorded: what is no plain data is told by what it is called."""
+    if isinstance(value, Mapping):
+        return {str(key): plain_data(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain_data(each) for each in value]
+    if value is None or type(value) in (str, int, float, bool):
+        return value
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    name = getattr(value, "__qualname__", type(value).__qualname__)
+    return f"{getattr(value, '__module__', type(value).__module__)}:{name}"

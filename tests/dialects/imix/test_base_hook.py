@@ -1,0 +1,250 @@
+"""Levels, order, registration, and what a hook sees of its engine."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hookline.dialects.imix.engine.base_engine import CommonEngine, EngineBase
+from hookline.dialects.imix.engine.hooks import HOOKS, HookBase, PriorityStatus, build_hook
+from hookline.dialects.imix.engine.hooks.ema import EMAIterHook
+from hookline.errors import ConfigError, HookError
+from hookline.testing import Recorder as NativeRecorder
+
+from .engines import Recorder, engine_in
+
+
+@pytest.fixture(autouse=True)
+def own_registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(HOOKS, "_registered", dict(HOOKS._registered))
+    return iter(())
+
+
+def names(engine: EngineBase) -> list[str]:
+    return [type(hook).__name__ for hook in engine.hooks]
+
+
+DEFAULTS = ["OptimizerHook", "LRSchedulerHook", "IterationTimerHook", "CheckPointHook", "PeriodicLogger"]
+
+
+@pytest.mark.parametrize(
+    ("level", "place"),
+    [
+        ("HIGHEST", 0),
+        (0, 0),
+        (PriorityStatus.HIGHER, 0),
+        (10, 0),
+        ("HIGH", 2),
+        ("high", 2),
+        (20, 2),
+        (PriorityStatus.NORMAL, 5),
+        (30, 5),
+        (None, 5),
+        ("LOW", 5),
+        (50, 5),
+        ("LOWEST", 5),
+    ],
+)
+def test_a_custom_hook_comes_after_the_default_ones_of_its_level(tmp_path: Path, level: Any, place: int) -> None:
+    HOOKS.register_module()(type("Mine", (HookBase,), {}))
+    given = {"type": "Mine"} | ({} if level is None else {"level": level})
+    engine = engine_in(tmp_path, custom_hooks=[given])
+    assert names(engine) == [*DEFAULTS[:place], "Mine", *DEFAULTS[place:]]
+
+
+def test_customs_of_one_level_run_in_the_order_of_the_config_and_lower_levels_later(tmp_path: Path) -> None:
+    seen: list[Any] = []
+    hooks = [Recorder(name, seen) for name in "abc"]
+    hooks[0].level = "LOWEST"
+    engine = engine_in(tmp_path, total_epochs=1, batches=1, custom_hooks=hooks)
+    engine.train()
+    assert [name for name, point in seen if point == "after_train_iter"] == ["b", "c", "a"]
+    assert engine.hooks[-3:] == engine._hooks[-3:] == [hooks[1], hooks[2], hooks[0]]
+
+
+@pytest.mark.parametrize(
+    ("level", "shown", "hint"),
+    [
+        (35, "35", ""),
+        (60.0, "60.0", ""),
+        (True, "True", ""),
+        ("HIHG", "'HIHG'", "; did you mean 'HIGH'?"),
+    ],
+)
+def test_a_level_that_is_none_of_the_seven_is_refused_naming_the_hook(
+    tmp_path: Path, level: Any, shown: str, hint: str
+) -> None:
+    with pytest.raises(HookError) as caught:
+        engine_in(tmp_path, custom_hooks=[{"type": "EMAIterHook", "level": level}])
+    assert str(caught.value) == (
+        f"EMAIterHook: the level {shown} is none of the seven (HIGHEST 0, HIGHER 10, HIGH 20, NORMAL 30, LOW 40, "
+        f"LOWER 50, LOWEST 60){hint}"
+    )
+
+
+def test_the_level_of_a_class_counts_unless_the_config_gives_one(tmp_path: Path) -> None:
+    class Early(HookBase):
+        def __init__(self) -> None:
+            self._level = PriorityStatus.HIGHEST
+
+    class Late(HookBase):
+        @property  # type: ignore[misc]  # as people write it
+        def level(self) -> Any:
+            return "LOWEST"
+
+    engine = engine_in(tmp_path, custom_hooks=[Late(), Early()])
+    assert (names(engine)[0], names(engine)[-1]) == ("Early", "Late")
+    HOOKS.register_module()(Early)
+    assert names(engine_in(tmp_path, custom_hooks=[{"type": "Early", "level": "LOW"}]))[-1] == "Early"
+
+
+def test_the_config_stays_as_it_is(tmp_path: Path) -> None:
+    cfg: dict[str, Any] = {
+        "custom_hooks": [{"type": "EMAIterHook", "level": 30}],
+        "checkpoint_config": {"period": 5},
+        "lr_config": {"policy": "StepLR", "step_size": 1, "by_epoch": True},
+        "fp16": {"dtype": "bf16"},
+        "log_config": {"period": 1, "hooks": [{"type": "TextLoggerHook"}]},
+    }
+    before = copy.deepcopy(cfg)
+    engine_in(tmp_path, **cfg).train()
+    assert cfg == before
+
+
+def test_hooks_share_data_through_the_trainer(tmp_path: Path) -> None:
+    class Gives(HookBase):
+        def after_train_iter(self) -> None:
+            self.value = self.trainer.iter * 10
+
+    class Takes(HookBase):
+        def __init__(self) -> None:
+            self.taken: list[int] = []
+
+        def after_train_iter(self) -> None:
+            gives = next(hook for hook in self.trainer._hooks if isinstance(hook, Gives))
+            self.taken.append(gives.value)
+
+    takes = Takes()
+    engine_in(tmp_path, custom_hooks=[Gives(), takes]).train()
+    assert takes.taken == [0, 10, 20, 30]
+
+
+def test_the_trainer_is_the_engine_and_held_weakly(tmp_path: Path) -> None:
+    hook = Recorder()
+    with pytest.raises(HookError, match=r"^Recorder is not registered with an engine yet, so it has no self.trainer$"):
+        _ = hook.trainer
+    engine = engine_in(tmp_path, custom_hooks=[hook])
+    engine.train()
+    assert hook.trainer.runner.iter == 4
+    assert hook.trainer is engine
+    del engine
+    gc.collect()
+    with pytest.raises(ReferenceError, match=r"^Recorder has outlived its engine, so it has no self.trainer any more$"):
+        _ = hook.trainer
+
+
+def test_an_engine_is_gone_with_its_last_reference() -> None:
+    hook = Recorder()
+    engine = EngineBase()
+    engine.register_hooks([hook])
+    gc.disable()
+    try:
+        del engine
+        with pytest.raises(ReferenceError):
+            _ = hook.trainer
+    finally:
+        gc.enable()
+
+
+def test_a_hook_in_two_engines_belongs_to_the_second(tmp_path: Path) -> None:
+    hook = Recorder()
+    engines = [engine_in(tmp_path, custom_hooks=[hook]) for _ in range(2)]
+    assert hook.trainer is engines[1]
+
+
+def test_register_hooks_passes_none_over_and_refuses_what_is_no_hook(tmp_path: Path) -> None:
+    engine, hook = engine_in(tmp_path), Recorder()
+    engine.register_hooks([None, hook])
+    assert engine.hooks[-1] is hook
+    with pytest.raises(HookError, match=r"^dict is no hook: it does not inherit from HookBase$"):
+        engine.register_hooks([{"type": "EMAIterHook"}])
+
+
+def test_a_hook_may_come_while_training(tmp_path: Path) -> None:
+    late = Recorder()
+
+    class Adds(HookBase):
+        def after_train_epoch(self) -> None:
+            if self.trainer.epoch == 0:
+                self.trainer.register_hooks([late])
+
+    engine_in(tmp_path, batches=1, custom_hooks=[Adds()]).train()
+    assert [each[0] for each in late.seen] == [
+        "before_train_epoch",
+        "before_train_iter",
+        "after_train_iter",
+        "after_train_epoch",
+        "after_train",
+    ]
+
+
+def test_a_native_hook_of_hookline_may_be_among_them(tmp_path: Path) -> None:
+    native = NativeRecorder("after_optimizer_step")
+    engine_in(tmp_path, custom_hooks=[native]).train()
+    assert [event.iter for event in native.events] == [0, 1, 2, 3]
+
+
+def test_a_misspelt_point_is_refused_and_points_of_ones_own_run_when_named(tmp_path: Path) -> None:
+    class Misspelt(HookBase):
+        def after_trian_iter(self) -> None: ...
+
+    with pytest.raises(HookError, match=r"Misspelt\.after_trian_iter \(.*'after_trian_iter' is no point of the loop;"):
+        engine_in(tmp_path, custom_hooks=[Misspelt()])
+
+    class Own(HookBase):
+        def __init__(self) -> None:
+            self.seen: list[str] = []
+
+        def after_answer(self, trainer: Any, text: str) -> None:
+            self.seen.append(text)
+
+        def after_train_iter(self) -> None:
+            self.trainer.call_hook("after_answer", text=f"iteration {self.trainer.iter}")
+
+    own = Own()
+    engine = engine_in(tmp_path, total_epochs=1, custom_hooks=[own])
+    engine.call_hook("after_answer", text="before")
+    engine.train()
+    assert own.seen == ["before", "iteration 0", "iteration 1"]
+
+
+def test_registering_by_name_and_building(caplog: pytest.LogCaptureFixture) -> None:
+    @HOOKS.register_module(name="Alias")
+    class Named(HookBase):
+        def __init__(self, text: str = "") -> None:
+            self.text = text
+
+    hook = build_hook({"type": "Alias", "text": "x", "level": "LOW"})
+    assert isinstance(hook, Named)
+    assert (hook.text, hook.level) == ("x", "LOW")
+    with pytest.raises(ConfigError, match=r"^no hook is called 'EMAIterHok'; did you mean 'EMAIterHook'\?$"):
+        build_hook({"type": "EMAIterHok"})
+    with caplog.at_level(logging.WARNING, "hookline"):
+        HOOKS.register_module()(type("EMAIterHook", (HookBase,), {}))
+    assert caplog.messages == [f"the hook 'EMAIterHook' of {__name__} takes the place of the built-in one"]
+    assert not isinstance(build_hook({"type": "EMAIterHook"}), EMAIterHook)
+
+
+def test_a_custom_hook_of_a_default_kind_takes_its_place(tmp_path: Path) -> None:
+    engine = engine_in(tmp_path, custom_hooks=[{"type": "OptimizerHook", "grad_clip": {"max_norm": 1.0}}])
+    assert names(engine).count("OptimizerHook") == 1
+    other = CommonEngine(engine.model, engine.data_loader, engine.optimizer, engine.loss_fn, work_dir=tmp_path)
+    other.register_hooks([build_hook({"type": "OptimizerHook"}), build_hook({"type": "Fp16OptimizerHook"})])
+    with pytest.raises(ConfigError, match=r"^OptimizerHook and Fp16OptimizerHook would both make the updates; leave"):
+        other.train_by_epoch(0, 1)

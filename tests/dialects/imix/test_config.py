@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hookline.dialects.imix.utils import Config
+from hookline.dialects.imix.utils.config import plain_data
+from hookline.errors import ConfigError
+
+
+def test_keys_are_attributes_all_the_way_down_and_what_it_is_made_of_stays() -> None:
+    given = {"a": {"b": [{"c": 1}]}}
+    cfg = Config(given, d=2)
+    cfg.a.b[0].c = 5
+    cfg.e = 3
+    assert (cfg.a.b[0].c, cfg.d, cfg["e"]) == (5, 2, 3)
+    assert given == {"a": {"b": [{"c": 1}]}}
+    assert not hasattr(cfg, "f")
+    with pytest.raises(AttributeError) as caught:
+        _ = Config(work_dir="x").workdir
+    assert str(caught.value) == "the config has no 'workdir'; did you mean 'work_dir'?"
+
+
+def test_a_yaml_file_with_its_base(tmp_path: Path) -> None:
+    (tmp_path / "base.yaml").write_text("total_epochs: 2\nlog_config: {period: 5}\n")
+    (tmp_path / "run.yaml").write_text("_base_: base.yaml\nlog_config: {period: 1}\n")
+    cfg = Config.fromfile(tmp_path / "run.yaml")
+    assert cfg == {"total_epochs": 2, "log_config": {"period": 1}}
+    assert cfg.log_config.period == 1
+
+
+def test_a_python_file_is_run_only_where_that_is_allowed(tmp_path: Path) -> None:
+    (tmp_path / "base.py").write_text("lr_config = dict(policy='StepLR', step_size=3)\nseed = 13\nfp16 = dict(a=1)\n")
+    (tmp_path / "other.py").write_text("seed = 14\n")
+    (tmp_path / "run.py").write_text(
+        "import math\n_base_ = ['base.py', 'other.py']\nlr_config = dict(step_size=math.floor(5.5))\n"
+        "fp16 = dict(_delete_=True, b=2)\n"
+    )
+    path = tmp_path / "run.py"
+    with pytest.raises(
+        ConfigError, match=r"run\.py is code, and is run when it is read: Config\.fromfile\(\.\.\., allow"
+    ):
+        Config.fromfile(path)
+    assert Config.fromfile(path, allow_python_config=True) == {
+        "lr_config": {"policy": "StepLR", "step_size": 5},
+        "seed": 14,
+        "fp16": {"b": 2},
+    }
+
+
+def test_files_that_cannot_be_configs_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("_base_ = 'b.py'\n")
+    (tmp_path / "b.py").write_text("_base_ = 'a.py'\n")
+    with pytest.raises(ConfigError, match=r"a\.py: _base_ goes round in a circle$"):
+        Config.fromfile(tmp_path / "a.py", allow_python_config=True)
+    with pytest.raises(ConfigError, match=r"gone\.py: the file cannot be read: No such file or directory$"):
+        Config.fromfile(tmp_path / "gone.py", allow_python_config=True)
+    with pytest.raises(ConfigError, match=r"a\.json: a config is a \.yaml or a \.py file$"):
+        Config.fromfile(tmp_path / "a.json")
+
+
+def test_what_is_recorded_of_a_config_is_plain() -> None:
+    cfg = Config(a=(1, None), f=plain_data, p=Path("x"), o=Config.fromfile)
+    assert plain_data(cfg) == {
+        "a": [1, None],
+        "f": "hookline.dialects.imix.utils.config:plain_data",
+        "p": "x",
+        "o": "hookline.dialects.imix.utils.config:Config.fromfile",
+    }

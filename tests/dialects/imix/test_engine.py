@@ -1,0 +1,305 @@
+"""Training by epochs and by iterations, what a config may be, and what happens when a hook fails."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from hookline.dialects.imix.engine import CommonEngine, EngineBase, imixEngine
+from hookline.dialects.imix.engine.hooks import HookBase, OptimizerHook
+from hookline.dialects.imix.utils import Config
+from hookline.errors import ConfigError
+from hookline.testing import toy_data, toy_model
+
+from .engines import Recorder, engine_in, same_weights
+
+
+def test_points_and_counters_by_epochs(tmp_path: Path) -> None:
+    recorder = Recorder()
+    engine = engine_in(tmp_path, custom_hooks=[recorder])
+    assert engine.train() is engine.model
+    assert recorder.seen == [
+        ("before_train", 0, 0, 0),
+        ("before_train_epoch", 0, 0, 0),
+        ("before_train_iter", 0, 0, 0),
+        ("after_train_iter", 0, 0, 0),
+        ("before_train_iter", 0, 1, 1),
+        ("after_train_iter", 0, 1, 1),
+        ("after_train_epoch", 0, 2, 1),
+        ("before_train_epoch", 1, 2, 0),
+        ("before_train_iter", 1, 2, 0),
+        ("after_train_iter", 1, 2, 0),
+        ("before_train_iter", 1, 3, 1),
+        ("after_train_iter", 1, 3, 1),
+        ("after_train_epoch", 1, 4, 1),
+        ("after_train", 1, 4, 1),
+    ]
+    assert (engine.by_epoch, engine.max_epoch, engine.max_iter) == (True, 2, 4)
+
+
+def test_by_iterations_there_are_no_epoch_points_and_max_iter_counts(tmp_path: Path) -> None:
+    recorder = Recorder()
+    engine = engine_in(tmp_path, by_iter=True, max_iter=3, custom_hooks=[recorder])
+    engine.train()
+    assert recorder.seen == [
+        ("before_train", 0, 0, 0),
+        *[(f"{when}_train_iter", i // 2, i, i % 2) for i in range(3) for when in ("before", "after")],
+        ("after_train", 1, 3, 0),
+    ]
+    assert (engine.by_epoch, engine.max_epoch, engine.max_iter) == (False, None, 3)
+
+
+def test_by_iter_that_is_false_means_epochs(tmp_path: Path) -> None:
+    engine = engine_in(tmp_path, by_iter=False, max_iter=1, total_epochs=2)
+    engine.train()
+    assert engine.iter == 4
+
+
+@pytest.mark.parametrize(
+    ("cfg", "message"),
+    [
+        ({}, "the config needs total_epochs, or by_iter=True and max_iter"),
+        (
+            {"max_iter": 3},
+            "the config needs total_epochs, or by_iter=True and max_iter; for max_iter to count, set by_it",
+        ),
+        ({"by_iter": True}, "the config has by_iter, so it needs max_iter: how many iterations to train"),
+        ({"total_epochs": 0}, "total_epochs must be an int of at least 1, not 0"),
+        (
+            {"total_epochs": 1, "gradient_accumulation_steps": 0},
+            "gradient_accumulation_steps must be an int of at least",
+        ),
+        ({"total_epochs": 1, "log_config": {"period": 0}}, "log_config: period must be an int of at least 1, not 0"),
+        (
+            {"total_epochs": 1, "custom_hooks": "EMAIterHook"},
+            "custom_hooks is a list of hooks or dicts with 'type', not",
+        ),
+        (
+            {"total_epochs": 1, "checkpoint_config": {"perod": 1}},
+            "CheckPointHook has no parameter 'perod'; did you mean",
+        ),
+        (
+            {"total_epochs": 1, "lr_config": {"policy": "StepRL"}},
+            "no learning-rate policy is called 'StepRL'; did you me",
+        ),
+        ({"total_epochs": 1, "optimizer_config": {"grad_clip": {"max": 1}}}, "OptimizerHook: grad_clip has no 'max'; "),
+    ],
+)
+def test_what_a_config_lacks_is_said(cfg: dict[str, Any], message: str) -> None:
+    model = toy_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(ConfigError) as caught:
+        imixEngine(cfg, model=model, data_loader=toy_data(1), optimizer=optimizer, loss_fn=nn.CrossEntropyLoss())
+    assert str(caught.value).startswith(message)
+
+
+def test_parts_that_are_missing_are_said() -> None:
+    with pytest.raises(ConfigError, match=r"^imixEngine needs a model: imixEngine\(cfg, model="):
+        imixEngine({"total_epochs": 1}, data_loader=toy_data(1))
+    with pytest.raises(ConfigError, match=r"^imixEngine needs a data_loader: "):
+        imixEngine({"total_epochs": 1}, model=toy_model())
+    with pytest.raises(ConfigError, match=r"^imixEngine needs an optimizer: imixEngine\(..., optimizer=...\), or cfg"):
+        imixEngine({"total_epochs": 1}, model=toy_model(), data_loader=toy_data(1))
+    with pytest.raises(ConfigError, match=r"^imixEngine needs a config: "):
+        imixEngine(None, model=toy_model(), data_loader=toy_data(1))
+
+
+def test_a_config_may_be_a_dict_a_config_or_anything_with_attributes(tmp_path: Path) -> None:
+    ended = []
+    kinds: list[Any] = [dict, Config, lambda values: SimpleNamespace(**values)]
+    for number, kind in enumerate(kinds):
+        values = {
+            "total_epochs": 1,
+            "work_dir": str(tmp_path / str(number)),
+            "optimizer": {"type": "SGD", "lr": 0.1},
+            "log_config": {"period": 1},
+            "quiet": True,
+        }
+        engine = imixEngine(kind(values), model=toy_model(), data_loader=toy_data(2), loss_fn=nn.CrossEntropyLoss())
+        engine.train()
+        assert engine.cfg.log_config["period"] == 1
+        ended.append(engine.model)
+    assert same_weights(ended[0], ended[1])
+    assert same_weights(ended[0], ended[2])
+
+
+# ------------------------------------------------------------------------------------------------- models and losses
+
+
+def trained_with(tmp_path: Path, model: nn.Module, loss_fn: Any, data: Any = None) -> imixEngine:
+    engine = engine_in(tmp_path, model=model, loss_fn=loss_fn, batches=data or toy_data(2), total_epochs=1)
+    engine.train()
+    return engine
+
+
+class WholeBatch(nn.Module):
+    """As iMIX's models are: the whole batch and the counters in, a dict out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = toy_model()
+        self.counters: list[tuple[int, int, int]] = []
+
+    def forward(self, batch_data: Any, cur_epoch: int, cur_iter: int, inner_iter: int) -> dict[str, Tensor]:
+        self.counters.append((cur_epoch, cur_iter, inner_iter))
+        inputs, target = batch_data
+        return {"scores": self.net(inputs), "target": target}
+
+
+def test_loss_functions_of_every_kind_give_the_same_training(tmp_path: Path) -> None:
+    def of_output(output: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {"loss": nn.functional.cross_entropy(output["scores"], output["target"])}
+
+    def of_both(output: Tensor, target: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(output, target)
+
+    def of_batch(output: Tensor, batch: Any) -> Tensor:
+        return nn.functional.cross_entropy(output, batch[1])
+
+    def of_model(model: nn.Module, batch: Any) -> Tensor:
+        return nn.functional.cross_entropy(model(batch[0]), batch[1])
+
+    whole = WholeBatch()
+    trained_with(tmp_path, whole, of_output)
+    assert whole.counters == [(0, 0, 0), (0, 1, 1)]
+    for loss_fn in (of_both, of_batch, of_model, nn.CrossEntropyLoss()):
+        engine = trained_with(tmp_path, toy_model(), loss_fn)
+        assert same_weights(engine.model, whole.net), loss_fn
+    assert set(engine.output) == {"loss"}
+    assert engine.model_output.shape == (8, 2)
+
+
+def test_a_model_may_give_its_losses_itself_and_a_batch_processor_may_do_it_all(tmp_path: Path) -> None:
+    class Losses(WholeBatch):
+        def forward(self, batch_data: Any, **counters: int) -> dict[str, Tensor]:  # type: ignore[override]
+            assert set(counters) == {"cur_epoch", "cur_iter", "inner_iter"}
+            loss = nn.functional.cross_entropy(self.net(batch_data[0]), batch_data[1])
+            return {"a_loss": loss, "b_loss": loss}
+
+    model = Losses()
+    settings = {"total_epochs": 1, "work_dir": str(tmp_path), "quiet": True, "optimizer": {"type": "SGD", "lr": 0.05}}
+    imixEngine(settings, model=model, data_loader=toy_data(2)).train()
+    assert same_weights(model.net, trained_with(tmp_path, toy_model(), nn.CrossEntropyLoss()).model)
+
+    net = toy_model()
+
+    def process(batch: Any) -> dict[str, Tensor]:
+        return {"loss": nn.functional.cross_entropy(net(batch[0]), batch[1])}
+
+    settings["optimizer"] = {"type": "SGD", "lr": 0.1}
+    imixEngine(settings, model=net, data_loader=toy_data(2), batch_processor=process).train()
+    assert same_weights(model.net, net)
+
+
+# ----------------------------------------------------------------------------------------------------- other engines
+
+
+def test_a_common_engine_has_the_hooks_that_it_is_given(tmp_path: Path) -> None:
+    model, recorder = toy_model(), Recorder()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    engine = CommonEngine(model, toy_data(2), optimizer, nn.CrossEntropyLoss(), work_dir=tmp_path)
+    engine.register_hooks([OptimizerHook(), recorder])
+    engine.train_by_epoch(1, 3)
+    assert recorder.seen[:2] == [("before_train", 1, 2, 0), ("before_train_epoch", 1, 2, 0)]
+    assert recorder.seen[-1] == ("after_train", 2, 6, 1)
+    assert same_weights(model, engine_in(tmp_path / "other").train())
+
+
+def test_by_iterations_a_start_in_the_middle_of_the_data_begins_there(tmp_path: Path) -> None:
+    model = toy_model()
+    data, seen = toy_data(5), list[float]()
+
+    class Notes(HookBase):
+        def before_train_iter(self) -> None:
+            seen.append(float(self.trainer.runner.data_batch[0][0, 0]))
+
+    engine = CommonEngine(model, data, torch.optim.SGD(model.parameters(), lr=0.1), nn.CrossEntropyLoss())
+    engine.work_dir = tmp_path
+    engine.register_hooks([OptimizerHook(), Notes()])
+    engine.train_by_iter(3, 6)
+    assert seen == [float(data[i][0][0, 0]) for i in (3, 4, 0)]
+
+
+def test_an_engine_of_ones_own_computes_its_losses(tmp_path: Path) -> None:
+    class Own(EngineBase):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = toy_model()
+            self.data_loader = toy_data(2)
+            self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+            self.work_dir = tmp_path
+
+        def run_train_iter(self, batch_data: Any, data_time: float) -> None:
+            assert data_time >= 0
+            self.output = {"loss": nn.functional.cross_entropy(self.model(batch_data[0]), batch_data[1])}
+
+    engine = Own()
+    engine.register_hooks([OptimizerHook()])
+    engine.train_by_epoch(0, 2)
+    assert same_weights(engine.model, engine_in(tmp_path / "other").train())
+
+
+# -------------------------------------------------------------------------------------------------------- failures
+
+
+class Fails(HookBase):
+    def __init__(self, point: str, error: type[Exception] = ValueError) -> None:
+        self.point, self.error = point, error
+
+    def _at(self, point: str) -> None:
+        if point == self.point:
+            raise self.error(f"no {point}")
+
+    def before_train(self) -> None:
+        self._at("before_train")
+
+    def after_train_iter(self) -> None:
+        self._at("after_train_iter")
+
+    def after_train(self) -> None:
+        self._at("after_train")
+
+
+@pytest.mark.parametrize(
+    ("point", "ended"),
+    [
+        ("before_train", ["a"]),
+        ("after_train_iter", ["a", "b"]),
+        ("after_train", ["a", "b"]),
+    ],
+)
+def test_after_a_failure_hooks_that_have_begun_end_and_no_other(tmp_path: Path, point: str, ended: list[str]) -> None:
+    seen: list[Any] = []
+    hooks = [Recorder("a", seen), Fails(point), Recorder("b", seen)]
+    engine = engine_in(tmp_path, custom_hooks=hooks)
+    with pytest.raises(ValueError, match=f"^no {point}") as caught:
+        engine.train()
+    assert [name for name, at in seen if at == "after_train"] == ended
+    note = caught.value.__notes__[0]
+    assert note.startswith(f"in hook Fails, at {point}, epoch=")
+    assert engine.exception is caught.value
+    assert not list(tmp_path.glob("*final*"))
+
+
+def test_a_failure_at_the_end_hides_nothing_and_keeps_no_hook_from_its_end(tmp_path: Path) -> None:
+    seen: list[Any] = []
+    hooks = [Fails("after_train", KeyError), Fails("after_train_iter"), Recorder("b", seen)]
+    with pytest.raises(ValueError, match=r"^no after_train_iter") as caught:
+        engine_in(tmp_path, custom_hooks=hooks).train()
+    assert caught.value.__notes__[1] == "then Fails failed at after_train: KeyError: 'no after_train'"
+    assert seen[-1] == ("b", "after_train")
+
+
+def test_a_loss_that_is_not_a_number_ends_the_run(tmp_path: Path) -> None:
+    def nan(model: nn.Module, batch: Any) -> Tensor:
+        loss: Tensor = model(batch[0]).sum() * float("nan")
+        return loss
+
+    with pytest.raises(Exception, match=r"^the loss has become nan by iteration 2, so training cannot go on"):
+        engine_in(tmp_path, loss_fn=nan, total_epochs=1, log_config={"period": 2}).train()
