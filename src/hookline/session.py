@@ -10,8 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from hookline import logs, rng, signals, workdir
-from hookline.checkpoint import store
-from hookline.checkpoint.snapshot import hook_states
+from hookline.checkpoint import hook_states, store
 from hookline.errors import DataError, HookError, HooklineError, blame
 from hookline.rehearsal import check_watched_metrics
 from hookline.terminal import TerminalHandler
@@ -63,7 +62,7 @@ def session(runner: Runner, verb: Literal["train", "val", "test"]) -> Iterator[N
 def refuse_odd_states(runner: Runner) -> None:
     """Refuse a hook's state that no checkpoint can hold before the first step, and not at the first save."""
     try:
-        hook_states(runner)
+        hook_states.take(runner.plan)
     except HookError:
         raise
     except Exception:  # a hook may know its state only in training
