@@ -123,9 +123,7 @@ def _is_ours(checkpoint: Mapping[str, Any]) -> bool:
     return isinstance(meta, Mapping) and "hookline" in meta
 
 
-def newest_intact(
-    folders: Iterable[Path], warn: Callable[[str], None], names: re.Pattern[str] = NAMES
-) -> Path | None:
+def newest_intact(folders: Iterable[Path], warn: Callable[[str], None], names: re.Pattern[str] = NAMES) -> Path | None:
     """The checkpoint to resume from: of those that are intact, the latest by step; None where there is none at all.
 
     Every one that had to be passed over is said. With some but none intact, the resume is refused. A file without a
