@@ -12,7 +12,11 @@ from torch import nn
 from torch.optim import Optimizer
 
 from hookline.checkpoint import fitting
+from hookline.dialects.pointrix.engine.default_datapipeline import BaseDataPipeline
 from hookline.dialects.pointrix.logger import parse_writer
+from hookline.dialects.pointrix.model import parse_model
+from hookline.dialects.pointrix.optimizer import parse_optimizer, parse_scheduler
+from hookline.dialects.pointrix.renderer import parse_renderer
 from hookline.errors import ConfigError, StorageError
 from hookline.loops import in_mode
 
@@ -33,7 +37,8 @@ def build(trainer: BaseTrainer) -> None:
     """Build what the config has sections for; the rest is None, for a subclass to set."""
     cfg = trainer.cfg
     for name in NAMES:
-        setattr(trainer, name, None)
+        if not hasattr(trainer, name):  # a hook may have set one at `before_run`
+            setattr(trainer, name, None)
     for section in LEFT_OUT:
         if cfg[section]:
             log.warning("the section '%s' of the trainer's config is left out: there is none here", section)
@@ -42,8 +47,33 @@ def build(trainer: BaseTrainer) -> None:
             "there are no controllers here: add and remove points in a hook, at a point of its own or at "
             "after_train_iter, and leave the section 'controller' empty"
         )
+    device, seed = trainer.device, cfg.seed or 0
+    if cfg.datapipeline:
+        trainer.datapipeline = BaseDataPipeline(cfg.datapipeline, device, seed)
+    data = trainer.datapipeline
+    if cfg.model:
+        trainer.model = parse_model(cfg.model, data, device)
+        if isinstance(trainer.model, nn.Module):
+            trainer.model.to(device)
+    if cfg.renderer:
+        trainer.renderer = parse_renderer(cfg.renderer, white_bg=getattr(data, "white_bg", False), device=device)
     if cfg.writer:
         trainer.writer = parse_writer(cfg.writer, trainer.exp_dir, experiment_name=trainer.name, logcfg=cfg)
+    if cfg.training:
+        extent = getattr(getattr(data, "training_dataset", None), "radius", 1.0)
+        if cfg.scheduler:
+            trainer.schedulers = parse_scheduler(cfg.scheduler, extent if cfg.spatial_lr_scale else 1.0)
+        if cfg.optimizer:
+            _refuse_without_model(trainer)
+            trainer.optimizer = parse_optimizer(cfg.optimizer, trainer.model, data, cameras_extent=extent)
+
+
+def _refuse_without_model(trainer: BaseTrainer) -> None:
+    if trainer.model is None:
+        raise ConfigError(
+            "the config has a section 'optimizer' and none for the model: where the model is set after "
+            "super().__init__, the optimizer is, too: parse_optimizer(cfg, model) of pointrix.optimizer"
+        )
 
 
 def refuse_missing(trainer: BaseTrainer) -> None:
@@ -57,7 +87,7 @@ def refuse_missing(trainer: BaseTrainer) -> None:
     if not hasattr(trainer.optimizer, "update_model"):
         raise ConfigError(
             f"the optimizer is a {type(trainer.optimizer).__name__} and has no update_model; wrap it: "
-            "BaseOptimizer(optimizer) of pointrix.optimizer"
+            "BaseOptimizer(None, optimizer) of pointrix.optimizer"
         )
     if not hasattr(trainer, "white_bg"):
         trainer.white_bg = getattr(trainer.datapipeline, "white_bg", False)

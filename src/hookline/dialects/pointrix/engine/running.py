@@ -82,7 +82,8 @@ def begin_writer(trainer: BaseTrainer, resuming: bool) -> None:
     writer: Any = trainer.writer
     if hasattr(writer, "hold"):
         writer.begin(Path(trainer.exp_dir), trainer.name, resuming)
-        writer.write_config("config", config_to_primitive(trainer.cfg), 0)
+        if not writer.knows_config:
+            writer.write_config("config", config_to_primitive(trainer.cfg), 0)
 
 
 def close_writer(trainer: BaseTrainer) -> None:

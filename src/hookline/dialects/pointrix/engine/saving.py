@@ -187,6 +187,8 @@ class Saving:
             checkpoint.pop("writers", None)
         self._pending, self.saved_at, self.last_path = checkpoint, trainer.position.iter, source.path
         trainer.terminal.say(f"resumed from {path}: step {trainer.position.iter}")
+        if trainer.position.iter >= trainer.cfg.max_steps:
+            trainer.terminal.say(f"training is over: {trainer.position.iter} steps; there is nothing to do")
         for difference in fitting.changed_surroundings(checkpoint["meta"], self._meta()):
             log.warning("%s", difference)
 

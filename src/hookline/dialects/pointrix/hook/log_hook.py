@@ -60,7 +60,7 @@ class LogHook(Hook):
         if "loss" in numbers:
             self.bar_info["loss"] = f"{self._mean.take(numbers['loss']):.7f}"
         if trainner.writer:
-            trainner.writer.write_scalars(numbers, trainner.global_step)
+            _write(trainner.writer, numbers, trainner.global_step)
         if self.progress_bar is not None and trainner.global_step % self._bar_interval == 0:
             if "num_pt" in numbers:
                 self.bar_info["num_pts"] = str(numbers["num_pt"])
@@ -135,6 +135,15 @@ def _about_points(trainner: Any) -> dict[str, Any]:
             found["pos_lr"] = group["lr"]
             break
     return found
+
+
+def _write(writer: Any, numbers: dict[str, Any], step: int) -> None:
+    """All numbers of a step, at once where a writer can."""
+    if hasattr(writer, "write_scalars"):
+        writer.write_scalars(numbers, step)
+        return
+    for name, value in numbers.items():
+        writer.write_scalar(name, value, step)
 
 
 def _plain(values: dict[str, Any]) -> dict[str, Any]:

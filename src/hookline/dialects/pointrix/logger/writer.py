@@ -72,6 +72,8 @@ class NativeWriter(Writer):
         self.experiment_name = experiment_name or self.logfolder.resolve().name
         self._open = self._held = False
         self._waiting: list[tuple[str, tuple[Any, ...]]] = []
+        #: Whether the config of the run was given to it when it was made.
+        self.knows_config = bool(logcfg)
         if logcfg:
             self._waiting.append(("write_config", ("config", config_to_primitive(logcfg), 0)))
 
