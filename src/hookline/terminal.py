@@ -130,14 +130,14 @@ class Terminal:
             if self._log is not None:
                 self._log.flush()
 
-    def show(self, renderable: RenderableType) -> None:
-        """A table or the like, for the screen and the log."""
+    def show(self, *renderables: RenderableType, **options: Any) -> None:
+        """Tables or the like, for the screen and the log, with options of rich's `print`."""
         from rich.console import Console
 
         self.flush()
         if self._log is not None:
-            Console(file=self._log, width=100, color_system=None).print(renderable)
-        self.console.print(renderable)
+            Console(file=self._log, width=100, color_system=None).print(*renderables, **options)
+        self.console.print(*renderables, **options)
 
     def _to_log(self, text: str, at: float) -> None:
         line = f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(at))}  {text}\n"
