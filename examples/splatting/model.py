@@ -8,9 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-#: The widest angle of a rotation, in radians; an ellipse looks the same after half a turn.
-HALF_A_TURN = math.pi
-
 
 class PointCloud(nn.Module):
     """The Gaussians: a row each in five parameters, which are free to be any number.
@@ -44,7 +41,7 @@ def points_at(where: Tensor, photograph: Tensor, scale: float) -> dict[str, Tens
     return {
         "position": where.clone(),
         "scaling": torch.full((len(where), 2), math.log(scale)),
-        "rotation": torch.rand(len(where)) * HALF_A_TURN,
+        "rotation": torch.rand(len(where)) * math.pi,
         "colour": colour.logit(),
         "opacity": torch.zeros(len(where)),
     }
