@@ -44,4 +44,4 @@ def main(folder: str, step: int = 0, point: str = "after_train_iter") -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], *map(int, sys.argv[2:3]), *sys.argv[3:])
+    main(sys.argv[1], int(sys.argv[2]), sys.argv[3]) if sys.argv[2:] else main(sys.argv[1])

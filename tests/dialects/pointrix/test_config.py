@@ -145,7 +145,7 @@ def test_a_config_is_written_as_yaml_and_read_again(tmp_path: Path) -> None:
 
 def test_an_object_with_a_config_is_set_up_with_the_rest() -> None:
     class Grid(BaseObject):
-        Config = Fields
+        Config = Fields  # type: ignore[assignment]  # any dataclass will do
 
         def setup(self, size: int, device: str = "cuda") -> None:
             self.size = (size * self.cfg.steps, device)

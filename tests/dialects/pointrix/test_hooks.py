@@ -171,7 +171,7 @@ def test_a_users_class_takes_the_place_of_a_built_in_one_with_a_notice(caplog: p
 
 
 def test_points_of_ones_own_run_when_call_hook_names_them(tmp_path: Path) -> None:
-    seen = []
+    seen: list[Any] = []
 
     class Prunes(Hook):
         def after_densify(self, trainner: Any, added: int, removed: int = 0) -> None:
