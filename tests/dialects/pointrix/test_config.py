@@ -136,6 +136,12 @@ def test_a_file_that_is_not_there_or_refers_to_nothing_is_refused(tmp_path: Path
         load_config("trainr: {}", from_string=True)
 
 
+def test_without_omegaconf_it_is_said_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hookline.dialects.pointrix.utils.config.find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"^these configs need omegaconf, .*: pip install 'hookline\[pointrix\]'$"):
+        parse_structured(Fields)
+
+
 def test_a_config_is_written_as_yaml_and_read_again(tmp_path: Path) -> None:
     dump_config(tmp_path / "a.yaml", {"steps": 5, "more": {"names": ["a", "b"]}})
     assert config_to_primitive(OmegaConf.load(tmp_path / "a.yaml")) == {"steps": 5, "more": {"names": ["a", "b"]}}

@@ -283,6 +283,9 @@ def test_exception_is_called_when_the_constructor_fails(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="^not today"):
         SceneTrainer(config(hooks={"f": {"name": "Fails"}, "log": {"name": "LogHook"}}), tmp_path)
     assert told == ["told"]
+    trainer = trainer_with(tmp_path, Fails())
+    trainer.call_hook("exception")  # it takes no trainer
+    assert told == ["told", "told"]
 
 
 def test_hooks_may_surround_steps_and_validations_and_come_every_so_often(tmp_path: Path) -> None:
