@@ -23,7 +23,7 @@ from hookline.steps import cross_entropy, predict
 from hookline.testing import toy_data
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
 
 
 def blocks(page: Path, language: str) -> list[str]:

@@ -15,7 +15,7 @@ HOOK_REGISTRY.register(Densify)
 
 @HOOK_REGISTRY.register()
 class Kills(Hook):
-    """Kills the process at a point: in the middle of a step, or of a validation."""
+    """Kills the process at a point, in the middle of a step or of a validation; or fails."""
 
     def __init__(self, step: int, point: str) -> None:
         self.step = step
@@ -30,6 +30,8 @@ class Kills(Hook):
     def _kill(self, step: int, point: str) -> None:
         if (step, point) == (self.step, self.point):
             os.kill(os.getpid(), signal.SIGKILL)
+        if (step, "fails") == (self.step, self.point):
+            raise RuntimeError("failed on purpose")
 
 
 def main(folder: str, step: int = 0, point: str = "after_train_iter") -> None:
@@ -44,4 +46,4 @@ def main(folder: str, step: int = 0, point: str = "after_train_iter") -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], *map(int, sys.argv[2:3]), *sys.argv[3:])
+    main(sys.argv[1], int(sys.argv[2]), sys.argv[3]) if sys.argv[2:] else main(sys.argv[1])

@@ -20,7 +20,7 @@ from hookline.checkpoint.seal import read_note
 from hookline.dialects.pointrix.hook import CheckPointHook, Hook, LogHook
 from hookline.dialects.pointrix.logger import JsonlWriter, Logger
 from hookline.dialects.pointrix.optimizer import BaseOptimizer
-from hookline.errors import NumericsError, StorageError
+from hookline.errors import ConfigError, NumericsError, StorageError
 from tests.dialects.pointrix.scene import Densify, SceneTrainer, config
 
 ROOT = Path(__file__).parents[3]
@@ -266,18 +266,30 @@ def test_the_validation_that_a_killed_run_owes_is_made_first(tmp_path: Path) -> 
     assert "training is over: 5 steps; there is nothing to do" in (tmp_path / "run.log").read_text()
 
 
-@pytest.mark.parametrize(("step", "point"), [(6, "after_train_iter"), (8, "after_val_iter"), (13, "after_train_iter")])
-def test_a_run_goes_on_exactly_after_kill_9(tmp_path: Path, step: int, point: str) -> None:
-    def run(folder: str, *more: str) -> int:
-        command = [sys.executable, "-m", "tests.dialects.pointrix.killed", str(tmp_path / folder), *more]
-        return subprocess.run(command, cwd=ROOT, capture_output=True, timeout=120).returncode
+def run_apart(folder: Path, *more: str) -> int:
+    command = [sys.executable, "-m", "tests.dialects.pointrix.killed", str(folder), *more]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, timeout=120).returncode
 
-    assert run("whole") == 0
-    assert run("broken", str(step), point) == -signal.SIGKILL
-    assert checkpoints(tmp_path / "broken") == [f"chkpnt{saved:05d}.pth" for saved in range(4, step + 1, 4)]
-    assert run("broken") == 0
-    assert_same_runs(tmp_path / "whole" / "chkpnt00014.pth", tmp_path / "broken" / "chkpnt00014.pth")
-    assert (tmp_path / "whole" / "metrics.jsonl").read_bytes() == (tmp_path / "broken" / "metrics.jsonl").read_bytes()
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An unbroken run."""
+    folder = tmp_path_factory.mktemp("whole")
+    assert run_apart(folder) == 0
+    return folder
+
+
+@pytest.mark.parametrize(("step", "point"), [(6, "after_train_iter"), (8, "after_val_iter"), (13, "after_train_iter")])
+def test_a_run_goes_on_exactly_after_kill_9(whole: Path, tmp_path: Path, step: int, point: str) -> None:
+    assert run_apart(tmp_path, str(step), point) == -signal.SIGKILL
+    assert checkpoints(tmp_path) == [f"chkpnt{saved:05d}.pth" for saved in range(4, step + 1, 4)]
+    assert run_apart(tmp_path) == 0
+    assert_same_runs(whole / "chkpnt00014.pth", tmp_path / "chkpnt00014.pth")
+    assert (whole / "metrics.jsonl").read_bytes() == (tmp_path / "metrics.jsonl").read_bytes()
+
+
+def test_a_process_whose_run_fails_does_not_end_with_0(tmp_path: Path) -> None:
+    assert run_apart(tmp_path, "2", "fails") == 1
 
 
 def test_a_damaged_checkpoint_is_passed_over_and_with_none_intact_the_run_is_refused(tmp_path: Path) -> None:
@@ -316,6 +328,18 @@ def test_a_fresh_run_makes_way_for_itself_and_two_runs_do_not_share_a_folder(tmp
     assert (
         f"{tmp_path} held an earlier run; its files are in {tmp_path}/old-1 now" in (tmp_path / "run.log").read_text()
     )
+
+
+def test_a_run_that_is_refused_before_its_first_step_puts_back_what_made_way(tmp_path: Path) -> None:
+    class Refuses(Hook):
+        def before_train(self, trainner: Any) -> None:
+            raise ConfigError("not like this")
+
+    trainer_in(tmp_path, CheckPointHook()).train_loop()
+    before = sorted(path.name for path in tmp_path.iterdir())
+    with pytest.raises(ConfigError, match="^not like this"):
+        trainer_in(tmp_path, Refuses()).train_loop()
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
 
 
 def test_with_nothing_to_go_on_from_it_starts_afresh(tmp_path: Path) -> None:

@@ -171,7 +171,7 @@ def test_a_users_class_takes_the_place_of_a_built_in_one_with_a_notice(caplog: p
 
 
 def test_points_of_ones_own_run_when_call_hook_names_them(tmp_path: Path) -> None:
-    seen = []
+    seen: list[Any] = []
 
     class Prunes(Hook):
         def after_densify(self, trainner: Any, added: int, removed: int = 0) -> None:
@@ -283,6 +283,9 @@ def test_exception_is_called_when_the_constructor_fails(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="^not today"):
         SceneTrainer(config(hooks={"f": {"name": "Fails"}, "log": {"name": "LogHook"}}), tmp_path)
     assert told == ["told"]
+    trainer = trainer_with(tmp_path, Fails())
+    trainer.call_hook("exception")  # it takes no trainer
+    assert told == ["told", "told"]
 
 
 def test_hooks_may_surround_steps_and_validations_and_come_every_so_often(tmp_path: Path) -> None:

@@ -72,6 +72,7 @@ def open_folder(trainer: BaseTrainer, leaving: ExitStack) -> Source | None:
     terminal.open_log(folder / "run.log")
     if moved is not None:
         terminal.say(f"{folder} held an earlier run; its files are in {moved} now")
+        leaving.push(partial(workdir.put_back, moved, folder, trainer))
     (folder / "plan.txt").write_text(trainer.plan.explain() + "\n", encoding="utf-8")
     dump_config(folder / "config.yaml", trainer.cfg)
     return source

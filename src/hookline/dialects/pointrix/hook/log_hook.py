@@ -52,6 +52,7 @@ class LogHook(Hook):
         self.progress_bar.add_task("validation", "Validation", len(validation) if validation is not None else None)
         self.progress_bar.reset("validation", visible=False)
         self.progress_bar.update("train", step=trainner.start_steps - 1)
+        self.progress_bar.start_task("train")
         self.progress_bar.start()
 
     def after_train_iter(self, trainner: Any) -> None:

@@ -20,16 +20,19 @@ class Task:
     bar: Bar
     facts: dict[str, Any] = field(default_factory=dict)
     visible: bool = True
-    began: float = field(default_factory=clock)
+    #: When it began, or was started again, and how much was done then.
+    began: float = field(default_factory=lambda: clock())
+    before: int = 0
     ended: float | None = None
 
     def measure(self, suffix: str) -> None:
         """Rate and time left."""
         seconds = max((self.ended or clock()) - self.began, 1e-9)
-        rate = self.bar.done / seconds
-        self.bar.texts = [f"{rate:.1f} {suffix}"] if self.bar.done else []
-        if self.bar.done and self.bar.total is not None:
-            self.bar.texts = [*self.bar.texts, f"eta {as_time(max(self.bar.total - self.bar.done, 0) / rate)}"]
+        rate = (self.bar.done - self.before) / seconds
+        texts = [f"{rate:.1f} {suffix}"] if rate else []
+        if rate and self.bar.total is not None:
+            texts.append(f"eta {as_time(max(self.bar.total - self.bar.done, 0) / rate)}")
+        self.bar.texts = texts
 
 
 class ProgressLogger:
@@ -82,7 +85,7 @@ class ProgressLogger:
     def start_task(self, name: str) -> None:
         """Count its time from now on."""
         task = self._task(name)
-        task.began, task.ended = clock(), None
+        task.began, task.before, task.ended = clock(), task.bar.done, None
 
     def stop_task(self, name: str) -> None:
         """Its time stands still."""
@@ -92,7 +95,7 @@ class ProgressLogger:
         """Begin a task anew, and show or hide it."""
         task = self._task(name)
         task.bar.done, task.visible = 0, visible
-        task.began, task.ended = clock(), None
+        task.began, task.before, task.ended = clock(), 0, None
 
     def _task(self, name: str) -> Task:
         if name not in self.tasks:
