@@ -43,9 +43,6 @@ class KillHook(Hook):
     def __init__(self, point: str, step: int) -> None:
         self.point, self.step = point, step
 
-    def after_train_iter(self, trainer: Any) -> None:
-        self._kill("after_train_iter", trainer.global_step)
-
     def refine_points(self, trainer: Any) -> None:
         self._kill("refine_points", trainer.global_step)
 
