@@ -96,11 +96,12 @@ def main() -> None:
     parser.add_argument("--resume", action="store_true", help="go on from the newest checkpoint in the folder")
     parser.add_argument("changes", nargs="*", metavar="key=value", help="any value of config.yaml: trainer.seed=1")
     given = parser.parse_intermixed_args()
-    options = {"trainer.max_steps": given.steps, "trainer.points": given.points, "exp_dir": given.out}
-    changes = [f"{key}={value}" for key, value in options.items() if value is not None]
-    cfg = load_config(HERE / "config.yaml", cli_args=[*given.changes, *changes, f"trainer.resume={given.resume}"])
+    options = {"max_steps": given.steps, "points": given.points, "resume": given.resume or None}
+    changes = [f"trainer.{name}={value}" for name, value in options.items() if value is not None]
+    where = {} if given.out is None else {"exp_dir": given.out}
+    cfg = load_config(HERE / "config.yaml", cli_args=[*given.changes, *changes], **where)
 
-    # The tensors are small: a second thread waits more than it helps. With one, every machine adds in the same order.
+    # A second thread saves little, and mostly waits where other programs run; and sums depend on how many there are.
     torch.set_num_threads(1)
     # The C library fetches blocks of megabytes from the system anew in every step, until a larger one was freed.
     torch.empty(31, 2**20, dtype=torch.uint8)
