@@ -10,11 +10,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from hookline import logs, rng, signals, workdir
-from hookline.checkpoint import store
-from hookline.checkpoint.snapshot import hook_states
+from hookline.checkpoint import hook_states, store
 from hookline.errors import DataError, HookError, HooklineError, blame
 from hookline.rehearsal import check_watched_metrics
-from hookline.terminal import TerminalHandler
+from hookline.terminal import Terminal, TerminalHandler
 
 if TYPE_CHECKING:
     from hookline.checkpoint.saving import Source
@@ -37,8 +36,8 @@ def session(runner: Runner, verb: Literal["train", "val", "test"]) -> Iterator[N
         leaving.callback(setattr, runner, "running", None)
         leaving.callback(copy_logs, runner)
         leaving.callback(runner.terminal.close_log)
-        leaving.push(partial(log_failure, runner))
-        leaving.enter_context(own_log(runner))
+        leaving.push(partial(log_failure, runner.terminal))
+        leaving.enter_context(own_log(runner.terminal))
         if verb == "train":
             runner.forget_requests()
             leaving.enter_context(signals.caught(runner))
@@ -64,19 +63,21 @@ def session(runner: Runner, verb: Literal["train", "val", "test"]) -> Iterator[N
 def refuse_odd_states(runner: Runner) -> None:
     """Refuse a hook's state that no checkpoint can hold before the first step, and not at the first save."""
     try:
-        hook_states(runner)
+        hook_states.take(runner.plan)
     except HookError:
         raise
     except Exception:  # a hook may know its state only in training
         log.debug("a hook has no state before training", exc_info=True)
 
 
-def log_failure(runner: Runner, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+def log_failure(
+    terminal: Terminal, kind: type[BaseException] | None, error: BaseException | None, trace: object
+) -> None:
     """Why a run ended stands in run.log, too; on the screen, whoever catches the error shows it."""
     if isinstance(error, HooklineError):
-        runner.terminal.note("\n  ".join([f"ended: {error}", *getattr(error, "__notes__", [])]))
+        terminal.note("\n  ".join([f"ended: {error}", *getattr(error, "__notes__", [])]))
     elif isinstance(error, Exception):
-        runner.terminal.note("ended:\n" + "".join(traceback.format_exception(error)).rstrip())
+        terminal.note("ended:\n" + "".join(traceback.format_exception(error)).rstrip())
 
 
 def close_writers(runner: Runner, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
@@ -88,9 +89,9 @@ def close_writers(runner: Runner, kind: type[BaseException] | None, error: BaseE
 
 
 @contextmanager
-def own_log(runner: Runner) -> Iterator[None]:
+def own_log(terminal: Terminal) -> Iterator[None]:
     """Hookline's own warnings are lines of this run while it lasts."""
-    handler, propagate = TerminalHandler(runner.terminal), log.propagate
+    handler, propagate = TerminalHandler(terminal), log.propagate
     log.addHandler(handler)
     log.propagate = False
     try:

@@ -10,10 +10,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from hookline.runner import Runner
+    from hookline.terminal import Terminal
 
 #: Two signals within so many seconds are one.
 SAME = 0.3
@@ -23,8 +23,18 @@ HANDLED = (signal.SIGTERM, signal.SIGINT)
 _put_off: list[Any] = []
 
 
+class Interruptible(Protocol):
+    """What a signal needs of the run that it ends."""
+
+    terminal: Terminal
+    #: The signal that wants the run to end; 0 while there is none.
+    signalled: int
+    #: Whether there is something that the loop has not acted on yet.
+    asked: bool
+
+
 @contextmanager
-def caught(runner: Runner) -> Iterator[None]:
+def caught(runner: Interruptible) -> Iterator[None]:
     """Tell the runner about signals, and put the handlers back afterwards. Only the main thread can have handlers.
 
     A signal that is ignored (as SIGINT is in a background job of a shell) stays ignored.

@@ -70,6 +70,27 @@ def _rule(given: Mapping[str, Any], who: str) -> Rule:
 
 
 @dataclass
+class ExponentialMean:
+    """A running mean in which the newest value counts so much (`factor`), and the others the rest together.
+
+    The first one counts whole, so that the mean does not begin too low.
+
+    >>> mean = ExponentialMean(0.4)
+    >>> mean.take(5.0), mean.take(10.0)
+    (5.0, 7.0)
+    """
+
+    factor: float
+    #: None before the first.
+    value: float | None = None
+
+    def take(self, value: float) -> float:
+        """Take one in; gives the mean."""
+        self.value = value if self.value is None else (1 - self.factor) * self.value + self.factor * value
+        return self.value
+
+
+@dataclass
 class Total:
     """All values of a long window, as far as they were read."""
 

@@ -117,7 +117,7 @@ class Terminal:
         with self._lock:
             self.flush()
             self._to_log(text, time.time())
-            self._to_screen(text, style)
+            self._to_screen(text, style=style, markup=False)
             self._flush_log()
 
     def note(self, text: str) -> None:
@@ -150,22 +150,22 @@ class Terminal:
                     print(text, file=self.console.file, flush=True)
             self._flush_log()
 
-    def show(self, renderable: RenderableType) -> None:
-        """A table or the like, for the screen and the log."""
+    def show(self, *renderables: RenderableType, **options: Any) -> None:
+        """Tables or the like, for the screen and the log, with options of rich's `print`."""
         from rich.console import Console
 
         with self._lock:
             self.flush()
             with StringIO() as lines:
-                Console(file=lines, width=100, color_system=None).print(renderable)
+                Console(file=lines, width=100, color_system=None).print(*renderables, **options)
                 self._write_log(lines.getvalue())
-            self._to_screen(renderable)
+            self._to_screen(*renderables, **options)
             self._flush_log()
 
-    def _to_screen(self, shown: RenderableType, style: str | None = None) -> None:
+    def _to_screen(self, *shown: RenderableType, **options: Any) -> None:
         if self.progress is not None:
             self.progress.settle()
-        self.console.print(shown, style=style, markup=False)
+        self.console.print(*shown, **options)
 
     def _to_log(self, text: str, at: float) -> None:
         text = CONTROL.sub(lambda found: repr(found[0])[1:-1], text)
@@ -188,9 +188,8 @@ class Terminal:
         except OSError as error:
             if not self._log_failed:
                 self._log_failed = True
-                self._to_screen(
-                    f"warning: run.log cannot be written: {error.strerror or error}; the run goes on", "yellow"
-                )
+                why = error.strerror or error
+                self._to_screen(f"warning: run.log cannot be written: {why}; the run goes on", style="yellow")
 
 
 class TerminalHandler(logging.Handler):

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from hookline.checkpoint.names import NAMES
 from hookline.checkpoint.seal import Note, read_note
@@ -22,7 +22,7 @@ if sys.platform != "win32":
     import fcntl
 
 if TYPE_CHECKING:
-    from hookline.runner import Runner
+    from hookline.terminal import Terminal
 
 log = logging.getLogger("hookline")
 
@@ -158,10 +158,21 @@ def _move_aside(folder: Path, files: Iterable[Path]) -> Path | None:
     return old
 
 
+class Beginner(Protocol):
+    """What tells whether a run has begun."""
+
+    terminal: Terminal
+    saving: Any
+
+    @property
+    def iter(self) -> int:
+        """Finished iterations."""
+
+
 def put_back(
     old: Path,
     folder: Path,
-    runner: Runner,
+    runner: Beginner,
     kind: type[BaseException] | None,
     error: BaseException | None,
     trace: object,

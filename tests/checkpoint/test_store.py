@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import re
 import subprocess
 import sys
 import zipfile
@@ -169,6 +170,15 @@ def test_damaged_ones_are_passed_over_loudly(tmp_path: Path) -> None:
     assert len(said) == 2
     assert said[0] == f"{tmp_path / 'iter_3.pth'}: cannot be read as a checkpoint: it was cut short or damaged"
     assert said[1] == f"{tmp_path / 'iter_4.pth'} is damaged: its bytes do not match its SHA-256"
+
+
+def test_which_names_are_ours_may_be_told(tmp_path: Path) -> None:
+    written(tmp_path, "save_1.pth", 1)
+    (tmp_path / "save_2.pth").write_bytes((tmp_path / "save_1.pth").read_bytes()[:900])
+    assert newest(tmp_path) == ("save_1.pth", [])
+    said: list[str] = []
+    assert store.newest_intact([tmp_path], said.append, re.compile("save_[0-9]+.pth")) == tmp_path / "save_1.pth"
+    assert said == [f"{tmp_path / 'save_2.pth'}: cannot be read as a checkpoint: it was cut short or damaged"]
 
 
 def test_with_some_but_none_intact_it_refuses_and_lists_them(tmp_path: Path) -> None:

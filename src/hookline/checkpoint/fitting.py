@@ -13,6 +13,7 @@ from hookline.position import Position
 
 if TYPE_CHECKING:
     from torch import nn
+    from torch.optim import Optimizer
 
     from hookline.optim import Optim
     from hookline.runner import Runner
@@ -59,6 +60,25 @@ def misfits(model: nn.Module, state: Mapping[str, Any]) -> list[str]:
     return found
 
 
+def fit_lengths(model: nn.Module, state: Mapping[str, Any], within: str = "") -> list[str]:
+    """Make parameters and buffers as long as a checkpoint has them, where nothing but their first dimension differs.
+
+    For models whose points are added and removed while they train. Parameters stay the same objects, so an optimizer
+    keeps them; their numbers mean nothing until the state is loaded. Only names that begin with `within` are looked at;
+    gives those that were changed.
+    """
+    changed = []
+    for name, own in [*model.named_parameters(), *model.named_buffers()]:
+        saved = state.get(name)
+        if not name.startswith(within) or not isinstance(saved, Tensor) or saved.shape == own.shape:
+            continue
+        if saved.ndim == own.ndim > 0 and saved.shape[1:] == own.shape[1:]:
+            own.data = own.data.new_empty(saved.shape)
+            own.grad = None
+            changed.append(name)
+    return changed
+
+
 def refuse_lacking(model: nn.Module, state: Mapping[str, Any], path: str) -> None:
     """Refuse weights that leave a part of the model as it was: what is measured then would be something else."""
     lacking = [problem for problem in misfits(model, state) if not problem.startswith("surplus")]
@@ -84,11 +104,23 @@ def optim_misfits(name: str, optim: Optim, checkpoint: Mapping[str, Any]) -> lis
     found = []
     if then != now:
         found.append(f"{who}: this run has {', '.join(now)}, the checkpoint {', '.join(map(str, then or ['none']))}")
-    own, groups = optim.optimizer.param_groups, saved["param_groups"]
+    found += optimizer_misfits(who, optim.optimizer, saved)
+    scaler = part(checkpoint.get("scaler"), name)
+    if (optim.scaler is None) != (scaler is None):
+        here, there = ("no", "a") if optim.scaler is None else ("a", "no")
+        found.append(f"{who}: this run has {here} gradient scaler, the checkpoint {there}; the precision has changed")
+    return found
+
+
+def optimizer_misfits(who: str, optimizer: Optimizer, saved: Mapping[str, Any]) -> list[str]:
+    """What of an optimizer's state is for other groups, or for parameters of another shape."""
+    own, groups = optimizer.param_groups, saved["param_groups"]
     sizes = [len(group["params"]) for group in own], [len(group["params"]) for group in groups]
     if sizes[0] != sizes[1]:
-        return [*found, f"{who}: this run has groups of {sizes[0]} parameters, the checkpoint of {sizes[1]}"]
-    parameters = dict(zip((i for group in groups for i in group["params"]), optim.parameters(), strict=True))
+        return [f"{who}: this run has groups of {sizes[0]} parameters, the checkpoint of {sizes[1]}"]
+    found = []
+    owned = [parameter for group in own for parameter in group["params"]]
+    parameters = dict(zip((i for group in groups for i in group["params"]), owned, strict=True))
     for index, state in saved["state"].items():
         if index not in parameters:
             found.append(f"{who}: the checkpoint has a state of a parameter {index}, which is in no group")
@@ -97,10 +129,6 @@ def optim_misfits(name: str, optim: Optim, checkpoint: Mapping[str, Any]) -> lis
             shape = parameters[index].shape
             if isinstance(value, Tensor) and value.ndim and value.ndim == len(shape) and value.shape != shape:
                 found.append(f"{who}: {key} of parameter {index} is {tuple(value.shape)}, and that is {tuple(shape)}")
-    scaler = part(checkpoint.get("scaler"), name)
-    if (optim.scaler is None) != (scaler is None):
-        here, there = ("no", "a") if optim.scaler is None else ("a", "no")
-        found.append(f"{who}: this run has {here} gradient scaler, the checkpoint {there}; the precision has changed")
     return found
 
 

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from torch import Tensor
 
 from hookline import rng, workdir
-from hookline.checkpoint import fitting, seal, snapshot, store
+from hookline.checkpoint import fitting, hook_states, seal, snapshot, store
 from hookline.checkpoint.background import Background
 from hookline.checkpoint.copies import Copies
 from hookline.checkpoint.export import averages_in
 from hookline.errors import StorageError, blame
-from hookline.hook import Hook
 from hookline.numerics import refuse_infinite_loss, refuse_infinite_weights
 
 if TYPE_CHECKING:
@@ -333,33 +332,17 @@ class Saving:
         """Give the hub, the hooks and the generators their states; last the generators, since the others may draw."""
         checkpoint, self.pending = self.pending, None
         assert checkpoint is not None
-        runner, states = self._runner, dict(checkpoint["hooks"])
+        runner = self._runner
         runner.hub.load_state_dict(checkpoint["message_hub"])
         runner.writers.load_state_dict(checkpoint.get("writers", {}), runner.iter)
-        fresh = []
-        for entry in runner.plan:
-            if entry.name in states:
-                try:
-                    entry.hook.load_state_dict(states.pop(entry.name))
-                except Exception as error:
-                    blame(error, f"in hook {entry.name}, when its state was taken back from a checkpoint")
-                    raise
-            elif _remembers(entry.hook) and entry.name not in checkpoint["meta"].get("hooks", ()):
-                fresh.append(entry.name)
-        if states:
-            runner.terminal.say(f"not used from the checkpoint, because no such hook is here: {', '.join(states)}")
-        if fresh:
-            runner.terminal.say(f"not in the checkpoint, so starting fresh: {', '.join(fresh)}")
+        saved = checkpoint["meta"].get("hooks", ())
+        hook_states.give_back(runner.plan, checkpoint["hooks"], saved, runner.terminal.say)
         rng.restore(checkpoint["rng"])
 
 
 def _parts(requests: list[Request]) -> Parts:
     """What goes into a file that several may have asked for."""
     return any(request.optimizer for request in requests), any(request.schedulers for request in requests)
-
-
-def _remembers(hook: Any) -> bool:
-    return hasattr(hook, "state_dict") and getattr(type(hook), "state_dict", None) is not Hook.state_dict
 
 
 def _saves(hook: Any) -> bool:

@@ -27,9 +27,10 @@ import torch
 
 import hookline
 from hookline import rng
+from hookline.checkpoint import hook_states
 from hookline.checkpoint.fitting import data_misfits, kinds_of, misfits, optim_misfits, part, refuse_malformed, shape_of
 from hookline.checkpoint.plain import refuse_odd, without_numpy
-from hookline.errors import StorageError, blame
+from hookline.errors import StorageError
 
 if TYPE_CHECKING:
     from torch import nn
@@ -50,7 +51,7 @@ def take(runner: Runner, optimizer: bool = True, schedulers: bool = True) -> dic
         "meta": meta(runner),
         "state_dict": runner.model.state_dict(),
         "message_hub": runner.hub.state_dict(),
-        "hooks": hook_states(runner),
+        "hooks": hook_states.take(runner.plan),
         "rng": rng.state(),
         "position": position(runner),
         "writers": runner.writers.state_dict(),
@@ -78,9 +79,8 @@ def position(runner: Runner) -> dict[str, Any]:
     return state
 
 
-def meta(runner: Runner) -> dict[str, Any]:
-    """Facts about the run for people; nothing in it is needed to go on."""
-    at = runner.position
+def surroundings() -> dict[str, Any]:
+    """The process that saves: versions, threads, the time."""
     return {
         **runner.more_meta,
         "hookline": hookline.__version__,
@@ -88,35 +88,27 @@ def meta(runner: Runner) -> dict[str, Any]:
         "torch": str(torch.__version__),
         "numpy": np.__version__,
         "python": platform.python_version(),
+        "threads": torch.get_num_threads(),
+        "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+    }
+
+
+def meta(runner: Runner) -> dict[str, Any]:
+    """Facts about the run for people; nothing in it is needed to go on."""
+    at = runner.position
+    return surroundings() | {
         "experiment_name": runner.experiment_name,
         "seed": runner.seed,
         "epoch": at.epoch,
         "iter": at.iter,
         "world_size": runner.world_size,
-        "threads": torch.get_num_threads(),
         "device": runner.device.type,
         "precision": runner.precision,
         "accumulate": [optim.accumulate for optim in runner.optims],
         "batches": runner.train_loop.length if runner.has_training else None,
-        "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "hooks": [entry.name for entry in runner.plan],
         "optims": {name: kinds_of(optim) for name, optim in _named(runner)} if runner.optims else {},
     }
-
-
-def hook_states(runner: Runner) -> dict[str, Any]:
-    """The states of all hooks that have one."""
-    states = {}
-    for entry in runner.plan:
-        try:
-            state = entry.hook.state_dict() if hasattr(entry.hook, "state_dict") else None
-        except Exception as error:
-            blame(error, f"in hook {entry.name}, when its state was saved")
-            raise
-        if state:
-            refuse_odd(state, f"the state of {entry.name}")
-            states[entry.name] = state
-    return states
 
 
 def _by_name(runner: Runner, state_of: Any) -> Any:

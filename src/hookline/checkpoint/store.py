@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -122,10 +123,11 @@ def _is_ours(checkpoint: Mapping[str, Any]) -> bool:
     return isinstance(meta, Mapping) and "hookline" in meta
 
 
-def newest_intact(folders: Iterable[Path], warn: Callable[[str], None]) -> Path | None:
+def newest_intact(folders: Iterable[Path], warn: Callable[[str], None], names: re.Pattern[str] = NAMES) -> Path | None:
     """The checkpoint to resume from: of those that are intact, the latest by step; None where there is none at all.
 
-    Every one that had to be passed over is said. With some but none intact, the resume is refused.
+    Every one that had to be passed over is said. With some but none intact, the resume is refused. A file without a
+    seal counts as one of them by its name; others are none of ours.
     """
     passed_over: list[str] = []
     incomplete: list[str] = []
@@ -140,7 +142,7 @@ def newest_intact(folders: Iterable[Path], warn: Callable[[str], None]) -> Path 
             note = read_note(path) if path.is_file() else None
             if note is not None and note.complete:
                 found.append((note, path))
-            elif note is None and NAMES.fullmatch(path.name) and (reason := _why_not_foreign(path)):
+            elif note is None and names.fullmatch(path.name) and (reason := _why_not_foreign(path)):
                 passed_over.append(f"{path}: {reason}")
             elif note is not None:
                 incomplete.append(f"{path}: it was saved without its optimizer or schedulers")

@@ -12,6 +12,7 @@ from hookline.errors import ConfigError
 from hookline.hook import Hook
 from hookline.monitor import BestSoFar
 from hookline.monitor import monitor as watch
+from hookline.smoothing import ExponentialMean
 from hookline.terminal import as_number, as_time
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ class ProgressHook(Hook):
         self.smoothing_factor = smoothing_factor
         self.monitor = monitor
         self._best = BestSoFar(watch(monitor, rule, who="ProgressHook")) if monitor is not None else None
-        self._loss: float | None = None
+        self._mean = ExponentialMean(smoothing_factor) if smoothing_factor is not None else None
         self._seen = 0
         self._pace = Pace()
         self._draw: Callable[[Picture], None] | None = None
@@ -194,13 +195,12 @@ class ProgressHook(Hook):
     def _smoothed(self, runner: Runner, under_way: int) -> float:
         """The loss; with a factor, all since the last look are taken in."""
         history = runner.hub.get_scalar("train/loss")
-        if self.smoothing_factor is None:
+        if self._mean is None:
             return history.mean(self.window)
         new, self._seen = runner.iter + under_way - self._seen, runner.iter + under_way
         for value in history.last(max(new, 0)) if new > 0 else ():
-            much = self.smoothing_factor if self._loss is not None else 1.0
-            self._loss = (1 - much) * (self._loss or 0.0) + much * value
-        return self._loss if self._loss is not None else history.current()
+            self._mean.take(value)
+        return self._mean.value if self._mean.value is not None else history.current()
 
     def _memory(self, runner: Runner) -> str:
         import psutil

@@ -1,0 +1,106 @@
+"""DefaultTrainer: the loop, on one page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from hookline.dialects.pointrix.engine import parts, running
+from hookline.dialects.pointrix.engine.base_trainer import BaseTrainer
+from hookline.errors import ConfigError
+
+
+class DefaultTrainer(BaseTrainer):
+    """Trains and validates a model of points. See `hook.points` for what happens when."""
+
+    def train_loop(self) -> None:
+        """All steps from `start_steps` to `max_steps`, with the validations between them."""
+        parts.refuse_missing(self)
+        with running.session(self), self.plan.around("train"):
+            interval, last = self.cfg.val_interval, self.cfg.max_steps
+            self.global_step = self.start_steps
+            self.call_hook("before_train")
+            if self.saving.restore() and self.is_validation_due(self.start_steps - 1, interval, last):
+                self.validate(self.start_steps - 1)
+            for iteration in range(self.start_steps, last + 1):
+                if self.plan.around_train_iter:
+                    with self.plan.around("train_iter"):
+                        self.train_iter(iteration)
+                else:
+                    self.train_iter(iteration)
+                self.global_step += 1
+                if self.asked:
+                    self.saving.act()
+                if interval > 0 and (iteration % interval == 0 or iteration == last):
+                    self.validate(iteration)
+            self.call_hook("after_train")
+            self.saving.act()
+
+    def train_iter(self, iteration: int) -> None:
+        """One step and its points; `global_step` is its number."""
+        self.call_hook("before_train_iter")
+        batch = self.datapipeline.next_train(self.global_step)
+        if self.renderer is not None:
+            self.renderer.update_sh_degree(iteration)
+        if self.schedulers is not None:
+            self.schedulers.step(self.global_step, self.optimizer)
+        self.train_step(batch)
+        self.optimizer.update_model(**self.optimizer_dict)
+        self.position.iter = iteration
+        self.call_hook("after_train_iter")
+
+    def train_step(self, batch: Any) -> None:
+        """Loss and gradients of a batch: sets `loss_dict`, and `optimizer_dict` for the optimizer."""
+        render_results = self.render(batch)
+        losses = self.model.get_loss_dict(render_results, batch)
+        losses["loss"].backward()
+        # Detached, so that the graph is gone when a hook changes the number of points.
+        self.loss_dict = {name: value.detach() if hasattr(value, "detach") else value for name, value in losses.items()}
+        if hasattr(self.model, "get_optimizer_dict"):
+            self.optimizer_dict = self.model.get_optimizer_dict(self.loss_dict, render_results, self.white_bg)
+
+    def render(self, batch: Any) -> Any:
+        """The model's output for a batch, through the renderer, if there is one."""
+        render_dict = self.model(batch)
+        return render_dict if self.renderer is None else self.renderer.render_batch(render_dict, batch)
+
+    # -- validation
+
+    def is_validation_due(self, iteration: int, interval: int, last: int) -> bool:
+        """Whether a run that goes on owes the validation of the step that it was saved after."""
+        due = interval > 0 and iteration > 0 and (iteration % interval == 0 or iteration == last)
+        return due and self.position.validated_at != iteration
+
+    def validate(self, iteration: int) -> None:
+        """A validation with its points, and what was asked for in it."""
+        with self.plan.around("val"), parts.evaluating(self.model):
+            self.call_hook("before_val")
+            self.validation()
+            self.call_hook("after_val")
+        self.position.validated_at = iteration
+        self.position.validations += 1
+        self.saving.act()
+
+    @torch.no_grad()
+    def validation(self) -> None:
+        """Every item of the validation data; `metric_dict` has what was measured of it."""
+        dataset = getattr(self.datapipeline, "validation_dataset", None)
+        if dataset is None:
+            raise ConfigError("datapipeline has no validation_dataset; without one, set val_interval: 0")
+        self.val_dataset_size = len(dataset)
+        for i in range(self.val_dataset_size):
+            with self.plan.around("val_iter"):
+                self.call_hook("before_val_iter")
+                batch = self.datapipeline.next_val(i)
+                self.metric_dict = self.model.get_metric_dict(self.render(batch), batch)
+                self.call_hook("after_val_iter")
+
+    def test(self, model_path: str | None = None) -> None:
+        """One validation, with its points; of the weights of a checkpoint, where one is given."""
+        if model_path:
+            self.load_model(model_path)
+        with self.plan.around("val"), parts.evaluating(self.model), running.failures_told(self.plan):
+            self.call_hook("before_val")
+            self.validation()
+            self.call_hook("after_val")

@@ -1,0 +1,176 @@
+"""The parts of a trainer: built from the sections of its config, and their states."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from hookline.checkpoint import fitting
+from hookline.dialects.pointrix.engine.default_datapipeline import BaseDataPipeline
+from hookline.dialects.pointrix.logger import parse_writer
+from hookline.dialects.pointrix.model import parse_model
+from hookline.dialects.pointrix.optimizer import parse_optimizer, parse_scheduler
+from hookline.dialects.pointrix.renderer import parse_renderer
+from hookline.errors import ConfigError, StorageError
+from hookline.loops import in_mode
+
+if TYPE_CHECKING:
+    from hookline.dialects.pointrix.engine.base_trainer import BaseTrainer
+
+log = logging.getLogger("hookline")
+
+#: Sections that nothing is built of. Without a viewer or an exporter, training is the same.
+LEFT_OUT = ("exporter", "gui")
+NAMES = ("datapipeline", "model", "renderer", "writer", "schedulers", "optimizer")
+
+
+# -- building
+
+
+def build(trainer: BaseTrainer) -> None:
+    """Build what the config has sections for; the rest is None, for a subclass to set."""
+    cfg = trainer.cfg
+    for name in NAMES:
+        if not hasattr(trainer, name):  # a hook may have set one at `before_run`
+            setattr(trainer, name, None)
+    for section in LEFT_OUT:
+        if cfg[section]:
+            log.warning("the section '%s' of the trainer's config is left out: there is none here", section)
+    if cfg.controller:
+        raise ConfigError(
+            "there are no controllers here: add and remove points in a hook, at a point of its own or at "
+            "after_train_iter, and leave the section 'controller' empty"
+        )
+    device, seed = trainer.device, cfg.seed or 0
+    if cfg.datapipeline:
+        trainer.datapipeline = BaseDataPipeline(cfg.datapipeline, device, seed)
+    data = trainer.datapipeline
+    if cfg.model:
+        trainer.model = parse_model(cfg.model, data, device)
+        if isinstance(trainer.model, nn.Module):
+            trainer.model.to(device)
+    if cfg.renderer:
+        trainer.renderer = parse_renderer(cfg.renderer, white_bg=getattr(data, "white_bg", False), device=device)
+    if cfg.writer:
+        trainer.writer = parse_writer(cfg.writer, trainer.exp_dir, experiment_name=trainer.name, logcfg=cfg)
+    if cfg.training:
+        extent = getattr(getattr(data, "training_dataset", None), "radius", 1.0)
+        if cfg.scheduler:
+            trainer.schedulers = parse_scheduler(cfg.scheduler, extent if cfg.spatial_lr_scale else 1.0)
+        if cfg.optimizer:
+            _refuse_without_model(trainer)
+            trainer.optimizer = parse_optimizer(cfg.optimizer, trainer.model, data, cameras_extent=extent)
+
+
+def _refuse_without_model(trainer: BaseTrainer) -> None:
+    if trainer.model is None:
+        raise ConfigError(
+            "the config has a section 'optimizer' and none for the model: where the model is set after "
+            "super().__init__, the optimizer is, too: parse_optimizer(cfg, model) of pointrix.optimizer"
+        )
+
+
+def refuse_missing(trainer: BaseTrainer) -> None:
+    """Refuse to train without the parts that the loop needs."""
+    for name in ("datapipeline", "model", "optimizer"):
+        if getattr(trainer, name) is None:
+            raise ConfigError(
+                f"there is no {name} to train with: give the config a section '{name}', or set trainer.{name} after "
+                "super().__init__"
+            )
+    if not hasattr(trainer.optimizer, "update_model"):
+        raise ConfigError(
+            f"the optimizer is a {type(trainer.optimizer).__name__} and has no update_model; wrap it: "
+            "BaseOptimizer(None, optimizer) of pointrix.optimizer"
+        )
+    if not hasattr(trainer, "white_bg"):
+        trainer.white_bg = getattr(trainer.datapipeline, "white_bg", False)
+
+
+def evaluating(model: Any) -> AbstractContextManager[Any]:
+    """A model in evaluation mode and without gradients."""
+    return in_mode(model, training=False) if isinstance(model, nn.Module) else torch.no_grad()
+
+
+# -- states
+
+
+def state_of(part: Any) -> Any:
+    """The state of a part that has one."""
+    for name in ("get_state_dict", "state_dict"):
+        if hasattr(part, name):
+            return getattr(part, name)()
+    return {}
+
+
+def give_state(part: Any, state: Any, name: str) -> None:
+    """Give a part its state back."""
+    if not hasattr(part, "load_state_dict"):
+        raise StorageError(f"the checkpoint has a state of the {name}, and this one has no load_state_dict to take it")
+    part.load_state_dict(state)
+
+
+def load(trainer: BaseTrainer, checkpoint: Mapping[str, Any], path: str) -> None:
+    """Give model, optimizer and schedulers their states; nothing is loaded when anything does not fit."""
+    model, optimizer = trainer.model, trainer.optimizer
+    strangers = _not_of(model, optimizer)
+    problems = model_misfits(model, checkpoint["state_dict"])
+    if not grows_itself(model):
+        problems += optimizer_misfits(optimizer, checkpoint["optimizer"])
+    if problems:
+        raise StorageError(f"{path} does not fit this run; nothing was loaded:\n  " + "\n  ".join(problems))
+    model.load_state_dict(dict(checkpoint["state_dict"]))
+    if _not_of(model, optimizer) != strangers:
+        raise StorageError(
+            f"{path}: the model has made new parameters while it was loaded, and the optimizer has the old ones; "
+            "grow the model in grow_model or at after_load_checkpoint, and give the optimizer what is new there"
+        )
+    optimizer.load_state_dict(checkpoint["optimizer"])
+    if checkpoint.get("param_schedulers"):
+        give_state(trainer.schedulers, checkpoint["param_schedulers"], "schedulers")
+
+
+def grows_itself(model: Any) -> bool:
+    """Whether a model has a `load_state_dict` of its own, which may change shapes."""
+    return not isinstance(model, nn.Module) or type(model).load_state_dict is not nn.Module.load_state_dict
+
+
+def model_misfits(model: Any, state: Mapping[str, Any]) -> list[str]:
+    """What of a model's state does not fit; a model that takes its state in its own way decides itself."""
+    return [] if grows_itself(model) else fitting.misfits(model, state)
+
+
+def optimizer_misfits(optimizer: Any, saved: Any) -> list[str]:
+    """What of the state of torch's optimizers in an optimizer does not fit."""
+    if isinstance(optimizer, Optimizer):
+        if not isinstance(saved, Mapping) or "param_groups" not in saved:
+            return ["the optimizer: the checkpoint has no state for it"]
+        return fitting.optimizer_misfits("the optimizer", optimizer, saved)
+    if isinstance(inner := getattr(optimizer, "optimizer", None), Optimizer):
+        return optimizer_misfits(inner, saved)
+    several = getattr(optimizer, "optimizer_dict", None)
+    if isinstance(several, Mapping) and isinstance(saved, Mapping):
+        return [each for name, one in several.items() for each in optimizer_misfits(one, saved.get(name))]
+    return []
+
+
+def _not_of(model: Any, optimizer: Any) -> set[int]:
+    """The parameters of an optimizer that are none of the model's."""
+    groups = getattr(optimizer, "param_groups", None)
+    if groups is None or not isinstance(model, nn.Module):
+        return set()
+    own = {id(parameter) for parameter in model.parameters()}
+    return {id(parameter) for group in groups for parameter in group["params"]} - own
+
+
+def fit_point_cloud(model: Any, state: Mapping[str, Any]) -> list[str]:
+    """Give the point cloud of a model as many points as a checkpoint has."""
+    if not isinstance(model, nn.Module) or not hasattr(model, "point_cloud"):
+        return []
+    return fitting.fit_lengths(model, state, within="point_cloud.")

@@ -1,0 +1,54 @@
+"""The points of the trainer's loop, and its scopes.
+
+    DefaultTrainer(cfg, exp_dir, device)
+      before_run                       only cfg, exp_dir and device are there
+
+    train_loop()
+      after_load_checkpoint ?          of a run that goes on; hooks may grow the model to fit
+      before_train
+      *  before_train_iter
+         after_train_iter
+         before_save_checkpoint ?      global_step has moved on
+         before_val ?
+         *  before_val_iter
+            after_val_iter
+         after_val
+      after_train
+      after_run
+
+`exception` is called once when anything fails, in the constructor, too. `around_train`, `around_train_iter`,
+`around_val` and `around_val_iter` surround these pieces.
+"""
+
+from __future__ import annotations
+
+from hookline.points import Point
+
+POINTS: dict[str, Point] = {
+    point.name: point
+    for point in [
+        Point("before_run"),
+        Point("after_load_checkpoint", ("checkpoint",)),
+        Point("before_train"),
+        Point("before_train_iter", (), "iteration"),
+        Point("after_train_iter", (), "iteration"),
+        Point("before_val", (), "validation"),
+        Point("before_val_iter", (), "validation"),
+        Point("after_val_iter", (), "validation"),
+        Point("after_val", (), "validation"),
+        Point("before_save_checkpoint", ("checkpoint",)),
+        Point("after_train"),
+        Point("after_run"),
+        Point("exception"),
+    ]
+}
+
+SCOPES: dict[str, Point] = {
+    scope.name: scope
+    for scope in [
+        Point("around_train"),
+        Point("around_train_iter", (), "iteration"),
+        Point("around_val", (), "validation"),
+        Point("around_val_iter", (), "validation"),
+    ]
+}

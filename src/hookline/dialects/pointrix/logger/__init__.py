@@ -1,0 +1,51 @@
+"""What is shown and what is written: Logger, ProgressLogger, writers."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from hookline.dialects.pointrix.logger.writer import (
+    LOGGER_REGISTRY,
+    ErrorLogger,
+    JsonlWriter,
+    Logger,
+    ProgressLogger,
+    TensorboardWriter,
+    WandbWriter,
+    Writer,
+)
+from hookline.dialects.pointrix.utils.config import config_to_primitive
+from hookline.errors import ConfigError
+from hookline.registry import construct
+
+__all__ = [
+    "LOGGER_REGISTRY",
+    "ErrorLogger",
+    "JsonlWriter",
+    "Logger",
+    "ProgressLogger",
+    "TensorboardWriter",
+    "WandbWriter",
+    "Writer",
+    "parse_writer",
+]
+
+
+def parse_writer(cfg: Mapping[str, Any], log_dir: str | Path, **kwargs: Any) -> Any:
+    """The writer that a config names as `writer_type`; its other keys are parameters.
+
+    Of the keywords, a writer gets those that it has parameters for.
+    """
+    given = dict(config_to_primitive(cfg) or {})
+    if "writer_type" not in given:
+        raise ConfigError(f"a writer's config names it as 'writer_type'; this one has {sorted(given)}")
+    name = given.pop("writer_type")
+    factory = LOGGER_REGISTRY.get(name)
+    known = inspect.signature(factory).parameters
+    everything = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in known.values())
+    offered = {key: value for key, value in kwargs.items() if everything or key in known}
+    return construct(partial(factory, log_dir), {**offered, **given}, name)

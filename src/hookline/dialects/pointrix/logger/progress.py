@@ -1,0 +1,113 @@
+"""ProgressLogger: bars for several tasks, on the live display of the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+from hookline.dialects.pointrix.logger.console import Logger
+from hookline.display import Bar, Pace, Picture, clock
+from hookline.errors import HooklineError, did_you_mean
+from hookline.terminal import Terminal, as_time
+
+
+@dataclass
+class Task:
+    """One bar: how far it is, since when, and what stands below it."""
+
+    bar: Bar
+    facts: dict[str, Any] = field(default_factory=dict)
+    visible: bool = True
+    #: When it began, or was started again, and how much was done then.
+    began: float = field(default_factory=lambda: clock())
+    before: int = 0
+    ended: float | None = None
+
+    def measure(self, suffix: str) -> None:
+        """Rate and time left."""
+        seconds = max((self.ended or clock()) - self.began, 1e-9)
+        rate = (self.bar.done - self.before) / seconds
+        texts = [f"{rate:.1f} {suffix}"] if rate else []
+        if rate and self.bar.total is not None:
+            texts.append(f"eta {as_time(max(self.bar.total - self.bar.done, 0) / rate)}")
+        self.bar.texts = texts
+
+
+class ProgressLogger:
+    """Bars of named tasks; the first that is visible stands above, the next below its facts.
+
+    Where there is no terminal it draws nothing. It draws at most four times a second.
+
+    Args:
+        description: What it is about.
+        suffix: The unit of a rate.
+        terminal: Where it draws; that of `Logger`, unless given.
+    """
+
+    def __init__(self, description: str = "", suffix: str | None = None, terminal: Terminal | None = None) -> None:
+        self.description = description
+        self.suffix = suffix or "it/s"
+        self.terminal = terminal if terminal is not None else Logger.terminal
+        self.tasks: dict[str, Task] = {}
+        self._leaving: ExitStack | None = None
+        self._draw: Callable[[Picture], None] | None = None
+        self._pace = Pace()
+
+    def add_task(
+        self, name: str, description: str, total_iter: int | None, log_dict: Mapping[str, Any] | None = None
+    ) -> None:
+        """A bar under this name."""
+        self.tasks[name] = Task(Bar(description, 0, total_iter), dict(log_dict or {}))
+
+    def update(self, name: str, step: int = 1, log: Mapping[str, Any] | None = None) -> None:
+        """So much more is done; `log` has facts to show, by name."""
+        task = self._task(name)
+        task.bar.done += step
+        task.facts.update(log or {})
+        if self._draw is not None and self._pace.is_due(clock()):
+            self._show()
+
+    def start(self) -> None:
+        """Begin to draw, if there is a terminal."""
+        if self._leaving is None and self.terminal.is_live:
+            self._leaving = ExitStack()
+            self._draw = self._leaving.enter_context(self.terminal.live())
+            self._show()
+
+    def stop(self) -> None:
+        """Take the display away; once more does nothing."""
+        leaving, self._leaving, self._draw = self._leaving, None, None
+        if leaving is not None:
+            leaving.close()
+
+    def start_task(self, name: str) -> None:
+        """Count its time from now on."""
+        task = self._task(name)
+        task.began, task.before, task.ended = clock(), task.bar.done, None
+
+    def stop_task(self, name: str) -> None:
+        """Its time stands still."""
+        self._task(name).ended = clock()
+
+    def reset(self, name: str, visible: bool = True) -> None:
+        """Begin a task anew, and show or hide it."""
+        task = self._task(name)
+        task.bar.done, task.visible = 0, visible
+        task.began, task.before, task.ended = clock(), 0, None
+
+    def _task(self, name: str) -> Task:
+        if name not in self.tasks:
+            raise HooklineError(f"there is no task '{name}'; {did_you_mean(name, self.tasks)}")
+        return self.tasks[name]
+
+    def _show(self) -> None:
+        began, shown = clock(), [task for task in self.tasks.values() if task.visible]
+        if not shown or self._draw is None:
+            return
+        for task in shown:
+            task.measure(self.suffix)
+        facts = [f"{name} {value}" for task in shown for name, value in task.facts.items()]
+        self._draw(Picture(shown[0].bar, facts, shown[1].bar if len(shown) > 1 else None))
+        self._pace.drawn(began, clock())

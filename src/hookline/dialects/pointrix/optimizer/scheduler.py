@@ -1,0 +1,57 @@
+"""ExponLRScheduler: learning rates that fall exponentially, by the name of their group."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from hookline.checks import check_int, check_number
+from hookline.dialects.pointrix.utils.config import config_to_primitive
+from hookline.dialects.pointrix.utils.registry import Registry
+from hookline.errors import ConfigError
+
+SCHEDULER_REGISTRY = Registry(
+    "SCHEDULER", builtin={"ExponLRScheduler": "hookline.dialects.pointrix.optimizer.scheduler:ExponLRScheduler"}
+)
+
+
+class ExponLRScheduler:
+    """From `init` to `final` in `max_steps`, each group of parameters on its own.
+
+    Args:
+        config: `{params: {"point_cloud.position": {init: 1.6e-4, final: 1.6e-6, max_steps: 30000}}}`.
+        lr_scale: What all rates are multiplied with.
+    """
+
+    def __init__(self, config: Mapping[str, Any], lr_scale: float = 1.0) -> None:
+        self._falls = {
+            name: _fall(name, values, lr_scale) for name, values in config_to_primitive(config)["params"].items()
+        }
+
+    def step(self, global_step: int, optimizer_list: Any) -> None:
+        """Set the rates of a step; they depend on its number alone."""
+        for group in optimizer_list.param_groups:
+            if group.get("name") in self._falls:
+                group["lr"] = self.rate(group["name"], global_step)
+
+    def rate(self, name: str, step: int) -> float:
+        """The rate of a group at a step.
+
+        >>> falling = ExponLRScheduler({"params": {"p": {"init": 1.0, "final": 0.01, "max_steps": 10}}})
+        >>> [round(falling.rate("p", step), 6) for step in (0, 5, 10, 11)]
+        [1.0, 0.1, 0.01, 0.01]
+        """
+        first, last, steps = self._falls[name]
+        done = min(max(step / steps, 0.0), 1.0)
+        return math.exp(math.log(first) * (1 - done) + math.log(last) * done)
+
+
+def _fall(name: str, values: Mapping[str, Any], scale: float) -> tuple[float, float, int]:
+    for key in ("init", "final", "max_steps"):
+        if key not in values:
+            raise ConfigError(f"scheduler: params of '{name}' have no '{key}'; there is: {', '.join(values)}")
+    check_number(f"scheduler: init of '{name}'", values["init"], above=0)
+    check_number(f"scheduler: final of '{name}'", values["final"], above=0)
+    check_int(f"scheduler: max_steps of '{name}'", values["max_steps"], least=1)
+    return values["init"] * scale, values["final"] * scale, values["max_steps"]

@@ -1,0 +1,121 @@
+"""Configs with OmegaConf: YAML files, dotted overrides, interpolation, and dataclasses that say what may stand there.
+
+cfg = load_config("scene.yaml", cli_args=["trainer.max_steps=500"])
+trainer = DefaultTrainer(cfg.trainer, cfg.exp_dir)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from hookline.errors import ConfigError, did_you_mean
+
+
+class WrongConfigError(ConfigError, TypeError, ValueError):
+    """A config has a key that nobody knows, or a value of a wrong type."""
+
+
+@dataclass
+class ExperimentConfig:
+    """An experiment: its name, its folder, and the config of its trainer.
+
+    The folder is `<trainer.output_path>/<name>@<date>-<time>`, or without the time stamp, unless `exp_dir` says where.
+    It is made here.
+    """
+
+    name: str = "default"
+    timestamp: str = ""
+    exp_dir: str = ""
+    use_timestamp: bool = True
+    trainer: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.exp_dir:
+            if self.use_timestamp:
+                self.timestamp = datetime.now().astimezone().strftime("@%Y%m%d-%H%M%S")
+            folder = (self.trainer or {}).get("output_path", "output")
+            self.exp_dir = os.path.join(folder, self.name) + self.timestamp
+        os.makedirs(self.exp_dir, exist_ok=True)
+
+
+def load_config(*yamls: str | Path, cli_args: Iterable[str] = (), from_string: bool = False, **kwargs: Any) -> Any:
+    """The config of an experiment from YAML files (or texts), changed by `key.path=value`, and then by keywords.
+
+    Later ones win. `${...}` is resolved, and the folder of the experiment is made.
+    """
+    conf = _omegaconf()
+    read = conf.create if from_string else conf.load
+    try:
+        merged = conf.merge(*(read(given) for given in yamls), conf.from_cli(list(cli_args)), kwargs)
+        conf.resolve(merged)
+    except FileNotFoundError as error:
+        raise ConfigError(f"there is no config file {error.filename}") from None
+    except Exception as error:
+        raise ConfigError(f"the config cannot be read: {_first_line(error)}") from error
+    return parse_structured(ExperimentConfig, merged)
+
+
+def parse_structured(fields: Callable[..., Any], cfg: Any = None) -> Any:
+    """A config of a dataclass's fields, as an OmegaConf node; what is given stays as it is.
+
+    An unknown key is refused with the nearest one, and a value of a wrong type with its place.
+    """
+    conf = _omegaconf()
+    who = getattr(fields, "__qualname__", "the config")
+    given = {str(key): value for key, value in config_to_primitive(cfg).items()} if cfg is not None else {}
+    known = [each.name for each in dataclasses.fields(fields)]  # type: ignore[arg-type]  # a class with fields
+    for key in given:
+        if key not in known:
+            raise WrongConfigError(f"{who} has no '{key}'; {did_you_mean(key, known)}")
+    try:
+        return conf.structured(fields(**given))
+    except _validation_error() as error:
+        at = getattr(error, "full_key", None)
+        raise WrongConfigError(f"{who}{f': {at}' if at else ''}: {_first_line(error)}") from None
+
+
+def config_to_primitive(config: Any, resolve: bool = True) -> Any:
+    """A config as plain dicts, lists and values; a copy."""
+    conf = _omegaconf()
+    if dataclasses.is_dataclass(config) and not isinstance(config, type):
+        config = conf.structured(config)
+    if isinstance(config, (Mapping, list, tuple)) and not conf.is_config(config):
+        config = conf.create(_plain_keys(config), flags={"allow_objects": True})
+    if conf.is_config(config):
+        return conf.to_container(config, resolve=resolve)
+    return config
+
+
+def dump_config(path: str | Path, config: Any) -> None:
+    """Write a config as YAML."""
+    conf = _omegaconf()
+    conf.save(config if conf.is_config(config) else conf.create(config_to_primitive(config)), path)
+
+
+def _plain_keys(config: Any) -> Any:
+    return dict(config) if isinstance(config, Mapping) else list(config)
+
+
+def _omegaconf() -> Any:
+    if find_spec("omegaconf") is None:
+        raise ConfigError("these configs need omegaconf, which is not installed: pip install 'hookline[pointrix]'")
+    from omegaconf import OmegaConf
+
+    return OmegaConf
+
+
+def _validation_error() -> type[Exception]:
+    from omegaconf.errors import OmegaConfBaseException
+
+    return OmegaConfBaseException
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

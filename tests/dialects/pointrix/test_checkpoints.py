@@ -1,0 +1,440 @@
+"""Saving, and going on exactly where a run stood."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from hookline.checkpoint import describe
+from hookline.checkpoint.fitting import fit_lengths
+from hookline.checkpoint.seal import read_note
+from hookline.dialects.pointrix.hook import CheckPointHook, Hook, LogHook
+from hookline.dialects.pointrix.logger import JsonlWriter, Logger
+from hookline.dialects.pointrix.optimizer import BaseOptimizer
+from hookline.errors import ConfigError, NumericsError, StorageError
+from tests.dialects.pointrix.scene import Densify, SceneTrainer, config
+
+ROOT = Path(__file__).parents[3]
+ALL = ["meta", "state_dict", "optimizer", "param_schedulers", "parts", "hooks", "rng", "position", "writers"]
+
+
+@pytest.fixture(autouse=True)
+def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Logger, "terminal", type(Logger.terminal)(quiet=True))
+
+
+def trainer_in(folder: Path, *hooks: Any, kind: type[SceneTrainer] = SceneTrainer, **changes: Any) -> SceneTrainer:
+    trainer = kind(config(**changes), folder)
+    for hook in hooks:
+        trainer.register_hook(hook)
+    return trainer
+
+
+def read(path: Path) -> dict[str, Any]:
+    found = torch.load(path, weights_only=True)
+    assert isinstance(found, dict)
+    return found
+
+
+def checkpoints(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.glob("*.pth"))
+
+
+def assert_same(one: Any, other: Any, where: str = "checkpoint") -> None:
+    if isinstance(one, dict):
+        assert one.keys() == other.keys(), where
+        for key in one:
+            assert_same(one[key], other[key], f"{where}[{key!r}]")
+    elif isinstance(one, (list, tuple)):
+        assert len(one) == len(other), where
+        for index, (left, right) in enumerate(zip(one, other, strict=True)):
+            assert_same(left, right, f"{where}[{index}]")
+    elif isinstance(one, torch.Tensor):
+        assert torch.equal(one, other), where
+    else:
+        assert one == other, where
+
+
+def assert_same_runs(one: Path, other: Path) -> None:
+    left, right = read(one), read(other)
+    for checkpoint in (left, right):
+        checkpoint["meta"].pop("time")
+        checkpoint["meta"].pop("experiment_name")
+    assert_same(left, right)
+
+
+def test_one_layout_and_one_kind_of_name(tmp_path: Path) -> None:
+    trainer_in(tmp_path, CheckPointHook(save_step=2), LogHook()).train_loop()
+    assert checkpoints(tmp_path) == ["chkpnt00002.pth", "chkpnt00004.pth", "chkpnt00005.pth"]
+    for name in checkpoints(tmp_path):
+        found = read(tmp_path / name)
+        assert list(found) == ALL
+        assert found["position"]["iter"] == int(name[6:11])
+        assert list(found["hooks"]) == ["LogHook"]
+    assert json.loads((tmp_path / "last_checkpoint").read_text())["name"] == "chkpnt00005.pth"
+    assert "a run can go on from it" in describe.checkpoint(tmp_path / "chkpnt00005.pth")
+    assert sorted(path.name for path in tmp_path.iterdir() if path.suffix != ".pth") == [
+        *("config.yaml", "last_checkpoint", "plan.txt", "run.log"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("hook", "save_step", "saved"),
+    [
+        (CheckPointHook(), 3, [3, 5]),
+        (CheckPointHook(save_last=False), 3, [3]),
+        (CheckPointHook(), 40000, [5]),
+        (CheckPointHook(save_step=0), 3, [5]),
+        (CheckPointHook(save_step=5), 3, [5]),
+        (CheckPointHook(save_step=1, max_keep=2), 3, [4, 5]),
+    ],
+)
+def test_when_checkpoints_are_saved(tmp_path: Path, hook: CheckPointHook, save_step: int, saved: list[int]) -> None:
+    trainer_in(tmp_path, hook, save_step=save_step).train_loop()
+    assert checkpoints(tmp_path) == [f"chkpnt{step:05d}.pth" for step in saved]
+
+
+def test_a_point_cloud_that_can_is_saved_as_ply_too(tmp_path: Path) -> None:
+    trainer = trainer_in(tmp_path, CheckPointHook(save_step=3))
+    trainer.model.point_cloud.save_ply = lambda path: Path(path).write_text("ply")
+    trainer.train_loop()
+    assert sorted(path.name for path in tmp_path.glob("*.ply")) == ["00003.ply", "00005.ply"]
+
+
+def test_hooks_may_add_to_a_checkpoint_and_find_it_again(tmp_path: Path) -> None:
+    class Adds(Hook):
+        found = None
+
+        def before_save_checkpoint(self, trainner: Any, checkpoint: dict[str, Any]) -> None:
+            checkpoint["cameras"] = torch.ones(2)
+
+        def after_load_checkpoint(self, trainner: Any, checkpoint: dict[str, Any]) -> None:
+            self.found = checkpoint["cameras"]
+
+    trainer_in(tmp_path, Adds(), CheckPointHook()).train_loop()
+    trainer_in(tmp_path, adds := Adds(), CheckPointHook(), resume=True, max_steps=6).train_loop()
+    assert adds.found is not None
+    assert adds.found.tolist() == [1.0, 1.0]
+
+
+# -- going on
+
+
+def broken_and_whole(tmp_path: Path, at: int, *, kind: type[SceneTrainer] = SceneTrainer, **changes: Any) -> None:
+    """A run of nine steps, and one that ends after some and goes on, leave the same."""
+    for folder, stops in (("whole", [9]), ("broken", [at, 9])):
+        for stop in stops:
+            torch.manual_seed(77 * stop)  # what this process has drawn before must not matter
+            hooks = (Densify(2), LogHook(), CheckPointHook(save_step=3))
+            trainer = trainer_in(tmp_path / folder, *hooks, kind=kind, max_steps=stop, resume=True, **changes)
+            trainer.writer = JsonlWriter(tmp_path / folder)
+            trainer.train_loop()
+    assert_same_runs(tmp_path / "whole" / "chkpnt00009.pth", tmp_path / "broken" / "chkpnt00009.pth")
+
+
+@pytest.mark.parametrize("at", [1, 2, 4, 8])
+def test_a_run_that_goes_on_ends_in_the_same_bits_with_a_model_that_has_grown(tmp_path: Path, at: int) -> None:
+    broken_and_whole(tmp_path, at, val_interval=0)
+    records = [(tmp_path / name / "metrics.jsonl").read_text().splitlines() for name in ("whole", "broken")]
+    assert records[0] == records[1]
+    assert [json.loads(line)["step"] for line in records[0]] == list(range(1, 10))
+
+
+def test_a_trainer_grows_its_model_in_its_own_way(tmp_path: Path) -> None:
+    class Flat(nn.Module):
+        """Its points are no `point_cloud`."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.height = nn.Parameter(torch.rand(3))
+
+        def forward(self, batch: torch.Tensor) -> torch.Tensor:
+            return self.height
+
+        def get_loss_dict(self, height: torch.Tensor, batch: torch.Tensor) -> dict[str, torch.Tensor]:
+            return {"loss": (height - batch[0, 0]).square().sum()}
+
+    class FlatTrainer(SceneTrainer):
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
+            self.renderer, self.model = None, Flat()
+            self.optimizer = BaseOptimizer(None, torch.optim.Adam(self.model.parameters()))
+
+    class Grows(Hook):
+        def after_train_iter(self, trainner: Any) -> None:
+            if trainner.global_step == 2:
+                height, adam = trainner.model.height, trainner.optimizer.optimizer
+                height.data, height.grad = torch.cat([height.data, torch.rand(1)]), None
+                for name in ("exp_avg", "exp_avg_sq"):
+                    adam.state[height][name] = torch.cat([adam.state[height][name], torch.zeros(1)])
+
+    class Fits(FlatTrainer):
+        def grow_model(self, checkpoint: dict[str, Any]) -> None:
+            assert fit_lengths(self.model, checkpoint["state_dict"]) == ["height"]
+
+    trainer_in(tmp_path, Grows(), CheckPointHook(), kind=FlatTrainer, val_interval=0).train_loop()
+    with pytest.raises(StorageError) as caught:
+        trainer_in(tmp_path, kind=FlatTrainer, resume=True).train_loop()
+    assert str(caught.value) == (
+        f"{tmp_path}/chkpnt00005.pth does not fit this run; nothing was loaded:\n"
+        "  height: the model has (3,), the checkpoint (4,)\n"
+        "  the optimizer: exp_avg of parameter 0 is (4,), and that is (3,)\n"
+        "  the optimizer: exp_avg_sq of parameter 0 is (4,), and that is (3,)"
+    )
+    trainer = trainer_in(tmp_path, CheckPointHook(), kind=Fits, resume=True, max_steps=7, val_interval=0)
+    trainer.train_loop()
+    assert trainer.model.height.shape == (4,)
+    assert checkpoints(tmp_path) == ["chkpnt00005.pth", "chkpnt00007.pth"]
+
+
+def test_a_model_may_not_leave_its_optimizer_behind_while_it_is_loaded(tmp_path: Path) -> None:
+    class Remakes(SceneTrainer):
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
+
+            class Own(type(self.model)):  # type: ignore[misc]
+                def load_state_dict(self, state: dict[str, Any], *more: Any) -> None:
+                    self.point_cloud.position = nn.Parameter(state["point_cloud.position"])
+
+            self.model.__class__ = Own
+
+    trainer_in(tmp_path, CheckPointHook()).train_loop()
+    with pytest.raises(
+        StorageError, match="the model has made new parameters while it was loaded, and the optimizer ha"
+    ):
+        trainer_in(tmp_path, kind=Remakes, resume=True).train_loop()
+
+
+def test_parts_that_have_a_state_keep_it(tmp_path: Path) -> None:
+    class Counts:
+        def __init__(self, inner: Any) -> None:
+            self.inner, self.calls = inner, 0
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.inner, name)
+
+        def next_train(self, step: int) -> Any:
+            self.calls += 1
+            return self.inner.next_train(step)
+
+        def state_dict(self) -> dict[str, int]:
+            return {"calls": self.calls}
+
+        def load_state_dict(self, state: dict[str, int]) -> None:
+            self.calls = state["calls"]
+
+    calls = []
+    for stop in (3, 5):
+        trainer = trainer_in(tmp_path, CheckPointHook(), max_steps=stop, resume=True)
+        trainer.datapipeline = Counts(trainer.datapipeline)
+        trainer.train_loop()
+        calls.append(trainer.datapipeline.calls)
+    assert calls == [3, 5]
+    assert read(tmp_path / "chkpnt00005.pth")["parts"] == {"datapipeline": {"calls": 5}}
+
+
+def test_the_validation_that_a_killed_run_owes_is_made_first(tmp_path: Path) -> None:
+    class Fails(Hook):
+        def before_val(self, trainner: Any) -> None:
+            raise RuntimeError("gone")
+
+    class Notes(Hook):
+        def __init__(self) -> None:
+            self.seen: list[Any] = []
+
+        def before_train_iter(self, trainner: Any) -> None:
+            self.seen.append(trainner.global_step)
+
+        def after_val(self, trainner: Any) -> None:
+            self.seen.append("val")
+
+    with pytest.raises(RuntimeError, match="^gone"):
+        trainer_in(tmp_path, Fails(), CheckPointHook(save_step=2)).train_loop()
+    trainer_in(tmp_path, notes := Notes(), CheckPointHook(), resume=True).train_loop()
+    assert notes.seen == ["val", 3, 4, "val", 5, "val"]
+    trainer_in(tmp_path, again := Notes(), resume=True).train_loop()
+    assert again.seen == []
+    assert "training is over: 5 steps; there is nothing to do" in (tmp_path / "run.log").read_text()
+
+
+def run_apart(folder: Path, *more: str) -> int:
+    command = [sys.executable, "-m", "tests.dialects.pointrix.killed", str(folder), *more]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, timeout=120).returncode
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An unbroken run."""
+    folder = tmp_path_factory.mktemp("whole")
+    assert run_apart(folder) == 0
+    return folder
+
+
+@pytest.mark.parametrize(("step", "point"), [(6, "after_train_iter"), (8, "after_val_iter"), (13, "after_train_iter")])
+def test_a_run_goes_on_exactly_after_kill_9(whole: Path, tmp_path: Path, step: int, point: str) -> None:
+    assert run_apart(tmp_path, str(step), point) == -signal.SIGKILL
+    assert checkpoints(tmp_path) == [f"chkpnt{saved:05d}.pth" for saved in range(4, step + 1, 4)]
+    assert run_apart(tmp_path) == 0
+    assert_same_runs(whole / "chkpnt00014.pth", tmp_path / "chkpnt00014.pth")
+    assert (whole / "metrics.jsonl").read_bytes() == (tmp_path / "metrics.jsonl").read_bytes()
+
+
+def test_a_process_whose_run_fails_does_not_end_with_0(tmp_path: Path) -> None:
+    assert run_apart(tmp_path, "2", "fails") == 1
+
+
+def test_a_damaged_checkpoint_is_passed_over_and_with_none_intact_the_run_is_refused(tmp_path: Path) -> None:
+    trainer_in(tmp_path, CheckPointHook(save_step=2)).train_loop()
+    whole = (tmp_path / "chkpnt00005.pth").read_bytes()
+    (tmp_path / "chkpnt00005.pth").write_bytes(whole[: len(whole) // 2])
+    trainer = trainer_in(tmp_path, CheckPointHook(), resume=True)
+    trainer.train_loop()
+    assert trainer.datapipeline.asked == [5]
+    assert "warning: passed over: " in (tmp_path / "run.log").read_text()
+    for name in checkpoints(tmp_path):
+        (tmp_path / name).write_bytes(b"PK nothing")
+    with pytest.raises(StorageError, match="^resume was asked for, and there is no intact checkpoint to go on from:\n"):
+        trainer_in(tmp_path, resume=True).train_loop()
+
+
+def test_going_on_from_a_path_sets_later_checkpoints_aside(tmp_path: Path) -> None:
+    trainer_in(tmp_path, CheckPointHook(save_step=2)).train_loop()
+    trainer = trainer_in(tmp_path, CheckPointHook(), resume=str(tmp_path / "chkpnt00002.pth"))
+    trainer.train_loop()
+    assert trainer.datapipeline.asked == [3, 4, 5]
+    assert checkpoints(tmp_path) == ["chkpnt00002.pth", "chkpnt00005.pth"]
+    assert checkpoints(tmp_path / "old-1") == ["chkpnt00004.pth", "chkpnt00005.pth"]
+
+
+def test_a_fresh_run_makes_way_for_itself_and_two_runs_do_not_share_a_folder(tmp_path: Path) -> None:
+    trainer_in(tmp_path, CheckPointHook()).train_loop()
+
+    class Second(Hook):
+        def before_train(self, trainner: Any) -> None:
+            with pytest.raises(StorageError, match="is in use by another run of this process"):
+                trainer_in(tmp_path).train_loop()
+
+    trainer_in(tmp_path, Second(), CheckPointHook()).train_loop()
+    assert checkpoints(tmp_path) == checkpoints(tmp_path / "old-1") == ["chkpnt00005.pth"]
+    assert (
+        f"{tmp_path} held an earlier run; its files are in {tmp_path}/old-1 now" in (tmp_path / "run.log").read_text()
+    )
+
+
+def test_a_run_that_is_refused_before_its_first_step_puts_back_what_made_way(tmp_path: Path) -> None:
+    class Refuses(Hook):
+        def before_train(self, trainner: Any) -> None:
+            raise ConfigError("not like this")
+
+    trainer_in(tmp_path, CheckPointHook()).train_loop()
+    before = sorted(path.name for path in tmp_path.iterdir())
+    with pytest.raises(ConfigError, match="^not like this"):
+        trainer_in(tmp_path, Refuses()).train_loop()
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+def test_with_nothing_to_go_on_from_it_starts_afresh(tmp_path: Path) -> None:
+    trainer = trainer_in(tmp_path, CheckPointHook(), resume=True)
+    trainer.train_loop()
+    assert trainer.datapipeline.asked == [1, 2, 3, 4, 5]
+    assert f"there is no checkpoint in {tmp_path} yet: starting afresh" in (tmp_path / "run.log").read_text()
+
+
+# -- ends
+
+
+@pytest.mark.parametrize(
+    ("number", "kind", "code"), [(signal.SIGTERM, SystemExit, 143), (signal.SIGINT, KeyboardInterrupt, None)]
+)
+def test_a_signal_finishes_the_step_and_saves_it(tmp_path: Path, number: int, kind: Any, code: int | None) -> None:
+    class Signals(Hook):
+        def before_train_iter(self, trainner: Any) -> None:
+            if trainner.global_step == 3:
+                os.kill(os.getpid(), number)
+
+    before = signal.getsignal(number)
+    with pytest.raises(kind) as caught:
+        trainer_in(tmp_path, Signals(), val_interval=0).train_loop()
+    assert getattr(caught.value, "code", None) == code
+    assert checkpoints(tmp_path) == ["chkpnt00003.pth"]
+    assert signal.getsignal(number) is before
+    trainer = trainer_in(tmp_path, resume=True)
+    trainer.train_loop()
+    assert trainer.datapipeline.asked == [4, 5]
+
+
+def test_a_loss_or_weights_that_are_not_finite_are_never_saved(tmp_path: Path) -> None:
+    class Spoils(Hook):
+        def __init__(self, what: str) -> None:
+            self.what = what
+
+        def after_train_iter(self, trainner: Any) -> None:
+            if self.what == "loss":
+                trainner.loss_dict["loss"] = torch.tensor(float("nan"))
+            else:
+                trainner.model.point_cloud.position.data[0] = float("inf")
+
+    with pytest.raises(
+        NumericsError, match="^the loss has become nan by step 2, so training cannot go on, and nothing"
+    ):
+        trainer_in(tmp_path, Spoils("loss"), CheckPointHook(save_step=2), val_interval=0).train_loop()
+    with pytest.raises(NumericsError, match=r"^point_cloud\.position of the model became NaN or Inf by iteration 2"):
+        trainer_in(tmp_path, Spoils("weights"), CheckPointHook(save_step=2), val_interval=0).train_loop()
+    assert checkpoints(tmp_path) == []
+
+
+# -- by hand
+
+
+def test_save_model_writes_now_and_load_model_takes_the_weights(tmp_path: Path) -> None:
+    class Saves(Hook):
+        def after_train_iter(self, trainner: Any) -> None:
+            if trainner.global_step == 3:
+                self.path = trainner.save_model()
+
+    trainer = trainer_in(tmp_path, saves := Saves(), Densify(2), val_interval=0)
+    trainer.train_loop()
+    assert saves.path == tmp_path / "chkpnt00003.pth"
+    note = read_note(saves.path)
+    assert note is not None
+    assert (note.step, note.complete) == (3, False)
+    last = trainer.save_model(tmp_path / "chkpnt5.pth")
+    other = trainer_in(tmp_path / "other")
+    other.test(str(last))
+    assert len(other.model.point_cloud) == len(trainer.model.point_cloud) == 8
+    assert_same(other.model.state_dict(), trainer.model.state_dict())
+    assert other.metric_dict["psnr"].isfinite()
+    (tmp_path / "no.pth").write_bytes(b"")
+    with pytest.raises(StorageError, match=r"no\.pth cannot be read as a checkpoint: it is no file of torch$"):
+        other.load_model(tmp_path / "no.pth")
+
+
+def test_the_best_is_saved_under_a_name_of_ones_own(tmp_path: Path) -> None:
+    class KeepsBest(Hook):
+        best = float("-inf")
+
+        def after_val(self, trainner: Any) -> None:
+            psnr = float(trainner.metric_dict["psnr"])
+            if psnr > self.best:
+                self.best = psnr
+                trainner.request_save("best.pth", done=lambda path: self.saved.append((trainner.iter, path.name)))
+
+        def __init__(self) -> None:
+            self.saved: list[tuple[int, str]] = []
+
+    trainer_in(tmp_path, keeps := KeepsBest(), max_steps=8).train_loop()
+    assert keeps.saved
+    assert {name for _, name in keeps.saved} == {"best.pth"}
+    assert read(tmp_path / "best.pth")["position"]["iter"] == keeps.saved[-1][0]
+    note = read_note(tmp_path / "best.pth")
+    assert note is not None
+    assert note.complete

@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from omegaconf import OmegaConf
+
+from hookline.dialects.pointrix.engine import DefaultTrainer
+from hookline.dialects.pointrix.utils.base import BaseObject
+from hookline.dialects.pointrix.utils.config import (
+    ExperimentConfig,
+    config_to_primitive,
+    dump_config,
+    load_config,
+    parse_structured,
+)
+from hookline.dialects.pointrix.utils.registry import Registry
+from hookline.errors import ConfigError
+
+BASE = """
+name: garden
+use_timestamp: false
+trainer:
+  output_path: {folder}
+  max_steps: 100
+  val_interval: ${{trainer.max_steps}}
+  hooks:
+    log: {{name: LogHook}}
+"""
+MORE = """
+trainer:
+  hooks:
+    save: {name: CheckPointHook, save_step: 50}
+"""
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[Path]:
+    base, more = tmp_path / "base.yaml", tmp_path / "more.yaml"
+    base.write_text(BASE.format(folder=tmp_path / "out"))
+    more.write_text(MORE)
+    return [base, more]
+
+
+def test_files_are_merged_with_the_command_line_and_keywords_and_references_resolved(files: list[Path]) -> None:
+    cfg = load_config(*files, cli_args=["trainer.max_steps=7"], name="house")
+    assert cfg.name == "house"
+    assert (cfg.trainer.max_steps, cfg.trainer.val_interval) == (7, 7)
+    assert list(cfg.trainer.hooks) == ["log", "save"]
+    assert cfg.exp_dir == str(files[0].parent / "out" / "house")
+    assert Path(cfg.exp_dir).is_dir()
+
+
+def test_an_experiment_has_a_folder_of_its_name_with_the_time_unless_told(tmp_path: Path) -> None:
+    stamped = load_config(f"trainer: {{output_path: {tmp_path}}}", from_string=True)
+    assert re.fullmatch(re.escape(f"{tmp_path}/default") + r"@\d{8}-\d{6}", stamped.exp_dir)
+    assert stamped.exp_dir.endswith(stamped.timestamp)
+    named = load_config(from_string=True, exp_dir=str(tmp_path / "mine"), trainer={})
+    assert named.exp_dir == str(tmp_path / "mine")
+    assert Path(named.exp_dir).is_dir()
+
+
+def test_what_load_config_gives_is_what_a_trainer_takes(files: list[Path]) -> None:
+    cfg = load_config(*files)
+    before = OmegaConf.to_yaml(cfg)
+    trainer = DefaultTrainer(cfg.trainer, cfg.exp_dir, "cpu")
+    assert [type(hook).__name__ for hook in trainer.hooks] == ["LogHook", "CheckPointHook"]
+    assert (trainer.cfg.max_steps, trainer.cfg.save_step, trainer.cfg.bar_upd_interval) == (100, 40000, 10)
+    assert OmegaConf.to_yaml(cfg) == before
+
+
+def test_the_fields_and_defaults_of_a_trainers_config() -> None:
+    found = config_to_primitive(DefaultTrainer.Config())
+    sections = [name for name, value in found.items() if value == {}]
+    assert sections == [
+        *("model", "renderer", "optimizer", "scheduler", "writer", "hooks", "exporter", "controller", "gui"),
+        "datapipeline",
+    ]
+    assert {name: value for name, value in found.items() if name not in sections} == {
+        "dataset_name": "NeRFDataset",
+        "device": "cuda",
+        "training": True,
+        "test_model_path": "",
+        "batch_size": 1,
+        "num_workers": 0,
+        "max_steps": 30000,
+        "val_interval": 2000,
+        "spatial_lr_scale": True,
+        "bar_upd_interval": 10,
+        "output_path": "output",
+        "save_step": 40000,
+        "enable_gui": True,
+        "resume": False,
+        "seed": None,
+    }
+
+
+@dataclass
+class Fields:
+    steps: int = 3
+    scale: float = 1.0
+    more: dict[str, Any] = field(default_factory=dict)
+
+
+def test_parse_structured_takes_mappings_nodes_dataclasses_and_nothing() -> None:
+    for given in ({"steps": 5}, OmegaConf.create({"steps": 5}), Fields(steps=5)):
+        assert parse_structured(Fields, given) == {"steps": 5, "scale": 1.0, "more": {}}
+    assert parse_structured(Fields).steps == parse_structured(Fields, None).steps == 3
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"step": 5}, "Fields has no 'step'; did you mean 'steps'?"),
+        ({"steps": "many"}, "Fields: steps: Value 'many' of type 'str' could not be converted to Integer"),
+    ],
+)
+def test_a_config_that_cannot_be_right_is_refused_as_a_type_error_and_a_value_error(
+    given: dict[str, Any], message: str
+) -> None:
+    for kind in (ConfigError, TypeError, ValueError):
+        with pytest.raises(kind) as caught:
+            parse_structured(Fields, given)
+        assert str(caught.value) == message
+
+
+def test_a_file_that_is_not_there_or_refers_to_nothing_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^there is no config file .*none\.yaml$"):
+        load_config(tmp_path / "none.yaml")
+    with pytest.raises(ConfigError, match=r"^the config cannot be read: Interpolation key 'b' not found$"):
+        load_config("a: ${b}", from_string=True)
+    with pytest.raises(ConfigError, match=r"^ExperimentConfig has no 'trainr'; did you mean 'trainer'\?$"):
+        load_config("trainr: {}", from_string=True)
+
+
+def test_without_omegaconf_it_is_said_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hookline.dialects.pointrix.utils.config.find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"^these configs need omegaconf, .*: pip install 'hookline\[pointrix\]'$"):
+        parse_structured(Fields)
+
+
+def test_a_config_is_written_as_yaml_and_read_again(tmp_path: Path) -> None:
+    dump_config(tmp_path / "a.yaml", {"steps": 5, "more": {"names": ["a", "b"]}})
+    assert config_to_primitive(OmegaConf.load(tmp_path / "a.yaml")) == {"steps": 5, "more": {"names": ["a", "b"]}}
+    assert config_to_primitive(5) == 5
+    assert ExperimentConfig(exp_dir=str(tmp_path)).trainer == {}
+
+
+def test_an_object_with_a_config_is_set_up_with_the_rest() -> None:
+    class Grid(BaseObject):
+        Config = Fields  # type: ignore[assignment]  # any dataclass will do
+
+        def setup(self, size: int, device: str = "cuda") -> None:
+            self.size = (size * self.cfg.steps, device)
+
+    assert Grid({"steps": 2}, 4, device="cpu").size == (8, "cpu")
+
+
+def test_a_registry_imports_its_modules_when_first_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    registry = Registry("SHAPE", modules=["own_shapes"])
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr("tests.dialects.pointrix.test_config.SHAPES", registry, raising=False)
+    (tmp_path / "own_shapes.py").write_text(
+        "from tests.dialects.pointrix.test_config import SHAPES\n@SHAPES.register()\nclass Cube: ...\n"
+    )
+    assert registry.get("Cube").__name__ == "Cube"
+    with pytest.raises(KeyError, match=r"^no shape is called 'Cubes'; did you mean 'Cube'\?$"):
+        registry.get("Cubes")

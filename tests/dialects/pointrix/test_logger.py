@@ -1,0 +1,278 @@
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console
+from rich.table import Table
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from hookline.dialects.pointrix.hook import LogHook
+from hookline.dialects.pointrix.logger import (
+    LOGGER_REGISTRY,
+    ErrorLogger,
+    JsonlWriter,
+    Logger,
+    ProgressLogger,
+    TensorboardWriter,
+    WandbWriter,
+    Writer,
+    parse_writer,
+)
+from hookline.errors import ConfigError, HooklineError
+from hookline.terminal import Terminal
+from tests.clock import Clock
+from tests.dialects.pointrix.scene import SceneTrainer, config
+
+
+class Keeps(Writer):
+    """A writer of a user's own, with nothing but the three functions."""
+
+    def __init__(self, log_dir: Path) -> None:
+        super().__init__(log_dir)
+        self.calls: list[tuple[Any, ...]] = []
+
+    def write_scalar(self, name: str, scalar: Any, step: int) -> None:
+        self.calls.append((name, scalar, step))
+
+    def write_image(self, name: str, image: Any, step: int, caption: str | None = None) -> None:
+        self.calls.append((name, tuple(image.shape), step))
+
+    def write_config(self, name: str, config_dict: Any, step: int) -> None:
+        self.calls.append((name, config_dict, step))
+
+
+@pytest.fixture
+def screen(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+    """A live terminal, and what it was sent."""
+    sent, terminal = io.StringIO(), Terminal()
+    options: dict[str, Any] = {"width": 90, "color_system": None, "soft_wrap": True, "highlight": False}
+    terminal._console = Console(file=sent, force_terminal=True, **options)
+    monkeypatch.setattr(Logger, "terminal", terminal)
+    return sent
+
+
+@pytest.fixture
+def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Logger, "terminal", Terminal(quiet=True))
+
+
+# -- Logger
+
+
+def test_logger_prints_texts_tables_and_what_a_console_can(screen: io.StringIO, tmp_path: Path) -> None:
+    Logger.terminal.open_log(tmp_path / "run.log")
+    table = Table("psnr")
+    table.add_row("27.31")
+    Logger.print("hello [bold]you[/bold]", table)
+    Logger.print("[not markup]", markup=False)
+    Logger.log("timed")
+    Logger.rule("end")
+    Logger.terminal.close_log()
+    lines = screen.getvalue().splitlines()
+    assert lines[0] == "hello you"
+    assert any("27.31" in line for line in lines)
+    assert "[not markup]" in lines
+    assert any(line.endswith("] timed") and line.startswith("[") for line in lines)
+    assert "end" in lines[-1]
+    logged = (tmp_path / "run.log").read_text()
+    assert "hello you\n" in logged
+    assert "27.31" in logged
+    assert "\x1b" not in logged
+
+
+def test_error_logger_prints_to_the_error_stream(capsys: pytest.CaptureFixture[str]) -> None:
+    ErrorLogger.print("it failed")
+    assert capsys.readouterr() == ("", "it failed\n")
+
+
+# -- ProgressLogger
+
+
+def test_bars_of_a_training_and_its_validation(screen: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr("hookline.dialects.pointrix.logger.progress.clock", clock)
+    bars = ProgressLogger("training", suffix="iter/s")
+    bars.add_task("train", "Training", 100, {"loss": "?"})
+    bars.add_task("validation", "Validation", 4)
+    bars.reset("validation", visible=False)
+    bars.start()
+    clock.now += 10
+    bars.update("train", 20, log={"loss": "0.5000000"})
+    bars.reset("validation", visible=True)
+    clock.now += 10
+    bars.update("validation", 2)
+    bars.stop()
+    bars.stop()
+    text = screen.getvalue()
+    assert "20/100  2.0 iter/s  eta 0:00:40" in text
+    assert "loss 0.5000000" in text
+    assert "Validation" in text
+    assert "2/4" in text
+    bars.stop_task("train")
+    clock.now += 100
+    bars.tasks["train"].measure("iter/s")
+    assert bars.tasks["train"].bar.texts[0] == "1.0 iter/s"
+    bars.start_task("train")
+    clock.now += 2
+    bars.update("train", 1)
+    bars.tasks["train"].measure("iter/s")
+    assert bars.tasks["train"].bar.texts == ["0.5 iter/s", "eta 0:02:38"]
+
+
+def test_without_a_terminal_nothing_is_drawn_and_an_unknown_task_is_refused(quiet: None) -> None:
+    bars = ProgressLogger("training")
+    bars.add_task("train", "Training", 100)
+    bars.start()
+    bars.update("train")
+    bars.stop()
+    assert bars.tasks["train"].bar.done == 1
+    with pytest.raises(HooklineError, match=r"^there is no task 'trian'; did you mean 'train'\?$"):
+        bars.update("trian")
+
+
+# -- writers
+
+
+def scalars_of(folder: Path) -> dict[str, list[tuple[int, float]]]:
+    events = EventAccumulator(str(folder)).Reload()
+    return {tag: [(event.step, event.value) for event in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
+
+
+def test_the_tensorboard_writer_writes_numbers_images_and_the_config(tmp_path: Path) -> None:
+    writer = parse_writer({"writer_type": "TensorboardWriter"}, tmp_path, experiment_name="a", logcfg={"steps": 3})
+    assert isinstance(writer, TensorboardWriter)
+    writer.write_scalar("loss", torch.tensor(0.5, requires_grad=True), 1)
+    writer.write_scalar("loss", 0.25, 2)
+    writer.write_image("render", torch.rand(4, 4, 3), 2, caption="front")
+    writer.finish()
+    writer.write_scalar("loss", 0.125, 3)  # opens it again
+    writer.finish()
+    writer.finish()
+    assert scalars_of(tmp_path / "tensorboard") == {"loss": [(1, 0.5), (2, 0.25), (3, 0.125)]}
+    tags = EventAccumulator(str(tmp_path / "tensorboard")).Reload().Tags()
+    assert tags["images"] == ["render"]
+    assert [tag.removesuffix("/text_summary") for tag in tags["tensors"]] == ["config"]
+
+
+def test_the_wandb_writer_writes_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    writer = parse_writer({"writer_type": "WandbWriter", "tags": ["small"]}, tmp_path, experiment_name="garden")
+    assert isinstance(writer, WandbWriter)
+    native = writer.native.all[0]
+    assert vars(native)["project"] == "pointrix-project"
+    assert vars(native)["name"] == "garden"
+    assert vars(native)["tags"] == ["small"]
+    writer.write_scalar("loss", 0.5, 1)
+    writer.finish()
+    assert list((tmp_path / "wandb").glob("offline-run-*"))
+
+
+def test_a_writer_of_ones_own_is_registered_and_named_in_the_config(
+    tmp_path: Path, quiet: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LOGGER_REGISTRY, "_registered", {})
+    LOGGER_REGISTRY.register()(Keeps)
+    trainer = SceneTrainer(config(writer={"writer_type": "Keeps"}, hooks={"log": {"name": "LogHook"}}), tmp_path)
+    assert isinstance(trainer.writer, Keeps)
+    assert trainer.logger is trainer.writer
+    trainer.train_loop()
+    names = dict.fromkeys(name for name, _, _ in trainer.writer.calls)
+    assert list(names) == [
+        *("num_pt", "pos_lr", "loss", "L1_loss"),
+        *("test_view_front.png/render", "test_view_front.png/ground_truth", "test/loss_viewpoint - psnr"),
+    ]
+    assert [step for name, _, step in trainer.writer.calls if name == "loss"] == [1, 2, 3, 4, 5]
+    assert [step for name, _, step in trainer.writer.calls if name.startswith("test/")] == [2, 4, 5]
+    assert [(shape, step) for name, shape, step in trainer.writer.calls if name.endswith("render")] == [
+        ((4, 4, 3), step) for step in (2, 2, 4, 4, 5, 5)
+    ]
+
+
+def test_a_writer_that_lacks_one_of_the_three_functions_cannot_be_made(tmp_path: Path) -> None:
+    class Lacks(Writer):
+        def write_scalar(self, name: str, scalar: Any, step: int) -> None: ...
+        def write_image(self, name: str, image: Any, step: int, caption: str | None = None) -> None: ...
+
+    with pytest.raises(TypeError, match="abstract method '?write_config"):
+        Lacks(tmp_path)  # type: ignore[abstract]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"name": "TensorboardWriter"}, "a writer's config names it as 'writer_type'; this one has ['name']"),
+        (
+            {"writer_type": "TensorbordWriter"},
+            "no logger is called 'TensorbordWriter'; did you mean 'TensorboardWriter'?",
+        ),
+        ({"writer_type": "JsonlWriter", "file": "a"}, "JsonlWriter has no parameter 'file'; there is: experiment_name"),
+    ],
+)
+def test_a_writer_that_cannot_be_made_is_refused(tmp_path: Path, given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_writer(given, tmp_path)
+    assert str(caught.value) == message
+
+
+def test_what_is_written_before_the_run_waits_for_it(tmp_path: Path, quiet: None) -> None:
+    trainer = SceneTrainer(config(max_steps=1), tmp_path)
+    trainer.logger = JsonlWriter(tmp_path)
+    trainer.writer.write_scalar("early", 1.0, 0)
+    assert not (tmp_path / "metrics.jsonl").exists()
+    trainer.train_loop()
+    assert json.loads((tmp_path / "metrics.jsonl").read_text()) == {"step": 0, "early": 1.0}
+
+
+# -- LogHook
+
+
+def test_the_loss_is_shown_as_a_running_mean_that_begins_with_the_first(tmp_path: Path, quiet: None) -> None:
+    class Trainer(SceneTrainer):
+        def train_step(self, batch: Any) -> None:
+            super().train_step(batch)
+            self.loss_dict = {"loss": torch.tensor({1: 1.0, 2: 2.0, 3: 4.0}[self.global_step]), "optimizer_params": {}}
+
+    trainer = Trainer(config(max_steps=3, bar_upd_interval=1), tmp_path)
+    trainer.register_hook(hook := LogHook())
+    assert hook.ema_loss_for_log == 0.0
+    trainer.train_loop()
+    assert hook.ema_loss_for_log == pytest.approx(0.4 * 4 + 0.6 * (0.4 * 2 + 0.6 * 1))
+    assert hook.bar_info == {"loss": "2.4400000", "num_pts": "6"}
+
+
+def test_the_bar_and_the_table_of_a_validation(screen: io.StringIO, tmp_path: Path) -> None:
+    trainer = SceneTrainer(config(hooks={"log": {"name": "LogHook"}}), tmp_path)
+    trainer.train_loop()
+    text = screen.getvalue()
+    assert text.startswith(f"The experiment is {tmp_path}\n")
+    assert "Training" in text
+    for step in (2, 4, 5):
+        assert f"validation after step {step}" in text
+    assert "psnr" in text
+    assert "lpips" not in text
+    assert Logger.terminal.progress is None
+
+
+def test_it_needs_neither_points_nor_names_of_groups_nor_a_writer(tmp_path: Path, quiet: None) -> None:
+    trainer = SceneTrainer(config(hooks={"log": {"name": "LogHook"}}), tmp_path)
+    for group in trainer.optimizer.param_groups:
+        del group["name"]
+    trainer.writer = writer = Keeps(tmp_path)
+    trainer.train_loop()
+    assert "pos_lr" not in {name for name, _, _ in writer.calls}
+    other = SceneTrainer(config(hooks={"log": {"name": "LogHook"}}), tmp_path / "other")
+    other.train_loop()
+
+
+def test_the_bar_goes_when_the_run_fails(screen: io.StringIO, tmp_path: Path) -> None:
+    trainer = SceneTrainer(config(hooks={"log": {"name": "LogHook"}}), tmp_path)
+    trainer.model.get_metric_dict = None
+    with pytest.raises(TypeError, match="'NoneType' object is not callable"):
+        trainer.train_loop()
+    assert Logger.terminal.progress is None
+    LogHook().exception()  # before there is a bar

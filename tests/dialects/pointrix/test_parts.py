@@ -1,0 +1,312 @@
+"""The parts of a trainer: sections that build them, sections that do not, and parts that are missing."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from hookline.dialects.pointrix.dataset import DATA_SET_REGISTRY
+from hookline.dialects.pointrix.engine import DefaultTrainer
+from hookline.dialects.pointrix.engine.default_datapipeline import BaseDataPipeline
+from hookline.dialects.pointrix.hook import CheckPointHook
+from hookline.dialects.pointrix.logger import JsonlWriter, Logger
+from hookline.dialects.pointrix.model import MODEL_REGISTRY
+from hookline.dialects.pointrix.optimizer import BaseOptimizer, ExponLRScheduler, OptimizerList, parse_optimizer
+from hookline.dialects.pointrix.renderer import RENDERER_REGISTRY
+from hookline.errors import ConfigError
+from hookline.terminal import Terminal
+from tests.dialects.pointrix.scene import SIDE, Blur, Fall, Scene, SceneTrainer, Views, config
+
+
+class Pictures:
+    """A data set: twelve images to train with and two to validate with."""
+
+    radius = 2.0
+
+    def __init__(self, cfg: Any, split: str) -> None:
+        self.seed, self.size = cfg["seed"], {"train": 12, "val": 2}[split]
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        generator = torch.Generator().manual_seed(self.seed + index)
+        return {"index": index, "image": torch.rand(SIDE * SIDE, 3, generator=generator)}
+
+
+class PictureScene(Scene):
+    """The scene, for batches that are lists of pictures."""
+
+    def __init__(self, cfg: dict[str, Any], datapipeline: Any, device: str) -> None:
+        super().__init__(cfg["points"])
+        self.made_with = (datapipeline, device)
+
+    def get_loss_dict(self, results: Any, batch: Any) -> Any:
+        return super().get_loss_dict(results, torch.stack([each["image"] for each in batch]))
+
+    def get_metric_dict(self, results: Any, batch: Any) -> Any:
+        return super().get_metric_dict(results, batch[0]["image"])
+
+
+class PlainBlur(Blur):
+    def __init__(self, cfg: dict[str, Any], white_bg: bool) -> None:
+        super().__init__()
+        self.made_with = (cfg, white_bg)
+
+
+SECTIONS: dict[str, Any] = {
+    "datapipeline": {"data_set": "Pictures", "batch_size": 4, "white_bg": True, "dataset": {"seed": 5}},
+    "model": {"name": "PictureScene", "points": 7},
+    "renderer": {"name": "PlainBlur", "blur": 2},
+    "writer": {"writer_type": "JsonlWriter"},
+    "scheduler": {
+        "name": "ExponLRScheduler",
+        "params": {"point_cloud.position": {"init": 0.1, "final": 0.001, "max_steps": 6}},
+    },
+    "optimizer": {
+        "main": {
+            "type": "BaseOptimizer",
+            "name": "Adam",
+            "args": {"eps": 1e-15},
+            "params": {"point_cloud.position": {"lr": 0.1}, "point_cloud.colour": {"lr": 0.02}},
+        }
+    },
+}
+
+
+@pytest.fixture(autouse=True)
+def own_registries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Logger, "terminal", Terminal(quiet=True))
+    for registry, item in (
+        (DATA_SET_REGISTRY, Pictures),
+        (MODEL_REGISTRY, PictureScene),
+        (RENDERER_REGISTRY, PlainBlur),
+    ):
+        monkeypatch.setattr(registry, "_registered", {item.__name__: item})
+
+
+def test_every_section_builds_its_part(tmp_path: Path) -> None:
+    trainer = DefaultTrainer(config(max_steps=6, **SECTIONS), tmp_path, "cpu")
+    assert isinstance(trainer.datapipeline, BaseDataPipeline)
+    assert (trainer.datapipeline.training_dataset_size, trainer.datapipeline.validation_dataset_size) == (12, 2)
+    assert trainer.model.made_with == (trainer.datapipeline, "cpu")
+    assert len(trainer.model.point_cloud) == 7
+    assert trainer.renderer.made_with == ({"blur": 2}, True)
+    assert isinstance(trainer.writer, JsonlWriter)
+    assert isinstance(trainer.schedulers, ExponLRScheduler)
+    assert isinstance(trainer.optimizer, OptimizerList)
+    assert [group["name"] for group in trainer.optimizer.param_groups] == ["point_cloud.position", "point_cloud.colour"]
+    trainer.train_loop()
+    rates = [group["lr"] for group in trainer.optimizer.param_groups]
+    assert rates == pytest.approx([2 * 0.001, 0.02])  # a scene of radius 2
+    assert trainer.optimizer_dict["white_bg"] is True
+
+
+def test_a_run_built_of_sections_goes_on_exactly(tmp_path: Path) -> None:
+    last = []
+    for folder, stops in (("whole", [7]), ("broken", [2, 7])):
+        for stop in stops:
+            trainer = DefaultTrainer(config(max_steps=stop, resume=True, **SECTIONS), tmp_path / folder, "cpu")
+            trainer.register_hook(CheckPointHook())
+            trainer.train_loop()
+        last.append(trainer.model.state_dict())
+    assert all(torch.equal(last[0][name], last[1][name]) for name in last[0])
+
+
+def test_which_batch_comes_depends_on_the_step_alone() -> None:
+    cfg = {"data_set": "Pictures", "batch_size": 5, "dataset": {"seed": 0}}
+
+    def indices(pipeline: BaseDataPipeline, *steps: int) -> list[list[int]]:
+        return [[each["index"] for each in pipeline.next_train(step)] for step in steps]
+
+    whole = indices(BaseDataPipeline(cfg), *range(1, 8))
+    assert [len(batch) for batch in whole] == [5, 5, 2, 5, 5, 2, 5]
+    for epoch in (whole[:3], whole[3:6]):
+        assert sorted(index for batch in epoch for index in batch) == list(range(12))
+    assert whole[:3] != whole[3:6]
+    assert indices(BaseDataPipeline(cfg), 5, 6, 7) == whole[4:]
+    assert indices(BaseDataPipeline(cfg), 2, 2, 1) == [whole[1], whole[1], whole[0]]
+    assert indices(BaseDataPipeline(cfg, seed=1), 1) != whole[:1]
+
+
+def test_an_empty_section_builds_nothing(tmp_path: Path) -> None:
+    trainer = DefaultTrainer({}, tmp_path, "cpu")
+    parts = ("datapipeline", "model", "renderer", "writer", "logger", "schedulers", "optimizer")
+    assert {name: getattr(trainer, name) for name in parts} == dict.fromkeys(parts)
+    assert trainer.hooks == ()
+
+
+def test_without_training_neither_optimizer_nor_scheduler_is_built(tmp_path: Path) -> None:
+    trainer = DefaultTrainer(config(training=False, **SECTIONS), tmp_path, "cpu")
+    assert (trainer.optimizer, trainer.schedulers) == (None, None)
+    trainer.test()
+    assert trainer.metric_dict["psnr"].isfinite()
+
+
+@pytest.mark.parametrize("part", ["datapipeline", "model", "optimizer"])
+def test_a_part_that_nobody_made_is_named(tmp_path: Path, part: str) -> None:
+    trainer = SceneTrainer(config(), tmp_path)
+    setattr(trainer, part, None)
+    with pytest.raises(ConfigError) as caught:
+        trainer.train_loop()
+    assert str(caught.value) == (
+        f"there is no {part} to train with: give the config a section '{part}', or set trainer.{part} after "
+        "super().__init__"
+    )
+
+
+def test_renderer_schedulers_and_what_a_model_need_not_have_may_be_missing(tmp_path: Path) -> None:
+    class Line(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.slope = torch.nn.Parameter(torch.zeros(()))
+
+        def forward(self, batch: torch.Tensor) -> torch.Tensor:
+            return self.slope * batch
+
+        def get_loss_dict(self, found: torch.Tensor, batch: torch.Tensor) -> dict[str, torch.Tensor]:
+            return {"loss": (found - 2 * batch).square().mean()}
+
+    class LineTrainer(DefaultTrainer):
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
+            self.model, self.datapipeline = Line(), Views()
+            self.optimizer = BaseOptimizer(None, torch.optim.SGD(self.model.parameters(), lr=0.5))
+
+    trainer = LineTrainer(config(max_steps=50, val_interval=0), tmp_path, "cpu")
+    trainer.train_loop()
+    assert trainer.model.slope.item() == pytest.approx(2.0)
+    assert trainer.optimizer_dict == {}
+
+
+def test_an_optimizer_needs_update_model_and_a_validation_needs_data(tmp_path: Path) -> None:
+    trainer = SceneTrainer(config(), tmp_path)
+    wrapped, trainer.optimizer = trainer.optimizer, trainer.optimizer.optimizer
+    with pytest.raises(
+        ConfigError, match=r"^the optimizer is a Adam and has no update_model; wrap it: BaseOptimizer\(None"
+    ):
+        trainer.train_loop()
+    trainer.optimizer = wrapped
+    del trainer.datapipeline.validation_dataset
+    with pytest.raises(ConfigError, match=r"^datapipeline has no validation_dataset; without one, set val_interval: 0"):
+        trainer.train_loop()
+
+
+def test_the_model_is_in_evaluation_mode_without_gradients_while_it_is_validated(tmp_path: Path) -> None:
+    modes = []
+
+    class Watches(SceneTrainer):
+        def render(self, batch: Any) -> Any:
+            modes.append((self.model.training, torch.is_grad_enabled()))
+            return super().render(batch)
+
+    trainer = Watches(config(max_steps=1), tmp_path)
+    trainer.train_loop()
+    assert modes == [(True, True), (False, False), (False, False)]
+    assert trainer.model.training
+
+
+def test_what_has_no_part_here_is_left_out_or_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "hookline"):
+        SceneTrainer(config(gui={"port": 80}, exporter={"a": {}}), tmp_path)
+    assert caplog.messages == [
+        "the section 'exporter' of the trainer's config is left out: there is none here",
+        "the section 'gui' of the trainer's config is left out: there is none here",
+    ]
+    with pytest.raises(ConfigError, match="^there are no controllers here: add and remove points in a hook"):
+        SceneTrainer(config(controller={"name": "DensificationController"}), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("section", "given", "message"),
+    [
+        ("model", {"name": "Scen"}, "no model is called 'Scen'; there is: PictureScene"),
+        ("model", {"points": 2}, "the section of a model names its class as 'name'; this one has ['points']"),
+        ("renderer", {"name": "PlainBlurr"}, "no renderer is called 'PlainBlurr'; did you mean 'PlainBlur'?"),
+        ("scheduler", {"params": {}}, "the section of a scheduler names its class as 'name'; this one has ['params']"),
+        (
+            "scheduler",
+            {"name": "ExponLRScheduler", "params": {"p": {"init": 1.0, "final": 1.0}}},
+            "scheduler: params of 'p' have no 'max_steps'; there is: init, final",
+        ),
+        ("optimizer", {"a": {"name": "Adma"}}, "optimizer 'a': 'name' is an optimizer of torch, as Adam, not 'Adma'"),
+        ("optimizer", {"a": {"nam": "Adam"}}, "optimizer 'a' has no 'nam'; did you mean 'name'?"),
+        (
+            "optimizer",
+            {"a": {"name": "Adam", "params": {"point_cloud.positon": {}}}},
+            "optimizer 'a': params names 'point_cloud.positon', which the model has not; "
+            "did you mean 'point_cloud.position'?",
+        ),
+        (
+            "optimizer",
+            {"a": {"name": "Adam", "params": {"made_with": {}}}},
+            "optimizer 'a': 'made_with' is a tuple, neither a parameter nor a module",
+        ),
+        (
+            "optimizer",
+            {"a": {"name": "Adam", "args": {"lrr": 1}}},
+            "optimizer 'a' has no parameter 'lrr'; did you mean 'lr'?",
+        ),
+    ],
+)
+def test_a_section_that_cannot_be_right_is_refused(tmp_path: Path, section: str, given: Any, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        DefaultTrainer({**SECTIONS, section: given}, tmp_path, "cpu")
+    assert str(caught.value) == message
+
+
+def test_an_optimizer_section_needs_a_model(tmp_path: Path) -> None:
+    with pytest.raises(
+        ConfigError, match="^the config has a section 'optimizer' and none for the model: where the mod"
+    ):
+        DefaultTrainer({"optimizer": SECTIONS["optimizer"]}, tmp_path, "cpu")
+
+
+def test_several_optimizers_step_as_one_and_a_module_may_be_a_group() -> None:
+    model = Scene(3)
+    optimizers = parse_optimizer(
+        {"a": {"name": "SGD", "params": {"point_cloud": {"lr": 0.5}}}, "b": {"name": "Adam", "args": {"lr": 0.1}}},
+        model,
+    )
+    assert (len(optimizers), "a" in optimizers, "c" in optimizers) == (2, True, False)
+    assert [len(group["params"]) for group in optimizers.param_groups] == [2, 2]
+    assert optimizers.optimizer_dict["a"].get_lr() == {"lr": [0.5]}
+    before = model.point_cloud.position.detach().clone()
+    model.point_cloud.position.grad = torch.ones(3, 2)
+    optimizers.update_model(loss=1.0)
+    assert torch.allclose(model.point_cloud.position, before - 0.5)  # the first has cleared the gradients
+    state = optimizers.state_dict()
+    optimizers.load_state_dict(state)
+    with pytest.raises(ConfigError, match=r"^there is no optimizer 'c' here; there is: a, b$"):
+        optimizers.load_state_dict({"c": {}})
+
+
+def test_schedulers_are_asked_with_the_step_and_the_optimizer() -> None:
+    class Groups:
+        param_groups = ({"name": "a", "lr": 1.0}, {"lr": 1.0})
+
+    Fall().step(4, Groups)
+    assert Groups.param_groups[0]["lr"] == 0.025
+    scheduler = ExponLRScheduler({"params": {"a": {"init": 1.0, "final": 0.25, "max_steps": 2}}}, lr_scale=2.0)
+    scheduler.step(1, Groups)
+    assert [group["lr"] for group in Groups.param_groups] == pytest.approx([1.0, 0.025])
+
+
+@pytest.mark.parametrize(("cfg", "given", "device"), [({}, "cpu", "cpu"), ({"device": "cpu"}, None, "cpu")])
+def test_the_device_is_what_the_argument_or_the_config_says(
+    tmp_path: Path, cfg: dict[str, Any], given: str | None, device: str
+) -> None:
+    assert DefaultTrainer(cfg, tmp_path, given).device == device
+
+
+def test_a_device_that_is_not_there_is_refused_and_the_default_is_what_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
+    assert DefaultTrainer({}, tmp_path).device == "cpu"
+    with pytest.raises(ConfigError, match="^the device 'cuda' is not there for this torch and machine; there is: cpu$"):
+        DefaultTrainer({"device": "cuda"}, tmp_path)
