@@ -312,7 +312,11 @@ def _due(point: Point, every: Every, place: str) -> str:
 
 
 def source_of(function: object) -> str:
-    """file:line of a function or method, or what else can be said of a callable that has no source."""
+    """file:line of a function or method, or what else can be said of a callable that has no source.
+
+    A function that was made to call another one may name that one as its `__hookline_source__`.
+    """
+    function = getattr(function, "__hookline_source__", function)
     inner = inspect.unwrap(function) if callable(function) else function
     inner = getattr(inner, "__func__", inner)
     code = getattr(inner, "__code__", None)
