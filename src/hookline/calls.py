@@ -160,7 +160,10 @@ class Around:
                     f"and gave a {type(generator).__name__}; leave a @contextmanager away"
                 )
             try:
-                with call.shield():
+                if call.isolated:
+                    with call.shield():
+                        next(generator)
+                else:
                     next(generator)
             except StopIteration:
                 raise HookError(f"{call.who}.{call.point.name} ({call.where}) ended without a yield") from None
@@ -175,7 +178,7 @@ class Around:
             generator, call = self.entered.pop(0 if self.in_order else -1)
             trace = error.__traceback__ if error is not None else None
             try:
-                with call.shield():
+                with call.shield() if call.isolated else NOTHING:
                     if error is None:
                         next(generator)
                     else:

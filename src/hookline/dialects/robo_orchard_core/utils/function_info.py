@@ -52,8 +52,8 @@ def _describe(func: Any) -> tuple[str, str]:
         return f"bound method {_instance(owner)}.{func.__name__}", _place(func)
     if inspect.isfunction(func):
         return f"function {func.__qualname__}", _place(func)
-    if inspect.isbuiltin(func):
-        return f"built-in {func.__qualname__}", str(func.__module__)
+    if inspect.isroutine(func):
+        return f"built-in {func.__qualname__}", str(getattr(func, "__module__", None) or "builtins")
     if isinstance(func, type):
         return f"class {func.__qualname__}", str(func.__module__)
     return f"object {_instance(func)}", _place(type(func).__call__)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Generic, Self, TypeVar, cast
 
-from hookline.calls import source_of
+from hookline.calls import NOTHING, source_of
 from hookline.dialects.robo_orchard_core.refusals import HookTypeError, HookValueError
 from hookline.dialects.robo_orchard_core.utils.function_info import FunctionInfo, class_name
 from hookline.plan import Plan
@@ -223,12 +223,13 @@ def _refuse_uncallable(which: str, function: Any) -> None:
     """Refuse what could not be called with one argument, or whose body would never run."""
     if not callable(function):
         raise HookTypeError(f"{which} is a function that takes the hook's argument, not {function!r}")
-    if inspect.isgeneratorfunction(function) or inspect.iscoroutinefunction(function):
-        raise HookTypeError(f"{which}={FunctionInfo(function)} would never run: it is a generator or a coroutine")
     try:
+        never_runs = inspect.isgeneratorfunction(function) or inspect.iscoroutinefunction(function)
         signature = inspect.signature(function)
-    except (TypeError, ValueError):  # some callables cannot say what they take
+    except Exception:  # some callables cannot say what they take, and odd ones not even what they are
         return
+    if never_runs:
+        raise HookTypeError(f"{which}={FunctionInfo(function)} would never run: it is a generator or a coroutine")
     try:
         signature.bind(None)
     except TypeError:
@@ -303,7 +304,7 @@ class HookContextChannel(Generic[T]):
 
     def around(self, arg: T) -> AbstractContextManager[Any]:
         """What surrounds one passage; cheaper than `begin`, and without its `as`."""
-        return self._plan.around(self._scope, arg)
+        return self._plan.around(self._scope, arg) if self._hooks else NOTHING
 
     @contextmanager
     def begin(self, arg: T) -> Iterator[T]:
@@ -421,15 +422,15 @@ def _by_begin(hook: HookContext[Any]) -> Callable[..., Any]:
 
 def _named(around: Callable[..., Any], source: Any, hook: HookContext[Any]) -> Callable[..., Any]:
     """Give it the name and the place that notes on errors speak of: those of the code that the user wrote."""
-    owner = getattr(source, "__self__", None)
-    if owner is None or isinstance(owner, type) or inspect.ismodule(owner):
-        name = getattr(source, "__qualname__", None) or type(source if source is not None else hook).__name__
-    else:
-        name = type(owner).__name__
-    around.__name__ = str(getattr(hook, "name", None) or name)
     try:
+        owner = getattr(source, "__self__", None)
+        if owner is None or isinstance(owner, type) or inspect.ismodule(owner):
+            name = getattr(source, "__qualname__", None) or type(source if source is not None else hook).__name__
+        else:
+            name = type(owner).__name__
         source_of(source)
-    except Exception:  # an odd callable that cannot be asked for its place
-        source = hook
+    except Exception:  # an odd callable that answers no question about itself
+        name, source = type(source).__name__, hook
+    around.__name__ = str(getattr(hook, "name", None) or name)
     cast("Any", around).__hookline_source__ = source
     return around

@@ -125,6 +125,7 @@ class HookBasedTrainer:
         #: What hooks and generators take back when training has come to the place of the checkpoint.
         self._pending: dict[str, Any] | None = None
         self._started = False
+        self._common: dict[str, Any] = {}
         if resume_from is not None:
             self._resume(resume_from)
         self._start_epoch = self.trainer_progress_state.epoch_id
@@ -192,6 +193,7 @@ class HookBasedTrainer:
             saves.refuse_unreadable(self.accelerator)
         with self._saves.session(targets, self._resumed, begins=not self._started):
             self._started = True
+            self._common = self._common_args()
             self.optimizer.zero_grad()
             if not self.model.training:  # a model that trains keeps parts that were frozen on purpose
                 self.model.train()
@@ -223,7 +225,7 @@ class HookBasedTrainer:
                     self._tell(args)
                     if self._saves.asked:
                         self._saves.write()
-                    if self._is_end():
+                    if place.step == self.max_step:
                         finished = place.batch == self.passes.length
                         break
             finally:
@@ -250,7 +252,9 @@ class HookBasedTrainer:
         args = self._args()
         channels = self.hooks.hooks
         with channels["on_step"].around(args):
-            inner = args.copy_with_updates(batch=batch)
+            inner: PipelineHookArgs = object.__new__(PipelineHookArgs)
+            inner.__dict__.update(args.__dict__)
+            inner.batch = batch
             with channels["on_batch"].around(inner):
                 self.batch_processor(pipeline_hooks=self.hooks, on_batch_hook_args=inner, model=self.model)
             args.model_outputs, args.reduce_loss = inner.model_outputs, inner.reduce_loss
@@ -258,8 +262,8 @@ class HookBasedTrainer:
     def _is_end(self) -> bool:
         return self.trainer_progress_state.is_training_end(self.max_step, self.max_epoch)
 
-    def _args(self) -> PipelineHookArgs:
-        """What the hooks of a channel get on one passage."""
+    def _common_args(self) -> dict[str, Any]:
+        """What hooks get on every passage through a channel."""
         args = PipelineHookArgs(
             accelerator=self.accelerator,
             max_epoch=self.max_epoch,
@@ -271,7 +275,12 @@ class HookBasedTrainer:
             optimizer=self.optimizer,
             lr_scheduler=self.lr_scheduler,
         )
-        args.__dict__["_saves"] = self._saves
+        return vars(args) | {"_saves": self._saves}
+
+    def _args(self) -> PipelineHookArgs:
+        """What the hooks of a channel get on one passage; made without the constructor, which takes longer."""
+        args: PipelineHookArgs = object.__new__(PipelineHookArgs)
+        args.__dict__.update(self._common)
         self._tell(args)
         return args
 

@@ -10,6 +10,7 @@ import torch
 from hookline.calls import NOTHING
 from hookline.dialects.robo_orchard_core.refusals import HookTypeError
 from hookline.dialects.robo_orchard_lab.pipeline.batch_processor.mixin import BatchProcessorMixin
+from hookline.dialects.robo_orchard_lab.pipeline.direct import is_plain
 from hookline.dialects.robo_orchard_lab.utils import as_sequence
 from hookline.errors import HooklineError
 from hookline.steps import explain_backward
@@ -112,7 +113,10 @@ class SimpleBatchProcessor(BatchProcessorMixin):
             else NOTHING
         ):
             try:
-                args.accelerator.backward(loss)
+                if is_plain(args.accelerator):
+                    loss.backward()
+                else:
+                    args.accelerator.backward(loss)
             except RuntimeError as error:
                 explain_backward(error, loss)
                 raise

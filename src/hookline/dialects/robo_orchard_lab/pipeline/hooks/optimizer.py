@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from hookline.dialects.robo_orchard_lab.pipeline.direct import inner_optimizer
 from hookline.dialects.robo_orchard_lab.pipeline.hooks.mixin import (
     HookContext,
     PipelineHookArgs,
@@ -21,18 +24,19 @@ class OptimizerHook(PipelineHooks):
 
     def __init__(self, cfg: OptimizerHookConfig | None = None) -> None:
         super().__init__()
+        self._of: Any = None
+        self._optimizer: Any = None
         self.register_hook("on_step", HookContext.from_callable(after=self._optimizer_step))
 
     def _optimizer_step(self, args: PipelineHookArgs) -> None:
         if args.exception is not None:
             return
-        optimizer = args.optimizer
-        optimizer.step()
+        if args.optimizer is not self._of:
+            self._of, self._optimizer = args.optimizer, inner_optimizer(args.accelerator, args.optimizer)
+        self._optimizer.step()
         if args.lr_scheduler is not None:
             args.lr_scheduler.step()
-        if args.accelerator.sync_gradients:
-            # accelerate's own zero_grad looks at the signature of this one every time, which takes longer than it.
-            getattr(optimizer, "optimizer", optimizer).zero_grad()
+        self._optimizer.zero_grad()
 
 
 class OptimizerHookConfig(PipelineHooksConfig[OptimizerHook]):
