@@ -134,9 +134,7 @@ def set_aside(folder: Path, records: Iterable[str] = ()) -> Path | None:
 
 def set_later_aside(folder: Path, than: Note) -> Path | None:
     """Move checkpoints aside that are later in the run than the one it goes on from: it will come there anew."""
-    return move_aside(
-        folder, [path for path in checkpoints(folder) if (n := read_note(path)) and n.order > than.order]
-    )
+    return move_aside(folder, [path for path in checkpoints(folder) if (n := read_note(path)) and n.order > than.order])
 
 
 def checkpoints(folder: Path) -> list[Path]:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import Dataset, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from hookline.data.digits import CUTS, Digits, DigitsNet
 from hookline.data.loader import ResumableLoader, mix
@@ -118,3 +118,12 @@ def test_batches_of_any_shape_are_moved() -> None:
     assert moved["y"] == ("own on meta", "text", 3)
     assert isinstance(moved["z"], pair)
     assert moved["z"].a.device == meta
+
+
+def test_the_loader_inside_gives_the_batches_that_begin_says() -> None:
+    loader = ResumableLoader(TensorDataset(torch.arange(10)), batch_size=3, shuffle=True, seed=5)
+    loader.begin(epoch=2, start=1)
+    assert isinstance(loader.inner, DataLoader)
+    inner = [batch[0].tolist() for batch in loader.inner]
+    assert inner == [batch[0].tolist() for batch in loader.iterate(2, 1)]
+    assert len(inner) == 3

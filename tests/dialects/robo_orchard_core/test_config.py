@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Generic, Literal, Optional, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 import pytest
 from pydantic import ValidationError
@@ -52,7 +52,7 @@ class AppleConfig(FruitConfig):
 
 class Tree(Config):
     fruit: FruitConfig
-    more: list[FruitConfig] = []
+    more: tuple[FruitConfig, ...] = ()
     name: str = "oak"
 
 
@@ -133,7 +133,7 @@ def test_a_function_is_called_with_the_fields() -> None:
     [
         FruitConfig(),
         AppleConfig(weight=0, colour="red: yes", kind="green"),
-        Tree(fruit=AppleConfig(), more=[FruitConfig(ripe=False), AppleConfig(colour="no")]),
+        Tree(fruit=AppleConfig(), more=(FruitConfig(ripe=False), AppleConfig(colour="no"))),
         PairConfig(left=-3),
     ],
     ids=["plain", "subclass", "nested", "other"],
@@ -252,7 +252,7 @@ def test_a_class_inside_of_a_function_is_found_as_well() -> None:
 
 class Anything(Config):
     what: type = int
-    callback: Optional[Callable[..., Any]] = None
+    callback: Callable[..., Any] | None = None
 
 
 @pytest.mark.parametrize("field", ["what", "callback"])

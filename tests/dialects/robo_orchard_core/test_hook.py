@@ -65,12 +65,14 @@ class AndMore(ByOtherNames):
 
 
 @pytest.mark.parametrize(
-    ("hook", "seen"),
-    [(ByOtherNames(), ["on_enter", "work", "on_exit"]), (AndMore(), ["on_enter", "and more", "work", "on_exit"])],
+    ("cls", "seen"),
+    [
+        (ByOtherNames, ["on_enter", "work", "on_exit"]),
+        (AndMore, ["on_enter", "and more", "work", "on_exit"]),
+    ],
 )
-def test_on_enter_and_on_exit_are_other_names_of_before_and_after(
-    hook: HookContext[Any], seen: list[str], args: Any
-) -> None:
+def test_on_enter_and_on_exit_are_other_names_of_before_and_after(cls: Any, seen: list[str], args: Any) -> None:
+    hook = cls()
     with hook.begin(args) as given:
         given.seen.append("work")
     assert args.seen == seen
@@ -263,7 +265,7 @@ def test_any_argument_will_do() -> None:
     channel, seen = HookContextChannel[int]("on_step"), list[int]()
     channel.register(HookContext.from_callable(before=seen.append, after=seen.append))
     with pytest.raises(ZeroDivisionError), channel.begin(5) as given:
-        given / 0  # noqa: B018
+        given / 0
     assert seen == [5, 5]
 
 
@@ -272,9 +274,7 @@ def test_any_argument_will_do() -> None:
 
 def test_a_channel_is_shown_as_a_tree() -> None:
     channel = HookContextChannel[Any]("on_step")
-    assert repr(channel) == (
-        "<robo_orchard_core.utils.hook.HookContextChannel(\n  name=on_step, \n  hooks=[])>"
-    )
+    assert repr(channel) == ("<robo_orchard_core.utils.hook.HookContextChannel(\n  name=on_step, \n  hooks=[])>")
     own = Records("own")
     channel.register(HookContext.from_callable(after=fails))
     channel.register(own)
@@ -320,6 +320,9 @@ class Shout:
     def of_class(cls, arg: Any) -> None: ...
 
 
+OF_CLASS = line_of(vars(Shout)["of_class"].__func__)
+
+
 @pytest.mark.parametrize(
     ("function", "shown"),
     [
@@ -328,7 +331,10 @@ class Shout:
         (dict, "<FunctionInfo class dict from builtins>"),
         (functools.partial(fails), f"<FunctionInfo partial of function fails from {line_of(fails)}>"),
         (of_no_file(), "<FunctionInfo function f from <string>:1>"),
-        (Shout.of_class, f"<FunctionInfo class method Shout.of_class from {line_of(Shout.of_class.__func__)}>"),
+        (
+            Shout.of_class,
+            f"<FunctionInfo class method Shout.of_class from {OF_CLASS}>",
+        ),
         (Odd(), "<FunctionInfo Odd object from an unknown place>"),
         (str.upper, "<FunctionInfo built-in str.upper from builtins>"),
     ],

@@ -42,8 +42,8 @@ ConfigT = TypeVar("ConfigT", bound="Config")
 Format = Literal["json", "toml", "yaml"]
 
 #: `ClassType[MyHook]` is `type[MyHook]`: every field that holds a class is written as its name.
-ClassType = type
-ClassType_co = type
+ClassType = type[T_co]
+ClassType_co = type[T_co]
 CallableType = Callable[..., Any]
 #: `ConfigInstanceOf[MyConfig]` is `MyConfig`: a subclass is written, and read back, as what it is.
 ConfigInstanceOf = typing.Annotated[ConfigT, "any subclass"]

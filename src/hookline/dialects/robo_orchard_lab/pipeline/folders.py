@@ -11,6 +11,7 @@ import logging
 import os
 import re
 import shutil
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -154,6 +155,6 @@ def find(where: Path, warn: Callable[[str], None]) -> Path:
 
 
 def _order(folder: Path) -> tuple[int, int]:
-    """Later in the run is greater."""
+    """Later in the run is greater; one that cannot say comes first, so that it is looked at, and said."""
     note = seal.read_note(folder / SEAL) if (folder / SEAL).is_file() else None
-    return (note.step if note is not None else 0, number_of(folder))
+    return (sys.maxsize if note is None else note.step, number_of(folder))
