@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from pathlib import Path
 from typing import Any, cast
 
@@ -30,7 +31,7 @@ from hookline.dialects.robo_orchard_lab.pipeline.hooks import (
     SaveModelConfig,
     ValidationHookConfig,
 )
-from hookline.errors import DataError, HookError, HooklineError
+from hookline.errors import ConfigError, DataError, HookError, HooklineError
 from tests.dialects.robo_orchard_lab import parts
 from tests.dialects.robo_orchard_lab.parts import BATCH, STEPS, Recorder, counters, dataset, forward
 
@@ -507,3 +508,12 @@ def test_counters_of_a_hook_are_those_of_its_passage() -> None:
     hooks.register_hook("on_step", HookContext.from_callable(after=lambda args: seen.append(counters(args))))
     parts.trainer(max_step=3, hooks=hooks)()
     assert seen == ["e0 s0 g0", "e0 s1 g1", "e0 s2 g2"]
+
+
+def test_a_missing_library_is_named_with_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "accelerate", None)
+    with pytest.raises(ConfigError, match=r"^the trainer needs accelerate, .*: pip install 'hookline\[robo_orchard\]'$"):
+        HookBasedTrainer(None, None, [], None, None, max_step=1)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "tomli_w", None)
+    with pytest.raises(ConfigError, match=r"^writing TOML needs tomli_w, .*: pip install 'hookline\[robo_orchard\]'$"):
+        OptimizerHookConfig().to_str(format="toml")
