@@ -484,7 +484,7 @@ def test_hooks_without_a_trainer_save_at_once(tmp_path: Path) -> None:
     assert folders(tmp_path / "saved_models") == ["model_epoch_0_step_1", "model_epoch_0_step_3"]
     for channel in ("on_step", "on_epoch", "on_loop"):
         hook = SaveCheckpointConfig(save_step_freq=1)()
-        with pytest.raises(ValueError, match="^no$"), hook.begin(channel, PipelineHookArgs(accelerator)):  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="^no$"), hook.begin(channel, PipelineHookArgs(accelerator)):
             raise ValueError("no")
     assert folders(tmp_path / "checkpoints") == ["checkpoint_0", "checkpoint_1"]
     assert json.dumps(folders(tmp_path)) == '["checkpoints", "saved_models"]'

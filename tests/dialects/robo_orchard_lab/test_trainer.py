@@ -512,7 +512,9 @@ def test_counters_of_a_hook_are_those_of_its_passage() -> None:
 
 def test_a_missing_library_is_named_with_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "accelerate", None)
-    with pytest.raises(ConfigError, match=r"^the trainer needs accelerate, .*: pip install 'hookline\[robo_orchard\]'$"):
+    with pytest.raises(
+        ConfigError, match=r"^the trainer needs accelerate, .*: pip install 'hookline\[robo_orchard\]'$"
+    ):
         HookBasedTrainer(None, None, [], None, None, max_step=1)  # type: ignore[arg-type]
     monkeypatch.setitem(sys.modules, "tomli_w", None)
     with pytest.raises(ConfigError, match=r"^writing TOML needs tomli_w, .*: pip install 'hookline\[robo_orchard\]'$"):

@@ -11,11 +11,13 @@ import textwrap
 from abc import ABCMeta, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Generic, Self, TypeVar, cast
+from typing import Any, Generic, Self, TypeVar
 
-from hookline.calls import NOTHING, source_of
+from hookline.calls import NOTHING
 from hookline.dialects.robo_orchard_core.refusals import HookTypeError, HookValueError
 from hookline.dialects.robo_orchard_core.utils.function_info import FunctionInfo, class_name
+from hookline.dialects.robo_orchard_core.utils.handles import HookHandler, RemoveableHandle
+from hookline.dialects.robo_orchard_core.utils.surround import by_begin, by_methods
 from hookline.plan import Plan
 
 __all__ = [
@@ -28,84 +30,9 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-F = TypeVar("F", bound=Callable[..., Any])
 
 #: The two names of each method: the original's text speaks of the second ones.
 NAMES = {"before": "on_enter", "after": "on_exit"}
-
-
-class RemoveableHandle(Generic[F]):
-    """What registering gives back: calling it, `remove()`, and leaving it as a context all take the hook out."""
-
-    def __init__(self, hook: F) -> None:
-        self.hook: F | None = hook
-
-    def remove(self) -> None:
-        """Take out what was registered; a second time does nothing."""
-        hook, self.hook = self.hook, None
-        if hook is not None:
-            hook()
-
-    def __call__(self) -> None:
-        """The same as `remove()`."""
-        self.remove()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *failure: object) -> None:
-        self.remove()
-
-
-class HookHandler(Generic[F]):
-    """Functions that are called together, in the order in which they were registered."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self._handlers: list[tuple[F, bool]] = []
-
-    def __call__(self, *args: Any, **kwargs: Any) -> None:
-        """Call them all; one that comes or goes meanwhile counts from the next time on."""
-        for entry in list(self._handlers):
-            handler, once = entry
-            handler(*args, **kwargs)
-            if once and entry in self._handlers:
-                self._handlers.remove(entry)
-
-    def call(self, *args: Any, **kwargs: Any) -> None:
-        """Call them all."""
-        self(*args, **kwargs)
-
-    def __len__(self) -> int:
-        return len(self._handlers)
-
-    def register(self, handler: F) -> RemoveableHandle[Callable[[], None]]:
-        """Call this from now on; one that is there already stays where it is."""
-        return self._register(handler, once=False)
-
-    def register_once(self, handler: F) -> RemoveableHandle[Callable[[], None]]:
-        """Call this the next time, and then no more."""
-        return self._register(handler, once=True)
-
-    def _register(self, handler: F, once: bool) -> RemoveableHandle[Callable[[], None]]:
-        if not callable(handler):
-            raise HookTypeError(f"the handlers of '{self.name}' are called, and {handler!r} cannot be")
-        entry = (handler, once)
-        if entry not in self._handlers:
-            self._handlers.append(entry)
-
-        def remove() -> None:
-            if entry in self._handlers:
-                self._handlers.remove(entry)
-
-        return RemoveableHandle(remove)
-
-    def unregister_all(self) -> None:
-        """Call none of them any more."""
-        self._handlers.clear()
-
-    def __repr__(self) -> str:
-        return f"<HookHandler {self.name}>({len(self)} handlers: {[FunctionInfo(one) for one, _ in self._handlers]})"
 
 
 class HookContext(Generic[T], metaclass=ABCMeta):
@@ -154,6 +81,10 @@ class HookContext(Generic[T], metaclass=ABCMeta):
     def after_info(self) -> FunctionInfo | None:
         """What is called after, and where it was written."""
         return FunctionInfo(self.after)
+
+    def functions(self) -> tuple[Callable[[T], Any] | None, Callable[[T], Any] | None]:
+        """What is called before and after, as directly as possible."""
+        return self.before, self.after
 
     @contextmanager
     def begin(self, arg: T) -> Iterator[T]:
@@ -207,6 +138,10 @@ class HookContextFromCallable(HookContext[T]):
     def after_info(self) -> FunctionInfo | None:
         """What is called after, and where it was written."""
         return None if self._after is None else FunctionInfo(self._after)
+
+    def functions(self) -> tuple[Callable[[T], Any] | None, Callable[[T], Any] | None]:
+        """The two functions themselves, unless a subclass does more than call them."""
+        return (self._before, self._after) if type(self) is HookContextFromCallable else super().functions()
 
     def before(self, arg: T) -> None:
         """Call the first function, if there is one."""
@@ -266,7 +201,7 @@ class HookContextChannel(Generic[T]):
             raise HookTypeError(f"'{self.name}' takes a HookContext, not a {type(hook).__name__}: {hook!r}")
         if not any(known is hook for known, _ in self._hooks):
             own = type(hook).begin is not HookContext.begin
-            self.add(hook, _by_begin(hook) if own else by_methods(hook))
+            self.add(hook, by_begin(hook) if own else by_methods(hook))
         return RemoveableHandle(lambda: self._discard(hook))
 
     def register_hook_channel(self, channel: HookContextChannel[T]) -> RemoveableHandle[Callable[[], None]]:
@@ -363,74 +298,3 @@ def _shown(hook: HookContext[Any]) -> str:
         return repr(hook)
     except Exception:  # a class of the user's may say what it likes
         return f"<{class_name(type(hook))}(id={id(hook)})>"
-
-
-# -- a hook as the generator that the core calls
-
-
-def by_methods(hook: HookContext[Any]) -> Callable[..., Any]:
-    """A generator function that calls a hook's before and after, and tells the argument what failed in between."""
-    before: Callable[[Any], Any] | None = hook.before
-    after: Callable[[Any], Any] | None = hook.after
-    if type(hook) is HookContextFromCallable:
-        before, after = hook._before, hook._after
-
-    def around(channel: HookContextChannel[Any], args: Any) -> Iterator[None]:
-        try:
-            if before is not None:
-                before(args)
-        except BaseException:
-            channel.failing = args
-            raise
-        try:
-            yield
-        except BaseException as error:
-            channel.failing = args
-            if hasattr(args, "exception"):
-                args.exception = error
-            if after is not None:
-                after(args)
-            raise
-        try:
-            if after is not None:
-                after(args)
-        except BaseException:
-            channel.failing = args
-            raise
-
-    return _named(around, before if before is not None else after, hook)
-
-
-def _by_begin(hook: HookContext[Any]) -> Callable[..., Any]:
-    """The same for a hook that has a `begin` of its own."""
-
-    def around(channel: HookContextChannel[Any], args: Any) -> Iterator[None]:
-        try:
-            with hook.begin(args):
-                try:
-                    yield
-                except BaseException as error:
-                    if hasattr(args, "exception"):
-                        args.exception = error
-                    raise
-        except BaseException:
-            channel.failing = args
-            raise
-
-    return _named(around, hook.begin, hook)
-
-
-def _named(around: Callable[..., Any], source: Any, hook: HookContext[Any]) -> Callable[..., Any]:
-    """Give it the name and the place that notes on errors speak of: those of the code that the user wrote."""
-    try:
-        owner = getattr(source, "__self__", None)
-        if owner is None or isinstance(owner, type) or inspect.ismodule(owner):
-            name = getattr(source, "__qualname__", None) or type(source if source is not None else hook).__name__
-        else:
-            name = type(owner).__name__
-        source_of(source)
-    except Exception:  # an odd callable that answers no question about itself
-        name, source = type(source).__name__, hook
-    around.__name__ = str(getattr(hook, "name", None) or name)
-    cast("Any", around).__hookline_source__ = source
-    return around
