@@ -49,7 +49,7 @@ def test_the_python_of_a_page_runs_from_top_to_bottom(
     }
     ran = 0
     for block in blocks(page, "python"):
-        exec(compile(block, str(page), "exec"), names)
+        exec(compile(block, str(page), "exec", dont_inherit=True), names)
         ran += 1
     assert ran == len(blocks(page, "python"))
     assert "Traceback" not in capsys.readouterr().err

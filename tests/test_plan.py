@@ -5,7 +5,7 @@ import inspect
 import traceback
 from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import pytest
 
@@ -821,3 +821,20 @@ def test_the_tree_of_hooks_shows_each_method_with_its_place() -> None:
     └── 0: show  NORMAL (50), every 2 validations  {line_of(show)}"""
     )
     assert repr(runner.hooks) == "<4 hooks: Early, Late, show, partial>"
+
+
+def test_a_function_made_to_call_another_one_is_blamed_at_the_place_of_that_one() -> None:
+    def mine() -> None:
+        raise ValueError("no")
+
+    def around(host: Any) -> Iterator[None]:
+        mine()
+        yield
+
+    cast("Any", around).__hookline_source__ = mine
+    plan = Plan(SimpleNamespace(epoch=0, iter=0))
+    plan.on("around_train", around)
+    with pytest.raises(ValueError, match="^no") as caught, plan.around("train"):
+        pass
+    line = mine.__code__.co_firstlineno
+    assert caught.value.__notes__[0].endswith(f"test_plan.py:{line})")

@@ -192,7 +192,7 @@ class Around:
                     f"and gave a {type(generator).__name__}; leave a @contextmanager away"
                 )
             try:
-                with self._timed(call), call.shield():
+                with self._surrounding(call):
                     next(generator)
             except StopIteration:
                 raise HookError(f"{call.who}.{call.point.name} ({call.where}) ended without a yield") from None
@@ -202,15 +202,18 @@ class Around:
             raise
         self.entered.append((generator, call))
 
-    def _timed(self, call: Call) -> AbstractContextManager[None]:
-        return taking_time(call.cost) if call.is_timed(self.measuring) else NOTHING
+    def _surrounding(self, call: Call) -> AbstractContextManager[None]:
+        """What a generator is entered and left in."""
+        if self.measuring != "none" and call.is_timed(self.measuring):
+            return taking_time(call)
+        return call.shield() if call.isolated else NOTHING
 
     def _leave(self, error: BaseException | None) -> BaseException | None:
         while self.entered:
             generator, call = self.entered.pop(0 if self.in_order else -1)
             trace = error.__traceback__ if error is not None else None
             try:
-                with self._timed(call), call.shield():
+                with self._surrounding(call):
                     if error is None:
                         next(generator)
                     else:
@@ -233,13 +236,14 @@ class Around:
 
 
 @contextmanager
-def taking_time(cost: Cost) -> Iterator[None]:
-    """Add the time that this takes."""
+def taking_time(call: Call) -> Iterator[None]:
+    """Add the time that this takes to the cost of the call."""
     began = time.perf_counter()
     try:
-        yield
+        with call.shield():
+            yield
     finally:
-        cost.seconds += time.perf_counter() - began
+        call.cost.seconds += time.perf_counter() - began
 
 
 def entering(call: Call) -> Callable[..., Any]:
@@ -363,7 +367,11 @@ def _due(point: Point, every: Every, place: str) -> str:
 
 
 def source_of(function: object) -> str:
-    """file:line of a function or method, or what else can be said of a callable that has no source."""
+    """file:line of a function or method, or what else can be said of a callable that has no source.
+
+    A function that was made to call another one may name that one as its `__hookline_source__`.
+    """
+    function = getattr(function, "__hookline_source__", function)
     inner = inspect.unwrap(function) if callable(function) else function
     inner = getattr(inner, "__func__", inner)
     code = getattr(inner, "__code__", None)

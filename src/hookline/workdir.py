@@ -127,16 +127,14 @@ def set_aside(folder: Path, records: Iterable[str] = ()) -> Path | None:
     """
     names = dict.fromkeys((*FILES, *records))
     traces = sorted(folder.glob("profile_[0-9]*.json"))
-    return _move_aside(
+    return move_aside(
         folder, [path for name in names if (path := folder / name).exists()] + traces + checkpoints(folder)
     )
 
 
 def set_later_aside(folder: Path, than: Note) -> Path | None:
     """Move checkpoints aside that are later in the run than the one it goes on from: it will come there anew."""
-    return _move_aside(
-        folder, [path for path in checkpoints(folder) if (n := read_note(path)) and n.order > than.order]
-    )
+    return move_aside(folder, [path for path in checkpoints(folder) if (n := read_note(path)) and n.order > than.order])
 
 
 def checkpoints(folder: Path) -> list[Path]:
@@ -145,7 +143,8 @@ def checkpoints(folder: Path) -> list[Path]:
     return sorted(path for path in files if NAMES.fullmatch(path.name) or read_note(path) is not None)
 
 
-def _move_aside(folder: Path, files: Iterable[Path]) -> Path | None:
+def move_aside(folder: Path, files: Iterable[Path]) -> Path | None:
+    """Move these into `old-1/`, `old-2/`, ... of a folder; gives where they are now, if there were any."""
     files = list(files)
     if not files:
         return None

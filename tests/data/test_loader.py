@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import Dataset, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from hookline.data.digits import CUTS, Digits, DigitsNet
 from hookline.data.loader import Order, ResumableLoader, mix
@@ -153,3 +153,12 @@ def test_a_collate_function_that_says_so_costs_no_states_of_generators() -> None
         loader = ResumableLoader(TensorDataset(torch.arange(2)), collate_fn=collate)
         first, second = (next(loader.iterate(0)) for _ in range(2))
         assert torch.equal(first, second) is same
+
+
+def test_the_loader_inside_gives_the_batches_that_begin_says() -> None:
+    loader = ResumableLoader(TensorDataset(torch.arange(10)), batch_size=3, shuffle=True, seed=5)
+    loader.begin(epoch=2, start=1)
+    assert isinstance(loader.inner, DataLoader)
+    inner = [batch[0].tolist() for batch in loader.inner]
+    assert inner == [batch[0].tolist() for batch in loader.iterate(2, 1)]
+    assert len(inner) == 3

@@ -82,7 +82,6 @@ def position(runner: Runner) -> dict[str, Any]:
 def surroundings() -> dict[str, Any]:
     """The process that saves: versions, threads, the time."""
     return {
-        **runner.more_meta,
         "hookline": hookline.__version__,
         "format": FORMAT,
         "torch": str(torch.__version__),
@@ -96,19 +95,23 @@ def surroundings() -> dict[str, Any]:
 def meta(runner: Runner) -> dict[str, Any]:
     """Facts about the run for people; nothing in it is needed to go on."""
     at = runner.position
-    return surroundings() | {
-        "experiment_name": runner.experiment_name,
-        "seed": runner.seed,
-        "epoch": at.epoch,
-        "iter": at.iter,
-        "world_size": runner.world_size,
-        "device": runner.device.type,
-        "precision": runner.precision,
-        "accumulate": [optim.accumulate for optim in runner.optims],
-        "batches": runner.train_loop.length if runner.has_training else None,
-        "hooks": [entry.name for entry in runner.plan],
-        "optims": {name: kinds_of(optim) for name, optim in _named(runner)} if runner.optims else {},
-    }
+    return (
+        runner.more_meta
+        | surroundings()
+        | {
+            "experiment_name": runner.experiment_name,
+            "seed": runner.seed,
+            "epoch": at.epoch,
+            "iter": at.iter,
+            "world_size": runner.world_size,
+            "device": runner.device.type,
+            "precision": runner.precision,
+            "accumulate": [optim.accumulate for optim in runner.optims],
+            "batches": runner.train_loop.length if runner.has_training else None,
+            "hooks": [entry.name for entry in runner.plan],
+            "optims": {name: kinds_of(optim) for name, optim in _named(runner)} if runner.optims else {},
+        }
+    )
 
 
 def _by_name(runner: Runner, state_of: Any) -> Any:

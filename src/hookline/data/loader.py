@@ -95,11 +95,20 @@ class ResumableLoader:
     def seed(self, seed: int) -> None:
         self.order.seed = seed
 
-    def iterate(self, epoch: int, start: int = 0) -> Iterator[Any]:
-        """The batches of an epoch from number `start` on."""
+    @property
+    def inner(self) -> DataLoader[Any]:
+        """The torch DataLoader that reads the batches, for a library that has to see one; `begin` says which epoch."""
+        return self._loader
+
+    def begin(self, epoch: int, start: int = 0) -> None:
+        """Make the next iterator of `inner` give the batches of an epoch from number `start` on."""
         self.order.epoch, self.order.start = epoch, start
         context = self._loader.multiprocessing_context or multiprocessing
         self._worker_start.prepare(context.get_start_method())
+
+    def iterate(self, epoch: int, start: int = 0) -> Iterator[Any]:
+        """The batches of an epoch from number `start` on."""
+        self.begin(epoch, start)
         return iter(self._loader)
 
     def __iter__(self) -> Iterator[Any]:

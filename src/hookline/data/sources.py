@@ -49,7 +49,7 @@ def iterator(
         if start == 0:
             return _next_pass(loader)
         return iter(loader) if start != length else iter(())  # an iterator could begin the next pass already
-    found = iter(loader) if seed is None or is_stateful(loader) else _seeded(loader, mix(seed, epoch))
+    found = iter(loader) if seed is None or is_stateful(loader) else seeded(loader, mix(seed, epoch))
     if resuming:
         again = f"is read again up to batch {start}, because it cannot start in the middle; and it " if start else ""
         log.warning(
@@ -112,7 +112,7 @@ def _next_pass(loader: Iterable[Any]) -> Iterator[Any]:
     return chain(first, found) if first else iter(loader)
 
 
-def _seeded(loader: Iterable[Any], seed: int) -> Iterator[Any]:
+def seeded(loader: Iterable[Any], seed: int) -> Iterator[Any]:
     """An iterator whose order, if it comes from the random generators, is a function of the seed.
 
     The first batch is read here too: a sampler draws its order when it is first asked, and so does its loader for the

@@ -1,0 +1,1 @@
+"""`robo_orchard_core.utils`: `hook`, `config` and `cli`."""

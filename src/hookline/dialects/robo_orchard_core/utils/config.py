@@ -1,0 +1,244 @@
+"""Configs: pydantic models that make the object they describe, and go to and from JSON, YAML and TOML.
+
+    class MyHookConfig(ClassConfig[MyHook]):
+        class_type: type[MyHook] = MyHook
+        log_step_freq: int = 5
+
+    hook = MyHookConfig(log_step_freq=10)()
+    MyHookConfig.from_str(MyHookConfig().to_str(format="toml"), format="toml")
+
+A text has its class under `__config_type__`. What a text can choose is said in `class_names.py`.
+"""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationInfo, model_serializer, model_validator
+from pydantic_core.core_schema import SerializationInfo, SerializerFunctionWrapHandler  # noqa: TC002  # pydantic looks
+
+from hookline.dialects.robo_orchard_core.refusals import SettingTypeError, SettingValueError
+from hookline.dialects.robo_orchard_core.utils import config_text
+from hookline.dialects.robo_orchard_core.utils.class_names import find_allowed, find_class, name_of
+
+__all__ = [
+    "CallableConfig",
+    "CallableType",
+    "ClassConfig",
+    "ClassInitFromConfigMixin",
+    "ClassType",
+    "ClassType_co",
+    "Config",
+    "ConfigInstanceOf",
+    "load_config_class",
+    "load_from",
+]
+
+T_co = TypeVar("T_co", covariant=True)
+ConfigT = TypeVar("ConfigT", bound="Config")
+Format = Literal["json", "toml", "yaml"]
+
+#: `ClassType[MyHook]` is `type[MyHook]`: every field that holds a class is written as its name.
+ClassType = type[T_co]
+ClassType_co = type[T_co]
+CallableType = Callable[..., Any]
+#: `ConfigInstanceOf[MyConfig]` is `MyConfig`: a subclass is written, and read back, as what it is.
+ConfigInstanceOf = typing.Annotated[ConfigT, "any subclass"]
+
+TYPE_KEY = "__config_type__"
+#: What validators are told by those who read a text: the modules that the caller trusts.
+ALLOW = "hookline_allow"
+TYPED = "hookline_types"
+
+
+class Config(BaseModel):
+    """A config. Wrong, missing and unknown fields are refused; `__post_init__` may check what fields mean together."""
+
+    model_config = ConfigDict(arbitrary_types_allowed=True, protected_namespaces=(), extra="forbid")
+    #: Whether its texts have no `__config_type__`.
+    __exclude_config_type__: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        """Called when all fields are there."""
+
+    def model_post_init(self, context: Any, /) -> None:
+        """What pydantic calls it."""
+        self.__post_init__()
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _choose_class(cls, data: Any, make: ModelWrapValidatorHandler[Self], info: ValidationInfo) -> Self:
+        if not isinstance(data, dict):
+            return make(data)
+        allow = (info.context or {}).get(ALLOW, ())
+        if TYPE_KEY in data:
+            data = dict(data)
+            named = find_class(str(data.pop(TYPE_KEY)), cls, allow)
+            if named is not cls:
+                return typing.cast("Self", named.model_validate(data, context=info.context))  # type: ignore[attr-defined]
+        return make(_with_classes(cls, data, allow))
+
+    @model_serializer(mode="wrap")
+    def _with_type(self, write: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
+        data: dict[str, Any] = write(self)
+        if self.__exclude_config_type__ or not (info.context or {}).get(TYPED):
+            return data
+        return {TYPE_KEY: name_of(type(self)), **data}
+
+    # -- as data and as text
+
+    def to_dict(
+        self, mode: Literal["python", "json"] = "python", include_config_type: bool = False, **options: Any
+    ) -> dict[str, Any]:
+        """The fields as a dict; in mode `json`, of plain data."""
+        return typing.cast(
+            "dict[str, Any]",
+            self.__pydantic_serializer__.to_python(
+                self,
+                mode=mode,
+                context={TYPED: include_config_type},
+                fallback=name_of if mode == "json" else None,
+                serialize_as_any=True,
+                **options,
+            ),
+        )
+
+    def to_str(
+        self, format: Format = "json", indent: int | None = None, include_config_type: bool = True, **options: Any
+    ) -> str:
+        """The config as JSON, YAML or TOML, with its class under `__config_type__`."""
+        return config_text.write(self.to_dict("json", include_config_type, **options), format, indent)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any], allow: Iterable[str] = ()) -> Self:
+        """A config out of a dict; the dict stays as it is."""
+        return cls.model_validate(data, context={ALLOW: tuple(allow)})
+
+    @classmethod
+    def from_str(cls, data: str, format: Format = "json", allow: Iterable[str] = ()) -> Self:
+        """A config out of a text: of this class, or of the subclass that the text names.
+
+        Args:
+            data: The text.
+            format: `json`, `yaml` or `toml`.
+            allow: Modules that the text may name functions, or classes of any kind, from; they are imported.
+        """
+        return cls.from_dict(config_text.read(data, format), allow)
+
+    def save(self, path: str | Path, indent: int = 2, **options: Any) -> None:
+        """Write it to a file, in the format of its ending."""
+        text = self.to_str(typing.cast("Format", config_text.format_of(path)), indent, **options)
+        Path(path).write_text(text, encoding="utf-8")
+
+    @staticmethod
+    def load(path: str | Path, ensure_type: type[ConfigT] | None = None, allow: Iterable[str] = ()) -> Any:
+        """Read a file that `save` has written; of this type, if one is given, or a subclass."""
+        return load_from(path, ensure_type, allow)
+
+    # -- copies
+
+    def replace(self, **fields: Any) -> Self:
+        """A copy with other values, checked as all values are."""
+        return type(self).model_validate({name: getattr(self, name) for name in type(self).model_fields} | fields)
+
+    def content_equal(self, other: Config) -> bool:
+        """Whether the other one would be written as the same text."""
+        return self.to_str() == other.to_str()
+
+
+class ClassInitFromConfigMixin:
+    """Marks a class whose constructor takes the config itself, and not its fields one by one."""
+
+    InitFromConfig: bool = True
+
+
+class ClassConfig(Config, Generic[T_co]):
+    """A config that makes an object: calling it does."""
+
+    class_type: type[T_co]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> T_co:
+        """Make the object; keywords take the place of fields."""
+        if getattr(self.class_type, "InitFromConfig", False):
+            return self.create_instance_by_cfg(*args, **kwargs)
+        return self.create_instance_by_kwargs(*args, **kwargs)
+
+    def create_instance_by_kwargs(self, *args: Any, **kwargs: Any) -> T_co:
+        """With the fields as keywords."""
+        fields = {name: getattr(self, name) for name in type(self).model_fields if name != "class_type"}
+        return self.class_type(*args, **(fields | kwargs))
+
+    def create_instance_by_cfg(self, *args: Any, **kwargs: Any) -> T_co:
+        """With a copy of this config as the first argument."""
+        own = {name: value for name, value in kwargs.items() if name in type(self).model_fields}
+        rest = {name: value for name, value in kwargs.items() if name not in own}
+        make: Callable[..., T_co] = self.class_type
+        return make(self.replace(**own), *args, **rest)
+
+
+class CallableConfig(Config, Generic[T_co]):
+    """A config that calls a function with its fields."""
+
+    func: Callable[..., T_co]
+
+    def __call__(self, **kwargs: Any) -> T_co:
+        """Call it; keywords take the place of fields."""
+        fields = {name: getattr(self, name) for name in type(self).model_fields if name != "func"}
+        return self.func(**(fields | kwargs))
+
+
+def load_config_class(data: str | dict[str, Any], format: Format = "json", allow: Iterable[str] = ()) -> Any:
+    """A config of whatever class the data names."""
+    found = config_text.read(data, format) if isinstance(data, str) else data
+    if not isinstance(found, dict) or TYPE_KEY not in found:
+        raise SettingValueError(f"this says no class under '{TYPE_KEY}'; read it with the from_str of its class")
+    return Config.from_dict(found, allow)
+
+
+def load_from(path: str | Path, ensure_type: type[ConfigT] | None = None, allow: Iterable[str] = ()) -> Any:
+    """A config from a file, of whatever class it names; of this type, if one is given, or a subclass."""
+    format = typing.cast("Format", config_text.format_of(path))
+    found = load_config_class(Path(path).read_text(encoding="utf-8"), format, allow)
+    if ensure_type is not None and not isinstance(found, ensure_type):
+        raise SettingTypeError(f"{path} holds a {type(found).__name__}, and a {ensure_type.__name__} is expected")
+    return found
+
+
+# -- fields that hold classes and functions
+
+
+def _with_classes(cls: type[Config], data: dict[str, Any], allow: Iterable[str]) -> dict[str, Any]:
+    """The data with classes and functions in the place of their names, where a field holds such."""
+    named = {name: value for name, value in data.items() if isinstance(value, str) and name in cls.model_fields}
+    found = {}
+    for name, value in named.items():
+        annotation = cls.model_fields[name].annotation
+        if any(part is str for part in _parts(annotation)):
+            continue
+        for part in _parts(annotation):
+            if part is type or typing.get_origin(part) is type:
+                found[name] = find_class(value, _expected(part), allow)
+            elif typing.get_origin(part) is Callable or part is Callable:
+                found[name] = find_allowed(value, allow)
+    return data | found
+
+
+def _parts(annotation: Any) -> Iterator[Any]:
+    """The annotation, or the parts of a union."""
+    if isinstance(annotation, typing.types.UnionType) or typing.get_origin(annotation) is typing.Union:  # type: ignore[attr-defined]
+        for part in typing.get_args(annotation):
+            yield from _parts(part)
+    else:
+        yield annotation
+
+
+def _expected(annotation: Any) -> type:
+    """What `type[...]` asks for; without anything in it, any class would do."""
+    arguments = typing.get_args(annotation)
+    expected = arguments[0] if arguments else object
+    if isinstance(expected, TypeVar):
+        expected = expected.__bound__ or object
+    return expected if isinstance(expected, type) else object

@@ -1,0 +1,9 @@
+"""`robo_orchard_lab.pipeline.batch_processor`: what is done with a batch."""
+
+from hookline.dialects.robo_orchard_lab.pipeline.batch_processor.mixin import BatchProcessorMixin
+from hookline.dialects.robo_orchard_lab.pipeline.batch_processor.simple import (
+    LossNotProvidedError,
+    SimpleBatchProcessor,
+)
+
+__all__ = ["BatchProcessorMixin", "LossNotProvidedError", "SimpleBatchProcessor"]

@@ -1,0 +1,132 @@
+"""SimpleBatchProcessor: forward and backward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from hookline.calls import NOTHING
+from hookline.dialects.robo_orchard_core.refusals import HookTypeError
+from hookline.dialects.robo_orchard_lab.pipeline.batch_processor.mixin import BatchProcessorMixin
+from hookline.dialects.robo_orchard_lab.pipeline.direct import is_plain
+from hookline.dialects.robo_orchard_lab.utils import as_sequence
+from hookline.errors import HooklineError
+from hookline.steps import explain_backward
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator  # type: ignore[import-untyped]
+
+    from hookline.dialects.robo_orchard_lab.pipeline.hooks.mixin import PipelineHookArgs, PipelineHooks
+
+__all__ = ["LossNotProvidedError", "SimpleBatchProcessor"]
+
+
+class LossNotProvidedError(HooklineError):
+    """The forward gave no loss, and gradients are wanted."""
+
+
+class SimpleBatchProcessor(BatchProcessorMixin):
+    """Calls `forward`, and, where gradients are wanted, the backward pass of the loss that it gives.
+
+    Args:
+        need_backward: Whether gradients are wanted.
+        transforms: Called with the batch, one after the other, before the forward.
+    """
+
+    #: For a subclass whose constructor does not call this one.
+    need_backward = True
+    transforms: Sequence[Callable[[Any], Any]] = ()
+    _prepared = False
+
+    def __init__(
+        self,
+        need_backward: bool = True,
+        transforms: Callable[[Any], Any] | Sequence[Callable[[Any], Any]] | None = None,
+    ) -> None:
+        self.need_backward = need_backward
+        self.transforms = as_sequence(transforms)
+
+    @staticmethod
+    def from_callable(
+        forward: Callable[[Any, Any], tuple[Any, Any]],
+        need_backward: bool = True,
+        transforms: Callable[[Any], Any] | Sequence[Callable[[Any], Any]] | None = None,
+    ) -> SimpleBatchProcessor:
+        """A processor out of a function that takes the model and a batch, and gives outputs and loss."""
+        if not callable(forward):
+            raise HookTypeError(f"from_callable takes a function of the model and a batch, not {forward!r}")
+        return _FromCallable(forward, need_backward, transforms)
+
+    def forward(self, model: Callable[..., Any], batch: Any) -> tuple[Any, Any]:
+        """The outputs of the model, and the loss; a subclass says what they are."""
+        raise NotImplementedError(f"{type(self).__name__} has no forward(model, batch)")
+
+    def prepare(self, accelerator: Accelerator) -> None:
+        """Bring modules of this processor, such as a criterion, to the device; those with parameters are prepared."""
+        if self._prepared:
+            return
+        self._prepared = True
+        for name, value in list(vars(self).items()):
+            if isinstance(value, torch.nn.Module):
+                learns = any(True for _ in value.parameters())
+                setattr(self, name, accelerator.prepare(value) if learns else value.to(accelerator.device))
+
+    def __call__(
+        self, pipeline_hooks: PipelineHooks, on_batch_hook_args: PipelineHookArgs, model: Callable[..., Any]
+    ) -> None:
+        """Forward and backward of one batch, with the hooks around them."""
+        args, hooks = on_batch_hook_args, pipeline_hooks.hooks
+        if not self._prepared:
+            self.prepare(args.accelerator)
+        batch = args.batch
+        for transform in self.transforms:
+            batch = transform(batch)
+        surround = hooks["on_model_forward"]
+        inner = args.copy_with_updates(batch=batch) if len(surround) else args
+        with surround.around(inner) if inner is not args else NOTHING:
+            inner.model_outputs, inner.reduce_loss = outputs, loss = self._forward(model, batch)
+        if self.need_backward:
+            if loss is None:
+                raise LossNotProvidedError(
+                    f"{type(self).__name__}.forward gave no loss; return (outputs, loss), or make the processor with "
+                    "need_backward=False"
+                )
+            self._backward(args, batch, outputs, loss, hooks["on_model_backward"])
+        args.model_outputs = outputs
+        args.reduce_loss = loss.detach() if isinstance(loss, torch.Tensor) else loss
+
+    def _forward(self, model: Callable[..., Any], batch: Any) -> tuple[Any, Any]:
+        result = self.forward(model, batch)
+        if not isinstance(result, tuple) or len(result) != 2:
+            raise HookTypeError(
+                f"{type(self).__name__}.forward gives two things, the outputs and the loss (or None), "
+                f"not a {type(result).__name__}"
+            )
+        return result
+
+    def _backward(self, args: PipelineHookArgs, batch: Any, outputs: Any, loss: Any, surround: Any) -> None:
+        with (
+            surround.around(args.copy_with_updates(batch=batch, model_outputs=outputs, reduce_loss=loss))
+            if len(surround)
+            else NOTHING
+        ):
+            try:
+                if is_plain(args.accelerator):
+                    loss.backward()
+                else:
+                    args.accelerator.backward(loss)
+            except RuntimeError as error:
+                explain_backward(error, loss)
+                raise
+
+
+class _FromCallable(SimpleBatchProcessor):
+    def __init__(self, forward: Callable[[Any, Any], tuple[Any, Any]], need_backward: bool, transforms: Any) -> None:
+        super().__init__(need_backward, transforms)
+        self._function = forward
+
+    def forward(self, model: Callable[..., Any], batch: Any) -> tuple[Any, Any]:
+        """Call the function."""
+        return self._function(model, batch)

@@ -1,0 +1,309 @@
+"""HookBasedTrainer: the training loop, on an `accelerate.Accelerator`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hookline import rng
+from hookline.dialects.robo_orchard_core.refusals import HookValueError, SettingTypeError, SettingValueError
+from hookline.dialects.robo_orchard_core.utils.config import Config
+from hookline.dialects.robo_orchard_lab.pipeline import folders, saves
+from hookline.dialects.robo_orchard_lab.pipeline.hooks.checkpoint import SavingHook
+from hookline.dialects.robo_orchard_lab.pipeline.hooks.grad_clip import GradientClippingHook, GradientClippingHookConfig
+from hookline.dialects.robo_orchard_lab.pipeline.hooks.mixin import (
+    PipelineHookArgs,
+    PipelineHooks,
+    PipelineHooksConfig,
+)
+from hookline.dialects.robo_orchard_lab.pipeline.hooks.optimizer import OptimizerHook, OptimizerHookConfig
+from hookline.dialects.robo_orchard_lab.pipeline.hooks.validation import ValidationHookConfig
+from hookline.dialects.robo_orchard_lab.pipeline.passes import Passes
+from hookline.dialects.robo_orchard_lab.pipeline.progress import Place, TrainerProgressState
+from hookline.errors import ConfigError, blame
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator  # type: ignore[import-untyped]
+    from torch.optim import Optimizer
+
+    from hookline.dialects.robo_orchard_lab.pipeline.batch_processor.mixin import BatchProcessorMixin
+
+__all__ = [
+    "GradientClippingHookConfig",
+    "HookBasedTrainer",
+    "PipelineHookOrConfigType",
+    "ResumeCheckpointConfig",
+    "TrainerProgressState",
+    "ValidationHookConfig",
+]
+
+log = logging.getLogger(__name__)
+
+PipelineHookOrConfigType = PipelineHooksConfig[Any] | PipelineHooks
+
+
+class ResumeCheckpointConfig(Config):
+    """What to go on from: a checkpoint, or a folder of them (also the project's), of which the newest intact is taken.
+
+    `cache_dir` and `safe_serialization` are about checkpoints on servers, which are not fetched; copy them first.
+    """
+
+    resume_from: str
+    cache_dir: str | None = None
+    safe_serialization: bool = True
+
+    def find(self) -> Path:
+        """The folder of the checkpoint; every one that is passed over is said."""
+        if "://" in self.resume_from:
+            raise SettingValueError(f"resume_from is a folder, not {self.resume_from!r}; copy it to this machine first")
+        where = Path(self.resume_from).expanduser()
+        return folders.find(where, lambda text: log.warning("passed over: %s", text))
+
+    def load_state(self, accelerator: Accelerator) -> None:
+        """Give accelerate its part of the checkpoint."""
+        saves.load_accelerator(accelerator, self.find())
+
+
+class HookBasedTrainer:
+    """Trains a model, with hooks at the channels of the pipeline.
+
+    Args:
+        accelerator: Prepares and shares out all parts.
+        model: The model.
+        dataloader: Gives the batches.
+        batch_processor: Does forward and backward of a batch.
+        optimizer: Stepped when a step is left, before the hooks of the user.
+        lr_scheduler: Stepped after it; or none.
+        hooks: Hooks or their configs, one or several; they run in this order, behind the trainer's own.
+        max_step: Train this many steps, or
+        max_epoch: this many epochs; with both, whatever comes first.
+        grad_clip: Clips gradients before the optimizer's step.
+        validation: Evaluates every so often.
+        resume_from: Go on from a checkpoint.
+    """
+
+    def __init__(
+        self,
+        accelerator: Accelerator,
+        model: Any,
+        dataloader: Iterable[Any],
+        batch_processor: BatchProcessorMixin,
+        optimizer: Optimizer,
+        lr_scheduler: Any = None,
+        hooks: PipelineHookOrConfigType | Iterable[PipelineHookOrConfigType] | None = None,
+        max_step: int | None = None,
+        max_epoch: int | None = None,
+        grad_clip: GradientClippingHookConfig | None = None,
+        validation: ValidationHookConfig | None = None,
+        resume_from: ResumeCheckpointConfig | None = None,
+    ) -> None:
+        _check_limits(max_step, max_epoch)
+        _check_accelerator(accelerator)
+        self.accelerator = accelerator
+        self.batch_processor = batch_processor
+        self.max_step = max_step
+        self.max_epoch = max_epoch
+        self.hooks = PipelineHooks()
+        for own in (grad_clip, OptimizerHookConfig(), validation):
+            if own is not None:
+                self.hooks += own()
+        self.hooks += PipelineHooks.from_hooks(hooks)
+        self._check_hooks()
+        if hasattr(batch_processor, "prepare"):
+            batch_processor.prepare(accelerator)
+        self.dataloader, self.model, self.optimizer, self.lr_scheduler = accelerator.prepare(
+            dataloader, model, optimizer, lr_scheduler
+        )
+        self.passes = Passes(dataloader, self.dataloader, accelerator)
+        self.trainer_progress_state = TrainerProgressState()
+        #: Where in the data the training is.
+        self.place = Place()
+        self._saves = saves.Saves(self)
+        self._resumed: Path | None = None
+        #: What hooks and generators take back when training has come to the place of the checkpoint.
+        self._pending: dict[str, Any] | None = None
+        self._started = False
+        self._common: dict[str, Any] = {}
+        if resume_from is not None:
+            self._resume(resume_from)
+        self._start_epoch = self.trainer_progress_state.epoch_id
+        self._start_step = self.trainer_progress_state.step_id
+
+    # -- before training
+
+    def _check_hooks(self) -> None:
+        """Refuse what would step or clip twice, or clip gradients that are gone."""
+        members = list(self.hooks.members())
+        if sum(isinstance(hook, OptimizerHook) for hook in members) > 1:
+            raise HookValueError("the trainer has an OptimizerHook by itself; a second one would make every step twice")
+        clips = [number for number, hook in enumerate(members) if isinstance(hook, GradientClippingHook)]
+        steps = next((number for number, hook in enumerate(members) if isinstance(hook, OptimizerHook)), len(members))
+        if len(clips) > 1 or any(number > steps for number in clips):
+            raise HookValueError(
+                "a GradientClippingHook among the hooks would come after the optimizer's step, when the gradients are "
+                "gone; give its config to the trainer: grad_clip=GradientClippingHookConfig(...)"
+            )
+
+    def _resume(self, resume_from: ResumeCheckpointConfig) -> None:
+        folder = resume_from.find()
+        state = saves.read_state(folder, self.accelerator)
+        saves.load_accelerator(self.accelerator, folder)
+        self.place.load_state_dict(state["place"])
+        progress = self.trainer_progress_state
+        progress.epoch_id, progress.step_id = self.place.epoch, self.place.batch
+        progress.global_step_id = self.place.step
+        self.passes.seed = int(state["seed"])
+        if state.get("batches") != self.passes.length:
+            had, has = state.get("batches"), self.passes.length
+            log.warning("an epoch had %s batches when %s was saved, and has %s now", had, folder, has)
+        self._resumed, self._pending = folder, state
+        log.info("resumed from %s: epoch %d, step %d", folder, self.place.epoch, self.place.batch)
+
+    def _restore(self) -> None:
+        """Give the hooks and, last, since they may draw, the generators their states."""
+        state, self._pending = self._pending, None
+        if state is None:
+            return
+        states = dict(state["hooks"])
+        for name, hook in saves.stateful_hooks(self):
+            if name in states:
+                try:
+                    hook.load_state_dict(states.pop(name))
+                except Exception as error:
+                    blame(error, f"in hook {name}, when its state was taken back from a checkpoint")
+                    raise
+        if states:
+            log.warning("not used from the checkpoint, because no such hook is here: %s", ", ".join(states))
+        if "rng" in state:
+            rng.restore(state["rng"])
+
+    # -- training
+
+    def __call__(self) -> None:
+        """Train; after a failure, a second call goes on with the step that failed."""
+        self._check_hooks()
+        if self._is_end():
+            log.warning("there is nothing left to train: %s", self.trainer_progress_state)
+            return
+        hooks = [hook for hook in self.hooks.members() if isinstance(hook, SavingHook)]
+        targets = list(dict.fromkeys(hook.target(self.accelerator) for hook in hooks))
+        if hooks:
+            saves.refuse_unreadable(self.accelerator)
+        with self._saves.session(targets, self._resumed, begins=not self._started):
+            self._started = True
+            self._common = self._common_args()
+            self.optimizer.zero_grad()
+            if not self.model.training:  # a model that trains keeps parts that were frozen on purpose
+                self.model.train()
+            self._loop()
+
+    def _loop(self) -> None:
+        args = self._args()
+        with self.hooks.hooks["on_loop"].around(args):
+            if self.place.batch == 0:
+                self._restore()
+            while not self._is_end():
+                self._epoch()
+                self._tell(args)
+        if self._saves.asked:
+            self._saves.write(at_last=True)
+
+    def _epoch(self) -> None:
+        place, progress = self.place, self.trainer_progress_state
+        args, finished = self._args(), True
+        with self.hooks.hooks["on_epoch"].around(args):
+            try:
+                batches = self.passes.begin(place.epoch, place.batch)
+                self._restore()
+                for batch in batches:
+                    self._step(batch)
+                    progress.update_step()
+                    place.batch += 1
+                    place.step += 1
+                    self._tell(args)
+                    if self._saves.asked:
+                        self._saves.write()
+                    if place.step == self.max_step:
+                        finished = place.batch == self.passes.length
+                        break
+            finally:
+                self.passes.end()
+        progress.update_epoch()
+        if finished:
+            place.epoch, place.batch = place.epoch + 1, 0
+        if self._saves.asked:
+            self._saves.write()
+
+    def _step(self, batch: Any) -> None:
+        try:
+            if self.accelerator.gradient_accumulation_steps > 1:
+                with self.accelerator.accumulate(self.model):
+                    self._process(batch)
+            else:
+                self._process(batch)
+        except BaseException as error:
+            at = self.trainer_progress_state
+            blame(error, f"in epoch_id={at.epoch_id} step_id={at.step_id} global_step_id={at.global_step_id}")
+            raise
+
+    def _process(self, batch: Any) -> None:
+        args = self._args()
+        channels = self.hooks.hooks
+        with channels["on_step"].around(args):
+            inner: PipelineHookArgs = object.__new__(PipelineHookArgs)
+            inner.__dict__.update(args.__dict__)
+            inner.batch = batch
+            with channels["on_batch"].around(inner):
+                self.batch_processor(pipeline_hooks=self.hooks, on_batch_hook_args=inner, model=self.model)
+            args.model_outputs, args.reduce_loss = inner.model_outputs, inner.reduce_loss
+
+    def _is_end(self) -> bool:
+        return self.trainer_progress_state.is_training_end(self.max_step, self.max_epoch)
+
+    def _common_args(self) -> dict[str, Any]:
+        """What hooks get on every passage through a channel."""
+        args = PipelineHookArgs(
+            accelerator=self.accelerator,
+            max_epoch=self.max_epoch,
+            max_step=self.max_step,
+            start_epoch=self._start_epoch,
+            start_step=self._start_step,
+            dataloader=self.dataloader,
+            model=self.model,
+            optimizer=self.optimizer,
+            lr_scheduler=self.lr_scheduler,
+        )
+        return vars(args) | {"_saves": self._saves}
+
+    def _args(self) -> PipelineHookArgs:
+        """What the hooks of a channel get on one passage; made without the constructor, which takes longer."""
+        args: PipelineHookArgs = object.__new__(PipelineHookArgs)
+        args.__dict__.update(self._common)
+        self._tell(args)
+        return args
+
+    def _tell(self, args: PipelineHookArgs) -> None:
+        progress = self.trainer_progress_state
+        args.epoch_id, args.step_id = progress.epoch_id, progress.step_id
+        args.global_step_id = progress.global_step_id
+
+
+def _check_limits(max_step: int | None, max_epoch: int | None) -> None:
+    if max_step is None and max_epoch is None:
+        raise SettingValueError("how long to train? Give max_step or max_epoch")
+    for name, value in (("max_step", max_step), ("max_epoch", max_epoch)):
+        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+            raise SettingValueError(f"{name} is how many there will be, at least 1, not {value!r}")
+
+
+def _check_accelerator(accelerator: Any) -> None:
+    try:
+        from accelerate import Accelerator
+    except ImportError as error:
+        raise ConfigError(
+            "the trainer needs accelerate, which is not installed: pip install 'hookline[robo_orchard]'"
+        ) from error
+    if not isinstance(accelerator, Accelerator):
+        raise SettingTypeError(f"accelerator is an accelerate.Accelerator, not a {type(accelerator).__name__}")

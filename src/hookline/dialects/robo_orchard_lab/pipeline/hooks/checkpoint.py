@@ -1,0 +1,131 @@
+"""SaveCheckpoint and SaveModel: the state of a run, or the weights alone, every so many epochs and steps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from hookline.dialects.robo_orchard_lab.pipeline.hooks.mixin import (
+    HookContext,
+    PipelineHookArgs,
+    PipelineHooks,
+    PipelineHooksConfig,
+)
+from hookline.dialects.robo_orchard_lab.pipeline.hooks.validation import check_frequencies
+from hookline.dialects.robo_orchard_lab.pipeline.saves import (
+    Request,
+    Target,
+    checkpoint_target,
+    model_target,
+    write_checkpoint,
+    write_model,
+)
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator  # type: ignore[import-untyped]
+
+__all__ = ["SaveCheckpoint", "SaveCheckpointConfig", "SaveModel", "SaveModelConfig"]
+
+SaveT = TypeVar("SaveT", bound=PipelineHooks)
+
+
+class SaveHookConfig(PipelineHooksConfig[SaveT]):
+    """What both have in common."""
+
+    save_root: str | None = None
+    save_epoch_freq: int | None = 1
+    save_step_freq: int | None = None
+    save_when_loop_end: bool = True
+    save_model: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuse a config that never saves, and what makes no sense."""
+        check_frequencies(self, "save_epoch_freq", "save_step_freq")
+
+
+class SavingHook(PipelineHooks):
+    """Asks for a save at the end of steps, of epochs and of the loop; where something failed, none is made.
+
+    With a trainer, it is written when the step, the epoch or the loop is over, after all hooks; otherwise at once.
+    """
+
+    def __init__(self, cfg: SaveHookConfig[SavingHook]) -> None:
+        super().__init__()
+        self.cfg = cfg
+        if cfg.save_when_loop_end:
+            self.register_hook("on_loop", HookContext.from_callable(after=self._on_loop_end))
+        if cfg.save_epoch_freq is not None:
+            self.register_hook("on_epoch", HookContext.from_callable(after=self._on_epoch_end))
+        if cfg.save_step_freq is not None:
+            self.register_hook("on_step", HookContext.from_callable(after=self._on_step_end))
+
+    def target(self, accelerator: Accelerator) -> Target:
+        """Where this hook saves."""
+        raise NotImplementedError
+
+    def save(self, args: PipelineHookArgs, when: str) -> None:
+        """Ask for a save, or make it."""
+        raise NotImplementedError
+
+    def _on_step_end(self, args: PipelineHookArgs) -> None:
+        every = self.cfg.save_step_freq
+        if args.exception is None and every is not None and (args.global_step_id + 1) % every == 0:
+            self.save(args, f"step {args.global_step_id}")
+
+    def _on_epoch_end(self, args: PipelineHookArgs) -> None:
+        every = self.cfg.save_epoch_freq
+        if args.exception is None and every is not None and (args.epoch_id + 1) % every == 0:
+            self.save(args, f"epoch {args.epoch_id}")
+
+    def _on_loop_end(self, args: PipelineHookArgs) -> None:
+        if args.exception is None:
+            self.save(args, "training")
+
+
+class SaveCheckpoint(SavingHook):
+    """Saves the whole state of a run, from which it can go on exactly.
+
+    Checkpoints are `checkpoints/checkpoint_<n>` in accelerate's project, and the oldest go when there are more than
+    its `total_limit`; without automatic names, `checkpoint_<n>` in `save_root`. With `save_model`, the weights are in
+    it once more, as a model that can be loaded by itself.
+    """
+
+    def target(self, accelerator: Accelerator) -> Target:
+        """Where this hook saves."""
+        return checkpoint_target(accelerator, self.cfg.save_root)
+
+    def save(self, args: PipelineHookArgs, when: str) -> None:
+        """Ask for a checkpoint, or make one."""
+        request = Request(self.target(args.accelerator), when, with_model=self.cfg.save_model)
+        if args._saves is not None:
+            args._saves.ask(request)
+        else:
+            write_checkpoint(args.accelerator, request, {}, args.global_step_id + 1)
+
+
+class SaveModel(SavingHook):
+    """Saves the weights alone: `model_epoch_<e>_step_<s>/<i>` in `saved_models/` of the project, or in `save_root`."""
+
+    def target(self, accelerator: Accelerator) -> Target:
+        """Where this hook saves."""
+        return model_target(accelerator, self.cfg.save_root)
+
+    def save(self, args: PipelineHookArgs, when: str) -> None:
+        """Ask for the weights to be saved, or save them."""
+        name = f"model_epoch_{args.epoch_id}_step_{args.step_id}"
+        request = Request(self.target(args.accelerator), when, name)
+        if args._saves is not None:
+            args._saves.ask(request)
+        else:
+            write_model(args.accelerator, request, args.global_step_id + 1)
+
+
+class SaveCheckpointConfig(SaveHookConfig[SaveCheckpoint]):
+    """The config of SaveCheckpoint."""
+
+    class_type: type[SaveCheckpoint] = SaveCheckpoint
+
+
+class SaveModelConfig(SaveHookConfig[SaveModel]):
+    """The config of SaveModel."""
+
+    class_type: type[SaveModel] = SaveModel

@@ -1,0 +1,52 @@
+"""ClearCacheHook: gives memory that is not in use back to the device."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from hookline.dialects.robo_orchard_lab.pipeline.hooks.mixin import (
+    HookContext,
+    PipelineHookArgs,
+    PipelineHooks,
+    PipelineHooksConfig,
+)
+
+__all__ = ["ClearCacheHook", "ClearCacheHookConfig"]
+
+
+class ClearCacheHook(PipelineHooks):
+    """Empties the cache of the device every so many steps or epochs; before that, if asked for, garbage is collected.
+
+    On a CPU there is no cache.
+    """
+
+    def __init__(self, cfg: ClearCacheHookConfig) -> None:
+        super().__init__()
+        self.cfg = cfg
+        by_step = cfg.empty_cache_at == "step"
+        after = self._on_step_end if by_step else self._on_epoch_end
+        self.register_hook("on_step" if by_step else "on_epoch", HookContext.from_callable(after=after))
+
+    def _on_step_end(self, args: PipelineHookArgs) -> None:
+        if args.exception is None and (args.global_step_id + 1) % self.cfg.empty_cache_freq == 0:
+            self._clear()
+
+    def _on_epoch_end(self, args: PipelineHookArgs) -> None:
+        if args.exception is None and (args.epoch_id + 1) % self.cfg.empty_cache_freq == 0:
+            self._clear()
+
+    def _clear(self) -> None:
+        from accelerate.utils.memory import clear_device_cache  # type: ignore[import-untyped]
+
+        clear_device_cache(garbage_collection=self.cfg.garbage_collection)
+
+
+class ClearCacheHookConfig(PipelineHooksConfig[ClearCacheHook]):
+    """The config of ClearCacheHook."""
+
+    class_type: type[ClearCacheHook] = ClearCacheHook
+    empty_cache_at: Literal["step", "epoch"] = "epoch"
+    empty_cache_freq: int = Field(default=1, ge=1)
+    garbage_collection: bool = False

@@ -1,0 +1,197 @@
+"""What hooks of the pipeline are made of: channels, their arguments, and configs.
+
+A run goes through its channels like this:
+
+    with on_loop:
+        with on_epoch:                      again and again
+            with on_step:                   for every batch
+                with on_batch:
+                    with on_model_forward:  the batch processor's forward
+                    with on_model_backward: the backward pass
+                                            on leaving on_step, first of all: clip, optimizer, scheduler
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeVar, get_args, runtime_checkable
+
+from hookline.dialects.robo_orchard_core.refusals import HookAttributeError, HookKeyError, HookTypeError
+from hookline.dialects.robo_orchard_core.utils.config import ClassConfig, ClassInitFromConfigMixin, ClassType
+from hookline.dialects.robo_orchard_core.utils.function_info import class_name
+from hookline.dialects.robo_orchard_core.utils.hook import (
+    HookContext,
+    HookContextChannel,
+    HookContextFromCallable,
+    RemoveableHandle,
+)
+from hookline.errors import did_you_mean
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator  # type: ignore[import-untyped]
+
+    from hookline.dialects.robo_orchard_lab.pipeline.saves import Saves
+
+__all__ = [
+    "ClassType",
+    "HookContext",
+    "HookContextChannel",
+    "HookContextFromCallable",
+    "ModelOutput",
+    "ModelOutputHasLossKeys",
+    "PipelineHookArgs",
+    "PipelineHookChanelType",
+    "PipelineHooks",
+    "PipelineHooksConfig",
+    "RemoveableHandle",
+]
+
+PipelineHookChanelType = Literal["on_loop", "on_epoch", "on_step", "on_batch", "on_model_forward", "on_model_backward"]
+CHANNELS: tuple[PipelineHookChanelType, ...] = get_args(PipelineHookChanelType)
+
+
+@runtime_checkable
+class ModelOutput(Protocol):
+    """Outputs by name."""
+
+    def __getitem__(self, key: str) -> Any: ...
+
+    def keys(self) -> Iterable[Any]:
+        """The names."""
+        ...
+
+
+@runtime_checkable
+class ModelOutputHasLossKeys(ModelOutput, Protocol):
+    """Outputs that say which of them are losses."""
+
+    def loss_keys(self) -> Iterable[str]:
+        """The names of the losses."""
+        ...
+
+
+@dataclass
+class PipelineHookArgs:
+    """What a hook gets: one object for each passage through a channel, which hooks may write to.
+
+    Epochs and steps are counted from 0. Where something failed, `exception` says what, in every `after`.
+    """
+
+    accelerator: Accelerator
+    epoch_id: int = 0
+    step_id: int = 0
+    global_step_id: int = 0
+    max_epoch: int | None = None
+    max_step: int | None = None
+    start_epoch: int = 0
+    start_step: int = 0
+    dataloader: Any = None
+    model: Any = None
+    optimizer: Any = None
+    lr_scheduler: Any = None
+    batch: Any = None
+    model_outputs: Any = None
+    reduce_loss: Any = None
+    exception: BaseException | None = None
+    #: Where a trainer takes orders for checkpoints; they are written when the step, the epoch or the loop is over.
+    _saves: ClassVar[Saves | None] = None
+
+    def copy_with_updates(self, **fields: Any) -> Self:
+        """A copy with other values; what a hook has added to the original is in the copy, too."""
+        for name in fields:
+            if not hasattr(self, name):
+                raise HookAttributeError(f"hooks get no argument '{name}'; {did_you_mean(name, vars(self))}")
+        made = object.__new__(type(self))
+        made.__dict__.update(self.__dict__, **fields)
+        return made
+
+
+class PipelineHooks(ClassInitFromConfigMixin):
+    """Hooks at the channels of the pipeline; a subclass registers its own ones in its constructor."""
+
+    def __init__(self) -> None:
+        self.hooks: dict[str, HookContextChannel[PipelineHookArgs]] = {
+            name: HookContextChannel(name) for name in CHANNELS
+        }
+        #: The hooks that were added as a whole.
+        self._parts: list[PipelineHooks] = []
+
+    def _channel(self, name: str) -> HookContextChannel[PipelineHookArgs]:
+        if name not in self.hooks:
+            raise HookKeyError(f"there is no channel '{name}'; {did_you_mean(str(name), self.hooks)}")
+        return self.hooks[name]
+
+    def begin(self, channel: PipelineHookChanelType, arg: PipelineHookArgs) -> AbstractContextManager[PipelineHookArgs]:
+        """Surround a piece of work with the hooks of a channel."""
+        return self._channel(channel).begin(arg)
+
+    def register_hook(
+        self, channel: PipelineHookChanelType, hook: HookContext[PipelineHookArgs]
+    ) -> RemoveableHandle[Callable[[], None]]:
+        """Add a hook at a channel, behind the others. The handle takes it out."""
+        return self._channel(channel).register(hook)
+
+    def register_pipeline_hooks(self, hooks: PipelineHooks) -> RemoveableHandle[Callable[[], None]]:
+        """Add all hooks of another one. The handle takes them out."""
+        if not isinstance(hooks, PipelineHooks):
+            raise HookTypeError(f"PipelineHooks can be added here, not a {type(hooks).__name__}; a config is called")
+        handles = [self.hooks[name].register_hook_channel(channel) for name, channel in hooks.hooks.items()]
+        if not any(part is hooks for part in self._parts):
+            self._parts.append(hooks)
+
+        def remove() -> None:
+            for handle in handles:
+                handle.remove()
+            self._parts = [part for part in self._parts if part is not hooks]
+
+        return RemoveableHandle(remove)
+
+    def __iadd__(self, other: PipelineHooks) -> Self:
+        self.register_pipeline_hooks(other)
+        return self
+
+    def unregister_all(self) -> None:
+        """Take all hooks out."""
+        for channel in self.hooks.values():
+            channel.unregister_all()
+        self._parts.clear()
+
+    @classmethod
+    def from_hooks(cls, hooks: Any = None) -> Self:
+        """All of these together: hooks or their configs, one or several, or None."""
+        given = [hooks] if isinstance(hooks, (PipelineHooks, PipelineHooksConfig)) else hooks
+        made = cls()
+        for one in () if given is None else given:
+            hook = one() if isinstance(one, PipelineHooksConfig) else one
+            if not isinstance(hook, PipelineHooks):
+                raise HookTypeError(f"hooks are PipelineHooks or configs of them, not {hook!r}")
+            made.register_pipeline_hooks(hook)
+        return made
+
+    def members(self) -> Iterator[Any]:
+        """Everything that was registered, once each: hooks as a whole, what they are made of, and single contexts."""
+        found: list[Any] = []
+        for part in self._parts:
+            found += [part, *part.members()]
+        found += [context for channel in self.hooks.values() for context in channel]
+        seen: set[int] = set()
+        for member in found:
+            if id(member) not in seen:
+                seen.add(id(member))
+                yield member
+
+    def __repr__(self) -> str:
+        channels = [f"{name}: {channel!r}, " for name, channel in self.hooks.items() if len(channel)]
+        inside = "".join(f"\n{textwrap.indent(channel, '  ')}" for channel in channels)
+        content = f"hooks={{{inside}" + ("\n}" if inside else "}")
+        return f"<{class_name(type(self))}(\n{textwrap.indent(content, '  ')})>"
+
+
+HooksT_co = TypeVar("HooksT_co", bound=PipelineHooks, covariant=True)
+
+
+class PipelineHooksConfig(ClassConfig[HooksT_co]):
+    """The config of hooks: calling it makes them."""

@@ -1,0 +1,45 @@
+"""OptimizerHook: makes the step of optimizer and scheduler when a step of the pipeline is left."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hookline.dialects.robo_orchard_lab.pipeline.direct import inner_optimizer
+from hookline.dialects.robo_orchard_lab.pipeline.hooks.mixin import (
+    HookContext,
+    PipelineHookArgs,
+    PipelineHooks,
+    PipelineHooksConfig,
+)
+
+__all__ = ["OptimizerHook", "OptimizerHookConfig"]
+
+
+class OptimizerHook(PipelineHooks):
+    """Steps the optimizer and the scheduler, and clears the gradients; after a step that failed, none of it.
+
+    The trainer has one by itself, before all hooks of the user. While gradients are accumulated, accelerate leaves the
+    steps out that are not due.
+    """
+
+    def __init__(self, cfg: OptimizerHookConfig | None = None) -> None:
+        super().__init__()
+        self._of: Any = None
+        self._optimizer: Any = None
+        self.register_hook("on_step", HookContext.from_callable(after=self._optimizer_step))
+
+    def _optimizer_step(self, args: PipelineHookArgs) -> None:
+        if args.exception is not None:
+            return
+        if args.optimizer is not self._of:
+            self._of, self._optimizer = args.optimizer, inner_optimizer(args.accelerator, args.optimizer)
+        self._optimizer.step()
+        if args.lr_scheduler is not None:
+            args.lr_scheduler.step()
+        self._optimizer.zero_grad()
+
+
+class OptimizerHookConfig(PipelineHooksConfig[OptimizerHook]):
+    """The config of OptimizerHook."""
+
+    class_type: type[OptimizerHook] = OptimizerHook

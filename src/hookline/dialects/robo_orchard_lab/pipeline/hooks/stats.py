@@ -1,0 +1,112 @@
+"""StatsMonitor: how fast training is, how long it still takes, and its learning rates."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from datetime import timedelta
+
+from pydantic import Field
+
+from hookline.data.batches import length_of
+from hookline.dialects.robo_orchard_lab.pipeline.hooks.mixin import (
+    HookContext,
+    PipelineHookArgs,
+    PipelineHooks,
+    PipelineHooksConfig,
+)
+from hookline.durations import clock
+from hookline.metrics import batch_size
+
+__all__ = ["StatsMonitor", "StatsMonitorConfig"]
+
+log = logging.getLogger(__name__)
+
+
+class StatsMonitor(PipelineHooks):
+    """Logs samples a second over all processes, the time of a step, what is left, and the learning rates.
+
+    Measured over the last `window_size` steps, data and step together, without what saves take. Trackers of accelerate
+    get the learning rates as `LR/group<i>`.
+    """
+
+    def __init__(self, cfg: StatsMonitorConfig) -> None:
+        super().__init__()
+        self.cfg = cfg
+        self._times: deque[float] = deque(maxlen=cfg.window_size)
+        self._samples: deque[int] = deque(maxlen=cfg.window_size)
+        self._since = 0.0
+        self._waited = 0.0
+        self._epoch_since = 0.0
+        self.register_hook("on_loop", HookContext.from_callable(before=self._on_loop_begin))
+        self.register_hook("on_epoch", HookContext.from_callable(before=self._on_epoch_begin, after=self._on_epoch_end))
+        self.register_hook("on_step", HookContext.from_callable(after=self._on_step_end))
+        self.register_hook("on_batch", HookContext.from_callable(after=self._on_batch_end))
+
+    def _on_loop_begin(self, args: PipelineHookArgs) -> None:
+        self._times.clear()
+        self._samples.clear()
+
+    def _on_epoch_begin(self, args: PipelineHookArgs) -> None:
+        self._epoch_since = self._since = clock()
+        self._waited = _waited(args)
+
+    def _on_batch_end(self, args: PipelineHookArgs) -> None:
+        self._samples.append(self.cfg.batch_size or batch_size(args.batch))
+
+    def _on_step_end(self, args: PipelineHookArgs) -> None:
+        now, waited = clock(), _waited(args)
+        self._times.append(now - self._since - (waited - self._waited))
+        self._since, self._waited = now, waited
+        every = self.cfg.step_log_freq
+        if args.exception is None and every > 0 and (args.global_step_id + 1) % every == 0:
+            where = f"Epoch[{args.epoch_id}] Step[{args.step_id}] GlobalStep[{args.global_step_id}]: "
+            self._log(where, args, args.global_step_id + 1)
+            rates = {f"LR/group{number}": rate for number, rate in enumerate(_rates(args))}
+            args.accelerator.log(rates, step=args.global_step_id)
+
+    def _on_epoch_end(self, args: PipelineHookArgs) -> None:
+        every = self.cfg.epoch_log_freq
+        if args.exception is None and every > 0 and (args.epoch_id + 1) % every == 0:
+            where = f"Epoch[{args.epoch_id}] completed in {clock() - self._epoch_since:.2f} s: "
+            self._log(where, args, args.global_step_id)
+
+    def _log(self, where: str, args: PipelineHookArgs, done: int) -> None:
+        if not args.accelerator.is_main_process or not self._times:
+            return
+        spent = sum(self._times)
+        step_time = spent / len(self._times)
+        left = self._left(args, done)
+        parts = [f"speed {sum(self._samples) * args.accelerator.num_processes / spent:.2f} samples/s"] if spent else []
+        parts.append(f"step time {step_time:.4f} s")
+        parts.append(f"remaining {'NA' if left is None else timedelta(seconds=int(left * step_time))}")
+        parts += [f"lr group {number} {rate:.5e}" for number, rate in enumerate(_rates(args))]
+        log.info("%s%s", where, "\t".join(parts))
+
+    def _left(self, args: PipelineHookArgs, done: int) -> int | None:
+        """How many steps are left, where that is known."""
+        of_epoch = self.cfg.steps_per_epoch or length_of(args.dataloader)
+        ends = [] if args.max_step is None else [args.max_step]
+        if args.max_epoch is not None and of_epoch is not None:
+            ends.append(args.max_epoch * of_epoch)
+        return max(0, min(ends) - done) if ends else None
+
+
+def _waited(args: PipelineHookArgs) -> float:
+    """The time that training has waited for saves so far."""
+    return 0.0 if args._saves is None else args._saves.seconds
+
+
+def _rates(args: PipelineHookArgs) -> list[float]:
+    return [] if args.optimizer is None else [float(group["lr"]) for group in args.optimizer.param_groups]
+
+
+class StatsMonitorConfig(PipelineHooksConfig[StatsMonitor]):
+    """The config of StatsMonitor; 0 as a frequency means never."""
+
+    class_type: type[StatsMonitor] = StatsMonitor
+    batch_size: int | None = Field(default=None, ge=1)
+    steps_per_epoch: int | None = Field(default=None, ge=1)
+    step_log_freq: int = 512
+    epoch_log_freq: int = 1
+    window_size: int = Field(default=128, ge=1)

@@ -1,0 +1,101 @@
+"""ValidationHook: calls back for an evaluation every so many steps or epochs."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from hookline.dialects.robo_orchard_core.refusals import SettingTypeError, SettingValueError
+from hookline.dialects.robo_orchard_core.utils.function_info import FunctionInfo
+from hookline.dialects.robo_orchard_lab.pipeline.hooks.mixin import (
+    HookContext,
+    PipelineHookArgs,
+    PipelineHooks,
+    PipelineHooksConfig,
+)
+from hookline.loops import in_mode
+
+__all__ = ["ValidationHook", "ValidationHookConfig"]
+
+
+class ValidationHook(PipelineHooks):
+    """Calls `eval_callback` after every `step_eval_freq` steps of the run, and after every `epoch_eval_freq` epochs.
+
+    The callback takes the model, or nothing. The model is in evaluation mode meanwhile, and afterwards every part of it
+    in the mode that it was in.
+    """
+
+    def __init__(self, cfg: ValidationHookConfig) -> None:
+        super().__init__()
+        self.cfg = cfg
+        self.takes_model = takes_model(cfg.eval_callback)
+        if cfg.eval_at_begin:
+            self.register_hook("on_loop", HookContext.from_callable(before=self._on_loop_begin))
+        if cfg.epoch_eval_freq is not None:
+            self.register_hook("on_epoch", HookContext.from_callable(after=self._on_epoch_end))
+        if cfg.step_eval_freq is not None:
+            self.register_hook("on_step", HookContext.from_callable(after=self._on_step_end))
+
+    def evaluate(self, args: PipelineHookArgs) -> None:
+        """Call back."""
+        if args.model is None:
+            self.cfg.eval_callback()
+            return
+        with in_mode(args.model, training=False), torch.enable_grad():
+            self.cfg.eval_callback(*[args.model] * self.takes_model)
+
+    def _on_loop_begin(self, args: PipelineHookArgs) -> None:
+        if args.global_step_id == 0:
+            self.evaluate(args)
+
+    def _on_step_end(self, args: PipelineHookArgs) -> None:
+        every = self.cfg.step_eval_freq
+        if args.exception is None and every is not None and (args.global_step_id + 1) % every == 0:
+            self.evaluate(args)
+
+    def _on_epoch_end(self, args: PipelineHookArgs) -> None:
+        every = self.cfg.epoch_eval_freq
+        if args.exception is None and every is not None and (args.epoch_id + 1) % every == 0:
+            self.evaluate(args)
+
+
+def takes_model(callback: Callable[..., Any]) -> bool:
+    """Whether a callback takes the model; one that takes neither that nor nothing is refused."""
+    try:
+        signature = inspect.signature(callback)
+    except (TypeError, ValueError):  # some callables cannot say what they take
+        return True
+    for arguments in ((None,), ()):
+        try:
+            signature.bind(*arguments)
+        except TypeError:
+            continue
+        return bool(arguments)
+    raise SettingTypeError(f"eval_callback is called with the model, or with nothing, not as {FunctionInfo(callback)}")
+
+
+class ValidationHookConfig(PipelineHooksConfig[ValidationHook]):
+    """The config of ValidationHook."""
+
+    class_type: type[ValidationHook] = ValidationHook
+    eval_callback: Callable[..., Any]
+    step_eval_freq: int | None = None
+    epoch_eval_freq: int | None = None
+    eval_at_begin: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse a config that never evaluates, and what makes no sense."""
+        check_frequencies(self, "step_eval_freq", "epoch_eval_freq")
+
+
+def check_frequencies(cfg: PipelineHooksConfig[Any], *names: str) -> None:
+    """At least one of these says how often, and none of them less than every time."""
+    given = {name: getattr(cfg, name) for name in names if getattr(cfg, name) is not None}
+    if not given:
+        raise SettingValueError(f"one of {' and '.join(names)} has to say how often")
+    for name, value in given.items():
+        if value < 1:
+            raise SettingValueError(f"{name} is a number of steps or epochs, at least 1, not {value}")

@@ -1,0 +1,316 @@
+"""The saves of a training: asked for by hooks, written when the step, the epoch or the loop they were asked in is over.
+
+Only then all hooks have done their part and all counters are right, so a run that goes on from there is the same run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from hookline import rng, workdir
+from hookline.checkpoint import store
+from hookline.checkpoint.plain import refuse_odd
+from hookline.checkpoint.seal import Note
+from hookline.dialects.robo_orchard_core.refusals import SettingValueError
+from hookline.dialects.robo_orchard_lab.pipeline import folders
+from hookline.durations import clock
+from hookline.errors import StorageError, blame
+from hookline.numerics import refuse_infinite_weights
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator  # type: ignore[import-untyped]
+
+    from hookline.dialects.robo_orchard_lab.pipeline.hook_based_trainer import HookBasedTrainer
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where saves go: into numbered or named folders in `parent`, written in `beside` first."""
+
+    parent: Path
+    beside: Path
+    limit: int | None = None
+
+
+@dataclass(frozen=True)
+class Request:
+    """A save that was asked for: a checkpoint, or the weights under a name."""
+
+    target: Target
+    when: str
+    name: str | None = None
+    with_model: bool = False
+
+
+def checkpoint_target(accelerator: Accelerator, save_root: str | None) -> Target:
+    """Where checkpoints go: `checkpoints/` of accelerate's project, or the folder that was given.
+
+    There, as with the original, only the newest one is kept, unless the project says how many.
+    """
+    project = accelerator.project_configuration
+    if project.automatic_checkpoint_naming:
+        folder = _project_dir(accelerator)
+        return Target(folder / "checkpoints", folder, project.total_limit)
+    root = Path(_needed(save_root))
+    return Target(root, root, project.total_limit or 1)
+
+
+def model_target(accelerator: Accelerator, save_root: str | None) -> Target:
+    """Where weights go: `saved_models/` of accelerate's project, or the folder that was given."""
+    if accelerator.project_configuration.automatic_checkpoint_naming:
+        folder = _project_dir(accelerator)
+        return Target(folder / "saved_models", folder)
+    root = Path(_needed(save_root))
+    return Target(root, root)
+
+
+def _project_dir(accelerator: Accelerator) -> Path:
+    if accelerator.project_dir is None:
+        raise SettingValueError("automatic_checkpoint_naming needs a project_dir in the ProjectConfiguration")
+    return Path(accelerator.project_dir)
+
+
+def _needed(save_root: str | None) -> str:
+    if save_root is None:
+        raise SettingValueError(
+            "a save needs a place: give save_root, or the Accelerator a "
+            "ProjectConfiguration(project_dir=..., automatic_checkpoint_naming=True)"
+        )
+    return save_root
+
+
+class Saves:
+    """What was asked for, and how it is written."""
+
+    def __init__(self, trainer: HookBasedTrainer) -> None:
+        self._trainer = trainer
+        self.asked: list[Request] = []
+        #: The time that training has waited for saves.
+        self.seconds = 0.0
+
+    def ask(self, request: Request) -> None:
+        """Note a request; those for the same thing are one."""
+        if not any((known.target, known.name) == (request.target, request.name) for known in self.asked):
+            self.asked.append(request)
+
+    def write(self, at_last: bool = False) -> None:
+        """Write what was asked for, unless gradients are being accumulated: then at the end of their window.
+
+        A training that ends inside of a window leaves those gradients out, as its weights do.
+        """
+        trainer, began = self._trainer, clock()
+        if not trainer.accelerator.sync_gradients and not at_last:
+            return
+        requests, self.asked = self.asked, []
+        for request in requests:
+            try:
+                if request.name is None:
+                    written = write_checkpoint(trainer.accelerator, request, self._state(), trainer.place.step)
+                else:
+                    written = write_model(trainer.accelerator, request, trainer.place.step)
+            except Exception as error:
+                blame(error, f"in a save to {request.target.parent}; what was saved there before is as it was")
+                raise
+            if trainer.accelerator.is_main_process:
+                log.info("saved at the end of %s: %s", request.when, written)
+        self.seconds += clock() - began
+
+    def _state(self) -> dict[str, Any]:
+        trainer = self._trainer
+        return {
+            "place": trainer.place.state_dict(),
+            "seed": trainer.passes.seed,
+            "batches": trainer.passes.length,
+            "hooks": hook_states(trainer),
+        }
+
+    # -- before and after a training
+
+    @contextmanager
+    def session(self, targets: list[Target], resumed: Path | None, begins: bool) -> Iterator[None]:
+        """Keep other runs out; when training begins, make way for what this one will write."""
+        accelerator, self.asked = self._trainer.accelerator, []
+        with contextlib.ExitStack() as stack:
+            if accelerator.is_main_process:
+                for beside in {target.beside.resolve(): target.beside for target in targets}.values():
+                    workdir.claim(beside)
+                    stack.enter_context(workdir.locked(beside))
+                    folders.sweep(beside)
+                if begins:
+                    self._make_way(targets, resumed)
+            accelerator.wait_for_everyone()
+            if begins and resumed is not None and any(_holds(target, resumed) for target in targets):
+                accelerator.project_configuration.iteration = folders.number_of(resumed) + 1
+            yield
+
+    def _make_way(self, targets: list[Target], resumed: Path | None) -> None:
+        """What another run has left goes to `old-1/`, and so does what is later than the checkpoint of this one."""
+        given = self._trainer.accelerator.project_configuration.iteration
+        for target in targets:
+            found = folders.checkpoints(target.parent)
+            if resumed is not None and _holds(target, resumed):
+                found = [one for one in found if folders.number_of(one) > folders.number_of(resumed)]
+            elif given:  # the user has said where the numbers go on
+                if any(folders.number_of(one) == given for one in found):
+                    raise StorageError(
+                        f"{target.parent / f'checkpoint_{given}'} is there already, and would be the next to be "
+                        f"written; give the ProjectConfiguration another iteration than {given}, or resume from it"
+                    )
+                found = []
+            elif resumed is None:
+                found += [path for path in target.parent.glob("model_epoch_*") if path.is_dir()]
+            old = workdir.move_aside(target.beside, found)
+            if old is not None:
+                log.warning("what an earlier run had saved in %s is in %s now", target.parent, old)
+
+
+def _holds(target: Target, checkpoint: Path) -> bool:
+    return checkpoint.resolve().parent == target.parent.resolve()
+
+
+def write_checkpoint(accelerator: Accelerator, request: Request, state: dict[str, Any], step: int) -> Path:
+    """Write a numbered checkpoint: accelerate's files, ours, the seal; then old ones go."""
+    target, project = request.target, accelerator.project_configuration
+    folder = target.parent / f"checkpoint_{project.iteration}"
+    partial = _begin(accelerator, folder, target)
+    refuse_unreadable(accelerator)
+    refuse_infinite(accelerator, step)
+    automatic, project.automatic_checkpoint_naming = project.automatic_checkpoint_naming, False
+    try:  # accelerate would remove an old one first, and write the new one where it is looked for
+        accelerator.save_state(str(partial))
+    finally:
+        project.automatic_checkpoint_naming = automatic
+    if request.with_model:
+        _save_models(accelerator, partial, "model" if len(accelerator._models) == 1 else "model_{}")
+    store.write({"rng": rng.state()}, partial / rng_name(accelerator), Note(step))
+    accelerator.wait_for_everyone()
+    if accelerator.is_main_process:
+        folders.seal_folder(partial, state, step)
+        folders.publish(partial, folder)
+        if target.limit is not None:
+            folders.keep_newest(target.parent, target.limit, target.beside)
+    accelerator.wait_for_everyone()
+    return folder
+
+
+def write_model(accelerator: Accelerator, request: Request, step: int) -> Path:
+    """Write the weights into a folder of their own."""
+    assert request.name is not None
+    refuse_infinite(accelerator, step)
+    folder = request.target.parent / request.name
+    partial = _begin(accelerator, folder, request.target)
+    _save_models(accelerator, partial, "{}")
+    if accelerator.is_main_process:
+        folders.put_on_disk(partial)
+        folders.publish(partial, folder)
+    accelerator.wait_for_everyone()
+    return folder
+
+
+def _begin(accelerator: Accelerator, folder: Path, target: Target) -> Path:
+    partial = folders.partial_of(folder, target.beside)
+    if accelerator.is_main_process:
+        folders.sweep(target.beside)
+        try:
+            partial.mkdir(parents=True)
+        except OSError as error:
+            raise StorageError(f"{folder} cannot be written: {error.strerror or error}") from error
+    accelerator.wait_for_everyone()
+    return partial
+
+
+def _save_models(accelerator: Accelerator, folder: Path, name: str) -> None:
+    for number, model in enumerate(accelerator._models):
+        accelerator.save_model(model, str(folder / name.format(number)))
+    accelerator.wait_for_everyone()
+
+
+def rng_name(accelerator: Accelerator) -> str:
+    """The file with the states of the random generators of this process."""
+    return f"trainer_rng_{accelerator.process_index}.pth"
+
+
+# -- what is in a checkpoint
+
+
+def hook_states(trainer: HookBasedTrainer) -> dict[str, Any]:
+    """The states of all hooks that have one."""
+    states = {}
+    for name, hook in stateful_hooks(trainer):
+        try:
+            states[name] = hook.state_dict()
+        except Exception as error:
+            blame(error, f"in hook {name}, when its state was saved")
+            raise
+        refuse_odd(states[name], f"the state of {name}")
+    return states
+
+
+def stateful_hooks(trainer: HookBasedTrainer) -> Iterator[tuple[str, Any]]:
+    """The hooks with a state, by the name of their class, with a number from the second one of a class on."""
+    seen: dict[str, int] = {}
+    for hook in trainer.hooks.members():
+        if hasattr(hook, "state_dict") and hasattr(hook, "load_state_dict"):
+            kind = type(hook).__name__
+            seen[kind] = seen.get(kind, 0) + 1
+            yield (kind if seen[kind] == 1 else f"{kind}#{seen[kind]}"), hook
+
+
+def refuse_unreadable(accelerator: Accelerator) -> None:
+    """Refuse to write what could not be read back without running what is in it."""
+    for optimizer in accelerator._optimizers:
+        refuse_odd(optimizer.state_dict()["param_groups"], f"a group of {type(optimizer.optimizer).__name__}")
+    for scheduler in accelerator._schedulers:
+        refuse_odd(scheduler.state_dict(), f"the state of {type(scheduler.scheduler).__name__}")
+    for registered in accelerator._custom_objects:
+        refuse_odd(registered.state_dict(), f"the state of {type(registered).__name__}")
+
+
+def refuse_infinite(accelerator: Accelerator, step: int) -> None:
+    """Refuse to save weights that are NaN or infinite."""
+    for model in accelerator._models:
+        refuse_infinite_weights(model.state_dict(), [name for name, _ in model.named_parameters()], step)
+
+
+def read_state(folder: Path, accelerator: Accelerator) -> dict[str, Any]:
+    """What the trainer has to know of an intact checkpoint, with the states of this process's generators."""
+    state = store.read(folder / folders.SEAL, sealed=True, verified=True)
+    missing = [key for key in ("place", "seed", "hooks") if key not in state]
+    if missing:
+        raise StorageError(f"{folder} has no {', '.join(missing)}: it was not saved by a trainer, so none can go on")
+    own = folder / rng_name(accelerator)
+    if own.is_file():
+        state["rng"] = store.read(own, sealed=True)["rng"]
+    else:
+        log.warning("%s has no %s: it was saved by another number of processes", folder, own.name)
+    return state
+
+
+def load_accelerator(accelerator: Accelerator, folder: Path) -> None:
+    """Let accelerate take its part of an intact checkpoint; nothing in its files is run.
+
+    accelerate reads tensors and plain data, except from the files of objects that were registered with it, which it
+    unpickles; so these are read here first, by the same rule, and refused.
+    """
+    for path in sorted(folder.glob("custom_checkpoint_*.pkl")):
+        try:
+            torch.load(path, map_location="cpu", weights_only=True)
+        except Exception as error:
+            raise StorageError(
+                f"{path} cannot be read: it holds more than tensors and plain data, and nothing in a file is ever run"
+            ) from error
+    try:
+        accelerator.load_state(str(folder))
+    except Exception as error:
+        blame(error, f"when accelerate took back its part of {folder}")
+        raise

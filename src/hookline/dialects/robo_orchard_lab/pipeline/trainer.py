@@ -1,0 +1,101 @@
+"""SimpleTrainer: the trainer of earlier versions, with single parameters instead of configs."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import weakref
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Literal
+
+from hookline.dialects.robo_orchard_core.refusals import SettingValueError
+from hookline.dialects.robo_orchard_lab.pipeline.hook_based_trainer import (
+    GradientClippingHookConfig,
+    HookBasedTrainer,
+    PipelineHookOrConfigType,
+    ResumeCheckpointConfig,
+    ValidationHookConfig,
+)
+from hookline.loops import in_mode
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["SimpleTrainer"]
+
+log = logging.getLogger(__name__)
+
+
+class SimpleTrainer(HookBasedTrainer):
+    """A HookBasedTrainer that validates by itself: the model's outputs for each batch of `val_dataloader` go into
+    `metric`, which has `update(batch, outputs)`, `compute` and `reset`.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        accelerator: Any,
+        batch_processor: Any,
+        dataloader: Iterable[Any],
+        optimizer: torch.optim.Optimizer,
+        lr_scheduler: Any = None,
+        lr_scheduler_step_at: Literal["step"] = "step",
+        max_step: int | None = None,
+        max_epoch: int | None = None,
+        val_dataloader: Iterable[Any] | None = None,
+        metric: Any = None,
+        step_eval_freq: int | None = None,
+        epoch_eval_freq: int | None = None,
+        resume_from: str | None = None,
+        resume_share_dir: str | None = None,
+        grad_clip_mode: Literal["value", "norm"] | None = None,
+        grad_clip_value: float | None = None,
+        grad_max_norm: float | None = None,
+        grad_norm_type: float = 2.0,
+        hooks: PipelineHookOrConfigType | Iterable[PipelineHookOrConfigType] | None = None,
+    ) -> None:
+        if lr_scheduler_step_at != "step":
+            raise SettingValueError(f"a scheduler steps at every 'step', and no more at {lr_scheduler_step_at!r}")
+        if val_dataloader is not None and metric is None:
+            raise SettingValueError("a val_dataloader needs a metric")
+        self.metric = metric
+        self.val_dataloader = None if val_dataloader is None else accelerator.prepare(val_dataloader)
+        super().__init__(
+            accelerator,
+            model,
+            dataloader,
+            batch_processor,
+            optimizer,
+            lr_scheduler,
+            hooks=hooks,
+            max_step=max_step,
+            max_epoch=max_epoch,
+            grad_clip=grad_clip_mode
+            and GradientClippingHookConfig(
+                clip_mode=grad_clip_mode, clip_value=grad_clip_value, max_norm=grad_max_norm, norm_type=grad_norm_type
+            ),
+            validation=None if val_dataloader is None else self._validation(step_eval_freq, epoch_eval_freq),
+            resume_from=None
+            if resume_from is None
+            else ResumeCheckpointConfig(resume_from=resume_from, cache_dir=resume_share_dir),
+        )
+
+    def _validation(self, step_eval_freq: int | None, epoch_eval_freq: int | None) -> ValidationHookConfig:
+        trainer = weakref.proxy(self)
+        return ValidationHookConfig(
+            eval_callback=lambda: trainer.eval(), step_eval_freq=step_eval_freq, epoch_eval_freq=epoch_eval_freq
+        )
+
+    def eval(self) -> Any:
+        """Evaluate the model on the validation data; gives what the metric computes."""
+        if self.val_dataloader is None:
+            raise SettingValueError("there is no val_dataloader to evaluate on")
+        with in_mode(self.model, training=False):
+            for batch in self.val_dataloader:
+                self.metric.update(batch, self.model(batch))
+        takes_accelerator = "accelerator" in inspect.signature(self.metric.compute).parameters
+        found = self.metric.compute(**{"accelerator": self.accelerator} if takes_accelerator else {})
+        self.metric.reset()
+        if self.accelerator.is_main_process:
+            log.info("evaluation: %s", found)
+        return found

@@ -1,0 +1,27 @@
+"""`robo_orchard_lab.utils`: what training scripts import from it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+__all__ = ["as_sequence", "log_basic_config"]
+
+FORMAT = "%(asctime)s %(levelname)s %(name)s:%(lineno)d %(message)s"
+
+
+def log_basic_config(level: int | str = logging.INFO, format: str = FORMAT, **options: Any) -> None:
+    """Show the log on the terminal, with time, level and place; other options are those of `logging.basicConfig`."""
+    logging.basicConfig(level=level, format=format, **options)
+
+
+def as_sequence(value: Any) -> Sequence[Any]:
+    """A list or tuple as it is, nothing as an empty list, and anything else as a list of one.
+
+    >>> as_sequence(None), as_sequence("loss"), as_sequence(("loss", "accuracy"))
+    ([], ['loss'], ('loss', 'accuracy'))
+    """
+    if value is None:
+        return []
+    return value if isinstance(value, (list, tuple)) else [value]

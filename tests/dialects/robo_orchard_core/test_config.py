@@ -1,0 +1,291 @@
+"""Configs: checked, made into objects, and written as JSON, YAML and TOML and read back."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Generic, Literal, TypeVar
+
+import pytest
+from pydantic import ValidationError
+
+from hookline.dialects.robo_orchard_core.utils.config import (
+    CallableConfig,
+    ClassConfig,
+    ClassInitFromConfigMixin,
+    ClassType,
+    Config,
+    load_config_class,
+    load_from,
+)
+from hookline.dialects.robo_orchard_core.utils.config_text import FORMATS
+from hookline.errors import ConfigError
+
+CHOSEN = "tests.dialects.robo_orchard_core.chosen"
+
+
+class Fruit(ClassInitFromConfigMixin):
+    def __init__(self, cfg: FruitConfig, place: str = "basket") -> None:
+        self.cfg = cfg
+        self.place = place
+
+
+class Apple(Fruit): ...
+
+
+class FruitConfig(ClassConfig[Fruit]):
+    class_type: type[Fruit] = Fruit
+    weight: int = 5
+    colour: str | None = None
+    ripe: bool = True
+
+    def __post_init__(self) -> None:
+        if self.weight < 0:
+            raise ValueError("a weight is not negative")
+
+
+class AppleConfig(FruitConfig):
+    class_type: ClassType[Fruit] = Apple
+    kind: Literal["red", "green"] = "red"
+
+
+class Tree(Config):
+    fruit: FruitConfig
+    more: tuple[FruitConfig, ...] = ()
+    name: str = "oak"
+
+
+class Pair:
+    def __init__(self, left: int, right: int) -> None:
+        self.sum = left + right
+
+
+class PairConfig(ClassConfig[Pair]):
+    class_type: type[Pair] = Pair
+    left: int
+    right: int = 2
+
+
+T = TypeVar("T", bound=Fruit)
+
+
+class OfAnyFruit(ClassConfig[T], Generic[T]):
+    pass
+
+
+# -- fields
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"weight": "much"}, r"weight\n  Input should be a valid integer"),
+        ({"bogus": 1}, r"bogus\n  Extra inputs are not permitted"),
+        ({"class_type": int}, r"class_type\n  Input should be a subclass of Fruit"),
+        ({"weight": -1}, "a weight is not negative"),
+    ],
+)
+def test_wrong_and_unknown_fields_are_refused(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        FruitConfig(**fields)
+
+
+def test_a_missing_field_is_refused() -> None:
+    with pytest.raises(ValidationError, match=r"left\n  Field required"):
+        PairConfig()  # type: ignore[call-arg]
+
+
+# -- making the object
+
+
+def test_a_class_that_takes_its_config_gets_a_copy_of_it() -> None:
+    cfg = AppleConfig(weight=3)
+    made = cfg(weight=4, place="table")
+    assert type(made) is Apple
+    assert (made.cfg.weight, made.place, cfg.weight) == (4, "table", 3)
+    assert cfg().cfg == cfg
+    assert cfg().cfg is not cfg
+    with pytest.raises(ValidationError, match="valid integer"):
+        cfg(weight="much")
+
+
+def test_another_class_gets_the_fields() -> None:
+    assert PairConfig(left=1)().sum == 3
+    assert PairConfig(left=1)(right=10).sum == 11
+
+
+def test_a_function_is_called_with_the_fields() -> None:
+    class Add(CallableConfig[int]):
+        func: Callable[..., int] = lambda left, right: left + right
+        left: int = 1
+        right: int = 2
+
+    assert (Add()(), Add()(right=5)) == (3, 6)
+
+
+# -- as text
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize(
+    "config",
+    [
+        FruitConfig(),
+        AppleConfig(weight=0, colour="red: yes", kind="green"),
+        Tree(fruit=AppleConfig(), more=(FruitConfig(ripe=False), AppleConfig(colour="no"))),
+        PairConfig(left=-3),
+    ],
+    ids=["plain", "subclass", "nested", "other"],
+)
+def test_what_is_written_is_read_back(config: Config, format: Any) -> None:
+    text = config.to_str(format=format)
+    for reader in (type(config), Config):
+        found = reader.from_str(text, format=format)
+        assert found == config
+        assert type(found) is type(config)
+        assert found.content_equal(config)
+
+
+def test_the_three_forms_of_a_config() -> None:
+    config = FruitConfig(weight=7)
+    assert config.to_str() == (
+        '{"__config_type__":"tests.dialects.robo_orchard_core.test_config:FruitConfig",'
+        '"class_type":"tests.dialects.robo_orchard_core.test_config:Fruit","weight":7,"colour":null,"ripe":true}'
+    )
+    assert config.to_str("yaml", include_config_type=False) == (
+        "class_type: tests.dialects.robo_orchard_core.test_config:Fruit\nweight: 7\ncolour:\nripe: true\n"
+    )
+    assert config.to_str("toml", include_config_type=False) == (
+        'class_type = "tests.dialects.robo_orchard_core.test_config:Fruit"\nweight = 7\ncolour = "null"\nripe = true\n'
+    )
+    assert config.to_dict() == {"class_type": Fruit, "weight": 7, "colour": None, "ripe": True}
+
+
+def test_a_dict_that_is_read_stays_as_it_is() -> None:
+    data = FruitConfig().to_dict("json", include_config_type=True)
+    before = dict(data)
+    assert FruitConfig.from_dict(data) == FruitConfig()
+    assert data == before
+
+
+@pytest.mark.parametrize("ending", ["json", "yaml", "yml", "toml"])
+def test_files_are_of_the_format_of_their_ending(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"fruit.{ending}"
+    AppleConfig(weight=2).save(str(path))
+    assert Config.load(str(path)) == AppleConfig(weight=2)
+    assert load_from(path, ensure_type=FruitConfig) == AppleConfig(weight=2)
+    with pytest.raises(TypeError, match="holds a AppleConfig, and a Tree is expected$"):
+        Config.load(path, ensure_type=Tree)
+
+
+@pytest.mark.parametrize(
+    ("action", "message"),
+    [
+        (lambda: FruitConfig().save("fruit.txt"), r"^fruit.txt: a config is a .json, .yaml, .yml or .toml file$"),
+        (lambda: FruitConfig().to_str("xml"), "^a config cannot be written as 'xml'; "),  # type: ignore[arg-type]
+        (lambda: FruitConfig.from_str("{", "json"), "^this is no JSON: "),
+        (lambda: FruitConfig.from_str("a = ", "toml"), "^this is no TOML: "),
+        (lambda: FruitConfig(colour="null").to_str("toml"), "^the text 'null' cannot be written as TOML"),
+        (lambda: load_config_class("{}"), "^this says no class under '__config_type__'; "),
+    ],
+)
+def test_what_is_no_config_is_refused(action: Callable[[], Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message) as caught:
+        action()
+    assert isinstance(caught.value, ConfigError)
+
+
+def test_yaml_makes_no_objects() -> None:
+    with pytest.raises(ConfigError, match="tag"):
+        FruitConfig.from_str("weight: !!python/object/apply:os.system ['true']\n", "yaml")
+
+
+# -- what a text may choose
+
+
+def text_for(config_type: str, **fields: str) -> dict[str, Any]:
+    return {"__config_type__": config_type, **fields}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        text_for("subprocess:Popen"),
+        text_for("os:system"),
+        text_for("tests.dialects.robo_orchard_core.test_config:PairConfig"),
+        {"class_type": "subprocess:Popen"},
+        {"class_type": "builtins:object"},
+        {"class_type": "tests.dialects.robo_orchard_core.test_config:Pair"},
+        {"class_type": "tests.dialects.robo_orchard_core.test_config:Apple.__init__"},
+    ],
+    ids=lambda data: next(iter(data.values())),
+)
+def test_a_text_chooses_only_among_subclasses_of_what_is_expected(data: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match="names no imported "):
+        FruitConfig.from_dict(data)
+
+
+def test_a_text_imports_nothing() -> None:
+    sys.modules.pop(CHOSEN, None)
+    for data in (text_for(f"{CHOSEN}:Loud"), {"class_type": f"{CHOSEN}:Loud"}):
+        with pytest.raises(ValidationError, match=f"import {CHOSEN} first, or allow it"):
+            FruitConfig.from_dict(data)
+    assert CHOSEN not in sys.modules
+
+
+def test_a_subclass_that_is_imported_is_found() -> None:
+    name = "tests.dialects.robo_orchard_core.test_config:Apple"
+    assert FruitConfig.from_dict({"class_type": name}).class_type is Apple
+    assert FruitConfig(class_type=name).class_type is Apple  # type: ignore[arg-type]
+    assert OfAnyFruit[Fruit].from_dict({"class_type": name}).class_type is Apple
+
+
+def test_a_class_inside_of_a_function_is_found_as_well() -> None:
+    class Local(Fruit): ...
+
+    class LocalConfig(FruitConfig):
+        class_type: type[Fruit] = Local
+
+    assert Config.from_str(LocalConfig().to_str()) == LocalConfig()
+
+
+class Anything(Config):
+    what: type = int
+    callback: Callable[..., Any] | None = None
+
+
+@pytest.mark.parametrize("field", ["what", "callback"])
+def test_where_anything_would_do_the_caller_says_which_modules_are_trusted(field: str) -> None:
+    wanted = f"{CHOSEN}:{'Loud.Inner' if field == 'what' else 'evaluate'}"
+    sys.modules.pop(CHOSEN, None)
+    with pytest.raises(ValidationError, match="would choose what is run, and a file may not"):
+        Anything.from_dict({field: wanted})
+    with pytest.raises(ValidationError, match="would choose what is run, and a file may not"):
+        Anything.from_dict({field: wanted}, allow=["os"])
+    assert CHOSEN not in sys.modules
+    found = Anything.from_dict({field: wanted}, allow=[CHOSEN])
+    assert getattr(found, field) is (
+        sys.modules[CHOSEN].Loud.Inner if field == "what" else sys.modules[CHOSEN].evaluate
+    )
+    assert Anything.from_str(found.to_str("yaml"), "yaml", allow=[CHOSEN, "builtins"]) == found
+    with pytest.raises(ValidationError, match=f"there is no 'nothing' in {CHOSEN}"):
+        Anything.from_dict({field: f"{CHOSEN}:nothing"}, allow=[CHOSEN])
+
+
+def test_what_has_no_name_in_a_module_is_not_written() -> None:
+    with pytest.raises(ValueError, match="only a function at the top of a module has a name there"):
+        Anything(callback=lambda: None).to_str()
+
+
+def test_names_of_the_original_mean_the_classes_here() -> None:
+    text = '{"__config_type__": "robo_orchard_lab.pipeline.hooks.memory:ClearCacheHookConfig", "empty_cache_freq": 3}'
+    found = Config.from_str(text)
+    assert (type(found).__module__, type(found).__name__) == (
+        "hookline.dialects.robo_orchard_lab.pipeline.hooks.memory",
+        "ClearCacheHookConfig",
+    )
+    assert found.to_str().startswith(
+        '{"__config_type__":"robo_orchard_lab.pipeline.hooks.memory:ClearCacheHookConfig",'
+        '"class_type":"robo_orchard_lab.pipeline.hooks.memory:ClearCacheHook",'
+    )

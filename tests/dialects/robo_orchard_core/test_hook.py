@@ -1,0 +1,398 @@
+"""Hooks with a before and an after, channels of them, and how they are shown."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from hookline.dialects.robo_orchard_core.utils.hook import (
+    FunctionInfo,
+    HookContext,
+    HookContextChannel,
+    HookContextFromCallable,
+    HookHandler,
+    RemoveableHandle,
+)
+from hookline.errors import HookError
+
+HERE = os.path.relpath(__file__)
+
+
+@pytest.fixture
+def args() -> Any:
+    return SimpleNamespace(exception=None, epoch_id=2, global_step_id=7, seen=[])
+
+
+class Records(HookContext[Any]):
+    def before(self, arg: Any) -> None:
+        arg.seen.append(f"enter {self.name}")
+
+    def after(self, arg: Any) -> None:
+        arg.seen.append(f"leave {self.name}" + (f" after {arg.exception}" if arg.exception else ""))
+
+
+def fails(arg: Any) -> None:
+    raise ValueError("no")
+
+
+def line_of(function: Any) -> str:
+    return f"{HERE}:{function.__code__.co_firstlineno}"
+
+
+# -- a hook
+
+
+class ByOtherNames(HookContext[Any]):
+    def on_enter(self, arg: Any) -> None:
+        arg.seen.append("on_enter")
+
+    def on_exit(self, arg: Any) -> None:
+        arg.seen.append("on_exit")
+
+
+class AndMore(ByOtherNames):
+    def before(self, arg: Any) -> None:
+        super().on_enter(arg)
+        arg.seen.append("and more")
+
+
+@pytest.mark.parametrize(
+    ("cls", "seen"),
+    [
+        (ByOtherNames, ["on_enter", "work", "on_exit"]),
+        (AndMore, ["on_enter", "and more", "work", "on_exit"]),
+    ],
+)
+def test_on_enter_and_on_exit_are_other_names_of_before_and_after(cls: Any, seen: list[str], args: Any) -> None:
+    hook = cls()
+    with hook.begin(args) as given:
+        given.seen.append("work")
+    assert args.seen == seen
+    again = SimpleNamespace(seen=[])
+    hook.before(again)
+    hook.on_enter(again)
+    hook.after(again)
+    hook.on_exit(again)
+    assert again.seen == [*seen[:-2], *seen[:-2], "on_exit", "on_exit"]
+
+
+def test_a_class_with_both_names_of_a_method_is_refused() -> None:
+    with pytest.raises(TypeError, match="^Both has before and on_enter, which are the same thing; keep one$"):
+
+        class Both(HookContext[Any]):
+            def before(self, arg: Any) -> None: ...
+
+            def on_enter(self, arg: Any) -> None: ...
+
+
+def test_a_hook_without_an_after_cannot_be_made() -> None:
+    class Half(HookContext[Any]):
+        def before(self, arg: Any) -> None: ...
+
+    with pytest.raises(TypeError, match="abstract"):
+        Half()  # type: ignore[abstract]
+
+
+def test_a_hook_alone_surrounds_work_and_sees_its_failure(args: Any) -> None:
+    with pytest.raises(KeyError), Records("a").begin(args):
+        raise KeyError("lost")
+    assert args.seen == ["enter a", "leave a after 'lost'"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"name": fails}, r"^the first argument of from_callable is a name, not <FunctionInfo function fails from .*"),
+        ({"before": 3}, "^before is a function that takes the hook's argument, not 3$"),
+        ({"after": lambda: None}, r"^after=<FunctionInfo .*> is called with one argument, and takes \(\)$"),
+    ],
+)
+def test_what_is_no_function_of_one_argument_is_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(TypeError, match=message) as caught:
+        HookContext.from_callable(**arguments)
+    assert isinstance(caught.value, HookError)
+
+
+def test_a_generator_is_refused_because_its_body_would_never_run() -> None:
+    def body(arg: Any) -> Iterator[None]:
+        yield
+
+    with pytest.raises(TypeError, match="would never run: it is a generator or a coroutine$"):
+        HookContext.from_callable(before=body)
+
+
+# -- a channel
+
+
+def test_afters_run_in_registration_order(args: Any) -> None:
+    channel = HookContextChannel[Any]("on_step")
+    for name in "abc":
+        channel.register(Records(name))
+    with channel.begin(args) as given:
+        assert given is args
+        args.seen.append("work")
+    assert args.seen == ["enter a", "enter b", "enter c", "work", "leave a", "leave b", "leave c"]
+
+
+def test_a_failing_body_is_seen_by_all_and_propagates(args: Any) -> None:
+    channel = HookContextChannel[Any]("on_step")
+    channel += Records("a")
+    channel += Records("b")
+    with pytest.raises(ValueError, match="^no$"), channel.begin(args):
+        fails(args)
+    assert args.seen == ["enter a", "enter b", "leave a after no", "leave b after no"]
+
+
+def test_a_failing_before_leaves_only_what_was_entered(args: Any) -> None:
+    channel = HookContextChannel[Any]("on_step")
+    channel.register(Records("a"))
+    channel.register(HookContext.from_callable("strict", before=fails, after=lambda arg: arg.seen.append("never")))
+    channel.register(Records("c"))
+    with pytest.raises(ValueError, match="^no") as caught, channel.begin(args):
+        args.seen.append("work")
+    assert args.seen == ["enter a", "leave a after no"]
+    (note,) = caught.value.__notes__
+    assert re.fullmatch(rf"in hook strict, at around_on_step, epoch=2 iter=7 rank=0 \(.*{line_of(fails)}\)", note)
+
+
+def test_a_failing_after_neither_stops_the_others_nor_hides_the_first_error(args: Any) -> None:
+    channel = HookContextChannel[Any]("on_step")
+    channel.register(HookContext.from_callable(after=fails))
+    channel.register(Records("b"))
+    with pytest.raises(KeyError) as caught, channel.begin(args):
+        raise KeyError("body")
+    assert args.seen == ["enter b", "leave b after 'body'"]
+    assert caught.value.__notes__[-1] == "on the way out, fails raised ValueError: no"
+    args.seen.clear()
+    args.exception = None
+    with pytest.raises(ValueError, match="^no"), channel.begin(args):
+        pass
+    assert args.seen == ["enter b", "leave b after no"]
+
+
+def test_hooks_may_come_and_go_while_a_passage_is_under_way(args: Any) -> None:
+    channel = HookContextChannel[Any]("on_step")
+    late = Records("late")
+
+    def swap(arg: Any) -> None:
+        arg.seen.append("swap")
+        channel.register(late)
+        handle.remove()
+
+    handle = channel.register(HookContext.from_callable(before=swap))
+    channel.register(Records("b"))
+    with channel.begin(args):
+        pass
+    assert args.seen == ["swap", "enter b", "leave b"]
+    args.seen.clear()
+    with channel.begin(args):
+        pass
+    assert args.seen == ["enter b", "enter late", "leave b", "leave late"]
+
+
+@pytest.mark.parametrize("take_out", [RemoveableHandle.remove, RemoveableHandle.__call__, RemoveableHandle.__exit__])
+def test_a_handle_takes_its_hook_out(take_out: Any) -> None:
+    channel = HookContextChannel[Any]("on_step")
+    kept, gone = Records("kept"), Records("gone")
+    channel.register(kept)
+    handle = channel.register(gone)
+    assert len(channel) == 2
+    take_out(handle)
+    take_out(handle)
+    assert list(channel) == [kept]
+    assert channel[0] is kept
+
+
+def test_the_same_hook_is_registered_once_and_equal_ones_are_two() -> None:
+    class Equal(Records):
+        def __eq__(self, other: object) -> bool:
+            return True
+
+        __hash__ = None  # type: ignore[assignment]
+
+    channel = HookContextChannel[Any]("on_step")
+    one, other = Equal("one"), Equal("other")
+    for hook in (one, one, other):
+        channel.register(hook)
+    assert [hook.name for hook in channel] == ["one", "other"]
+    channel.unregister_all()
+    assert len(channel) == 0
+
+
+def test_channels_are_added_when_their_names_match() -> None:
+    channel, same, other = (HookContextChannel[Any](name) for name in ("on_step", "on_step", "on_epoch"))
+    hook = Records("a")
+    same.register(hook)
+    handle = channel.register_hook_channel(same)
+    assert list(channel) == [hook]
+    handle.remove()
+    assert (len(channel), len(same)) == (0, 1)
+    channel += same
+    assert list(channel) == [hook]
+    with pytest.raises(ValueError, match="^hooks of the channel 'on_epoch' cannot be registered at 'on_step'$"):
+        channel.register_hook_channel(other)
+    with pytest.raises(TypeError, match="^to the channel 'on_step' a HookContext or a HookContextChannel can be adde"):
+        channel += "a"  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="^'on_step' takes a HookContext, not a str: 'a'$"):
+        channel.register("a")  # type: ignore[arg-type]
+
+
+def test_a_begin_of_ones_own_is_used(args: Any) -> None:
+    class Own(Records):
+        @contextmanager
+        def begin(self, arg: Any) -> Iterator[Any]:
+            arg.seen.append("own begin")
+            with super().begin(arg):
+                yield arg
+            arg.seen.append("own end")
+
+    channel = HookContextChannel[Any]("any name at all")
+    channel.register(Own("o"))
+    with channel.begin(args):
+        args.seen.append("work")
+    assert args.seen == ["own begin", "enter o", "work", "leave o", "own end"]
+
+
+def test_any_argument_will_do() -> None:
+    channel, seen = HookContextChannel[int]("on_step"), list[int]()
+    channel.register(HookContext.from_callable(before=seen.append, after=seen.append))
+    with pytest.raises(ZeroDivisionError), channel.begin(5) as given:
+        given / 0
+    assert seen == [5, 5]
+
+
+# -- how it is shown
+
+
+def test_a_channel_is_shown_as_a_tree() -> None:
+    channel = HookContextChannel[Any]("on_step")
+    assert repr(channel) == ("<robo_orchard_core.utils.hook.HookContextChannel(\n  name=on_step, \n  hooks=[])>")
+    own = Records("own")
+    channel.register(HookContext.from_callable(after=fails))
+    channel.register(own)
+    method = f"<FunctionInfo bound method Records(id={id(own)})"
+    assert repr(channel) == (
+        "<robo_orchard_core.utils.hook.HookContextChannel(\n"
+        "  name=on_step, \n"
+        "  hooks=[\n"
+        "    0: <robo_orchard_core.utils.hook.HookContextFromCallable(\n"
+        "      name=None, \n"
+        "      before=None, \n"
+        f"      after=<FunctionInfo function fails from {line_of(fails)}>)>,\n"
+        f"    1: <{__name__}.Records(\n"
+        "      name=own, \n"
+        f"      before={method}.before from {line_of(Records.before)}>, \n"
+        f"      after={method}.after from {line_of(Records.after)}>)>\n"
+        "  ])>"
+    )
+
+
+class Odd:
+    """A callable that answers no question about itself."""
+
+    def __call__(self, arg: Any) -> None: ...
+
+    def __getattribute__(self, name: str) -> Any:
+        raise RuntimeError("do not ask")
+
+    def __repr__(self) -> str:
+        raise RuntimeError("do not ask")
+
+
+def of_no_file() -> Any:
+    names: dict[str, Any] = {}
+    exec("def f(arg): ...", names)
+    return names["f"]
+
+
+class Shout:
+    def __call__(self, arg: Any) -> None: ...
+
+    @classmethod
+    def of_class(cls, arg: Any) -> None: ...
+
+
+OF_CLASS = line_of(vars(Shout)["of_class"].__func__)
+
+
+@pytest.mark.parametrize(
+    ("function", "shown"),
+    [
+        (print, "<FunctionInfo built-in print from builtins>"),
+        ([].append, "<FunctionInfo built-in list.append from builtins>"),
+        (dict, "<FunctionInfo class dict from builtins>"),
+        (functools.partial(fails), f"<FunctionInfo partial of function fails from {line_of(fails)}>"),
+        (of_no_file(), "<FunctionInfo function f from <string>:1>"),
+        (
+            Shout.of_class,
+            f"<FunctionInfo class method Shout.of_class from {OF_CLASS}>",
+        ),
+        (Odd(), "<FunctionInfo Odd object from an unknown place>"),
+        (str.upper, "<FunctionInfo built-in str.upper from builtins>"),
+    ],
+    ids=["built-in", "method of a list", "class", "partial", "of no file", "class method", "odd", "descriptor"],
+)
+def test_a_tree_never_fails_whatever_callable_is_in_it(function: Any, shown: str) -> None:
+    channel = HookContextChannel[Any]("on_step")
+    channel.register(HookContext.from_callable(before=function))
+    assert repr(FunctionInfo(function)) == shown.format(id=id(function))
+    assert f"before={shown.format(id=id(function))}, \n" in repr(channel)
+
+
+def test_mocks_lambdas_and_callable_objects_are_shown_too() -> None:
+    channel, shout = HookContextChannel[Any]("on_step"), Shout()
+    channel.register(HookContext.from_callable(before=mock.MagicMock(), after=lambda arg: None))
+    channel.register(HookContext.from_callable(before=shout))
+    tree = repr(channel)
+    assert "object MagicMock(id=" in tree
+    assert ".<lambda> from " in tree
+    assert f"<FunctionInfo object Shout(id={id(shout)}) from {line_of(Shout.__call__)}>" in tree
+
+
+def test_a_hook_that_cannot_be_shown_is_shown_as_its_class() -> None:
+    class Silent(Records):
+        def __repr__(self) -> str:
+            raise RuntimeError("do not ask")
+
+    channel, silent = HookContextChannel[Any]("on_step"), Silent()
+    channel.register(silent)
+    assert f"0: <{__name__}.Silent(id={id(silent)})>" in repr(channel)
+
+
+def test_the_module_is_shown_where_files_are_not_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROBO_ORCHARD_NO_SOURCE_FILE", "1")
+    assert repr(FunctionInfo.from_callable(fails)) == f"<FunctionInfo function fails from {__name__}>"
+
+
+def test_the_parts_of_a_hook_can_be_asked_for() -> None:
+    hook = HookContextFromCallable[Any](before=fails)
+    assert (repr(hook.before_info), hook.after_info) == (f"<FunctionInfo function fails from {line_of(fails)}>", None)
+
+
+# -- functions that are called together
+
+
+def test_a_handler_calls_in_order_and_once_where_asked() -> None:
+    handler, seen = HookHandler[Any]("on_change"), list[str]()
+    handle = handler.register(lambda value: seen.append(f"a{value}"))
+    handler.register_once(lambda value: seen.append(f"once{value}"))
+    handler(1)
+    handler.call(2)
+    handle.remove()
+    handler(3)
+    assert seen == ["a1", "once1", "a2"]
+    handler.register(seen.append)
+    assert len(handler) == 1
+    assert repr(handler).startswith("<HookHandler on_change>(1 handlers: [<FunctionInfo built-in list.append from ")
+    handler.unregister_all()
+    assert len(handler) == 0
+    with pytest.raises(TypeError, match="^the handlers of 'on_change' are called, and 3 cannot be$"):
+        handler.register(3)

@@ -1,0 +1,490 @@
+"""Checkpoints: when they are written, what is kept, and that a run goes on from any of them as if nothing had been."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from accelerate import Accelerator  # type: ignore[import-untyped]
+from accelerate.utils import ProjectConfiguration, load  # type: ignore[import-untyped]
+from safetensors.torch import load_file
+from torch.utils.data import DataLoader, SubsetRandomSampler
+
+from hookline.checkpoint import seal, store
+from hookline.checkpoint.seal import Note
+from hookline.dialects.robo_orchard_lab.pipeline import HookBasedTrainer, ResumeCheckpointConfig
+from hookline.dialects.robo_orchard_lab.pipeline import folders as disk
+from hookline.dialects.robo_orchard_lab.pipeline.batch_processor import SimpleBatchProcessor
+from hookline.dialects.robo_orchard_lab.pipeline.hooks import (
+    HookContext,
+    LossTrackerConfig,
+    PipelineHookArgs,
+    PipelineHooks,
+    SaveCheckpointConfig,
+    SaveModelConfig,
+)
+from hookline.errors import HookError, NumericsError, StorageError
+from tests.dialects.robo_orchard_lab import parts
+from tests.dialects.robo_orchard_lab.parts import BATCH, STEPS, Recorder, dataset, folders
+
+EVERY_STEP = SaveCheckpointConfig(save_step_freq=1)
+
+
+class Remembers(PipelineHooks):
+    """Counts batches and draws a number for each; it comes after the hook that saves."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.drawn: list[float] = []
+        self.register_hook("on_loop", HookContext.from_callable(before=lambda args: torch.rand(3)))
+        self.register_hook("on_epoch", HookContext.from_callable(before=lambda args: torch.rand(2)))
+        self.register_hook("on_step", HookContext.from_callable(after=self._draw))
+
+    def _draw(self, args: PipelineHookArgs) -> None:
+        self.drawn.append(torch.rand(()).item())
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"drawn": list(self.drawn)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.drawn = list(state["drawn"])
+
+
+def run(folder: Path, **options: Any) -> tuple[HookBasedTrainer, Remembers]:
+    memory = Remembers()
+    trainer = parts.trainer(folder, hooks=[EVERY_STEP, LossTrackerConfig(step_log_freq=3), memory], **options)
+    trainer()
+    return trainer, memory
+
+
+def resume(path: Path | str) -> ResumeCheckpointConfig:
+    return ResumeCheckpointConfig(resume_from=str(path))
+
+
+# -- what is written
+
+
+def test_checkpoints_are_written_after_steps_epochs_and_the_loop(tmp_path: Path) -> None:
+    parts.trainer(tmp_path, hooks=SaveCheckpointConfig(save_step_freq=4))()
+    found = tmp_path / "checkpoints"
+    places = {name: store.read(found / name / "trainer_state.pth", sealed=True)["place"] for name in folders(found)}
+    assert places == {
+        "checkpoint_0": {"epoch": 0, "batch": 4, "step": 4},
+        "checkpoint_1": {"epoch": 1, "batch": 0, "step": 5},
+        "checkpoint_2": {"epoch": 1, "batch": 3, "step": 8},
+        "checkpoint_3": {"epoch": 2, "batch": 0, "step": 10},
+        "checkpoint_4": {"epoch": 2, "batch": 0, "step": 10},
+    }
+    assert folders(found / "checkpoint_0") == [
+        *("model", "model.safetensors", "optimizer.bin", "random_states_0.pkl", "scheduler.bin"),
+        *("trainer_rng_0.pth", "trainer_state.pth"),
+    ]
+    assert folders(tmp_path) == ["checkpoints"]
+
+
+def test_everything_in_a_checkpoint_is_tensors_and_plain_data(tmp_path: Path) -> None:
+    run(tmp_path, max_step=1)
+    folder = tmp_path / "checkpoints" / "checkpoint_0"
+    for name in ("optimizer.bin", "scheduler.bin", "trainer_state.pth", "trainer_rng_0.pth"):
+        assert isinstance(torch.load(folder / name, weights_only=True), dict)
+    assert isinstance(load(folder / "random_states_0.pkl"), dict)
+    assert torch.equal(
+        load_file(folder / "model.safetensors")["0.weight"],
+        load_file(folder / "model" / "model.safetensors")["0.weight"],
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "left"),
+    [
+        ({"save_epoch_freq": 2}, 2),
+        ({"save_epoch_freq": 2, "save_when_loop_end": False}, 1),
+        ({"save_epoch_freq": None, "save_step_freq": 3, "save_when_loop_end": False}, 3),
+    ],
+)
+def test_frequencies_count_from_1(tmp_path: Path, options: dict[str, Any], left: int) -> None:
+    parts.trainer(tmp_path, hooks=SaveCheckpointConfig(save_model=False, **options))()
+    assert folders(tmp_path / "checkpoints") == [f"checkpoint_{number}" for number in range(left)]
+    assert "model" not in folders(tmp_path / "checkpoints" / "checkpoint_0")
+
+
+def test_the_oldest_go_when_there_are_more_than_total_limit(tmp_path: Path) -> None:
+    parts.trainer(accelerator=parts.accelerator(tmp_path, total_limit=3), hooks=EVERY_STEP)()
+    assert folders(tmp_path / "checkpoints") == ["checkpoint_10", "checkpoint_11", "checkpoint_12"]
+
+
+def test_without_automatic_names_save_root_keeps_the_newest(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "notes.txt").write_text("mine")
+    hooks = SaveCheckpointConfig(save_root=str(root))
+    trainer = parts.trainer(accelerator=parts.accelerator(None, total_limit=None), hooks=hooks)
+    trainer()
+    assert folders(root) == ["checkpoint_2", "notes.txt"]
+    again = parts.trainer(
+        accelerator=parts.accelerator(None, total_limit=2), hooks=hooks, max_epoch=3, resume_from=resume(root)
+    )
+    again()
+    assert folders(root) == ["checkpoint_3", "checkpoint_4", "notes.txt"]
+
+
+def test_a_save_without_a_place_is_refused_before_training() -> None:
+    recorder = Recorder("on_loop")
+    for hook in (SaveCheckpointConfig(), SaveModelConfig()):
+        with pytest.raises(ValueError, match="^a save needs a place: give save_root, or the Accelerator a Project"):
+            parts.trainer(hooks=[recorder, hook])()
+    assert recorder.seen == []
+
+
+@pytest.mark.parametrize("config", [SaveCheckpointConfig, SaveModelConfig])
+@pytest.mark.parametrize("options", [{"save_epoch_freq": 0}, {"save_epoch_freq": None}, {"save_step_freq": -1}])
+def test_frequencies_that_make_no_sense_are_refused(config: Any, options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"(has to say how often|is a number of steps or epochs, at least 1, not)"):
+        config(**options)
+
+
+def test_weights_alone_are_saved_under_their_epoch_and_step(tmp_path: Path) -> None:
+    trainer = parts.trainer(tmp_path, hooks=SaveModelConfig(save_step_freq=4))
+    trainer()
+    found = tmp_path / "saved_models"
+    assert folders(found) == [
+        *("model_epoch_0_step_3", "model_epoch_0_step_5", "model_epoch_1_step_2", "model_epoch_1_step_5"),
+        "model_epoch_2_step_0",
+    ]
+    assert folders(found / "model_epoch_2_step_0") == ["0"]
+    saved = load_file(found / "model_epoch_2_step_0" / "0" / "model.safetensors")
+    assert all(torch.equal(saved[name], value) for name, value in trainer.model.state_dict().items())
+
+
+def test_weights_that_are_not_finite_are_never_saved(tmp_path: Path) -> None:
+    def spoil(args: PipelineHookArgs) -> None:
+        if args.global_step_id == 1:
+            args.model[0].weight.data[0, 0] = float("nan")
+
+    hooks = PipelineHooks()
+    hooks.register_hook("on_step", HookContext.from_callable(after=spoil))
+    with pytest.raises(NumericsError, match="^0.weight of the model became NaN or Inf by iteration 2"):
+        parts.trainer(tmp_path, hooks=[hooks, EVERY_STEP])()
+    assert folders(tmp_path / "checkpoints") == ["checkpoint_0"]
+
+
+def test_a_state_that_could_not_be_read_back_is_refused_before_training(tmp_path: Path) -> None:
+    class Odd:
+        def state_dict(self) -> dict[str, Any]:
+            return {"path": tmp_path}
+
+        def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+    recorder = Recorder("on_loop")
+    trainer = parts.trainer(tmp_path, hooks=[recorder, SaveCheckpointConfig()])
+    trainer.accelerator.register_for_checkpointing(Odd())
+    with pytest.raises(HookError, match=r"^the state of Odd\['path'\] is a pathlib.*, which a checkpoint cannot hold"):
+        trainer()
+    assert recorder.seen == []
+
+
+# -- going on
+
+
+def test_a_run_goes_on_exactly_from_every_checkpoint(tmp_path: Path) -> None:
+    straight, memory = run(tmp_path / "straight")
+    numbers = range(len(folders(tmp_path / "straight" / "checkpoints")))
+    assert len(numbers) == 2 * STEPS + 3
+    for number in numbers:
+        path = tmp_path / "straight" / "checkpoints" / f"checkpoint_{number}"
+        resumed, remembered = run(tmp_path / f"{number}", resume_from=resume(path))
+        assert parts.equal(parts.weights(resumed), parts.weights(straight)), number
+        if number < len(numbers) - 2:  # otherwise there is nothing to do, and nothing is given back
+            assert remembered.drawn == memory.drawn
+        assert resumed.trainer_progress_state == straight.trainer_progress_state
+        assert resumed.optimizer.state_dict()["param_groups"] == straight.optimizer.state_dict()["param_groups"]
+
+
+def test_no_batch_is_repeated_or_left_out(tmp_path: Path) -> None:
+    seen: list[Any] = []
+
+    def watched(model: Any, batch: Any) -> Any:
+        seen.append(batch[0][:, 0].tolist())
+        return parts.forward(model, batch)
+
+    processor = SimpleBatchProcessor.from_callable(watched)
+    parts.trainer(tmp_path, batch_processor=processor, hooks=EVERY_STEP)()
+    whole, seen[:] = list(seen), []
+    for number, done in ((2, 3), (5, 5), (6, 6)):  # in the middle, at the end of an epoch, in the next one
+        path = tmp_path / "checkpoints" / f"checkpoint_{number}"
+        parts.trainer(tmp_path / str(number), batch_processor=processor, hooks=EVERY_STEP, resume_from=resume(path))()
+        assert seen == whole[done:]
+        seen.clear()
+
+
+def test_the_counters_go_on_where_they_were(tmp_path: Path) -> None:
+    parts.trainer(tmp_path, max_step=3, hooks=SaveCheckpointConfig())()
+    recorder = Recorder("on_loop", "on_epoch", "on_step")
+    trainer = parts.trainer(max_epoch=1, hooks=recorder, resume_from=resume(tmp_path))
+    trainer()
+    assert recorder.seen == [
+        *(">loop e0 s3 g3", ">epoch e0 s3 g3", ">step e0 s3 g3", "<step e0 s3 g3", ">step e0 s4 g4", "<step e0 s4 g4"),
+        *("<epoch e0 s5 g5", "<loop e1 s0 g5"),
+    ]
+
+
+def test_a_loader_with_a_sampler_of_its_own_goes_on_too_and_says_what_it_cannot_promise(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def loader() -> DataLoader[Any]:
+        return DataLoader(dataset(), batch_size=BATCH, sampler=SubsetRandomSampler(range(17)))
+
+    straight, _ = run(tmp_path, dataloader=loader())
+    for number in (2, 5, 8):
+        path = tmp_path / "checkpoints" / f"checkpoint_{number}"
+        resumed, _ = run(tmp_path / str(number), dataloader=loader(), resume_from=resume(path))
+        assert parts.equal(parts.weights(resumed), parts.weights(straight)), number
+    assert (
+        "the DataLoader goes on at batch 3; what it draws at random may be other than in the interrupt" in caplog.text
+    )
+
+
+def test_of_a_folder_the_newest_intact_checkpoint_is_taken(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    straight, _ = run(tmp_path)
+    found = tmp_path / "checkpoints"
+    last = len(folders(found)) - 1
+    (found / f"checkpoint_{last}" / "trainer_state.pth").unlink()
+    (found / f"checkpoint_{last - 1}" / "optimizer.bin").write_bytes(b"spoilt")
+    (found / f"checkpoint_{last - 2}" / "model.safetensors").unlink()
+    resumed, _ = run(tmp_path, max_epoch=3, resume_from=resume(tmp_path))
+    assert [
+        record.message.split(": ", 2)[2].split(" (")[0] for record in caplog.records if "passed over" in record.message
+    ] == [
+        "it has no intact trainer_state.pth, so it is not complete or was not written by this trainer",
+        "the bytes of optimizer.bin do not match their SHA-256",
+        "model.safetensors is not there",
+    ]
+    assert resumed._resumed == found / f"checkpoint_{last - 3}"
+    assert folders(tmp_path / "old-1") == [f"checkpoint_{number}" for number in (last - 2, last - 1, last)]
+    assert straight.place.step == 10
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ("nowhere", "^there is no checkpoint in .*nowhere to go on from$"),
+        ("checkpoint_3", "checkpoint_3 cannot be resumed from: there is no such folder$"),
+        ("broken", "^there is no intact checkpoint in .*broken to go on from:\n  .*checkpoint_0: it has no intact"),
+        ("https://example.org/checkpoint_0", "^resume_from is a folder, not 'https://example.org/checkpoint_0'"),
+    ],
+)
+def test_what_cannot_be_resumed_is_refused(tmp_path: Path, where: str, message: str) -> None:
+    (tmp_path / "broken" / "checkpoint_0").mkdir(parents=True)
+    with pytest.raises((StorageError, ValueError), match=message):
+        parts.trainer(resume_from=resume(where if "://" in where else tmp_path / where))
+
+
+def test_a_checkpoint_of_something_else_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "checkpoint_0").mkdir()
+    disk.seal_folder(tmp_path / "checkpoint_0", {}, 1)
+    with pytest.raises(
+        StorageError, match="has no place, seed, hooks: it was not saved by a trainer, so none can go on$"
+    ):
+        parts.trainer(resume_from=resume(tmp_path / "checkpoint_0"))
+
+
+class Owned:
+    """What a hostile file does when it is unpickled."""
+
+    def __reduce__(self) -> Any:
+        return (os.mkdir, ("owned",))
+
+
+def test_nothing_in_a_file_is_run_also_where_accelerate_would(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Counter:
+        def __init__(self) -> None:
+            self.count = 4
+
+        def state_dict(self) -> dict[str, int]:
+            return {"count": self.count}
+
+        def load_state_dict(self, state: dict[str, int]) -> None:
+            self.count = state["count"]
+
+    monkeypatch.chdir(tmp_path)
+
+    def make(counter: Counter, **options: Any) -> HookBasedTrainer:
+        accelerator = parts.accelerator(tmp_path)
+        accelerator.register_for_checkpointing(counter)
+        return parts.trainer(accelerator=accelerator, hooks=SaveCheckpointConfig(), **options)
+
+    make(Counter(), max_step=1)()
+    folder, other = tmp_path / "checkpoints" / "checkpoint_0", Counter()
+    other.count = 0
+    make(other, max_step=2, resume_from=resume(folder))
+    assert other.count == 4
+    torch.save(Owned(), folder / "custom_checkpoint_0.pkl")
+    state = store.read(folder / "trainer_state.pth", sealed=True)
+    state["files"]["custom_checkpoint_0.pkl"] = seal.digest(folder / "custom_checkpoint_0.pkl")
+    store.write(state, folder / "trainer_state.pth", Note(1, 0, complete=True))
+    with pytest.raises(
+        StorageError, match="custom_checkpoint_0.pkl cannot be read: it holds more than tensors and plain"
+    ):
+        make(Counter(), max_step=2, resume_from=resume(folder))
+    (folder / "optimizer.bin").write_bytes(pickle.dumps(Owned()))
+    assert not (tmp_path / "owned").exists()
+
+
+# -- the same folder again
+
+
+def test_a_fresh_run_sets_an_earlier_one_aside(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    hooks = [SaveCheckpointConfig(), SaveModelConfig()]
+    for _ in range(2):
+        parts.trainer(tmp_path, hooks=hooks, max_epoch=1)()
+    assert folders(tmp_path) == ["checkpoints", "old-1", "old-2", "saved_models"]
+    assert folders(tmp_path / "old-1") == ["checkpoint_0", "checkpoint_1"]
+    assert folders(tmp_path / "old-2") == ["model_epoch_0_step_5", "model_epoch_1_step_0"]
+    assert folders(tmp_path / "checkpoints") == ["checkpoint_0", "checkpoint_1"]
+    assert f"what an earlier run had saved in {tmp_path / 'checkpoints'} is in {tmp_path / 'old-1'} now" in caplog.text
+
+
+def test_a_resumed_run_goes_on_with_the_numbers_and_sets_later_ones_aside(tmp_path: Path) -> None:
+    straight = parts.trainer(tmp_path, hooks=SaveCheckpointConfig())
+    straight()
+    parts.trainer(
+        tmp_path, hooks=SaveCheckpointConfig(), resume_from=resume(tmp_path / "checkpoints" / "checkpoint_0")
+    )()
+    assert folders(tmp_path / "checkpoints") == ["checkpoint_0", "checkpoint_1", "checkpoint_2"]
+    assert folders(tmp_path / "old-1") == ["checkpoint_1", "checkpoint_2"]
+
+
+def test_numbers_that_the_user_has_given_and_that_are_taken_are_refused_before_training(tmp_path: Path) -> None:
+    parts.trainer(tmp_path, hooks=SaveCheckpointConfig())()
+    recorder = Recorder("on_loop")
+    for number, taken in ((7, False), (1, True)):
+        project = ProjectConfiguration(project_dir=str(tmp_path), automatic_checkpoint_naming=True, iteration=number)
+        again = parts.trainer(
+            accelerator=Accelerator(cpu=True, project_config=project),
+            hooks=[recorder, SaveCheckpointConfig()],
+            max_epoch=1,
+        )
+        if taken:
+            with pytest.raises(
+                StorageError, match="checkpoint_1 is there already, and would be the next to be written"
+            ):
+                again()
+        else:
+            again()
+    assert recorder.seen == [">loop e0 s0 g0", "<loop e1 s0 g5"]
+    assert folders(tmp_path / "checkpoints") == [f"checkpoint_{number}" for number in (0, 1, 2, 7, 8)]
+
+
+def test_two_runs_in_one_folder_are_refused(tmp_path: Path) -> None:
+    inner = parts.trainer(tmp_path, hooks=SaveCheckpointConfig())
+    hooks = PipelineHooks()
+    hooks.register_hook("on_step", HookContext.from_callable(after=lambda args: inner()))
+    outer = parts.trainer(tmp_path, hooks=[hooks, SaveCheckpointConfig()])
+    with pytest.raises(StorageError, match="is in use by another run of this process"):
+        outer()
+
+
+# -- kills
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from tests.dialects.robo_orchard_lab import parts
+from hookline.dialects.robo_orchard_lab.pipeline import ResumeCheckpointConfig
+from hookline.dialects.robo_orchard_lab.pipeline.hooks import SaveCheckpointConfig
+
+class Bomb:
+    "Kills the process in the middle of a save: most files of it are written then."
+
+    asked = 0
+
+    def state_dict(self):
+        self.asked += 1
+        if self.asked == int(sys.argv[2]):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return {}
+
+    def load_state_dict(self, state): ...
+
+accelerator = parts.accelerator(Path(sys.argv[1]), total_limit=2)
+accelerator.register_for_checkpointing(Bomb())
+resume = ResumeCheckpointConfig(resume_from=sys.argv[1]) if len(sys.argv) > 3 else None
+parts.trainer(accelerator=accelerator, hooks=SaveCheckpointConfig(save_step_freq=1), resume_from=resume)()
+"""
+
+
+def test_a_kill_in_the_middle_of_a_save_costs_that_save_alone(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(textwrap.dedent(KILLED))
+    project = tmp_path / "project"
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([os.getcwd(), *sys.path])}
+
+    def start(*words: str) -> int:
+        # Asked once before training, and twice for every save: by the check before it, and by accelerate in it.
+        return subprocess.run([sys.executable, script, project, *words], env=environment, check=False).returncode
+
+    assert start("9") == -signal.SIGKILL  # in the fourth save
+    assert folders(project / "checkpoints") == ["checkpoint_1", "checkpoint_2"]
+    partial = project / ".checkpoint_3.partial"
+    assert "optimizer.bin" in folders(partial)
+    shutil.copytree(partial, project / "checkpoints" / "checkpoint_3")  # as if the folder had been renamed too early
+    assert start("99", "resume") == 0
+    assert not partial.exists()
+    straight = parts.trainer()
+    straight()
+    saved = load_file(project / "checkpoints" / "checkpoint_12" / "model.safetensors")
+    assert all(torch.equal(saved[name], value) for name, value in straight.model.state_dict().items())
+    assert folders(project / "old-1") == ["checkpoint_3"]
+
+
+def test_a_save_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = parts.trainer(tmp_path, hooks=EVERY_STEP)
+    save, calls = trainer.accelerator.save_state, []
+
+    def full(*args: Any, **options: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 3:
+            raise OSError(28, "No space left on device")
+        return save(*args, **options)
+
+    monkeypatch.setattr(trainer.accelerator, "save_state", full)
+    with pytest.raises(OSError, match="No space left") as caught:
+        trainer()
+    assert caught.value.__notes__ == [
+        f"in a save to {tmp_path / 'checkpoints'}; what was saved there before is as it was"
+    ]
+    assert folders(tmp_path / "checkpoints") == ["checkpoint_0", "checkpoint_1"]
+    assert trainer.accelerator.project_configuration.automatic_checkpoint_naming
+    resumed = parts.trainer(tmp_path, hooks=EVERY_STEP, resume_from=resume(tmp_path))
+    resumed()
+    straight = parts.trainer()
+    straight()
+    assert parts.equal(parts.weights(resumed), parts.weights(straight))
+
+
+def test_hooks_without_a_trainer_save_at_once(tmp_path: Path) -> None:
+    accelerator = parts.accelerator(tmp_path)
+    model = accelerator.prepare(torch.nn.Linear(1, 1))
+    for config in (SaveCheckpointConfig(save_step_freq=2), SaveModelConfig(save_step_freq=2)):
+        hook = config()
+        for step in range(4):
+            with hook.begin("on_step", PipelineHookArgs(accelerator, global_step_id=step, step_id=step, model=model)):
+                pass
+    assert folders(tmp_path / "checkpoints") == ["checkpoint_0", "checkpoint_1"]
+    assert folders(tmp_path / "saved_models") == ["model_epoch_0_step_1", "model_epoch_0_step_3"]
+    for channel in ("on_step", "on_epoch", "on_loop"):
+        hook = SaveCheckpointConfig(save_step_freq=1)()
+        with pytest.raises(ValueError, match="^no$"), hook.begin(channel, PipelineHookArgs(accelerator)):
+            raise ValueError("no")
+    assert folders(tmp_path / "checkpoints") == ["checkpoint_0", "checkpoint_1"]
+    assert json.dumps(folders(tmp_path)) == '["checkpoints", "saved_models"]'

@@ -1,0 +1,521 @@
+"""The loop of the trainer: what comes when, with which counters, and what happens when something fails."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import torch
+from accelerate import Accelerator  # type: ignore[import-untyped]
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+from hookline.data import ResumableLoader
+from hookline.dialects.robo_orchard_lab.pipeline import HookBasedTrainer, SimpleTrainer
+from hookline.dialects.robo_orchard_lab.pipeline.batch_processor import (
+    BatchProcessorMixin,
+    LossNotProvidedError,
+    SimpleBatchProcessor,
+)
+from hookline.dialects.robo_orchard_lab.pipeline.hooks import (
+    GradientClippingHookConfig,
+    HookContext,
+    OptimizerHook,
+    OptimizerHookConfig,
+    PipelineHookArgs,
+    PipelineHooks,
+    SaveCheckpointConfig,
+    SaveModelConfig,
+    ValidationHookConfig,
+)
+from hookline.errors import ConfigError, DataError, HookError, HooklineError
+from tests.dialects.robo_orchard_lab import parts
+from tests.dialects.robo_orchard_lab.parts import BATCH, STEPS, Recorder, counters, dataset, forward
+
+ALL = ("on_loop", "on_epoch", "on_step", "on_batch", "on_model_forward", "on_model_backward")
+
+
+def two_batches() -> DataLoader[Any]:
+    return DataLoader(torch.utils.data.Subset(dataset(), range(2 * BATCH)), batch_size=BATCH)
+
+
+# -- the way of a batch
+
+
+def test_the_channels_come_in_the_order_of_the_pipeline() -> None:
+    recorder = Recorder(*ALL)
+    parts.trainer(dataloader=two_batches(), max_step=1, hooks=recorder)()
+    assert recorder.seen == [
+        ">loop e0 s0 g0",
+        ">epoch e0 s0 g0",
+        ">step e0 s0 g0",
+        ">batch e0 s0 g0",
+        ">model_forward e0 s0 g0",
+        "<model_forward e0 s0 g0",
+        ">model_backward e0 s0 g0",
+        "<model_backward e0 s0 g0",
+        "<batch e0 s0 g0",
+        "<step e0 s0 g0",
+        "<epoch e0 s1 g1",
+        "<loop e1 s0 g1",
+    ]
+
+
+def test_ids_are_counted_from_0() -> None:
+    recorder = Recorder("on_loop", "on_epoch", "on_step")
+    parts.trainer(dataloader=two_batches(), max_epoch=2, hooks=[recorder])()
+    assert recorder.seen == [
+        ">loop e0 s0 g0",
+        *(">epoch e0 s0 g0", ">step e0 s0 g0", "<step e0 s0 g0", ">step e0 s1 g1", "<step e0 s1 g1", "<epoch e0 s2 g2"),
+        *(">epoch e1 s0 g2", ">step e1 s0 g2", "<step e1 s0 g2", ">step e1 s1 g3", "<step e1 s1 g3", "<epoch e1 s2 g4"),
+        "<loop e2 s0 g4",
+    ]
+
+
+def test_max_step_ends_an_epoch_in_the_middle() -> None:
+    recorder = Recorder("on_loop", "on_epoch")
+    trainer = parts.trainer(max_step=2, hooks=[recorder])
+    trainer()
+    assert recorder.seen == [">loop e0 s0 g0", ">epoch e0 s0 g0", "<epoch e0 s2 g2", "<loop e1 s0 g2"]
+    assert (trainer.place.epoch, trainer.place.batch, trainer.place.step) == (0, 2, 2)
+
+
+def test_of_two_limits_the_first_to_come_ends_training() -> None:
+    for max_step, max_epoch, steps in ((3, 9, 3), (99, 1, STEPS)):
+        trainer = parts.trainer(max_step=max_step, max_epoch=max_epoch)
+        trainer()
+        assert trainer.trainer_progress_state.global_step_id == steps
+
+
+def test_what_hooks_are_given() -> None:
+    seen: dict[str, PipelineHookArgs] = {}
+    hooks = PipelineHooks()
+    for channel in ALL:
+        keep: Any = lambda args, at=channel: seen.update({at: args})  # noqa: E731
+        hooks.register_hook(cast("Any", channel), HookContext.from_callable(after=keep))
+    trainer = parts.trainer(max_step=1, hooks=hooks)
+    trainer()
+    for args in seen.values():
+        assert args.accelerator is trainer.accelerator
+        assert args.model is trainer.model
+        assert args.optimizer is trainer.optimizer
+        assert args.lr_scheduler is trainer.lr_scheduler
+        assert args.dataloader is trainer.dataloader
+        assert (args.max_epoch, args.max_step, args.start_epoch, args.start_step) == (None, 1, 0, 0)
+    assert seen["on_step"].batch is None
+    assert [len(part) for part in seen["on_batch"].batch] == [BATCH, BATCH]
+    for channel in ("on_step", "on_batch", "on_model_backward"):
+        assert list(seen[channel].model_outputs) == ["logits"]
+        assert seen[channel].reduce_loss.ndim == 0
+    assert seen["on_model_backward"].reduce_loss.requires_grad
+    assert not seen["on_step"].reduce_loss.requires_grad
+    assert len({id(args) for args in seen.values()}) == len(ALL)
+
+
+def test_the_optimizer_steps_first_of_all_when_a_step_is_left() -> None:
+    seen = []
+
+    def before(args: PipelineHookArgs) -> None:
+        seen.append(("before", [p.grad for p in args.model.parameters()]))
+
+    def after(args: PipelineHookArgs) -> None:
+        gradients = [parameter.grad for parameter in args.model.parameters()]
+        seen.append(("after", gradients))
+
+    hooks = PipelineHooks()
+    hooks.register_hook("on_step", HookContext.from_callable(before=before, after=after))
+    trainer = parts.trainer(max_step=1, hooks=hooks)
+    first = parts.weights(trainer)
+    trainer()
+    assert seen == [("before", [None] * 4), ("after", [None] * 4)]
+    assert not parts.equal(first, parts.weights(trainer))
+    assert isinstance(next(trainer.hooks.members()), OptimizerHook)
+    assert trainer.lr_scheduler.scheduler.last_epoch == 1
+
+
+def test_it_trains_as_a_loop_written_by_hand() -> None:
+    trainer = parts.trainer(
+        max_epoch=3, lr_scheduler=None, grad_clip=GradientClippingHookConfig(clip_mode="norm", max_norm=0.3)
+    )
+    trainer()
+    torch.manual_seed(3)
+    model = parts.net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    loader = ResumableLoader(dataset(), batch_size=BATCH, shuffle=True, seed=3)
+    for epoch in range(3):
+        for batch in loader.iterate(epoch):
+            forward(model, batch)[1].backward()  # type: ignore[no-untyped-call]
+            nn.utils.clip_grad_norm_(model.parameters(), 0.3)
+            optimizer.step()
+            optimizer.zero_grad()
+    assert parts.equal(parts.weights(trainer), list(model.parameters()))
+
+
+# -- failures
+
+
+class Breaks(SimpleBatchProcessor):
+    """Fails at one step of the run."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__()
+        self.left = at
+
+    def forward(self, model: Any, batch: Any) -> tuple[Any, Any]:
+        if self.left == 0:
+            raise FloatingPointError("overflow")
+        self.left -= 1
+        return forward(model, batch)
+
+
+def test_a_failed_step_steps_nothing_and_saves_nothing(tmp_path: Path) -> None:
+    recorder, evaluations = Recorder(*ALL[:4]), list[int]()
+    trainer = parts.trainer(
+        tmp_path,
+        dataloader=two_batches(),
+        batch_processor=Breaks(at=2),
+        max_epoch=3,
+        validation=ValidationHookConfig(
+            eval_callback=lambda: evaluations.append(1), step_eval_freq=1, epoch_eval_freq=1
+        ),
+        hooks=[recorder, SaveCheckpointConfig(save_step_freq=1), SaveModelConfig()],
+    )
+    with pytest.raises(FloatingPointError, match="^overflow") as caught:
+        trainer()
+    assert caught.value.__notes__ == ["in epoch_id=1 step_id=0 global_step_id=2"]
+    assert recorder.seen[-7:] == [
+        *(">epoch e1 s0 g2", ">step e1 s0 g2", ">batch e1 s0 g2"),
+        *("<batch e1 s0 g2 FloatingPointError", "<step e1 s0 g2 FloatingPointError"),
+        *("<epoch e1 s0 g2 FloatingPointError", "<loop e1 s0 g2 FloatingPointError"),
+    ]
+    assert trainer.lr_scheduler.scheduler.last_epoch == 2
+    assert parts.folders(tmp_path / "checkpoints") == ["checkpoint_0", "checkpoint_1", "checkpoint_2"]
+    assert parts.folders(tmp_path / "saved_models") == ["model_epoch_0_step_2"]
+    assert len(evaluations) == 3
+
+
+def test_a_hook_that_fails_is_named_and_the_hooks_after_it_know(tmp_path: Path) -> None:
+    class MyHook(PipelineHooks):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_hook("on_step", HookContext.from_callable(after=self._on_step_end))
+
+        def _on_step_end(self, args: PipelineHookArgs) -> None:
+            raise KeyError("lost")
+
+    recorder = Recorder("on_step")
+    trainer = parts.trainer(tmp_path, hooks=[MyHook(), recorder, SaveCheckpointConfig(save_step_freq=1)])
+    with pytest.raises(KeyError) as caught:
+        trainer()
+    hook, step = caught.value.__notes__
+    assert hook.startswith("in hook MyHook, at around_on_step, epoch=0 iter=0 rank=0 (tests/dialects/robo_orchard_lab/")
+    assert step == "in epoch_id=0 step_id=0 global_step_id=0"
+    assert recorder.seen == [">step e0 s0 g0", "<step e0 s0 g0 KeyError"]
+    assert parts.folders(tmp_path / "checkpoints") == []
+
+
+def test_a_second_call_after_a_failure_goes_on_with_the_step_that_failed() -> None:
+    straight = parts.trainer()
+    straight()
+    broken = parts.trainer(batch_processor=Breaks(at=3))
+    with pytest.raises(FloatingPointError):
+        broken()
+    broken.batch_processor = SimpleBatchProcessor.from_callable(forward)
+    broken()
+    assert broken.trainer_progress_state == straight.trainer_progress_state
+    assert parts.equal(parts.weights(broken), parts.weights(straight))
+
+
+def test_training_that_is_done_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    recorder = Recorder("on_loop")
+    trainer = parts.trainer(max_step=1, hooks=recorder)
+    trainer()
+    trainer()
+    assert recorder.seen == [">loop e0 s0 g0", "<loop e1 s0 g1"]
+    assert (
+        "there is nothing left to train: TrainerProgressState(epoch_id=1, step_id=0, global_step_id=1)" in caplog.text
+    )
+
+
+# -- data
+
+
+class Stream(IterableDataset[Tensor]):
+    def __iter__(self) -> Any:
+        return iter(torch.arange(6.0).view(6, 1))
+
+
+class Drawn(Dataset[Tensor]):
+    """Every sample has a number that was drawn for it."""
+
+    epochs: list[int]
+
+    def __init__(self) -> None:
+        self.epochs = []
+
+    def __len__(self) -> int:
+        return 6
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epochs.append(epoch)
+
+    def __getitem__(self, index: int) -> Tensor:
+        return torch.tensor([float(index), torch.rand(()).item()])
+
+
+def batches_of(loader: Any, **options: Any) -> list[Any]:
+    seen: list[Any] = []
+
+    def keep(model: Any, batch: Any) -> tuple[Any, Any]:
+        seen.append(batch.tolist() if isinstance(batch, Tensor) else batch)
+        return None, None
+
+    model = nn.Linear(1, 1)
+    HookBasedTrainer(
+        accelerator=Accelerator(cpu=True),
+        model=model,
+        dataloader=loader,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+        batch_processor=SimpleBatchProcessor.from_callable(keep, need_backward=False),
+        **options,
+    )()
+    return seen
+
+
+def test_any_iterable_gives_batches() -> None:
+    assert batches_of([1, 2, 3], max_step=5) == [1, 2, 3, 1, 2]
+    assert batches_of(DataLoader(Stream(), batch_size=4), max_epoch=1) == [[[0.0], [1.0], [2.0], [3.0]], [[4.0], [5.0]]]
+    assert len(batches_of(range(4), max_epoch=2)) == 8
+
+
+def test_the_order_and_what_samples_draw_are_functions_of_the_seed() -> None:
+    drawn = Drawn()
+    torch.manual_seed(7)
+    first = batches_of(DataLoader(drawn, batch_size=2, shuffle=True), max_epoch=2)
+    assert drawn.epochs == [0, 1]
+    torch.manual_seed(7)
+    torch.rand(10)
+    assert batches_of(DataLoader(drawn, batch_size=2, shuffle=True), max_epoch=2) == first
+    assert batches_of(ResumableLoader(drawn, batch_size=2, shuffle=True, seed=7), max_epoch=2) == first
+    assert sorted(sample[0] for batch in first[:3] for sample in batch) == [0, 1, 2, 3, 4, 5]
+    assert first[:3] != first[3:]
+    torch.manual_seed(8)
+    assert batches_of(DataLoader(drawn, batch_size=2, shuffle=True), max_epoch=2) != first
+
+
+def test_data_without_a_batch_are_refused() -> None:
+    with pytest.raises(DataError, match="^the list gave no batch, so there is nothing to train on"):
+        batches_of([], max_step=1)
+    once = iter([1, 2])
+    with pytest.raises(DataError, match="^the list_iterator gave no batch"):
+        batches_of(once, max_step=5)
+
+
+# -- accumulation
+
+
+def test_gradients_are_accumulated_as_accelerate_is_told(tmp_path: Path) -> None:
+    trainer = parts.trainer(
+        accelerator=parts.accelerator(tmp_path, gradient_accumulation_steps=2),
+        make_model=lambda: nn.Linear(4, 3),
+        max_epoch=1,
+        grad_clip=GradientClippingHookConfig(clip_mode="value", clip_value=0.2),
+        hooks=SaveCheckpointConfig(save_step_freq=1, save_epoch_freq=None, save_when_loop_end=False),
+    )
+    trainer()
+    torch.manual_seed(3)
+    model = nn.Linear(4, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 3, 0.5)
+    batches = list(ResumableLoader(dataset(), batch_size=BATCH, shuffle=True, seed=3).iterate(0))
+    for window in (batches[:2], batches[2:4], batches[4:]):
+        for batch in window:
+            (forward(model, batch)[1] / 2).backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_value_(model.parameters(), 0.2)
+        optimizer.step()
+        scheduler.step()
+        optimizer.zero_grad()
+    assert parts.equal(parts.weights(trainer), list(model.parameters()))
+    assert parts.folders(tmp_path / "checkpoints") == ["checkpoint_0", "checkpoint_1", "checkpoint_2"]
+
+
+# -- what is refused
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "message"),
+    [
+        ({"max_epoch": None}, ValueError, "^how long to train\\? Give max_step or max_epoch$"),
+        ({"max_epoch": 0}, ValueError, "^max_epoch is how many there will be, at least 1, not 0$"),
+        ({"max_step": -1}, ValueError, "^max_step is how many there will be, at least 1, not -1$"),
+        ({"hooks": OptimizerHookConfig()}, ValueError, "^the trainer has an OptimizerHook by itself; a second one"),
+        ({"hooks": [GradientClippingHookConfig(clip_mode="norm", max_norm=1)]}, ValueError, "give its config to the"),
+        ({"hooks": ["LossTracker"]}, TypeError, "^hooks are PipelineHooks or configs of them, not 'LossTracker'$"),
+        ({"accelerator": "cpu"}, TypeError, "^accelerator is an accelerate.Accelerator, not a str$"),
+    ],
+)
+def test_a_trainer_that_cannot_be_right_is_refused(options: Any, kind: type[Exception], message: str) -> None:
+    with pytest.raises(kind, match=message) as caught:
+        parts.trainer(**options)
+    assert isinstance(caught.value, HooklineError)
+
+
+def test_a_hook_that_steps_twice_is_refused_also_when_it_is_added_later() -> None:
+    trainer = parts.trainer()
+    trainer.hooks += OptimizerHookConfig()()
+    with pytest.raises(HookError, match="a second one would make every step twice"):
+        trainer()
+
+
+# -- batch processors
+
+
+def test_a_processor_of_ones_own_with_a_criterion_and_transforms() -> None:
+    class Mine(SimpleBatchProcessor):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            self.criterion = nn.CrossEntropyLoss()
+
+        def forward(self, model: Any, batch: Any) -> tuple[Any, Any]:
+            inputs, target = batch
+            outputs = model(inputs)
+            return outputs, self.criterion(outputs, target) if self.need_backward else None
+
+    found = []
+    for processor in (
+        Mine(need_backward=True),
+        SimpleBatchProcessor.from_callable(forward),
+        Mine(transforms=lambda batch: (batch[0] * 2, batch[1])),
+    ):
+        trainer = parts.trainer(max_step=1, batch_processor=processor)
+        trainer()
+        found.append(parts.weights(trainer))
+        assert len(trainer.accelerator._models) == 1
+    plain, functions, doubled = found
+    assert parts.equal(plain, functions)
+    assert not parts.equal(plain, doubled)
+
+
+def test_a_loss_with_parameters_is_prepared_and_saved_too(tmp_path: Path) -> None:
+    class Learns(SimpleBatchProcessor):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = nn.Linear(1, 1)
+
+        def forward(self, model: Any, batch: Any) -> tuple[Any, Any]:
+            outputs, loss = forward(model, batch)
+            return outputs, self.scale(loss.view(1, 1)).sum()
+
+    trainer = parts.trainer(tmp_path, max_step=1, batch_processor=Learns(), hooks=SaveCheckpointConfig())
+    trainer()
+    assert len(trainer.accelerator._models) == 2
+    assert "model_1.safetensors" in parts.folders(tmp_path / "checkpoints" / "checkpoint_0")
+
+
+@pytest.mark.parametrize(
+    ("function", "kind", "message"),
+    [
+        (
+            lambda model, batch: (None, None),
+            LossNotProvidedError,
+            "gave no loss; return \\(outputs, loss\\), or make the",
+        ),
+        (lambda model, batch: forward(model, batch)[1], TypeError, "gives two things, the outputs and the loss"),
+        (lambda model, batch: (None, torch.zeros(())), HooklineError, "^the loss has no gradient"),
+    ],
+)
+def test_what_a_forward_may_not_give(function: Any, kind: type[Exception], message: str) -> None:
+    trainer = parts.trainer(max_step=1, batch_processor=SimpleBatchProcessor.from_callable(function))
+    with pytest.raises(kind, match=message):
+        trainer()
+
+
+def test_a_processor_without_a_forward_says_so() -> None:
+    with pytest.raises(NotImplementedError, match="^SimpleBatchProcessor has no forward"):
+        parts.trainer(max_step=1, batch_processor=SimpleBatchProcessor())()
+    with pytest.raises(TypeError, match="^from_callable takes a function of the model and a batch, not 3$"):
+        SimpleBatchProcessor.from_callable(3)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="abstract"):
+        BatchProcessorMixin()  # type: ignore[abstract]
+
+
+# -- SimpleTrainer
+
+
+class Mean:
+    """A metric as SimpleTrainer wants it."""
+
+    def __init__(self) -> None:
+        self.values: list[float] = []
+        self.modes: list[bool] = []
+
+    def update(self, batch: Tensor, outputs: Tensor) -> None:
+        assert not torch.is_grad_enabled()
+        self.values.append(float(outputs.mean()))
+
+    def compute(self) -> int:
+        return len(self.values)
+
+    def reset(self) -> None:
+        self.values.clear()
+
+
+def test_simple_trainer_takes_single_parameters(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+
+    def make(**options: Any) -> SimpleTrainer:
+        torch.manual_seed(0)
+        model = nn.Linear(4, 3)
+        return SimpleTrainer(
+            model=model,
+            accelerator=parts.accelerator(tmp_path),
+            batch_processor=SimpleBatchProcessor.from_callable(forward),
+            dataloader=two_batches(),
+            optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+            grad_clip_mode="norm",
+            grad_max_norm=0.1,
+            **options,
+        )
+
+    trainer = make(
+        max_epoch=2,
+        val_dataloader=[torch.zeros(1, 4), torch.ones(1, 4)],
+        metric=Mean(),
+        epoch_eval_freq=1,
+        hooks=SaveCheckpointConfig(),
+    )
+    assert trainer.eval() == 2
+    trainer()
+    assert [record.message for record in caplog.records if "evaluation" in record.message] == ["evaluation: 2"] * 3
+    assert trainer.model.training
+    resumed = make(max_epoch=3, resume_from=str(tmp_path / "checkpoints" / "checkpoint_0"))
+    resumed()
+    assert resumed.trainer_progress_state.global_step_id == 6
+    with pytest.raises(ValueError, match="^there is no val_dataloader to evaluate on$"):
+        resumed.eval()
+    with pytest.raises(ValueError, match="^a val_dataloader needs a metric$"):
+        make(max_epoch=1, val_dataloader=[1])
+    with pytest.raises(ValueError, match="^a scheduler steps at every 'step', and no more at 'epoch'$"):
+        make(max_epoch=1, lr_scheduler_step_at="epoch")
+
+
+def test_counters_of_a_hook_are_those_of_its_passage() -> None:
+    seen = []
+    hooks = PipelineHooks()
+    hooks.register_hook("on_step", HookContext.from_callable(after=lambda args: seen.append(counters(args))))
+    parts.trainer(max_step=3, hooks=hooks)()
+    assert seen == ["e0 s0 g0", "e0 s1 g1", "e0 s2 g2"]
+
+
+def test_a_missing_library_is_named_with_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "accelerate", None)
+    with pytest.raises(
+        ConfigError, match=r"^the trainer needs accelerate, .*: pip install 'hookline\[robo_orchard\]'$"
+    ):
+        HookBasedTrainer(None, None, [], None, None, max_step=1)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "tomli_w", None)
+    with pytest.raises(ConfigError, match=r"^writing TOML needs tomli_w, .*: pip install 'hookline\[robo_orchard\]'$"):
+        OptimizerHookConfig().to_str(format="toml")
