@@ -87,6 +87,7 @@ class Optim:
         optimizer: Any torch optimizer.
         schedulers: torch schedulers, each alone or paired with when it steps: `(scheduler, "epoch" | "iter" | "step" |
             "val")`, or `(scheduler, "val", "accuracy")`. Alone, it follows the training loop: epochs or iterations.
+            One whose class says `takes_metrics = True` steps at validations with all their metrics, and after epochs.
         accumulate: How many micro-batches make one update. A window that is cut short at the end of an epoch (or of a
             run by iterations) counts with its own number.
         clip_norm: The greatest total norm of the gradients.

@@ -15,7 +15,7 @@ from hookline.dialects.mmengine import hooks
 from hookline.dialects.mmengine.evaluator import BaseMetric
 from hookline.dialects.mmengine.hooks import CheckpointHook, EMAHook, Hook, LoggerHook
 from hookline.dialects.mmengine.hooks.hook import STAGES
-from hookline.dialects.mmengine.model import BaseAveragedModel
+from hookline.dialects.mmengine.model import BaseAveragedModel, ExponentialMovingAverage
 from hookline.dialects.mmengine.registry import HOOKS, METRICS, MODELS
 from hookline.errors import ConfigError
 from hookline.testing import toy_data
@@ -228,9 +228,10 @@ def test_averages_by_name(tmp_path: Path, settings: dict[str, Any], weight: Any)
     assert torch.equal(weights(tmp_path / "run" / "epoch_2.pth", "state_dict", "net.0.weight"), raw[-1])
 
 
-def test_an_average_by_a_formula_of_ones_own(tmp_path: Path) -> None:
+@pytest.mark.parametrize("base", [BaseAveragedModel, ExponentialMovingAverage])
+def test_an_average_by_a_formula_of_ones_own(tmp_path: Path, base: Any) -> None:
     @MODELS.register_module()
-    class Greatest(BaseAveragedModel):
+    class Greatest(base):  # type: ignore[misc]
         def avg_func(self, averaged_param: Tensor, source_param: Tensor, steps: int) -> None:
             averaged_param.copy_(torch.maximum(averaged_param, source_param))
 
@@ -278,12 +279,15 @@ def test_the_facts_of_a_run(tmp_path: Path) -> None:
             info = runner.message_hub.runtime_info
             stages.append((mode, info["loop_stage"], info["epoch"], info["iter"]))
 
-    runner = runner_of(tmp_path / "run", custom_hooks=[Looks()], train_cfg={"max_epochs": 1})
+    runner = runner_of(tmp_path / "run", custom_hooks=[Looks()])
     runner.train()
     runner.test()
-    assert stages == [("train", "train", 0, 3), ("val", "val", 0, 3), ("test", "test", 0, 3)]
+    assert stages == [
+        *(("train", "train", 0, 3), ("val", "val", 0, 3), ("train", "train", 1, 7), ("val", "val", 1, 7)),
+        ("test", "test", 1, 7),
+    ]
     facts = runner.message_hub.runtime_info
-    assert (facts["max_epochs"], facts["max_iters"], facts["seed"]) == (1, 4, 0)
+    assert (facts["max_epochs"], facts["max_iters"], facts["seed"]) == (2, 8, 0)
     assert "loop_stage" not in facts
     assert list(runner.message_hub.log_scalars) == [
         *("train/lr", "train/data_time", "train/time", "train/loss", "val/data_time", "val/time", "val/accuracy"),

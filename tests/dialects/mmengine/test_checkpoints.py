@@ -52,6 +52,7 @@ def test_a_run_goes_on_to_the_same_bits(tmp_path: Path) -> None:
     at_two = tmp_path / "run" / "epoch_2.pth"
     again = runner_of(tmp_path / "other", **parts(load_from=str(at_two), resume=True))
     assert same(again.train(), whole)
+    assert sorted(path.name for path in (tmp_path / "other").glob("*.pth")) == ["epoch_3.pth", "epoch_4.pth"]
     for name in ("epoch_3.pth", "epoch_4.pth"):
         mine, other = (weights(tmp_path / folder / name, "hooks", "EMAHook", "averaged") for folder in ("run", "whole"))
         assert all(torch.equal(mine[key], other[key]) for key in mine)

@@ -411,6 +411,16 @@ def test_weights_begin_as_the_model_says_once(tmp_path: Path) -> None:
     assert not torch.equal(runner.model.net[0].weight, begun[0])  # type: ignore[index, union-attr]
 
 
+def test_weights_that_begin_at_random_come_from_the_seed(tmp_path: Path) -> None:
+    def final(name: str, drawn: int) -> torch.Tensor:
+        described = {"type": "ToyNet", "init_cfg": {"type": "Normal", "layer": "Linear"}}
+        runner = runner_of(tmp_path / name, model=described)
+        torch.rand(drawn)
+        return torch.cat([weight.detach().flatten() for weight in runner.train().parameters()])
+
+    assert torch.equal(final("one", 0), final("two", 7))
+
+
 def test_learning_rates_follow_the_batch_size(tmp_path: Path) -> None:
     DATASETS.register_module(module=Rows)
     scaled = {"enable": True, "base_batch_size": 32}
