@@ -47,6 +47,11 @@ class ManagerMixin:
         return made
 
     @classmethod
+    def forget(cls, name: str) -> None:
+        """Let the name of an object be free again; the object itself stays as it is."""
+        cls._instances.pop(name, None)
+
+    @classmethod
     def get_current_instance(cls) -> Self:
         """The object that was made last; where there is none, one is made."""
         if not cls._instances:

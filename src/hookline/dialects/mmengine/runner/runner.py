@@ -333,12 +333,15 @@ class Runner(native.Runner):
         return built
 
     def build_visualizer(self, visualizer: Any) -> Any:
-        """The visualizer that a dict describes."""
+        """The visualizer that a dict describes; one of the same name that is there belongs to an earlier run."""
         if visualizer is not None and not isinstance(visualizer, Mapping):
             return visualizer
         described = {"type": "Visualizer", "vis_backends": [{"type": "LocalVisBackend"}], **(visualizer or {})}
         described.setdefault("name", self.experiment_name)
         described.setdefault("save_dir", str(self.log_dir))
+        kind = VISUALIZERS.get(described["type"]) if isinstance(described["type"], str) else described["type"]
+        if hasattr(kind, "forget"):
+            kind.forget(described["name"])
         return VISUALIZERS.build(described)
 
     def scale_lr(self, optim_wrapper: Any, auto_scale_lr: Mapping[str, Any] | None = None) -> None:

@@ -55,7 +55,7 @@ class BaseModel(BaseModule):
         return self._run_forward(self._prepared(data, False), mode="predict")
 
     def _prepared(self, data: Any, training: bool) -> Any:
-        """A batch as the data_preprocessor makes it. The plain one is asked directly, because a step would feel more."""
+        """A batch as the data_preprocessor makes it; the plain one is asked directly, which takes less time."""
         prepare = self._modules["data_preprocessor"]
         if prepare.__class__ is BaseDataPreprocessor:
             return prepare.cast_data(data)
