@@ -50,8 +50,9 @@ def run(text: str, file: Path, base: ConfigDict, load: Load) -> ConfigDict:
         if _reads_base(statement):
             names.update(_imported_bases(statement, file, load))
             continue
-        imported |= _names_imported(statement)
-        _execute(statement, file, names)
+        imported |= (brought := _names_imported(statement))
+        if brought != {"read_base"}:  # of whichever package: what it marks is read here
+            _execute(statement, file, names)
     kept = {
         name: value
         for name, value in names.items()
@@ -62,7 +63,7 @@ def run(text: str, file: Path, base: ConfigDict, load: Load) -> ConfigDict:
 
 
 def _execute(statement: ast.stmt, file: Path, names: dict[str, Any]) -> None:
-    code = compile(ast.Module([statement], type_ignores=[]), str(file), "exec")
+    code = compile(ast.Module([statement], type_ignores=[]), str(file), "exec", dont_inherit=True)
     try:
         exec(code, names)
     except HooklineError:
