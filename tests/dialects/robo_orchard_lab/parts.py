@@ -47,7 +47,7 @@ def forward(model: Any, batch: Any) -> tuple[Any, Tensor]:
 
 def trainer(folder: Path | None = None, **options: Any) -> HookBasedTrainer:
     """A trainer with everything that is not given."""
-    set_seed(3)
+    set_seed(options.pop("seed", 3))
     model = options.pop("make_model", net)()
     optimizer = options.pop("optimizer", None) or torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     given = {

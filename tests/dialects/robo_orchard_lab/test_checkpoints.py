@@ -202,7 +202,7 @@ def test_a_run_goes_on_exactly_from_every_checkpoint(tmp_path: Path) -> None:
     assert len(numbers) == 2 * STEPS + 3
     for number in numbers:
         path = tmp_path / "straight" / "checkpoints" / f"checkpoint_{number}"
-        resumed, remembered = run(tmp_path / f"{number}", resume_from=resume(path))
+        resumed, remembered = run(tmp_path / f"{number}", resume_from=resume(path), seed=100 + number)
         assert parts.equal(parts.weights(resumed), parts.weights(straight)), number
         if number < len(numbers) - 2:  # otherwise there is nothing to do, and nothing is given back
             assert remembered.drawn == memory.drawn
