@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,26 @@ def test_accumulation_and_clipping_are_those_of_native_training(tmp_path: Path, 
     assert same_weights(engine.model, model)
     assert collects.seen == [0, 0, 1, 1, 1, 2, 3, 3, 3, 4, 4, 4, 5, 6]
     assert len(engine.log_buffer.history("grad_norm")) == 6
+
+
+class Stream:
+    """Batches without a length."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(toy_data(5))
+
+
+def test_a_window_ends_with_the_epoch_also_where_nobody_knows_how_long_that_is(tmp_path: Path) -> None:
+    collects = Collects(lambda trainer: (trainer.runner.updates, trainer.runner.in_window))
+    engine_in(tmp_path, batches=Stream(), gradient_accumulation_steps=3, custom_hooks=[collects]).train()
+    assert collects.seen == [
+        (0, True),
+        (0, True),
+        (1, False),
+        (1, True),
+        (2, False),
+        *[(2, True), (2, True), (3, False), (3, True), (4, False)],
+    ]
 
 
 def test_gradients_stay_for_the_hooks_behind_the_update(tmp_path: Path) -> None:
@@ -220,6 +241,15 @@ def test_evaluations_are_a_line_each_and_the_best_is_kept(tmp_path: Path) -> Non
     assert all(weights["state_dict"][name].equal(second["state_dict"][name]) for name in best["state_dict"])
     assert engine.log_buffer.history("accuracy").values() == [0.5, 0.7, 0.7]
     assert same_weights(engine.model, engine_in(tmp_path / "other", total_epochs=3).train())
+
+
+def test_random_numbers_of_an_evaluation_do_not_change_the_training(tmp_path: Path) -> None:
+    def dropping(model: nn.Module, batch: Any) -> Tensor:
+        return nn.functional.cross_entropy(model(nn.functional.dropout(batch[0], 0.3)), batch[1])
+
+    hook = {"type": "EvaluateHook", "eval_function": lambda: torch.rand(1).item()}
+    one = engine_in(tmp_path / "one", loss_fn=dropping, custom_hooks=[hook]).train()
+    assert same_weights(one, engine_in(tmp_path / "other", loss_fn=dropping).train())
 
 
 def test_by_iterations_it_evaluates_every_period_and_after_the_last_outside_of_windows(tmp_path: Path) -> None:
