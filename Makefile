@@ -18,7 +18,7 @@ help:
 	@echo "make test    set up, and run all checks: ruff, mypy --strict, pytest"
 	@echo "make faults  set up, and measure what bad inputs and $(N) kills do (N=200 for more)"
 	@echo "make docs    make the page about the built-in hooks from the code"
-	@echo "make bench   what the engine costs a step against a bare loop, a save against torch.save, and recording"
+	@echo "make bench   what the engine costs a step against a bare loop, a save against torch.save, recording, dialects"
 	@echo "make clean   remove the environment and the demo's run"
 
 setup: $(READY)
@@ -52,6 +52,7 @@ bench: setup
 	@$(BIN)/python benchmarks/overhead.py
 	@$(BIN)/python benchmarks/checkpoint.py
 	@$(BIN)/python benchmarks/recording.py
+	@$(BIN)/python benchmarks/dialects.py
 
 clean:
 	rm -rf $(VENV) runs/digits

@@ -359,3 +359,18 @@ def test_the_benchmark_of_recording_runs_and_gives_json() -> None:
     assert list(found["share of a step"]) == [
         *["ten scalars a step", "jsonl and TensorBoard every 10 steps", "the progress display"]
     ]
+
+
+def test_the_benchmark_of_dialects_runs_and_gives_json() -> None:
+    script = Path(__file__).parent.parent.parent / "benchmarks" / "dialects.py"
+    words = ["--steps", "51", "--rounds", "1", "--json"]
+    ended = subprocess.run([sys.executable, str(script), *words], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert {name: row["against"] for name, row in json.loads(ended.stdout).items() if name != row["against"]} == {
+        "mmengine, no hooks": "hookline, no hooks",
+        "pointrix, no hooks": "hookline, no hooks",
+        "hookline, recording, gradients kept": "hookline, recording",
+        "imix, its least hooks": "hookline, recording, gradients kept",
+        "mmengine, default hooks": "hookline, default hooks",
+        "robo_orchard, its least hooks": "by hand, accelerate",
+    }

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from hookline.dialects.imix.engine.forward import as_output, forward_of
 from hookline.dialects.imix.engine.hooks.base_hook import HookBase, PriorityStatus
@@ -200,4 +200,4 @@ class CommonEngine(EngineBase):
             self.output = as_output(self.batch_processor(batch_data))
             return
         self.model_output, losses = self._forward(self, batch_data)
-        self.output = as_output(losses)
+        self.output = {"loss": losses} if losses.__class__ is Tensor else as_output(losses)

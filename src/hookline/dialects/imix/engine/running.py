@@ -141,7 +141,7 @@ class EngineState(Hook):
         if runner.skipped:
             return
         for name, value in outputs.items():
-            number = number_of(value)
+            number = value if name == "loss" else number_of(value)  # the loss is one tensor, and the loop's own
             if number is not None:
                 put(name, number)
 

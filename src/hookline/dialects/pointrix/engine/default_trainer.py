@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from hookline.dialects.pointrix.engine import parts, running
 from hookline.dialects.pointrix.engine.base_trainer import BaseTrainer
@@ -39,7 +40,9 @@ class DefaultTrainer(BaseTrainer):
 
     def train_iter(self, iteration: int) -> None:
         """One step and its points; `global_step` is its number."""
-        self.call_hook("before_train_iter")
+        plan = self.plan
+        if plan.before_train_iter:  # asking costs less than calling nobody
+            self.call_hook("before_train_iter")
         batch = self.datapipeline.next_train(self.global_step)
         if self.renderer is not None:
             self.renderer.update_sh_degree(iteration)
@@ -48,7 +51,8 @@ class DefaultTrainer(BaseTrainer):
         self.train_step(batch)
         self.optimizer.update_model(**self.optimizer_dict)
         self.position.iter = iteration
-        self.call_hook("after_train_iter")
+        if plan.after_train_iter:
+            self.call_hook("after_train_iter")
 
     def train_step(self, batch: Any) -> None:
         """Loss and gradients of a batch: sets `loss_dict`, and `optimizer_dict` for the optimizer."""
@@ -56,7 +60,9 @@ class DefaultTrainer(BaseTrainer):
         losses = self.model.get_loss_dict(render_results, batch)
         losses["loss"].backward()
         # Detached, so that the graph is gone when a hook changes the number of points.
-        self.loss_dict = {name: value.detach() if hasattr(value, "detach") else value for name, value in losses.items()}
+        self.loss_dict = {
+            name: value.detach() if isinstance(value, Tensor) else value for name, value in losses.items()
+        }
         if hasattr(self.model, "get_optimizer_dict"):
             self.optimizer_dict = self.model.get_optimizer_dict(self.loss_dict, render_results, self.white_bg)
 

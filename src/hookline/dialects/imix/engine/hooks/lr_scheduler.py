@@ -49,7 +49,7 @@ class LRSchedulerHook(HookBase):
 
     def after_train_iter(self) -> None:
         """Record, then step."""
-        trainer = self.trainer
+        trainer: Any = self._trainer()  # type: ignore[misc]  # as the property, which costs a call more
         trainer.log_buffer.put_scalar("lr", self._group["lr"], smoothing_hint=False)
         if self._by_epoch or self._scheduler is None:
             return

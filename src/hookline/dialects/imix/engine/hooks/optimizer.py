@@ -38,7 +38,7 @@ class OptimizerHook(HookBase):
 
     def after_train_iter(self) -> None:
         """The update, or a part of it."""
-        trainer = self.trainer
+        trainer: Any = self._trainer()  # type: ignore[misc]  # as the property, which costs a call more
         runner = trainer.runner
         optim = runner.optim
         loss = optim.make(runner.ends_window)

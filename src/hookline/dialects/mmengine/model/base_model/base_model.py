@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from hookline.calls import NOTHING
 from hookline.dialects.mmengine.errors import ConfigTypeError
 from hookline.dialects.mmengine.model.base_model.data_preprocessor import BaseDataPreprocessor
 from hookline.dialects.mmengine.model.base_module import BaseModule
@@ -39,9 +40,12 @@ class BaseModel(BaseModule):
 
     def train_step(self, data: Any, optim_wrapper: Any) -> dict[str, Tensor]:
         """One training step: losses of a batch, and the update; gives what is to be logged."""
-        with optim_wrapper.optim_context(self):
-            data = self._prepared(data, True)
-            losses = self._run_forward(data, mode="loss")
+        within = optim_wrapper.optim_context(self)
+        if within is NOTHING:  # asking costs less than entering
+            losses = self._run_forward(self._prepared(data, True), mode="loss")
+        else:
+            with within:
+                losses = self._run_forward(self._prepared(data, True), mode="loss")
         loss, log_vars = self.parse_losses(losses)
         optim_wrapper.update_params(loss)
         return log_vars

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from hookline import rng
 from hookline.dialects.robo_orchard_core.refusals import SettingTypeError, SettingValueError
 from hookline.dialects.robo_orchard_core.utils.function_info import FunctionInfo
 from hookline.dialects.robo_orchard_lab.pipeline.hooks.mixin import (
@@ -25,7 +26,7 @@ class ValidationHook(PipelineHooks):
     """Calls `eval_callback` after every `step_eval_freq` steps of the run, and after every `epoch_eval_freq` epochs.
 
     The callback takes the model, or nothing. The model is in evaluation mode meanwhile, and afterwards every part of it
-    in the mode that it was in.
+    in the mode that it was in. Random numbers that it draws, as a shuffling loader does, do not change the training.
     """
 
     def __init__(self, cfg: ValidationHookConfig) -> None:
@@ -41,11 +42,12 @@ class ValidationHook(PipelineHooks):
 
     def evaluate(self, args: PipelineHookArgs) -> None:
         """Call back."""
-        if args.model is None:
-            self.cfg.eval_callback()
-            return
-        with in_mode(args.model, training=False), torch.enable_grad():
-            self.cfg.eval_callback(*[args.model] * self.takes_model)
+        with rng.untouched():
+            if args.model is None:
+                self.cfg.eval_callback()
+                return
+            with in_mode(args.model, training=False), torch.enable_grad():
+                self.cfg.eval_callback(*[args.model] * self.takes_model)
 
     def _on_loop_begin(self, args: PipelineHookArgs) -> None:
         if args.global_step_id == 0:

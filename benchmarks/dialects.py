@@ -1,0 +1,267 @@
+"""What a dialect costs: microseconds a step of the same training, natively and as four other systems write it.
+
+python benchmarks/dialects.py            a table
+python benchmarks/dialects.py --json     the same as JSON
+
+Each case is compared with a run of hookline that has the same to do. RoboOrchard trains on accelerate, so that one is
+compared with a loop that was written by hand with accelerate. All are interleaved in one run; the least of many pieces
+of 50 steps, in time of the processor, so that what else runs on the machine counts for little.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import chdir
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from hookline import Optim, Runner, TrainLoop
+from hookline.dialects.imix.engine.imix_engine import imixEngine
+from hookline.dialects.mmengine.model import BaseModel
+from hookline.dialects.mmengine.runner import Runner as MMEngineRunner
+from hookline.dialects.pointrix.engine import DefaultTrainer
+from hookline.dialects.pointrix.logger import Logger
+from hookline.dialects.pointrix.optimizer import BaseOptimizer
+from hookline.dialects.robo_orchard_lab.pipeline import HookBasedTrainer
+from hookline.dialects.robo_orchard_lab.pipeline.batch_processor import SimpleBatchProcessor
+from overhead import NO_DEFAULT_HOOKS, loss_of, make_model
+
+RATE = 0.01
+#: How many steps are measured together.
+PIECE = 50
+#: What every run of iMIX does: numbers are recorded and iterations timed.
+RECORDING = {key: None for key in NO_DEFAULT_HOOKS if key not in ("runtime_info", "timer", "param_scheduler")}
+
+
+class Batches(list[Any]):
+    """The data of an epoch, which notes the clock at every so many batches; what lies between is measured."""
+
+    def __iter__(self) -> Iterator[Any]:
+        for number in range(len(self)):
+            yield self.take(number)
+
+    def take(self, number: int) -> Any:
+        """One batch."""
+        if number == 0:
+            gc.collect()  # what was made before the first step is not a cost of the steps
+            self.noted: list[float] = []
+        if number % PIECE == 0:
+            self.noted.append(time.process_time())
+        return self[number]
+
+    @property
+    def seconds(self) -> float:
+        """Of a step, in the quickest piece."""
+        return min(later - earlier for earlier, later in pairwise(self.noted)) / PIECE
+
+
+class Net(nn.Module):
+    """A small net, so that what is measured is the engine and not the arithmetic."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(make_model().children())
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        """What the net says."""
+        return scores_of(self, inputs)
+
+
+def scores_of(net: Any, inputs: torch.Tensor) -> torch.Tensor:
+    """The layers, one after the other, in whichever class they are."""
+    for layer in net.layers:
+        inputs = layer(inputs)
+    return inputs
+
+
+def natively(data: Batches, default_hooks: dict[str, Any] | None, keep_gradients: bool = False) -> None:
+    """A run of hookline."""
+    model = Net()
+    Runner(
+        model,
+        train=TrainLoop(data, loss_of, max_epochs=1),
+        optim=Optim(torch.optim.SGD(model.parameters(), lr=RATE), keep_gradients=keep_gradients),
+        default_hooks=default_hooks,
+        work_dir="run",
+        device="cpu",
+        quiet=True,
+    ).train()
+
+
+class MMEngineNet(BaseModel):
+    """The net, with its loss in it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = Net().layers
+
+    def forward(self, inputs: torch.Tensor, labels: torch.Tensor, mode: str = "tensor") -> Any:  # type: ignore[override]
+        """Losses, in training."""
+        scores = scores_of(self, inputs)
+        return {"loss": nn.functional.cross_entropy(scores, labels)} if mode == "loss" else scores
+
+
+def as_mmengine(data: Batches, default_hooks: dict[str, Any] | None) -> None:
+    """A runner of MMEngine."""
+    MMEngineRunner(
+        model=MMEngineNet(),
+        work_dir="run",
+        train_dataloader=data,
+        train_cfg={"by_epoch": True, "max_epochs": 1},
+        optim_wrapper={"optimizer": {"type": "SGD", "lr": RATE}},
+        default_hooks=default_hooks,
+        randomness={"seed": 0},
+        log_level="WARNING",
+    ).train()
+
+
+def as_imix(data: Batches) -> None:
+    """An engine of iMIX."""
+    model = Net()
+    cfg = {"total_epochs": 1, "work_dir": "run", "model_device": "cpu", "quiet": True}
+    imixEngine(
+        {**cfg, "log_config": None, "checkpoint_config": None},
+        model=model,
+        data_loader=data,
+        optimizer=torch.optim.SGD(model.parameters(), lr=RATE),
+        loss_fn=loss_of,
+    ).train()
+
+
+class PointrixNet(Net):
+    """The net, with what a trainer asks of a model."""
+
+    def forward(self, batch: Any) -> torch.Tensor:
+        """What the net says of the inputs."""
+        return scores_of(self, batch[0])
+
+    def get_loss_dict(self, scores: torch.Tensor, batch: Any) -> dict[str, torch.Tensor]:
+        """The loss."""
+        return {"loss": nn.functional.cross_entropy(scores, batch[1])}
+
+
+class PointrixData:
+    """Batches by step."""
+
+    def __init__(self, data: Batches) -> None:
+        self.data = data
+
+    def next_train(self, step: int) -> Any:
+        """The batch of a step."""
+        return self.data.take(step - 1)
+
+
+def as_pointrix(data: Batches) -> None:
+    """A trainer of Pointrix."""
+    Logger.terminal.quiet = True
+    trainer = DefaultTrainer({"max_steps": len(data), "val_interval": 0, "seed": 0}, "run", "cpu")
+    trainer.datapipeline, trainer.model = PointrixData(data), PointrixNet()
+    trainer.optimizer = BaseOptimizer(None, torch.optim.SGD(trainer.model.parameters(), lr=RATE))
+    trainer.train_loop()
+
+
+def with_accelerate(data: Batches) -> None:
+    """The loop that one would write by hand with accelerate."""
+    from accelerate import Accelerator  # type: ignore[import-untyped]
+
+    model = Net()
+    accelerator = Accelerator(cpu=True)
+    model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=RATE))
+    for batch in data:
+        optimizer.zero_grad()
+        accelerator.backward(loss_of(model, batch))
+        optimizer.step()
+
+
+def as_robo_orchard(data: Batches) -> None:
+    """A trainer of RoboOrchard."""
+    from accelerate import Accelerator
+
+    model = Net()
+    HookBasedTrainer(
+        model=model,
+        dataloader=data,
+        optimizer=torch.optim.SGD(model.parameters(), lr=RATE),
+        accelerator=Accelerator(cpu=True),
+        batch_processor=SimpleBatchProcessor.from_callable(lambda model, batch: (None, loss_of(model, batch))),
+        max_epoch=1,
+    )()
+
+
+class Case(NamedTuple):
+    """A training, and the name of the one that it is compared with."""
+
+    train: Callable[[Batches], None]
+    against: str
+
+
+NO_HOOKS, RECORDED, KEPT = "hookline, no hooks", "hookline, recording", "hookline, recording, gradients kept"
+DEFAULT = "hookline, default hooks"
+ACCELERATE = "by hand, accelerate"
+CASES = {
+    NO_HOOKS: Case(lambda data: natively(data, NO_DEFAULT_HOOKS), NO_HOOKS),
+    "mmengine, no hooks": Case(lambda data: as_mmengine(data, NO_DEFAULT_HOOKS), NO_HOOKS),
+    "pointrix, no hooks": Case(as_pointrix, NO_HOOKS),
+    RECORDED: Case(lambda data: natively(data, RECORDING), RECORDED),
+    # iMIX leaves gradients for hooks to look at until the next update; their memory is felt in a step this small.
+    KEPT: Case(lambda data: natively(data, RECORDING, keep_gradients=True), RECORDED),
+    "imix, its least hooks": Case(as_imix, KEPT),
+    DEFAULT: Case(lambda data: natively(data, None), DEFAULT),
+    "mmengine, default hooks": Case(lambda data: as_mmengine(data, None), DEFAULT),
+    ACCELERATE: Case(with_accelerate, ACCELERATE),
+    "robo_orchard, its least hooks": Case(as_robo_orchard, ACCELERATE),
+}
+
+
+def measure(steps: int, rounds: int) -> dict[str, float]:
+    """Microseconds a step of each case, least of all rounds; the cases take turns, so that all see the same machine."""
+    generator = torch.Generator().manual_seed(0)
+    batches = [
+        (torch.randn(16, 64, generator=generator), torch.randint(10, (16,), generator=generator)) for _ in range(50)
+    ]
+    least = dict.fromkeys(CASES, float("inf"))
+    for _ in range(rounds):
+        for name, case in CASES.items():
+            data = Batches(batches[i % 50] for i in range(steps))
+            with tempfile.TemporaryDirectory() as folder, chdir(folder):
+                case.train(data)
+            least[name] = min(least[name], data.seconds)
+    return {name: seconds * 1e6 for name, seconds in least.items()}
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=401, help=f"steps of a measurement, more than {PIECE}")
+    parser.add_argument("--rounds", type=int, default=16, help="measurements of each case")
+    parser.add_argument("--threads", type=int, default=1, help="torch threads; one is steadier for a net this small")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    options = parser.parse_args()
+    if options.steps <= PIECE:
+        parser.error(f"--steps is more than {PIECE}, which are measured together")
+    torch.set_num_threads(options.threads)
+    measure(steps=min(options.steps, 201), rounds=1)  # warm up
+    found = measure(options.steps, options.rounds)
+    ratios = {name: microseconds / found[CASES[name].against] for name, microseconds in found.items()}
+    if options.json:
+        rows = {
+            name: {"microseconds": found[name], "against": CASES[name].against, "ratio": ratios[name]} for name in found
+        }
+        print(json.dumps(rows, indent=2))
+        return
+    print(f"{'':38}{'us/step':>10}{'ratio':>8}")
+    for name, microseconds in found.items():
+        against = CASES[name].against
+        print(f"{name:38}{microseconds:10.1f}{ratios[name]:8.3f}" + (f"  of {against}" if against != name else ""))
+
+
+if __name__ == "__main__":
+    main()

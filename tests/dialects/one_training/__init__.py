@@ -1,0 +1,1 @@
+"""One training, written natively and for each of the four systems."""
