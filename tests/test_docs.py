@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import sys
 import textwrap
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +20,22 @@ from hookline.config import from_dict
 from hookline.config.parse import parse
 from hookline.config.positions import Mark
 from hookline.config.tree import plain
+from hookline.dialects.imports import PACKAGES
 from hookline.registry import HOOKS, WRITERS
 from hookline.steps import cross_entropy, predict
 from hookline.testing import toy_data
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+@pytest.fixture(autouse=True)
+def _names_of_other_systems_are_put_back(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A page may lead them to a dialect."""
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    yield
+    for name in [name for name in sys.modules if name.partition(".")[0] in PACKAGES]:
+        del sys.modules[name]
 
 
 def blocks(page: Path, language: str) -> list[str]:

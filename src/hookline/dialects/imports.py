@@ -69,9 +69,10 @@ class Finder(MetaPathFinder, Loader):
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         """The dialect's own module, which may be imported already."""
         module = importlib.import_module(f"{HOME}.{spec.name}")
-        self._own = module.__spec__
+        spec.loader_state = module.__spec__
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """It has run; only what the import has changed of it is put back."""
-        module.__spec__ = importlib.util.find_spec(module.__name__) if self._own is None else self._own
+        """It has run; only the spec is put back, which the import has changed."""
+        assert module.__spec__ is not None, "the import has set it"
+        module.__spec__ = module.__spec__.loader_state

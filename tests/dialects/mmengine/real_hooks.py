@@ -26,9 +26,9 @@ from tests.dialects.mmengine.parts import runner_of, weights
 if __name__ == "__main__":  # in a process of its own: the other tests do without the package
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        import mmengine  # type: ignore[import-untyped]
-        import mmengine.hooks as real  # type: ignore[import-untyped]
-        from mmengine.registry import MODELS as REAL_MODELS  # type: ignore[import-untyped]
+        import mmengine
+        import mmengine.hooks as real
+        from mmengine.registry import MODELS as REAL_MODELS
 
 HEAD = """\
 # The hooks of MMEngine, run here

@@ -1,0 +1,64 @@
+"""A script as the main module of the process, with the names of another system led to its dialect.
+
+A process that the script starts with multiprocessing (the workers of a loader, where they are not forked) runs the
+main module again before it does anything. Python finds it by the name in its spec, which is that of this file: so the
+names are led to the dialect there, too, and then the script is run, which defines its classes and functions once more.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from traceback import walk_tb
+from types import CodeType, ModuleType, TracebackType
+
+from hookline.dialects.imports import alias
+
+#: The environment variable that tells processes which system and which script it is.
+VARIABLE = "HOOKLINE_RUN_AS"
+THIS = "hookline.dialects.script"
+
+
+def run(system: str, script: Path, arguments: Sequence[str] = ()) -> None:
+    """Run a script as `python script arguments...` would, where the names of another system mean its dialect."""
+    alias(system)
+    code = code_of(script)
+    os.environ[VARIABLE] = json.dumps([system, str(script.absolute())])
+    sys.argv = [str(script), *arguments]
+    sys.path.insert(0, str(script.resolve().parent))
+    main = ModuleType("__main__")
+    main.__file__, main.__package__, main.__spec__ = str(script.absolute()), "", ModuleSpec(THIS, None)
+    vars(main)["__builtins__"] = __builtins__
+    sys.modules["__main__"] = main
+    exec(code, vars(main))
+
+
+def code_of(script: Path) -> CodeType:
+    """A script, compiled; in its own encoding."""
+    return compile(script.read_bytes(), str(script.absolute()), "exec", dont_inherit=True)
+
+
+def own_traceback(script: Path, error: BaseException) -> TracebackType | None:
+    """The traceback of an error from the script on, as Python shows it; None where the script has not run yet."""
+    trace, name = error.__traceback__, str(script.absolute())
+    while trace is not None and trace.tb_frame.f_code.co_filename != name:
+        trace = trace.tb_next
+    return trace
+
+
+def line_in(script: Path, error: BaseException) -> int | None:
+    """The line of the script that an error came through, the innermost one; None for an error from elsewhere."""
+    name = str(script.absolute())
+    lines = [line for frame, line in walk_tb(error.__traceback__) if frame.f_code.co_filename == name]
+    return lines[-1] if lines else None
+
+
+if __name__ == "__mp_main__":
+    _system, _script = json.loads(os.environ[VARIABLE])
+    alias(_system)
+    __file__, __package__ = _script, ""
+    exec(code_of(Path(_script)), globals())

@@ -1,0 +1,222 @@
+"""`hookline run-as`: scripts written for other systems, unchanged, each in a process of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from tests.faults.children import command
+
+SCRIPTS = Path(__file__).parent / "scripts"
+
+
+def run_text(folder: Path, text: str, *arguments: str, system: str = "mmengine") -> tuple[int, list[str]]:
+    """A script of this text, run in its folder: its exit code, and the lines that it printed."""
+    (folder / "script.py").write_text(textwrap.dedent(text), encoding="utf-8")
+    code, printed = command("run-as", system, "script.py", *arguments, cwd=folder)
+    return code, printed.splitlines()
+
+
+# -- one script a system, as it is written for the original
+
+
+WHOLE = {
+    "mmengine": (
+        ["mmengine", "mmengine_train.py", "--work-dir", "out"],
+        ["epoch 1/3", "epoch 2/3", "epoch 3/3", "good True"],
+        ["best_mse_epoch_3.pth", "epoch_1.pth", "epoch_2.pth", "epoch_3.pth"],
+    ),
+    "imix": (
+        ["imix", "imix_train.py", "out"],
+        ["epoch 0 of 3", "epoch 1 of 3", "epoch 2 of 3", "good True"],
+        [*(f"Linear_epoch{epoch}_model.pth" for epoch in range(3)), "Linear_model_final.pth"],
+    ),
+    "pointrix": (
+        ["pointrix", "pointrix_train.py", "out"],
+        ["after 40 steps: close False", "after 80 steps: close True"],
+        ["chkpnt00040.pth", "chkpnt00080.pth"],
+    ),
+    "robo_orchard_lab": (
+        ["robo_orchard_lab", "robo_orchard_train.py", "--workspace=out", "--max_epoch=3"],
+        ["epoch 0: good False", "epoch 1: good True", "epoch 2: good True"],
+        [f"checkpoints/checkpoint_{number}" for number in range(4)],
+    ),
+}
+
+
+@pytest.mark.parametrize("system", WHOLE)
+def test_a_script_for_the_original_runs_unchanged(system: str, tmp_path: Path) -> None:
+    (name, script, *arguments), said, files = WHOLE[system]
+    code, printed = command("run-as", name, str(SCRIPTS / script), *arguments, cwd=tmp_path)
+    assert code == 0, printed
+    assert [line for line in printed.splitlines() if line.startswith(("epoch ", "good ", "after "))] == said
+    out = tmp_path / "out"
+    found = [*out.glob("*.pth"), *out.glob("checkpoints/*")]
+    assert sorted(path.relative_to(out).as_posix() for path in found) == files
+
+
+def test_the_script_for_mmengine_prints_the_same_with_the_real_package(tmp_path: Path) -> None:
+    words = [sys.executable, str(SCRIPTS / "mmengine_train.py"), "--work-dir", "out"]
+    ended = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert [line for line in ended.stdout.splitlines() if line.startswith(("epoch ", "good "))] == WHOLE["mmengine"][1]
+
+
+# -- as Python runs a script
+
+
+def test_a_script_finds_itself_as_python_would_run_it(tmp_path: Path) -> None:
+    (tmp_path / "beside.py").write_text("from mmengine.hooks import Hook\n", encoding="utf-8")
+    code, printed = run_text(
+        tmp_path,
+        """
+        import sys
+        import beside
+        import hookline.dialects.mmengine.hooks as ours
+        from mmengine.hooks import Hook
+        print(__name__, __file__, __package__ or None, sys.argv)
+        print(sys.path[0], beside.Hook is Hook is ours.Hook)
+        print(sys.modules["__main__"].Hook is Hook)
+        """,
+        *("--config", "c.py", "-x", "--", "--help", "key=1"),
+    )
+    assert code == 0, printed
+    assert printed == [
+        f"__main__ {tmp_path / 'script.py'} None ['script.py', '--config', 'c.py', '-x', '--', '--help', 'key=1']",
+        f"{tmp_path} True",
+        "True",
+    ]
+
+
+def test_a_script_in_its_own_encoding_with_a_link_to_it(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "real.py").write_bytes(
+        "# coding: latin-1\nimport sys\nprint(ascii('é'), sys.path[0])\n".encode("latin-1")
+    )
+    (tmp_path / "link.py").symlink_to(elsewhere / "real.py")
+    assert command("run-as", "imix", "link.py", cwd=tmp_path) == (0, f"'\\xe9' {elsewhere}\n")
+
+
+# -- how it ends
+
+
+@pytest.mark.parametrize(
+    ("ending", "code", "said"),
+    [
+        ("sys.exit(3)", 3, []),
+        ("sys.exit()", 0, []),
+        ("sys.exit('no data')", 1, ["no data"]),
+        ("raise KeyboardInterrupt", 130, ["hookline: interrupted"]),
+    ],
+)
+def test_it_exits_as_the_script_does(ending: str, code: int, said: list[str], tmp_path: Path) -> None:
+    assert run_text(tmp_path, f"import sys, mmengine.hooks\n{ending}\n") == (code, said)
+
+
+def test_an_error_is_shown_with_the_script_s_own_traceback(tmp_path: Path) -> None:
+    code, printed = run_text(tmp_path, "def fail():\n    raise EOFError('x')\n\nfail()\n")
+    assert code == 1
+    path = tmp_path / "script.py"
+    assert printed == [
+        "Traceback (most recent call last):",
+        f'  File "{path}", line 4, in <module>',
+        "    fail()",
+        f'  File "{path}", line 2, in fail',
+        "    raise EOFError('x')",
+        "EOFError: x",
+    ]
+
+
+def test_a_script_that_is_no_python_is_shown_where(tmp_path: Path) -> None:
+    code, printed = run_text(tmp_path, "import sys\nprint('never'\n")
+    assert code == 1
+    assert printed[0].strip() == f'File "{tmp_path / "script.py"}", line 2'
+    assert printed[-1] == "SyntaxError: '(' was never closed"
+
+
+def test_an_error_of_hookline_is_one_message_with_its_code_and_the_line_of_the_script(tmp_path: Path) -> None:
+    code, printed = run_text(
+        tmp_path,
+        """\
+        from mmengine.registry import HOOKS
+        HOOKS.build(dict(type="EMAHok"))
+        """,
+    )
+    assert code == 2
+    assert printed[0].startswith("hookline: ")
+    assert "EMAHook" in printed[0]
+    assert printed[-1] == "  in script.py, line 2"
+    assert "Traceback" not in "\n".join(printed)
+
+
+def test_a_module_that_the_dialect_lacks_is_named(tmp_path: Path) -> None:
+    code, printed = run_text(tmp_path, "import mmengine.analysis\n")
+    assert code == 1
+    assert (
+        printed[-1] == "ModuleNotFoundError: hookline's dialect has no module 'mmengine.analysis'; see docs/coming-from"
+    )
+
+
+def test_a_wrong_system_and_a_missing_script_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text("print('never')\n", encoding="utf-8")
+    assert command("run-as", "mmengin", "script.py", cwd=tmp_path) == (
+        2,
+        "hookline: there is no dialect 'mmengin'; did you mean 'mmengine'?\n",
+    )
+    assert command("run-as", "mmengine", "absent.py", cwd=tmp_path) == (2, "hookline: there is no script absent.py\n")
+    assert command("run-as", "mmengine", ".", cwd=tmp_path) == (2, "hookline: there is no script .\n")
+
+
+def test_the_help_says_what_comes_where(tmp_path: Path) -> None:
+    code, printed = command("run-as", "--help", cwd=tmp_path)
+    assert code == 0
+    assert printed.startswith("Usage: hookline run-as [OPTIONS] {SYSTEM} {SCRIPT} [ARGUMENT]...\n")
+    assert (
+        "hookline run-as mmengine train.py --work-dir work     what follows the script is the script's own" in printed
+    )
+
+
+# -- other processes
+
+
+PROCESSES = """
+import multiprocessing, pickle, sys
+from pathlib import Path
+from mmengine.hooks import Hook
+from torch.utils.data import DataLoader
+
+class Mine(Hook):
+    pass
+
+class Data:
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        return f"{index} {Hook.__module__} {Path(__file__).name}"
+
+def look(hook):
+    return isinstance(hook, Mine), Hook.__module__, Path(__file__).name
+
+if __name__ == "__main__":
+    assert type(pickle.loads(pickle.dumps(Mine()))) is Mine
+    method = sys.argv[1]
+    with multiprocessing.get_context(method).Pool(1) as pool:
+        print(*pool.map(look, [Mine()]))
+    loader = DataLoader(Data(), batch_size=None, num_workers=1, multiprocessing_context=method)
+    print(*loader, sep="\\n")
+"""
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_processes_of_the_script_know_its_classes_and_the_names(method: str, tmp_path: Path) -> None:
+    home = "hookline.dialects.mmengine.hooks.hook"
+    assert run_text(tmp_path, PROCESSES, method) == (
+        0,
+        [f"(True, '{home}', 'script.py')", f"0 {home} script.py", f"1 {home} script.py"],
+    )
