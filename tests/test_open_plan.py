@@ -10,7 +10,7 @@ import pytest
 
 from hookline.calls import failing_call
 from hookline.errors import HookError
-from hookline.hook import Hook
+from hookline.hook import Hook, every
 from hookline.plan import Plan
 from hookline.points import POINTS, Point, near_miss
 
@@ -228,3 +228,37 @@ def test_an_error_tells_which_call_at_a_point_it_came_out_of(host: Any) -> None:
     assert (call.who, call.method) == ("Fails", fails.before_train)
     assert failing_call(caught.value, "after_train") is None
     assert failing_call(ValueError(), "before_train") is None
+
+
+def test_an_observer_that_fails_at_an_undeclared_point_is_disabled_with_one_warning(
+    host: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Looks(Hook):
+        role = "observer"
+        calls = 0
+
+        def after_render(self) -> None:
+            self.calls += 1
+            raise ValueError("no image")
+
+    plan, looks = Plan(host, open=True), Looks()
+    plan.add(looks, on_error="disable")
+    plan.call("after_render", {})
+    plan.call("after_render", {})
+    assert (looks.calls, list(plan)) == (1, [])
+    assert caplog.messages == ["the run goes on without Looks, which failed:"]
+
+
+def test_how_often_is_counted_at_an_undeclared_point_too(host: Any) -> None:
+    class Seldom(Hook):
+        calls = 0
+
+        @every(3)
+        def after_render(self) -> None:
+            self.calls += 1
+
+    plan, seldom = Plan(host, open=True), Seldom()
+    plan.add(seldom)
+    for host.iter in range(6):
+        plan.call("after_render", {})
+    assert seldom.calls == 2

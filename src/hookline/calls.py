@@ -287,10 +287,11 @@ def read_hook(
             )
     often = {name: Every(given) for name, given in hook.how_often().items()} if hasattr(hook, "how_often") else {}
     present = [name for name in points if name in found]
-    return [(points[name], found[name], often.get(name, _frequency(found[name]))) for name in present], undeclared
+    return [(points[name], found[name], often.get(name, frequency_of(found[name]))) for name in present], undeclared
 
 
-def _frequency(method: Callable[..., Any]) -> Every | None:
+def frequency_of(method: Callable[..., Any]) -> Every | None:
+    """How often a method is to run, where `@every` says so."""
     return getattr(method, "__hookline_every__", None)
 
 

@@ -20,7 +20,7 @@ from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
 from typing import Any, Literal
 
-from hookline.calls import NOTHING, Around, Call, PointCall, at_point, entering, match, read_hook
+from hookline.calls import NOTHING, Around, Call, PointCall, at_point, entering, frequency_of, match, read_hook
 from hookline.costs import Measuring, seconds_of
 from hookline.errors import HookError, did_you_mean, nearest
 from hookline.hook import Every, Priority
@@ -51,6 +51,8 @@ class Entry:
     idle: frozenset[str] = frozenset()
     #: In an open plan, methods that look like points and are none; they run when somebody names them.
     undeclared: list[str] = field(default_factory=list)
+    tolerate: Callable[[Call, Exception], bool] = field(default=lambda call, error: False)
+    isolated: bool = False
 
     @property
     def label(self) -> str:
@@ -144,6 +146,7 @@ class Plan:
         tolerate = self._tolerance(name, role, str(on_error or getattr(hook, "on_error", "raise")))
         isolated = role == "observer" and getattr(hook, "draws_random_numbers", True)
         entry = self._entry(hook, self._unique(name), priority, priority_from)
+        entry.tolerate, entry.isolated = tolerate, isolated
         found, entry.undeclared = read_hook(hook, self.points | self.scopes, self.open, unused)
         for point, method, every in found:
             passed, due = match(point, method, name, every)
@@ -230,7 +233,7 @@ class Plan:
     def _disable(self, call: Call, error: Exception) -> bool:
         """Take a failed observer out; one warning, and the run goes on."""
         call.blame(error)
-        entry = next((entry for entry in self._entries if call in entry.calls), None)
+        entry = next((entry for entry in self._entries if entry.name == call.who), None)
         if entry is not None:
             log.warning("the run goes on without %s, which failed:", entry.name, exc_info=error)
             self._compile([other for other in self._entries if other is not entry])
@@ -292,9 +295,10 @@ class Plan:
             for entry in self._entries:
                 method = getattr(entry.hook, name, None)
                 if callable(method):
-                    passed, due = match(point, method, entry.name, None, defaults=True)
-                    tolerate = entry.calls[0].tolerate if entry.calls else self._tolerance(entry.name, "actor", "raise")
-                    calls.append(Call(entry.name, point, method, None, passed, due, tolerate, self.host))
+                    every = frequency_of(method)
+                    passed, due = match(point, method, entry.name, every, defaults=True)
+                    shared = (entry.tolerate, self.host, entry.isolated)
+                    calls.append(Call(entry.name, point, method, every, passed, due, *shared))
             self._undeclared[key] = at_point(tuple(calls))
         return self._undeclared[key]
 

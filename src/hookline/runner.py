@@ -113,6 +113,8 @@ class Runner:
         self.on_cpu = self.device.type == "cpu"
         self.precision = precision
         self.seed = seed
+        #: Whether somebody chose the seed; one that was drawn is that of the checkpoint when a run is resumed.
+        self.seed_is_chosen = True
         self.wrapped = self.strategy.wrap(model)
         self.work_dir = Path(work_dir)
         self.experiment_name = experiment_name or self.work_dir.resolve().name

@@ -291,6 +291,8 @@ class Saving:
         self.pending, self.saved_at, self.resumed_at, self.last_path = checkpoint, at.iter, at.iter, source.path
         self._loader_state = (True, checkpoint["position"].get("loader"))
         runner.terminal.say(f"resumed from {path}: epoch {at.epoch}, iteration {at.iter}")
+        if not runner.seed_is_chosen:
+            runner.seed = checkpoint["meta"].get("seed", runner.seed)
         for difference in fitting.changed_surroundings(checkpoint["meta"], snapshot.meta(runner)):
             log.warning("%s", difference)
         gone = at.stopped_by not in {entry.name for entry in runner.plan}

@@ -100,6 +100,7 @@ class LoggerHook(Hook):
         self.keep_local = keep_local
         self.log_metric_by_epoch = log_metric_by_epoch
         self.smoothing = Smoothing(rules_of(smoothing, "LoggerHook"))
+        self._rules_given = len(smoothing)
         self.num_digits = num_digits
         self._logged_at = 0
 
@@ -141,7 +142,7 @@ class LoggerHook(Hook):
         rare = self.smoothing.take(runner.hub, "train/", fewer_than=runner.iter - self._logged_at)
         if rare:
             runner.writers.write_scalars({"epoch": passes(runner), **rare}, runner.iter)
-        for number, rule in self.smoothing.unused():
+        for number, rule in self.smoothing.unused() if self._rules_given else ():
             hint = did_you_mean(rule.match, runner.hub.scalars)
             log.warning(
                 "LoggerHook: smoothing[%d] is for '%s', and nothing was recorded so; %s", number, rule.match, hint

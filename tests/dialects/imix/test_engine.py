@@ -303,3 +303,25 @@ def test_a_loss_that_is_not_a_number_ends_the_run(tmp_path: Path) -> None:
 
     with pytest.raises(Exception, match=r"^the loss has become nan by iteration 2, so training cannot go on"):
         engine_in(tmp_path, loss_fn=nan, total_epochs=1, log_config={"period": 2}).train()
+
+
+def test_an_optimizer_hook_of_the_users_comes_before_the_scheduler_as_the_default_one_does(tmp_path: Path) -> None:
+    engine = engine_in(tmp_path, custom_hooks=[{"type": "OptimizerHook"}])
+    names = [type(hook).__name__ for hook in engine.hooks]
+    assert names.index("OptimizerHook") < names.index("LRSchedulerHook")
+
+
+def test_a_logger_among_the_custom_hooks_takes_the_place_of_the_default_one(tmp_path: Path) -> None:
+    engine = engine_in(tmp_path, custom_hooks=[{"type": "JSONLoggerHook"}, {"type": "TensorboardLoggerHook"}])
+    engine.train()
+    assert (tmp_path / "metrics.json").exists()
+
+
+def test_logs_outside_of_the_folder_of_the_run_are_left_to_others(tmp_path: Path) -> None:
+    shared = tmp_path / "shared" / "log.json"
+    shared.parent.mkdir()
+    shared.write_text('{"iteration": 1, "of": 2}\n')
+    hooks = [{"type": "JSONLoggerHook", "json_file": str(shared)}]
+    engine_in(tmp_path / "one", custom_hooks=hooks).train()
+    engine_in(tmp_path / "two", custom_hooks=hooks, resume_from=True).train()
+    assert shared.read_text().startswith('{"iteration": 1, "of": 2}\n')

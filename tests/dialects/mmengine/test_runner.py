@@ -467,3 +467,32 @@ def test_a_stream_without_a_length_can_be_trained_on(tmp_path: Path) -> None:
     runner = runner_of(tmp_path / "run", train_dataloader=Stream())
     runner.train()
     assert (runner.epoch, runner.iter, runner.max_iters) == (2, 6, None)
+
+
+def test_a_run_whose_seed_was_drawn_goes_on_with_that_seed(tmp_path: Path) -> None:
+    inputs, labels = (torch.cat(each) for each in zip(*toy_data(4), strict=True))
+    loader = {
+        "dataset": torch.utils.data.TensorDataset(inputs, labels),
+        "sampler": {"type": "DefaultSampler", "shuffle": True},
+        "collate_fn": {"type": "default_collate"},
+        "batch_size": 8,
+    }
+
+    class Keeps(Hook):
+        def __init__(self) -> None:
+            self.seen: dict[int, Any] = {}
+
+        def before_train_iter(self, runner: Any, batch_idx: int, data_batch: Any = None) -> None:
+            self.seen[runner.iter] = data_batch[1].tolist()
+
+    def run(**more: Any) -> tuple[Any, dict[int, Any]]:
+        keeps = Keeps()
+        given = {"train_dataloader": loader, "randomness": None, "custom_hooks": [keeps], **more}
+        runner = runner_of(tmp_path, train_cfg={"by_epoch": True, "max_epochs": 3}, **given)
+        runner.train()
+        return runner, keeps.seen
+
+    first, whole = run()
+    again, seen = run(resume=True, load_from=str(tmp_path / "epoch_1.pth"))
+    assert again.seed == first.seed
+    assert seen == {number: whole[number] for number in range(4, 12)}

@@ -165,7 +165,7 @@ def default_hooks(settings: Settings, optimizer: Any, customs: Sequence[Any]) ->
         *_schedulers(settings, optimizer),
         _timer(settings),
         *_checkpoints(settings),
-        *_loggers(settings),
+        *_loggers(settings, customs),
     ]
     kinds = (OptimizerHook, LRSchedulerHook, IterationTimerHook, CheckPointHook, PeriodicLogger)
     replaced = [kind for kind in kinds if any(isinstance(custom, kind) for custom in customs)]
@@ -202,13 +202,15 @@ def _checkpoints(settings: Settings) -> list[CheckPointHook]:
     return [HOOKS.build({"type": CheckPointHook, **given})]
 
 
-def _loggers(settings: Settings) -> list[Any]:
+def _loggers(settings: Settings, customs: Sequence[Any]) -> list[Any]:
     given = settings.section("log_config")
     if given is None:
         return []
     named = read({} if given is ABSENT else given, "hooks")
     if named is None:
-        loggers: list[Any] = [build_hook({"type": name}) for name in LOGGERS if _can_write(name)]
+        brought = {kind.__name__ for custom in customs for kind in type(custom).__mro__}
+        usual = [name for name in LOGGERS if name not in brought and _can_write(name)]
+        loggers: list[Any] = [build_hook({"type": name}) for name in usual]
     else:
         # In iMIX's own configs the text logger in this list means the line on the screen.
         names = [{**each, "type": "CommonMetricLoggerHook"} if _is_text(each) else each for each in named]

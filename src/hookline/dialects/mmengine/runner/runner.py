@@ -137,6 +137,7 @@ class Runner(native.Runner):
             config=_plain(self.cfg) if cfg is not None else None,
             quiet=level > logging.INFO,
         )
+        self.seed_is_chosen = chance["seed"] is not None
         self.work_dir = WorkDir(work_dir)
         self._resume, self._load_from = bool(resume), load_from
         self.timestamp = time.strftime("%Y%m%d_%H%M%S")
@@ -474,7 +475,8 @@ class Runner(native.Runner):
         """Save a checkpoint: in the middle of training at the end of the iteration, epoch or validation; else now."""
         refuse_other_storage("save_checkpoint", file_client_args, backend_args)
         self.more_meta |= meta or {}
-        if self.running == "train" and not any(self._is_called_at(point) for point in AT_REST):
+        at_rest = any(self._is_called_at(point) for point in AT_REST) and self.saving.pending is None
+        if self.running == "train" and not at_rest:
             name = str(filename).replace("{", "{{").replace("}", "}}")
             self.saving.ask(
                 Request(

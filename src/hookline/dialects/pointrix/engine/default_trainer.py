@@ -106,7 +106,12 @@ class DefaultTrainer(BaseTrainer):
         """One validation, with its points; of the weights of a checkpoint, where one is given."""
         if model_path:
             self.load_model(model_path)
-        with self.plan.around("val"), parts.evaluating(self.model), running.failures_told(self.plan):
+        with (
+            running.records(self),
+            self.plan.around("val"),
+            parts.evaluating(self.model),
+            running.failures_told(self.plan),
+        ):
             self.call_hook("before_val")
             self.validation()
             self.call_hook("after_val")

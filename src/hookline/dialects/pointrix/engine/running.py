@@ -78,6 +78,20 @@ def open_folder(trainer: BaseTrainer, leaving: ExitStack) -> Source | None:
     return source
 
 
+@contextmanager
+def records(trainer: BaseTrainer) -> Iterator[None]:
+    """The records of an evaluation go to those of the run; inside of a run they are open already."""
+    if trainer.running:
+        yield
+        return
+    workdir.claim(Path(trainer.exp_dir))
+    begin_writer(trainer, resuming=False)
+    try:
+        yield
+    finally:
+        close_writer(trainer)
+
+
 def begin_writer(trainer: BaseTrainer, resuming: bool) -> None:
     """Open the records of the run; a writer of the user's own needs no opening."""
     writer: Any = trainer.writer

@@ -9,7 +9,7 @@ import contextlib
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -99,9 +99,12 @@ class Saves:
         self.seconds = 0.0
 
     def ask(self, request: Request) -> None:
-        """Note a request; those for the same thing are one."""
-        if not any((known.target, known.name) == (request.target, request.name) for known in self.asked):
-            self.asked.append(request)
+        """Note a request; those for the same thing are one, with the model if any of them wants it."""
+        for number, known in enumerate(self.asked):
+            if (known.target, known.name) == (request.target, request.name):
+                self.asked[number] = replace(known, with_model=known.with_model or request.with_model)
+                return
+        self.asked.append(request)
 
     def write(self, at_last: bool = False) -> None:
         """Write what was asked for, unless gradients are being accumulated: then at the end of their window.

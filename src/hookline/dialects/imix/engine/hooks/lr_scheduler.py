@@ -24,6 +24,7 @@ class LRSchedulerHook(HookBase):
     """
 
     _level = PriorityStatus.HIGH
+    runs_after = ("OptimizerHook",)  # the step is made with the rate that is recorded
 
     def __init__(self, optimizer: Any = None, scheduler: Any = None, by_epoch: bool = False) -> None:
         self._optimizer = optimizer

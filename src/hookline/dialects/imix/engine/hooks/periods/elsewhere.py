@@ -29,8 +29,9 @@ class Elsewhere(FileWriter):
         super().begin(self.place.parent, experiment_name)
 
     def files(self) -> Iterable[str]:
-        """As it is called from the run's folder, since an earlier one makes way for a fresh run."""
-        return [os.path.relpath(self.place, self.work_dir)]
+        """What makes way for a fresh run; a place outside of the run's folder may be that of others, and is left."""
+        place, folder = self.place.resolve(), self.work_dir.resolve()
+        return [str(place.relative_to(folder))] if place.is_relative_to(folder) else []
 
 
 class Lines(Elsewhere, JsonlWriter):
