@@ -114,13 +114,14 @@ def recordable(value: Any) -> float | Tensor | None:
     """
     if value.__class__ in PLAIN:
         return cast("float", value)
-    detach = getattr(value, "detach", None)
-    if detach is None:
+    if not hasattr(value, "detach"):
         return _plain_number(value)
     if value.numel() != 1:
         return None
+    if not value.requires_grad:
+        return cast("Tensor", value.clone())
     computed = value.grad_fn is not None and value.untyped_storage().nbytes() == value.element_size()
-    kept: Tensor = detach() if computed else detach().clone()
+    kept: Tensor = value.detach() if computed else value.detach().clone()
     return kept
 
 
