@@ -871,3 +871,17 @@ def test_before_the_place_of_its_checkpoint_a_resumed_run_writes_nothing_to_some
     together.load_state_dict({})
     together.only(writer).write_scalars({"a": 2}, 2)
     assert [record["step"] for record in writer.records] == [2]
+
+
+def test_a_writer_that_cannot_say_what_it_makes_does_not_end_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Mute(MemoryWriter):
+        def files(self) -> list[str]:
+            raise ValueError("who knows")
+
+    writer = Mute()
+    toy_runner(writers=[writer], work_dir=tmp_path, max_epochs=1, quiet=False).train()
+    assert len(writer.records) == 2
+    warning = "warning: Mute cannot say what it makes (who knows); an earlier run's stay where they are\n"
+    assert capsys.readouterr().out.count(warning) == 1

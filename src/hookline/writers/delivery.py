@@ -284,9 +284,10 @@ class BackgroundDelivery(Delivery):
         self._wait_for_thread(LITTLE_PATIENCE)
 
     def _wait_for_thread(self, seconds: float) -> None:
-        failures, until = self.failures, time.monotonic() + seconds
+        until = time.monotonic() + seconds
         with self._changed:
-            while self._waiting and self.failures == failures and self._pause == PAUSE and time.monotonic() < until:
+            # A longer pause means that a call has failed and is tried again; one that is given up keeps nobody waiting.
+            while self._waiting and self._pause == PAUSE and time.monotonic() < until:
                 self._changed.wait(0.1)
 
     def close(self, outcome: Outcome = "finished") -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -23,6 +24,8 @@ from hookline.writers.values import (
 
 if TYPE_CHECKING:
     from torch import nn
+
+log = logging.getLogger("hookline")
 
 
 class Writers(Writer):
@@ -123,12 +126,12 @@ class Writers(Writer):
                 leaving.callback(delivery.close, outcome)
 
     def files(self) -> Iterable[str]:
-        """What all of them make in the run's folder."""
-        return [name for writer in self.all for name in writer.files()]
+        """What all of them make in the run's folder, as far as they can say."""
+        return [name for writer in self.all for name in _files_of(writer)]
 
     def files_cut_back(self) -> Iterable[str]:
         """What of it is cut back when the run is resumed from an earlier checkpoint."""
-        return [name for writer in self.all if writer.cuts_back for name in writer.files()]
+        return [name for writer in self.all if writer.cuts_back for name in _files_of(writer)]
 
     def state_dict(self) -> dict[str, Any]:
         """The states of all writers that have one; each brings out what it holds back, if it need not be waited for."""
@@ -158,8 +161,18 @@ def _refuse_shared_files(writers: Sequence[Writer]) -> None:
     """Refuse two writers of one file, and a file that the run itself writes."""
     owners = {name: "the run itself" for name in workdir.FILES if name not in workdir.RECORDS}
     for writer in writers:
-        for name in writer.files() if writer.cuts_back else ():
+        for name in _files_of(writer) if writer.cuts_back else ():
             who = type(writer).__name__
             if name in owners:
                 raise ConfigError(f"{who} would write {name}, which {owners[name]} writes; give it another filename")
             owners[name] = f"another {who}" if who in owners.values() else who
+
+
+def _files_of(writer: Writer) -> list[str]:
+    try:
+        return list(writer.files())
+    except Exception as error:
+        log.warning(
+            "%s cannot say what it makes (%s); an earlier run's stay where they are", type(writer).__name__, error
+        )
+        return []

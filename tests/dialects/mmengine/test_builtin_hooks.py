@@ -332,8 +332,16 @@ def test_a_profile_is_written(tmp_path: Path) -> None:
     assert "traceEvents" in json.loads((tmp_path / "run" / "trace.json").read_text())
 
 
-def test_buffers_and_caches(tmp_path: Path) -> None:
-    model = ToyNet()
-    model.net = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 2))
-    custom = [{"type": "SyncBuffersHook"}, {"type": "EmptyCacheHook", "after_iter": True}]
-    runner_of(tmp_path / "run", model=model, custom_hooks=custom).train()
+def test_hooks_for_buffers_and_caches_change_nothing_of_a_training_in_one_process(tmp_path: Path) -> None:
+    def trained(name: str, *custom: dict[str, Any]) -> tuple[list[str], dict[str, torch.Tensor]]:
+        torch.manual_seed(0)
+        model = ToyNet()
+        model.net = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 2))
+        runner = runner_of(tmp_path / name, model=model, custom_hooks=list(custom))
+        runner.train()
+        return [type(hook).__name__ for hook in runner.hooks], runner.model.state_dict()
+
+    names, mine = trained("with", {"type": "SyncBuffersHook"}, {"type": "EmptyCacheHook", "after_iter": True})
+    _, plain = trained("without")
+    assert {"SyncBuffersHook", "EmptyCacheHook"} < set(names)
+    assert all(torch.equal(mine[name], plain[name]) for name in plain)
