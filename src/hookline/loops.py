@@ -20,6 +20,7 @@ from torch import Tensor
 
 from hookline.data.batches import Batches
 from hookline.data.move import to_device
+from hookline.errors import blame
 from hookline.metrics import Average, batch_size
 from hookline.steps import as_outputs, own_outputs
 
@@ -138,7 +139,11 @@ def train_iter(runner: Runner, plan: Plan, batch_idx: int, batch: Any) -> None:
     """The points of an iteration and the step between them; without the step there is no `after_train_iter`."""
     if plan.before_train_iter:
         plan.before_train_iter(batch_idx, batch)
-    outputs = None if runner.skipped else step(runner, plan)
+    try:
+        outputs = None if runner.skipped else step(runner, plan)
+    except Exception as error:
+        step_failed(runner, error, "training")
+        raise
     if runner.ends_window:
         for optim in runner.optims:
             optim.flush()
@@ -161,6 +166,12 @@ def step(runner: Runner, plan: Plan) -> dict[str, Any]:
     outputs = {"loss": result} if result.__class__ is Tensor and result.numel() == 1 else as_outputs(result)
     runner.optims[0].update(outputs["loss"], outputs)
     return outputs
+
+
+def step_failed(runner: Runner, error: Exception, what: str) -> None:
+    """Note on an error where the run stood, unless it is known already which hook or what else it comes from."""
+    if not hasattr(error, "__notes__"):
+        blame(error, f"in the step of {what}, epoch={runner.epoch} iter={runner.iter} rank={runner.rank}")
 
 
 def act(runner: Runner) -> None:
@@ -222,9 +233,13 @@ def evaluate_one(runner: Runner, stage: Literal["val", "test"], loop: EvalLoop) 
         with plan.around(f"{stage}_iter", batch_idx, batch):
             (plan.before_val_iter if stage == "val" else plan.before_test_iter)(batch_idx, batch)
             batch = runner.data_batch
-            with plan.around("forward", batch), runner.autocast():
-                loss = as_outputs(loop.loss(runner.wrapped, batch))["loss"] if loop.loss is not None else None
-                outputs = loss if loop.only_loss else loop.step(runner.wrapped, batch)
+            try:
+                with plan.around("forward", batch), runner.autocast():
+                    loss = as_outputs(loop.loss(runner.wrapped, batch))["loss"] if loop.loss is not None else None
+                    outputs = loss if loop.only_loss else loop.step(runner.wrapped, batch)
+            except Exception as error:
+                step_failed(runner, error, f"{stage} at its batch {batch_idx}")
+                raise
             if loss is not None:
                 average.update(loss, batch_size(batch))
             if not loop.only_loss:

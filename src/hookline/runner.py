@@ -163,8 +163,6 @@ class Runner:
         self.exit_code = 0
         #: Why the current step is skipped; empty when it is not.
         self.skipped = ""
-        #: More facts for people, in the `meta` of every checkpoint: tensors and plain data.
-        self.more_meta: dict[str, Any] = {}
         #: Seconds in which hooks kept training waiting for an evaluation of theirs; they are no part of a step's time.
         self.seconds_evaluating = 0.0
 

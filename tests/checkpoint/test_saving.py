@@ -568,12 +568,21 @@ def test_records_wait_for_a_full_disk(tmp_path: Path, monkeypatch: pytest.Monkey
     writer.close()
 
 
-def test_more_facts_go_into_the_meta_of_checkpoints_and_none_of_its_own_is_replaced(tmp_path: Path) -> None:
-    runner = toy_runner(max_epochs=1, work_dir=tmp_path)
-    runner.more_meta = {"classes": ["a", "b"], "epoch": 99}
-    runner.train()
-    meta = torch.load(tmp_path / "epoch_1.pth", weights_only=True)["meta"]
-    assert (meta["classes"], meta["epoch"]) == (["a", "b"], 1)
+@pytest.mark.parametrize("background", [False, True])
+def test_more_facts_go_into_the_meta_of_one_checkpoint_and_none_of_its_own_is_replaced(
+    tmp_path: Path, background: bool
+) -> None:
+    class Asks(Hook):
+        def after_train_epoch(self, runner: Runner) -> None:
+            if runner.epoch == 0:
+                more = {"classes": ["a", "b"], "epoch": 99}
+                runner.saving.ask(Request(template="mine_{}.pth", meta=more, background=background))
+
+    toy_runner(max_epochs=2, work_dir=tmp_path, custom_hooks=[Asks()]).train()
+    own = torch.load(tmp_path / "mine_1.pth", weights_only=True)["meta"]
+    others = [torch.load(tmp_path / f"epoch_{n}.pth", weights_only=True)["meta"] for n in (1, 2)]
+    assert (own["classes"], own["epoch"]) == (["a", "b"], 1)
+    assert [("classes" in meta, meta["epoch"]) for meta in others] == [(False, 1), (False, 2)]
 
 
 def test_a_subclass_may_read_weights_from_files_of_other_kinds(tmp_path: Path) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hookline.position import Position
@@ -24,6 +24,8 @@ class Request:
     prefix: str = ""
     optimizer: bool = True
     schedulers: bool = True
+    #: More facts for people, for the `meta` of this checkpoint: tensors and plain data.
+    meta: Mapping[str, Any] = field(default_factory=dict)
     #: Written beside the training, from a copy.
     background: bool = False
     #: Not written, but kept in memory, for the case that the run fails.

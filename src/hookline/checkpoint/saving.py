@@ -148,7 +148,8 @@ class Saving:
     ) -> None:
         """Write, verify, and only then tell those who asked: they remove old ones."""
         for path, requests in by_path.items():
-            checkpoint, complete = taken[_parts(requests)], all(_parts(requests))
+            parts, more = _parts(requests), {name: fact for each in requests for name, fact in each.meta.items()}
+            checkpoint, complete = snapshot.with_meta(taken[parts], more), all(parts)
             refuse_infinite_weights(checkpoint["state_dict"], weights, step)
             try:
                 self._write(checkpoint, path, seal.Note(step, validations, complete))

@@ -95,23 +95,24 @@ def surroundings() -> dict[str, Any]:
 def meta(runner: Runner) -> dict[str, Any]:
     """Facts about the run for people; nothing in it is needed to go on."""
     at = runner.position
-    return (
-        runner.more_meta
-        | surroundings()
-        | {
-            "experiment_name": runner.experiment_name,
-            "seed": runner.seed,
-            "epoch": at.epoch,
-            "iter": at.iter,
-            "world_size": runner.world_size,
-            "device": runner.device.type,
-            "precision": runner.precision,
-            "accumulate": [optim.accumulate for optim in runner.optims],
-            "batches": runner.train_loop.length if runner.has_training else None,
-            "hooks": [entry.name for entry in runner.plan],
-            "optims": {name: kinds_of(optim) for name, optim in _named(runner)} if runner.optims else {},
-        }
-    )
+    return surroundings() | {
+        "experiment_name": runner.experiment_name,
+        "seed": runner.seed,
+        "epoch": at.epoch,
+        "iter": at.iter,
+        "world_size": runner.world_size,
+        "device": runner.device.type,
+        "precision": runner.precision,
+        "accumulate": [optim.accumulate for optim in runner.optims],
+        "batches": runner.train_loop.length if runner.has_training else None,
+        "hooks": [entry.name for entry in runner.plan],
+        "optims": {name: kinds_of(optim) for name, optim in _named(runner)} if runner.optims else {},
+    }
+
+
+def with_meta(checkpoint: dict[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    """A checkpoint with more facts in its `meta`; those that every checkpoint has stay as they are."""
+    return {**checkpoint, "meta": {**more, **checkpoint["meta"]}} if more else checkpoint
 
 
 def _by_name(runner: Runner, state_of: Any) -> Any:

@@ -323,7 +323,11 @@ class CheckpointHook(Hook):
         several = f"_{best.monitor.name}" if len(self.best) > 1 else ""
         score, name = best.kept[0] if best.kept else (None, None)
         self.runner.hub.update_info(f"best_score{several}", score)
-        self.runner.hub.update_info(f"best_ckpt{several}", name)
+        self.runner.hub.update_info(f"best_ckpt{several}", None if name is None else self._as_told(name))
+
+    def _as_told(self, name: str) -> str:
+        """How others are told of a file."""
+        return name
 
     def _names(self, prefix: str = "") -> re.Pattern[str]:
         """What its files are called; those that others asked for count too, if it is the only hook that saves."""

@@ -54,10 +54,14 @@ class RuntimeInfoHook(Hook):
         runner.hub.update_info("max_iters", runner.max_iters, resumed=False)
         self._groups, self._outputs, self._clipping = [], {}, []
         for prefix, optim in runner.prefixed_optims.items():
-            for label, group in optim.named_groups():
+            for label, group in self._rates_of(optim):
                 self._groups.append((runner.hub.history(prefix + label), group))
             if optim.clip is not None:
                 self._clipping.append((runner.hub.history(f"{prefix}grad_norm"), optim))
+
+    def _rates_of(self, optim: Optim) -> list[tuple[str, dict[str, Any]]]:
+        """The groups whose learning rates are recorded, by what these are called."""
+        return optim.named_groups()
 
     def before_train_iter(self, runner: Runner) -> None:
         """Finished epochs and iterations, and the learning rates that the step is made with."""

@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from hookline.dialects.mmengine import hooks
 from hookline.dialects.mmengine.evaluator import BaseMetric
-from hookline.dialects.mmengine.hooks import CheckpointHook, EMAHook, Hook, LoggerHook
+from hookline.dialects.mmengine.hooks import CheckpointHook, EarlyStoppingHook, EMAHook, Hook, LoggerHook
 from hookline.dialects.mmengine.hooks.hook import STAGES
 from hookline.dialects.mmengine.model import BaseAveragedModel, ExponentialMovingAverage
 from hookline.dialects.mmengine.registry import HOOKS, METRICS, MODELS
-from hookline.errors import ConfigError
+from hookline.errors import ConfigError, HookError
 from hookline.testing import toy_data
 from tests.dialects.mmengine.parts import VAL, ToyNet, runner_of, weights
 
@@ -148,8 +148,34 @@ def test_the_best_checkpoint(tmp_path: Path, best: str, rule: str | None, values
     runner = runner_of(tmp_path / "run", **parts)
     runner.train()
     assert saved(tmp_path / "run") == [expected, "epoch_3.pth"]
-    assert runner.message_hub.get_info("best_score") == values[1]
     assert "optimizer" in weights(tmp_path / "run" / expected)
+    hub, path = runner.message_hub, str(tmp_path / "run" / expected)
+    assert (hub.get_info("best_score"), hub.get_info("best_ckpt")) == (values[1], path)
+    assert hub.get_info("last_ckpt") == str(tmp_path / "run" / "epoch_3.pth")
+    (hook,) = [each for each in runner.hooks if isinstance(each, CheckpointHook)]
+    assert (hook.best_ckpt_path, hook.best_ckpt_path_dict) == (path, {"top-1": path})
+    assert (hook.last_ckpt, hook.key_indicators) == (hub.get_info("last_ckpt"), ["top-1"])
+    assert hook.rules == [rule or "greater"]
+
+
+@pytest.mark.parametrize(
+    ("base", "method"),
+    [
+        (CheckpointHook, "_save_checkpoint"),
+        (CheckpointHook, "_save_best_checkpoint"),
+        (EMAHook, "_swap_ema_parameters"),
+        (EarlyStoppingHook, "_check_stop_condition"),
+    ],
+)
+def test_a_method_of_the_original_that_nothing_would_call_is_refused_where_it_is_written(
+    base: type[Hook], method: str
+) -> None:
+    with pytest.raises(HookError) as refused:
+        type("Mine", (base,), {method: lambda self, runner: None})
+    assert str(refused.value) == (
+        f"Mine has a {method} of its own, which nothing calls here; what it does belongs into a method for a point, "
+        "such as after_train_epoch or before_save_checkpoint"
+    )
 
 
 def test_out_dir_and_published_checkpoints(tmp_path: Path) -> None:
@@ -222,8 +248,8 @@ def test_averages_by_name(tmp_path: Path, settings: dict[str, Any], weight: Any)
     for steps, each in enumerate(raw[1:], 1):
         expected = expected + (each - expected) * weight(steps)
     assert torch.allclose(hook.averaged_state_dict()["net.0.weight"], expected, atol=1e-6)
-    assert torch.equal(hook.ema_model.net[0].weight, hook.averaged_state_dict()["net.0.weight"])  # type: ignore[index, union-attr]
-    assert hook.src_model is runner.model
+    assert torch.equal(hook.ema_model.module.net[0].weight, hook.averaged_state_dict()["net.0.weight"])  # type: ignore[index, union-attr]
+    assert (int(hook.ema_model.steps), hook.src_model is runner.model) == (8, True)
     assert not torch.equal(raw[-1], expected)
     assert torch.equal(weights(tmp_path / "run" / "epoch_2.pth", "state_dict", "net.0.weight"), raw[-1])
 

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections import OrderedDict, defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from hookline.dialects.mmengine.runner import (
     save_checkpoint,
     weights_to_cpu,
 )
-from hookline.errors import StorageError
+from hookline.errors import HookError, StorageError
 from hookline.testing import toy_model
 from tests.dialects.mmengine.parts import VAL, ToyNet, runner_of, weights
 
@@ -97,8 +98,8 @@ def test_a_run_that_was_killed_in_an_epoch_goes_on_to_the_same_bits(tmp_path: Pa
     killed(str(tmp_path / "run-again"))
     killed(str(tmp_path / "whole"))
     mine, other = (weights(tmp_path / folder / "iter_16.pth") for folder in ("run", "whole"))
-    for key in ("state_dict", "rng"):
-        assert all(torch.equal(mine[key][name], other[key][name]) for name in mine["state_dict"] if key == "state_dict")
+    assert list(mine["state_dict"]) == [f"net.{number}.{name}" for number in (0, 2) for name in ("weight", "bias")]
+    assert all(torch.equal(mine["state_dict"][name], other["state_dict"][name]) for name in mine["state_dict"])
     assert torch.equal(mine["rng"]["torch"], other["rng"]["torch"])
     averaged = [each["hooks"]["EMAHook"]["averaged"] for each in (mine, other)]
     assert all(torch.equal(averaged[0][name], averaged[1][name]) for name in averaged[0])
@@ -167,6 +168,35 @@ def test_the_functions_read_such_a_file_too(written_by_mmengine: Path) -> None:
     assert found["meta"]["epoch"] == 2
     assert CheckpointLoader.load_checkpoint(str(path))["meta"]["iter"] == 4
     assert find_latest_checkpoint(written_by_mmengine) == str(path)
+
+
+def test_a_file_of_mmengine_cannot_be_resumed_and_it_is_said_what_can(
+    tmp_path: Path, written_by_mmengine: Path
+) -> None:
+    path = written_by_mmengine / "epoch_2.pth"
+    with pytest.raises(StorageError) as refused:
+        runner_of(tmp_path / "run", load_from=path, resume=True).train()
+    assert str(refused.value) == (
+        f"{path} cannot be used: it does not end with a seal, so it was cut short, damaged, or written by something "
+        "else; load_from takes the weights of a whole one"
+    )
+
+
+class ConfigDict(dict[str, Any]):
+    """A dict of a project's own."""
+
+
+def test_weights_beside_dicts_of_other_kinds_are_taken(tmp_path: Path) -> None:
+    by_kind: defaultdict[str, list[int]] = defaultdict(list)
+    by_kind["a"].append(1)
+    cfg = ConfigDict(lr=0.1, inner=ConfigDict(deep=[1, 2]))
+    stored = {"state_dict": toy_model(3).state_dict(), "meta": {"seen": by_kind, "cfg": cfg}}
+    torch.save(stored, tmp_path / "other.pth")
+    model = toy_model()
+    found = load_checkpoint(model, tmp_path / "other.pth", strict=True)
+    assert same(model, toy_model(3))
+    assert found["meta"] == {"seen": {"a": [1]}, "cfg": {"lr": 0.1, "inner": {"deep": [1, 2]}}}
+    assert type(found["meta"]["cfg"]) is type(found["meta"]["seen"]) is OrderedDict
 
 
 class Opens:
@@ -239,13 +269,17 @@ def test_save_checkpoint_of_a_runner_waits_for_the_end_of_the_step(tmp_path: Pat
                 assert not (tmp_path / "mine").exists()
 
         def after_run(self, runner: Any) -> None:
-            runner.save_checkpoint(str(tmp_path / "mine"), "end.pth", save_optimizer=False)
+            runner.save_checkpoint(str(tmp_path / "mine"), "end.pth", save_optimizer=False, meta={"by": "me"})
+            with pytest.raises(HookError, match=r"^the meta of a checkpoint\['model'\] is a "):
+                runner.save_checkpoint(tmp_path, "x.pth", meta={"model": runner.model})
             assert (tmp_path / "mine" / "end.pth").exists()
 
     runner_of(tmp_path / "run", VAL, **parts(custom_hooks=[Saves()])).train()
     found = weights(tmp_path / "mine" / "at_{two}.pth")
     assert (found["position"]["iter"], found["meta"]["why"]) == (2, "just so")
-    assert "optimizer" not in weights(tmp_path / "mine" / "end.pth")
+    end = weights(tmp_path / "mine" / "end.pth")
+    assert ("optimizer" in end, "why" in end["meta"], end["meta"]["by"]) == (False, False, "me")
+    assert "why" not in weights(tmp_path / "run" / "epoch_4.pth", "meta")
     whole = runner_of(tmp_path / "whole", VAL, **parts(custom_hooks=[])).train()
     going_on = {"load_from": tmp_path / "mine" / "at_{two}.pth", "resume": True}
     assert same(runner_of(tmp_path / "again", VAL, **parts(custom_hooks=[], **going_on)).train(), whole)
@@ -275,6 +309,22 @@ def test_load_checkpoint_of_a_runner_is_at_once_and_hooks_see_it(tmp_path: Path)
     stored = weights(tmp_path / "run" / "epoch_2.pth", "state_dict")
     assert all(torch.equal(value, stored[name]) for name, value in runner.model.state_dict().items())
     assert find_latest_checkpoint(tmp_path / "run") == str(tmp_path / "run" / "epoch_2.pth")
+
+
+def test_load_or_resume_takes_the_weights_at_once(tmp_path: Path) -> None:
+    runner_of(tmp_path / "run").train()
+    seen = []
+
+    class Looks(Hook):
+        def after_load_checkpoint(self, runner: Any, checkpoint: dict[str, Any]) -> None:
+            seen.append(checkpoint["meta"]["epoch"])
+
+    runner = runner_of(tmp_path / "other", load_from=tmp_path / "run" / "epoch_2.pth", custom_hooks=[Looks()])
+    runner.load_or_resume()
+    stored = weights(tmp_path / "run" / "epoch_2.pth", "state_dict")
+    assert all(torch.equal(value, stored[name]) for name, value in runner.model.state_dict().items())
+    runner.train()
+    assert seen == [2]
 
 
 def test_a_folder_without_a_pointer_has_no_latest(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

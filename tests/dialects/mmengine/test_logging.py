@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 import pytest
@@ -21,6 +22,8 @@ from tests.dialects.mmengine.parts import runner_of, weights
 def nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
     for kind in (MessageHub, MMLogger):
         monkeypatch.setattr(kind, "_instances", {})
+        monkeypatch.setattr(kind, "_of_runs", WeakValueDictionary())
+        monkeypatch.setattr(kind, "_newest", None)
 
 
 def test_a_hub_is_found_by_its_name_and_the_newest_without() -> None:

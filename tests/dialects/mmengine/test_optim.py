@@ -159,6 +159,16 @@ def test_several_groups_have_one_more_that_tells_the_base(tmp_path: Path) -> Non
     assert other.get_lr() == optim.get_lr()
 
 
+def test_of_many_groups_a_run_records_one_rate_and_the_base(tmp_path: Path) -> None:
+    optim = {"optimizer": {"type": "SGD", "lr": 0.1}, "paramwise_cfg": {"custom_keys": {"net.0": {"lr_mult": 0.5}}}}
+    runner = runner_of(tmp_path, optim_wrapper=optim, param_scheduler={"type": "StepLR", "step_size": 1, "gamma": 0.5})
+    runner.train()
+    rates = [name for name in runner.message_hub.log_scalars if "lr" in name]
+    assert rates == ["train/base_lr", "train/lr"]
+    assert runner.message_hub.get_scalar("train/base_lr").last(8) == [0.1] * 4 + [0.05] * 4
+    assert runner.message_hub.get_scalar("train/lr").last(8) == [0.05] * 4 + [0.025] * 4
+
+
 def test_one_group_tells_lr_and_momentum() -> None:
     optim = wrapped(toy_model())
     assert optim.get_lr() == {"lr": [0.1]}

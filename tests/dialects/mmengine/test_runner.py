@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import gc
 import json
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import torch
 from torch import nn
 from torch.utils.data import Dataset
 
+from hookline.dialects.mmengine.config import Config
 from hookline.dialects.mmengine.evaluator import Evaluator
 from hookline.dialects.mmengine.hooks import CheckpointHook, Hook
 from hookline.dialects.mmengine.logging import MessageHub, MMLogger
@@ -135,6 +138,78 @@ def test_the_current_hub_and_logger_are_those_of_the_newest_run(tmp_path: Path) 
     two.logger.info("a line of the run")
     assert MessageHub.get_current_instance().get_scalar("train/loss").current() > 0
     assert MessageHub.get_current_instance().get_info("max_iters") == 8
+
+
+def test_what_belongs_to_a_run_goes_with_it(tmp_path: Path) -> None:
+    one = runner_of(tmp_path / "one")
+    gone = [weakref.ref(each) for each in (one, one.message_hub, one.logger, one.visualizer)]
+    two = runner_of(tmp_path / "two")
+    del one
+    gc.collect()
+    assert [each() for each in gone] == [None] * 4
+    assert not MessageHub.check_instance_created("one")
+    assert MessageHub.get_instance("two") is two.message_hub
+
+
+def test_a_subclass_builds_its_parts_otherwise(tmp_path: Path) -> None:
+    class Mine(Runner):
+        def build_model(self, model: Any) -> Any:
+            built.append("model")
+            return super().build_model({**model, "dropout": 0.5})
+
+        def build_param_scheduler(self, scheduler: Any) -> Any:
+            built.append("param_scheduler")
+            return super().build_param_scheduler({**scheduler, "gamma": 0.5})
+
+        def build_logger(self, *args: Any, **kwargs: Any) -> Any:
+            built.append("logger")
+            return super().build_logger(*args, **kwargs)
+
+        def build_message_hub(self, message_hub: Any = None) -> Any:
+            built.append("message_hub")
+            return super().build_message_hub({"name": "mine"})
+
+        def set_randomness(self, seed: Any, *args: Any, **kwargs: Any) -> None:
+            built.append("randomness")
+            super().set_randomness(7, *args, **kwargs)
+
+    built: list[str] = []
+    given = runner_of(tmp_path / "other")._given
+    runner = Mine({"type": "ToyNet"}, tmp_path, **given["train"], param_scheduler={"type": "StepLR", "step_size": 1})
+    assert built == ["randomness", "model", "message_hub", "logger"]
+    runner.train()
+    assert built[4:] == ["param_scheduler"]
+    assert (runner.model.dropout.p, runner.seed, runner.message_hub.instance_name) == (0.5, 7, "mine")  # type: ignore[union-attr]
+    assert runner.optim_wrapper.get_lr() == {"lr": [0.05]}
+
+
+def test_a_model_that_a_subclass_wants_to_wrap_is_refused_where_it_is_written() -> None:
+    with pytest.raises(TypeError, match=r"^Mine has a wrap_model of its own, and models are not wrapped here$"):
+        type("Mine", (Runner,), {"wrap_model": lambda self, model_wrapper_cfg, model: model})
+
+
+def test_the_config_is_written_under_its_own_name(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("lr: 0.1\n")
+    runner = runner_of(tmp_path / "run", cfg=Config.fromfile(tmp_path / "mine.yaml"))
+    runner.dump_config()
+    assert (tmp_path / "run" / "mine.yaml").read_text() == "lr: 0.1\n"
+    nameless = runner_of(tmp_path / "two", cfg=Config({"a": 1}))
+    nameless.dump_config()
+    assert (tmp_path / "two" / f"{nameless.timestamp}.yaml").read_text() == "a: 1\n"
+
+
+def test_losses_without_a_loss_are_refused_by_name(tmp_path: Path) -> None:
+    class Accurate(ToyNet):
+        def forward(self, *args: Any, **kwargs: Any) -> Any:
+            return {"acc": super().forward(*args, **kwargs)["loss"]}
+
+    with pytest.raises(ValueError) as refused:  # noqa: PT011  # the whole message stands below
+        runner_of(tmp_path, model=Accurate()).train()
+    assert str(refused.value) == (
+        "Accurate.forward(mode='loss') gives ['acc'], and the loss is the sum of what has 'loss' in its name: there is "
+        "nothing to train on"
+    )
+    assert refused.value.__notes__ == ["in the step of training, epoch=0 iter=0 rank=0"]
 
 
 def test_lines_of_the_logger_are_in_the_log_of_the_run(tmp_path: Path) -> None:

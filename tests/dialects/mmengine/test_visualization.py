@@ -169,6 +169,15 @@ def test_an_image_can_be_worked_on(monkeypatch: pytest.MonkeyPatch) -> None:
         visualizer.show()
 
 
+class Loud(Visualizer):
+    """One of a project."""
+
+
+def test_the_visualizer_of_a_run_is_found_by_its_base_class_too(tmp_path: Path) -> None:
+    runner = runner_of(tmp_path, visualizer={"type": Loud, "vis_backends": []})
+    assert Visualizer.get_current_instance() is Loud.get_current_instance() is runner.visualizer
+
+
 def test_visualizers_are_found_by_name_and_wrong_ones_refused() -> None:
     assert Visualizer.get_instance("found", vis_backends=[LocalVisBackend()]) is Visualizer.get_instance("found")
     with pytest.raises(ValueError, match=r"^two vis_backends are called 'LocalVisBackend'; give one a name"):

@@ -18,6 +18,7 @@ OTHERS = ("dataset", "device", "dist", "evaluator", "hooks", "model", "optim", "
 
 #: The release whose names these are.
 __version__ = "0.10.7"
+version_info = (0, 10, 7)
 
 
 def __getattr__(name: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from typing import Any
 
 from hookline.dialects.mmengine.hooks.hook import Hook
@@ -38,6 +39,7 @@ class CheckpointHook(checkpoint.CheckpointHook, Hook):  # type: ignore[misc]  # 
     """
 
     priority = "VERY_LOW"
+    never_called = ("_save_checkpoint", "_save_checkpoint_with_step", "_save_best_checkpoint", "_publish_model")
 
     def __init__(
         self,
@@ -75,6 +77,40 @@ class CheckpointHook(checkpoint.CheckpointHook, Hook):  # type: ignore[misc]  # 
             published_keys=published_keys,
             save_begin=save_begin,
         )
+
+    # -- what others ask for by these names
+
+    @property
+    def last_ckpt(self) -> str | None:
+        """The newest checkpoint."""
+        return None if self._last is None else str(self._last)
+
+    @property
+    def best_ckpt_path(self) -> str | None:
+        """The best checkpoint of the first metric."""
+        return next(iter(self.best_ckpt_path_dict.values()), None)
+
+    @property
+    def best_ckpt_path_dict(self) -> dict[str, str | None]:
+        """The best checkpoint of each metric."""
+        return {name: self._as_told(best.top[1]) if best.kept else None for name, best in self.best.items()}
+
+    @property
+    def key_indicators(self) -> list[str]:
+        """The metrics whose best is kept; known after the first validation."""
+        return list(self.best)
+
+    @property
+    def rules(self) -> list[str]:
+        """Whether `greater` or `less` is better, for each of them."""
+        return [best.monitor.rule for best in self.best.values()]
+
+    def _as_told(self, name: str) -> str:
+        return str(self.checkpoint_folder(self.runner) / name)
+
+    def _saved(self, saved: Path) -> None:
+        super()._saved(saved)
+        self.runner.hub.update_info("last_ckpt", str(saved), resumed=False)
 
     def _counts_epochs(self, runner: Any) -> bool:
         return bool(self.by_epoch) and runner.train_loop.by_epoch

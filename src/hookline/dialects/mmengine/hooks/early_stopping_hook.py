@@ -21,6 +21,7 @@ class EarlyStoppingHook(early_stopping.EarlyStoppingHook, Hook):  # type: ignore
         stopping_threshold: Stop once the metric is better than this.
     """
 
+    never_called = ("_check_stop_condition", "_init_rule")
     priority = "LOWEST"
 
     def __init__(

@@ -34,6 +34,7 @@ class EMAHook(ema.EMAHook, Hook):
     """
 
     priority = "NORMAL"
+    never_called = ("_swap_ema_parameters", "_swap_ema_state_dict", "_load_state_dict")
 
     def __init__(
         self,
@@ -52,12 +53,11 @@ class EMAHook(ema.EMAHook, Hook):
         return self.runner.model
 
     @property
-    def ema_model(self) -> nn.Module:
-        """A copy of the model with the averaged weights of now."""
-        from copy import deepcopy
-
-        made = deepcopy(self.runner.model).requires_grad_(False)
-        made.load_state_dict(self.averaged_state_dict())
+    def ema_model(self) -> BaseAveragedModel:
+        """A copy of the model, as `module`, with the averaged weights of now: the average itself is no model."""
+        made = BaseAveragedModel(self.runner.model, self.average.interval, update_buffers=self.average.update_buffers)
+        made.module.load_state_dict(self.averaged_state_dict())
+        made.steps.fill_(self.average.steps)
         return made
 
 

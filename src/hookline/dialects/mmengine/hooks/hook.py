@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from hookline import hook
+from hookline.errors import HookError
 
 if TYPE_CHECKING:
     from hookline.runner import Runner as NativeRunner
@@ -36,6 +37,17 @@ class Hook(hook.Hook):
 
     priority: ClassVar[str | int] = "NORMAL"
     stages: ClassVar[tuple[str, ...]] = STAGES
+    #: Methods of the original hook that nothing here calls; a subclass that has one of them would wait in vain.
+    never_called: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for name in cls.never_called:
+            if name in vars(cls):
+                raise HookError(
+                    f"{cls.__name__} has a {name} of its own, which nothing calls here; what it does belongs into a "
+                    "method for a point, such as after_train_epoch or before_save_checkpoint"
+                )
 
     _given_runner: Any = None
 

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hookline.dialects.mmengine.hooks.hook import Hook
 from hookline.dialects.mmengine.hooks.signatures import as_in_the_original
 from hookline.hooks import runtime_info
+
+if TYPE_CHECKING:
+    from hookline.optim import Optim
 
 
 @as_in_the_original
 class RuntimeInfoHook(runtime_info.RuntimeInfoHook, Hook):  # type: ignore[misc]  # natively, methods take only what they need
     """Puts epoch, iter, learning rates, outputs and metrics into the message hub.
 
-    Facts besides hookline's own: `cfg`, `dataset_meta`, and `loop_stage`, which is `train`, `val` or `test`.
+    Facts besides hookline's own: `cfg`, `dataset_meta`, and `loop_stage`, which is `train`, `val` or `test`. Of several
+    parameter groups, `train/lr` is the learning rate of the first, and `train/base_lr` that which all are multiples of.
     """
 
     priority = "VERY_HIGH"
+
+    def _rates_of(self, optim: Optim) -> list[tuple[str, dict[str, Any]]]:
+        base = getattr(optim, "base_param_settings", None)
+        return [("base_lr", base)] * (base is not None) + [("lr", optim.optimizer.param_groups[0])]
 
     def before_run(self, runner: Any) -> None:
         """The facts that do not change."""

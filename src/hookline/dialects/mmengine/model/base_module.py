@@ -42,8 +42,8 @@ class BaseModule(nn.Module):
             return
         given = self.init_cfg or []
         described = [given] if isinstance(given, Mapping) else list(given)
-        initialize(self, [each for each in described if each.get("type") != "Pretrained"])
-        pretrained = [each for each in described if each.get("type") == "Pretrained"]
+        pretrained = [each for each in described if isinstance(each, Mapping) and each.get("type") == "Pretrained"]
+        initialize(self, [each for each in described if each not in pretrained])
         if not pretrained:
             for child in self.children():
                 begin = getattr(child, "init_weights", None)

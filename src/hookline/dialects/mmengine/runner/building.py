@@ -10,7 +10,7 @@ from torch import nn
 
 from hookline.dialects.mmengine.errors import ConfigTypeError, ConfigValueError
 from hookline.dialects.mmengine.registry import HOOKS, LOOPS, MODELS
-from hookline.errors import HookError, nearest
+from hookline.errors import HookError, did_you_mean, nearest
 from hookline.hook import Hook
 from hookline.stages import EvalLoop, TrainLoop
 
@@ -23,6 +23,7 @@ DEFAULT_HOOKS: dict[str, dict[str, Any]] = {
     "param_scheduler": {"type": "ParamSchedulerHook"},
     "checkpoint": {"type": "CheckpointHook", "interval": 1},
 }
+RANDOMNESS = ("seed", "diff_rank_seed", "deterministic")
 #: A new key in `default_hooks` is one more hook, unless it is as close as this to a known one.
 TOO_CLOSE = 0.8
 
@@ -46,13 +47,34 @@ def refuse_incomplete(**stages: Mapping[str, Any]) -> None:
             )
 
 
-def build_model(given: Any, data_preprocessor: Any) -> nn.Module:
-    """The model, out of a dict that describes it; a data_preprocessor of the run is for a model that has none."""
+def only_one_process(launcher: str) -> str:
+    """Refuse what is not there yet."""
+    if launcher != "none":
+        raise ConfigValueError(
+            f"launcher is {launcher!r}, and training over several processes is not supported yet; give 'none'"
+        )
+    return launcher
+
+
+def randomness(given: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What `set_randomness` is called with."""
+    for name in given or {}:
+        if name not in RANDOMNESS:
+            raise ConfigValueError(f"randomness has no '{name}'; {did_you_mean(name, RANDOMNESS)}")
+    return {"seed": None, **(given or {})}
+
+
+def with_preprocessor(model: Any, data_preprocessor: Any) -> Any:
+    """A data_preprocessor of the run is for a model that is described and has none."""
+    if data_preprocessor is None or not isinstance(model, Mapping):
+        return model
+    return {"data_preprocessor": data_preprocessor, **model}
+
+
+def build_model(given: Any) -> nn.Module:
+    """The model, out of a dict that describes it."""
     if isinstance(given, Mapping):
-        described = dict(given)
-        if data_preprocessor is not None:
-            described.setdefault("data_preprocessor", data_preprocessor)
-        given = MODELS.build(described)
+        given = MODELS.build(given)
     if not isinstance(given, nn.Module):
         raise ConfigTypeError(f"the model is a torch.nn.Module, or a dict that describes one, not {given!r}")
     return given

@@ -6,6 +6,7 @@ not known to be harmless, becomes a stand-in that takes anything and does nothin
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,14 @@ class StandIn:
         """Likewise."""
 
 
+class DictStandIn:
+    """In the place of a dict of another kind, such as a `defaultdict`: what is in it is kept."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> OrderedDict[Any, Any]:  # type: ignore[misc]  # no object of its own
+        """A plain dict; anything else that is given is not kept."""
+        return OrderedDict(args[0] if args and isinstance(args[0], dict) else ())
+
+
 def read(path: Path) -> dict[str, Any]:
     """What is in a checkpoint; one of hookline as it reads them, others with stand-ins."""
     try:
@@ -35,7 +44,7 @@ def read(path: Path) -> dict[str, Any]:
         if not unknown:
             raise
     try:
-        with safe_globals([(StandIn, name) for name in unknown]):
+        with safe_globals([(_stand_in(name), name) for name in unknown]):
             found = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # whatever a broken or hostile file makes the reader stumble over
         raise StorageError(
@@ -45,6 +54,10 @@ def read(path: Path) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise StorageError(f"{path} holds a {type(found).__name__}, not a checkpoint")
     return found
+
+
+def _stand_in(name: str) -> type[Any]:
+    return DictStandIn if name.lower().endswith("dict") else StandIn
 
 
 def _unknown_names(path: Path) -> list[str]:

@@ -8,9 +8,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
+import torch
+
 from hookline import rng
 from hookline import runner as native
 from hookline.checkpoint import seal, snapshot, store
+from hookline.checkpoint.plain import refuse_odd, without_numpy
 from hookline.checkpoint.request import Request
 from hookline.dialects.mmengine.config import Config
 from hookline.dialects.mmengine.errors import ConfigTypeError, ConfigValueError
@@ -24,6 +27,7 @@ from hookline.dialects.mmengine.runner import building, checkpoint
 from hookline.dialects.mmengine.runner.folder import WorkDir
 from hookline.dialects.mmengine.runner.log_processor import LogProcessor
 from hookline.dialects.mmengine.runner.utils import set_random_seed
+from hookline.dialects.plain import plain_data
 from hookline.optim import OptimDict, optims_of
 from hookline.registry import DEFAULT_HOOKS
 from hookline.strategies.single import unwrap
@@ -118,32 +122,29 @@ class Runner(native.Runner):
         self._param_scheduler, self._auto_scale_lr = param_scheduler, auto_scale_lr
         self._param_schedulers: Any = None
         self._weights_begun = False
-        self.launcher = _only_one_process(launcher, env_cfg)
+        self.launcher = building.only_one_process(launcher)
         init_default_scope(default_scope)
         self.cfg = cfg if cfg is not None else Config({})
-        chance = {"seed": None, "deterministic": False, **(randomness or {})}
-        self.deterministic = bool(chance["deterministic"])
-        seed = set_random_seed(chance["seed"], self.deterministic)
-        level = building.level_of(log_level)
-        resuming = load_from if resume and load_from is not None else resume
+        self.setup_env(env_cfg or {})
+        self.set_randomness(**building.randomness(randomness))
+        chosen = self.seed_is_chosen
         super().__init__(
-            building.build_model(model, data_preprocessor),
+            self.build_model(building.with_preprocessor(model, data_preprocessor)),
             default_hooks=dict.fromkeys(DEFAULT_HOOKS),
             work_dir=work_dir,
             experiment_name=experiment_name,
-            seed=seed,
+            seed=self.seed,
             load_from=None if resume else load_from,
-            resume=resuming,
-            config=_plain(self.cfg) if cfg is not None else None,
-            quiet=level > logging.INFO,
+            resume=load_from if resume and load_from is not None else resume,
+            config=plain_data(self.cfg) if cfg is not None else None,
+            quiet=building.level_of(log_level) > logging.INFO,
         )
-        self.seed_is_chosen = chance["seed"] is not None
+        self.seed_is_chosen = chosen
         self.work_dir = WorkDir(work_dir)
         self._resume, self._load_from = bool(resume), load_from
         self.timestamp = time.strftime("%Y%m%d_%H%M%S")
-        self.hub = self.message_hub = MessageHub.make_current(MessageHub(self.experiment_name))
-        self.logger = MMLogger.make_current(MMLogger(self.experiment_name, log_level=level))
-        self.logger.show_in(self.terminal)
+        self.hub = self.message_hub = self.build_message_hub()
+        self.logger = self.build_logger(building.level_of(log_level))
         self.log_processor = self.build_log_processor(log_processor)
         self.visualizer = self.build_visualizer(visualizer)
         if hasattr(self.visualizer, "join"):
@@ -164,9 +165,9 @@ class Runner(native.Runner):
     def train(self) -> nn.Module:
         """Train until the end, or a stop; gives the trained model."""
         building.refuse_without(self.model, "train_step")
-        loop = self.train_loop
+        _ = self.train_loop
         if not self.optims:
-            self._build_optim(loop)
+            self._build_optim()
         if self._given["val"]["val_cfg"] is not None:
             _ = self.val_loop
         self._begin_weights()
@@ -184,13 +185,11 @@ class Runner(native.Runner):
         _ = self.test_loop
         return super().test()
 
-    def _build_optim(self, loop: TrainLoop) -> None:
+    def _build_optim(self) -> None:
         self.optim = optims_of(self.build_optim_wrapper(self._given["train"]["optim_wrapper"]))
         self.optims = list(self.optim.values()) if isinstance(self.optim, OptimDict) else [self.optim]  # type: ignore[list-item]
         self.scale_lr(self.optim, self._auto_scale_lr)
-        self._param_schedulers = build_param_schedulers(
-            self.optim, self._param_scheduler, loop.length, self.max_epochs if loop.by_epoch else None, self.max_iters
-        )
+        self._param_schedulers = self.build_param_scheduler(self._param_scheduler)
 
     def batches_left(self) -> int | None:
         """How many batches a window can have: a model with one optimizer updates it once a batch."""
@@ -289,6 +288,41 @@ class Runner(native.Runner):
         self._wrapped, self._unwrapped = model, unwrap(model)
 
     # -- building; a subclass may do it otherwise
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "wrap_model" in vars(cls):
+            raise ConfigTypeError(f"{cls.__name__} has a wrap_model of its own, and models are not wrapped here")
+
+    def setup_env(self, env_cfg: Mapping[str, Any]) -> None:
+        """Settings of the process."""
+        if env_cfg.get("cudnn_benchmark"):
+            torch.backends.cudnn.benchmark = True
+
+    def set_randomness(self, seed: int | None, diff_rank_seed: bool = False, deterministic: bool = False) -> None:
+        """Seed everything; without a seed, one is drawn."""
+        self.deterministic, self.seed_is_chosen = bool(deterministic), seed is not None
+        self.seed = set_random_seed(seed, self.deterministic)
+
+    def build_model(self, model: Any) -> nn.Module:
+        """The model that a dict describes."""
+        return building.build_model(model)
+
+    def build_message_hub(self, message_hub: Mapping[str, Any] | None = None) -> MessageHub:
+        """The hub of this run."""
+        return MessageHub.make_current(MessageHub(**{"name": self.experiment_name, **(message_hub or {})}))
+
+    def build_logger(self, log_level: int | str = "INFO", log_file: str | None = None, **kwargs: Any) -> MMLogger:
+        """The logger of this run."""
+        made = MMLogger(self.experiment_name, log_file=log_file, log_level=log_level, **kwargs)
+        made.show_in(self.terminal)
+        return MMLogger.make_current(made)
+
+    def build_param_scheduler(self, scheduler: Any) -> Any:
+        """The schedulers that dicts describe, for the optim of this run."""
+        loop = self.train_loop
+        epochs = self.max_epochs if loop.by_epoch else None
+        return build_param_schedulers(self.optim, scheduler, loop.length, epochs, self.max_iters)
 
     @staticmethod
     def build_dataloader(dataloader: Any, seed: int | None = None, diff_rank_seed: bool = False) -> Any:
@@ -441,6 +475,18 @@ class Runner(native.Runner):
 
     # -- checkpoints
 
+    def load_or_resume(self) -> None:
+        """Take the weights of `load_from` now; a run that goes on takes its whole state when it begins."""
+        if self.load_from is not None:
+            path, self.load_from = self.load_from, None
+            self.load_checkpoint(path)
+
+    def dump_config(self) -> None:
+        """Write the config into the folder of the run, under its own name."""
+        self.work_dir.mkdir(parents=True, exist_ok=True)
+        name = Path(self.cfg.filename).name if self.cfg.filename else f"{self.timestamp}.yaml"
+        self.cfg.dump(str(self.work_dir / name))
+
     def read_weights(self, path: Path) -> dict[str, Any]:
         """What is in a file, also one that MMEngine wrote; nothing in it is run."""
         found = checkpoint.read_checkpoint(path)
@@ -474,7 +520,8 @@ class Runner(native.Runner):
     ) -> None:
         """Save a checkpoint: in the middle of training at the end of the iteration, epoch or validation; else now."""
         refuse_other_storage("save_checkpoint", file_client_args, backend_args)
-        self.more_meta |= meta or {}
+        more = without_numpy(dict(meta or {}))
+        refuse_odd(more, "the meta of a checkpoint")
         at_rest = any(self._is_called_at(point) for point in AT_REST) and self.saving.pending is None
         if self.running == "train" and not at_rest:
             name = str(filename).replace("{", "{{").replace("}", "}}")
@@ -485,32 +532,10 @@ class Runner(native.Runner):
                     folder=Path(out_dir),
                     optimizer=save_optimizer,
                     schedulers=save_param_scheduler,
+                    meta=more,
                 )
             )
             return
         complete = bool(save_optimizer and save_param_scheduler and self.optims)
-        taken = snapshot.take(self, save_optimizer, save_param_scheduler)
+        taken = snapshot.with_meta(snapshot.take(self, save_optimizer, save_param_scheduler), more)
         store.write(taken, Path(out_dir) / filename, seal.Note(self.iter, self.validations, complete))
-
-
-def _only_one_process(launcher: str, env_cfg: Mapping[str, Any] | None) -> str:
-    if launcher != "none":
-        raise ConfigValueError(
-            f"launcher is {launcher!r}, and training over several processes is not supported yet; give 'none'"
-        )
-    if env_cfg and env_cfg.get("cudnn_benchmark"):
-        import torch
-
-        torch.backends.cudnn.benchmark = True
-    return launcher
-
-
-def _plain(value: Any) -> Any:
-    """A config as plain data, to be written down: what is no plain data is written as Python shows it."""
-    if isinstance(value, Mapping):
-        return {str(name): _plain(inner) for name, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(inner) for inner in value]
-    if value is None or isinstance(value, (str, int, float, bool)):
-        return value
-    return f"{value.__module__}.{value.__qualname__}" if isinstance(value, type) else repr(value)

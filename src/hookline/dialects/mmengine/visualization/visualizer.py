@@ -67,6 +67,8 @@ class Visualizer(ManagerMixin):
         more = [writer for writer in self.native_writers() if not any(_same(writer, other) for other in there)]
         runner.writers = Writers([*there, *more], main=runner.rank == 0)
         self._writers, self._of_run = runner.writers, True
+        for kind in (type(self), Visualizer):  # components ask the base class, whatever a run has
+            kind.make_current(self)
 
     @property
     def writers(self) -> Writers:

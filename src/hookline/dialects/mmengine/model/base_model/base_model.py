@@ -10,10 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from hookline.calls import NOTHING
-from hookline.dialects.mmengine.errors import ConfigTypeError
+from hookline.dialects.mmengine.errors import ConfigTypeError, ConfigValueError
 from hookline.dialects.mmengine.model.base_model.data_preprocessor import BaseDataPreprocessor
 from hookline.dialects.mmengine.model.base_module import BaseModule
 from hookline.dialects.mmengine.registry import MODELS
+
+#: The sum of no losses.
+NO_LOSS: Any = 0
 
 
 class BaseModel(BaseModule):
@@ -47,6 +50,11 @@ class BaseModel(BaseModule):
             with within:
                 losses = self._run_forward(self._prepared(data, True), mode="loss")
         loss, log_vars = self.parse_losses(losses)
+        if loss is NO_LOSS:
+            raise ConfigValueError(
+                f"{type(self).__name__}.forward(mode='loss') gives {sorted(losses)}, and the loss is the sum of "
+                "what has 'loss' in its name: there is nothing to train on"
+            )
         optim_wrapper.update_params(loss)
         return log_vars
 
@@ -77,7 +85,7 @@ class BaseModel(BaseModule):
                 return only, {"loss": only, name: only}
         means = {name: _mean(name, value) for name, value in losses.items()}
         summed = [value for name, value in means.items() if "loss" in name]
-        loss: Any = summed[0] if len(summed) == 1 else sum(summed)
+        loss: Any = summed[0] if len(summed) == 1 else sum(summed, NO_LOSS)
         return loss, {"loss": loss, **means}
 
     @abstractmethod
