@@ -502,6 +502,11 @@ def test_learning_rates_follow_the_batch_size(tmp_path: Path) -> None:
     runner = runner_of(tmp_path / "run", train_dataloader=loader("train"), auto_scale_lr=scaled)
     runner.train()
     assert runner.optim_wrapper.get_lr() == {"lr": [0.025]}
+    grouped = {"optimizer": {"type": "SGD", "lr": 0.1}, "paramwise_cfg": {"bias_lr_mult": 2.0}}
+    data = loader("train")
+    runner = runner_of(tmp_path / "run", train_dataloader=data, auto_scale_lr=scaled, optim_wrapper=grouped)
+    runner.train()
+    assert runner.optim_wrapper.get_lr() == {"base_lr": [0.025], "lr": [0.025, 0.05] * 2}
 
 
 def test_a_model_may_make_its_updates_itself_and_give_what_it_likes(tmp_path: Path) -> None:

@@ -388,7 +388,7 @@ class Runner(native.Runner):
         ratio = self.world_size * self.train_dataloader.batch_size / auto_scale_lr["base_batch_size"]
         self.logger.info("learning rates are multiplied by %s, the ratio of batch sizes", ratio)
         for optim in optim_wrapper.values() if isinstance(optim_wrapper, OptimDict) else [optim_wrapper]:
-            for group in optim.optimizer.param_groups:
+            for group in optim.param_groups:  # the one that tells the base among them
                 group["lr"] *= ratio
 
     # -- hooks
