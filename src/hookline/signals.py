@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT while training: the step is finished and saved, and training ends; a second one ends at once."""
+"""SIGTERM, SIGINT, SIGHUP while training: the step is finished and saved, training ends; a second one ends at once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 #: Two signals within so many seconds are one.
 SAME = 0.3
-HANDLED = (signal.SIGTERM, signal.SIGINT)
+HANDLED = (signal.SIGTERM, signal.SIGINT) + ((signal.SIGHUP,) if sys.platform != "win32" else ())
 
 # What torch does when a worker of a loader dies, while it is put off.
 _put_off: list[Any] = []
@@ -37,7 +37,7 @@ class Interruptible(Protocol):
 def caught(runner: Interruptible) -> Iterator[None]:
     """Tell the runner about signals, and put the handlers back afterwards. Only the main thread can have handlers.
 
-    A signal that is ignored (as SIGINT is in a background job of a shell) stays ignored.
+    A signal that is ignored (SIGINT in a background job of a shell, SIGHUP under nohup) stays ignored.
     """
     runner.signalled = 0
     if threading.current_thread() is not threading.main_thread():
@@ -55,7 +55,8 @@ def caught(runner: Interruptible) -> Iterator[None]:
                 raise ending(number)
         else:
             if not runner.terminal.quiet and sys.stderr.isatty():
-                os.write(2, b"\nfinishing the step and saving; once more ends at once\n")
+                with suppress(OSError):  # the terminal is what may have gone
+                    os.write(2, b"\nfinishing the step and saving; once more ends at once\n")
             came.append(time.monotonic())
             runner.signalled = number
             runner.asked = True

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
 from pathlib import Path
@@ -19,10 +20,10 @@ from tests.faults.runs import as_command, digests, everything, train
 if TYPE_CHECKING:
     from hookline import Runner
 
-CODES = {signal.SIGTERM: 143, signal.SIGINT: 130}
+CODES = {signal.SIGTERM: 143, signal.SIGINT: 130, signal.SIGHUP: 129}
 
 
-@pytest.mark.parametrize("number", CODES)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("kind", ["workers", "beside"])
 def test_fault_5_a_signal_finishes_the_step_saves_and_resumes_exactly(
     tmp_path: Path, number: signal.Signals, kind: str
@@ -62,7 +63,39 @@ def signalled(number: int, point: str, at: int, **parts: Any) -> Runner:
     return runner
 
 
-@pytest.mark.parametrize(("number", "error"), [(signal.SIGTERM, SystemExit), (signal.SIGINT, KeyboardInterrupt)])
+def on_a_terminal(name: str, folder: str) -> None:
+    """A run whose screen is a terminal of its own; ends as that ends."""
+    pid = os.fork()
+    if pid:
+        sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+    os.setsid()
+    screen = os.open(name, os.O_RDWR)  # the first terminal that the leader of a session opens is its own
+    for stream in range(3):
+        os.dup2(screen, stream)
+    os.close(screen)
+    sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # noqa: SIM115  # as long as it lasts
+    as_command(train, folder, "workers")
+
+
+def test_a_terminal_that_goes_away_saves_and_ends_the_run(tmp_path: Path) -> None:
+    expected = reference(tmp_path / "whole", "workers")
+    folder = tmp_path / "ended"
+    ours, theirs = os.openpty()
+    with running(on_a_terminal, os.ttyname(theirs), str(folder)) as child:
+        assert wait_until(lambda: len(digests(folder)) >= 4)
+        os.close(theirs)
+        os.close(ours)
+        assert child.wait() == 129, child.output()
+    assert "ended by SIGHUP after iteration" in (folder / "run.log").read_text()
+    with running(train, str(folder), "workers") as child:
+        assert child.wait() == 0, child.output()
+    assert [where for where, state in digests(folder) if expected[where] != state] == []
+
+
+@pytest.mark.parametrize(
+    ("number", "error"),
+    [(signal.SIGTERM, SystemExit), (signal.SIGINT, KeyboardInterrupt), (signal.SIGHUP, SystemExit)],
+)
 def test_fault_5_training_raises_what_python_has_for_it_and_the_handlers_are_put_back(
     tmp_path: Path, number: signal.Signals, error: type[BaseException]
 ) -> None:
@@ -70,7 +103,7 @@ def test_fault_5_training_raises_what_python_has_for_it_and_the_handlers_are_put
     runner = signalled(number, "before_train_iter", 5, work_dir=tmp_path)
     with pytest.raises(error) as ended:
         runner.train()
-    assert ended.value.args == ((143,) if number == signal.SIGTERM else ())
+    assert ended.value.args == (() if number == signal.SIGINT else (CODES[number],))
     assert runner.iter == 6
     assert sorted(path.name for path in tmp_path.glob("*.pth")) == ["epoch_1.pth", "iter_6.pth"]
     assert [signal.getsignal(each) for each in CODES] == before

@@ -387,9 +387,9 @@ class Runner(native.Runner):
             raise ConfigValueError("auto_scale_lr needs 'base_batch_size', for which the learning rates were chosen")
         ratio = self.world_size * self.train_dataloader.batch_size / auto_scale_lr["base_batch_size"]
         self.logger.info("learning rates are multiplied by %s, the ratio of batch sizes", ratio)
-        for optim in optim_wrapper.values() if isinstance(optim_wrapper, OptimDict) else [optim_wrapper]:
-            for group in optim.param_groups:  # the one that tells the base among them
-                group["lr"] *= ratio
+        several: Any = optim_wrapper.values() if isinstance(optim_wrapper, OptimDict) else [optim_wrapper]
+        for group in [group for each in several for group in each.param_groups]:  # also those that tell the base
+            group["lr"] *= ratio
 
     # -- hooks
 
