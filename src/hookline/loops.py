@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor
 
+from hookline.calls import blame_step
 from hookline.data.batches import Batches
 from hookline.data.move import to_device
 from hookline.metrics import Average, batch_size
@@ -138,10 +139,14 @@ def train_iter(runner: Runner, plan: Plan, batch_idx: int, batch: Any) -> None:
     """The points of an iteration and the step between them; without the step there is no `after_train_iter`."""
     if plan.before_train_iter:
         plan.before_train_iter(batch_idx, batch)
-    outputs = None if runner.skipped else step(runner, plan)
-    if runner.ends_window:
-        for optim in runner.optims:
-            optim.flush()
+    try:
+        outputs = None if runner.skipped else step(runner, plan)
+        if runner.ends_window:
+            for optim in runner.optims:
+                optim.flush()
+    except Exception as error:
+        blame_step(error, runner)
+        raise
     if outputs is not None and plan.after_train_iter:
         if "loss" in outputs:
             outputs["loss"] = outputs["loss"].detach()  # a hook that keeps it does not keep the graph of its step
