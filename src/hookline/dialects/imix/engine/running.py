@@ -13,7 +13,7 @@ from hookline.dialects.imix.engine.hooks.base_hook import HookBase
 from hookline.dialects.imix.engine.hooks.iteration_time import IterationTimerHook
 from hookline.dialects.imix.engine.hooks.periods.log_buffer_imix import LogBufferStorage, LogBufferWriter
 from hookline.dialects.imix.engine.parts import Parts
-from hookline.dialects.imix.engine.update import HookedOptim
+from hookline.dialects.imix.engine.update import HookedOptim, WithoutUpdates
 from hookline.errors import blame
 from hookline.hook import Hook
 from hookline.hooks.runtime_info import number_of
@@ -49,13 +49,18 @@ def runner_of(engine: Any, loop: TrainLoop) -> EngineRunner:
         keep_gradients=True,
     )
     optim.clip, optim.scaler = parts.clip, parts.scaler
-    timed = any(isinstance(hook, IterationTimerHook) for hook in hooks)
+    optim.is_awaited = parts.updater is not None
+    own: list[Any] = [EngineState(engine)]
+    if not any(isinstance(hook, IterationTimerHook) for hook in hooks):
+        own.append(IterationEnd(engine))
+    if parts.updater is None:
+        own.append(WithoutUpdates(engine))
     runner = EngineRunner(
         engine.model,
         train=loop,
         optim=optim,
         default_hooks=LEFT_OUT,
-        custom_hooks=[EngineState(engine), *([] if timed else [IterationEnd(engine)])],
+        custom_hooks=own,
         writers=parts.writers,
         work_dir=work_dir,
         experiment_name=engine.experiment_name,

@@ -16,7 +16,7 @@ from hookline.checkpoint.seal import Note, read_note
 from hookline.checks import check_int
 from hookline.dialects.imix.engine.hooks.base_hook import HookBase
 from hookline.dialects.imix.engine.hooks.ema import averaged_weights
-from hookline.dialects.imix.engine.hooks.periods.elsewhere import place
+from hookline.dialects.imix.engine.hooks.periods.elsewhere import check_path, place
 from hookline.errors import ConfigError
 from hookline.functions import asked_for, label_of, name_of
 from hookline.metrics import plain
@@ -60,6 +60,7 @@ class EvaluateHook(HookBase):
         self._call = asked_for(eval_function, ("model", "trainer"), "EvaluateHook: eval_function", first="model")
         if eval_iter_period is not None:
             check_int("EvaluateHook: eval_iter_period", eval_iter_period, least=1)
+        check_path("EvaluateHook: eval_json_file", eval_json_file, of_file=True)
         self.eval_function = eval_function
         self.eval_iter_period = eval_iter_period
         self.is_run_eval = is_run_eval
