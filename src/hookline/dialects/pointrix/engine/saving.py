@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import logging
 import math
-import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -30,6 +29,7 @@ from hookline.checkpoint import fitting, hook_states, seal, snapshot, store
 from hookline.checkpoint.plain import refuse_odd, without_numpy
 from hookline.checkpoint.saving import Source
 from hookline.dialects.pointrix.engine import parts
+from hookline.dialects.pointrix.utils.checkpoints import NAME, NAMES
 from hookline.errors import NumericsError, StorageError
 from hookline.numerics import refuse_infinite_weights
 
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("hookline")
 
-NAME = "chkpnt{:05d}.pth"
-NAMES = re.compile(r"chkpnt[0-9]+\.pth")
 #: What a run cannot go on without.
 NEEDED = ("meta", "state_dict", "optimizer", "position", "hooks", "rng")
 #: Parts besides model, optimizer and schedulers that may have a state.
