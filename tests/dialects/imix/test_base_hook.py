@@ -15,6 +15,7 @@ from hookline.dialects.imix.engine.base_engine import CommonEngine, EngineBase
 from hookline.dialects.imix.engine.hooks import HOOKS, HookBase, PriorityStatus, build_hook
 from hookline.dialects.imix.engine.hooks.ema import EMAIterHook
 from hookline.errors import ConfigError, HookError
+from hookline.hook import Hook
 from hookline.testing import Recorder as NativeRecorder
 
 from .engines import Recorder, engine_in
@@ -229,10 +230,41 @@ def test_a_hook_may_come_while_training(tmp_path: Path) -> None:
     ]
 
 
+def test_one_that_comes_while_training_by_iterations_has_no_epoch_points_either(tmp_path: Path) -> None:
+    late = Recorder()
+
+    class Adds(HookBase):
+        def after_train_iter(self) -> None:
+            if self.trainer.iter == 1:
+                self.trainer.register_hooks([late])
+
+    engine_in(tmp_path, by_iter=True, max_iter=3, custom_hooks=[Adds()]).train()
+    assert [each[0] for each in late.seen] == ["before_train_iter", "after_train_iter", "after_train"]
+
+
 def test_a_native_hook_of_hookline_may_be_among_them(tmp_path: Path) -> None:
     native = NativeRecorder("after_optimizer_step")
     engine_in(tmp_path, custom_hooks=[native]).train()
     assert [event.iter for event in native.events] == [0, 1, 2, 3]
+
+
+def test_the_level_of_a_native_hook_is_one_of_the_seven_too(tmp_path: Path) -> None:
+    HOOKS.register_module()(type("Native", (Hook,), {}))
+    for level, place in ("HIGHER", 0), (20, 2), ("LOWER", 5):
+        engine = engine_in(tmp_path, custom_hooks=[{"type": "Native", "level": level}])
+        assert names(engine) == [*DEFAULTS[:place], "Native", *DEFAULTS[place:]]
+    with pytest.raises(HookError, match=r"^Native: the level 35 is none of the seven \("):
+        engine_in(tmp_path, custom_hooks=[{"type": "Native", "level": 35}])
+
+
+@pytest.mark.parametrize(("given", "shown"), [(Recorder, "Recorder"), ("EMAIterHook", "EMAIterHook")])
+def test_what_is_no_hook_is_refused_with_what_to_write(tmp_path: Path, given: Any, shown: str) -> None:
+    with pytest.raises(HookError) as caught:
+        engine_in(tmp_path, custom_hooks=[given])
+    assert str(caught.value) == (
+        f"custom_hooks: {given!r} is no hook; give an object of a class that inherits from HookBase, or a dict as "
+        f"dict(type='{shown}')"
+    )
 
 
 def test_a_misspelt_point_is_refused_and_points_of_ones_own_run_when_named(tmp_path: Path) -> None:

@@ -75,17 +75,18 @@ class EngineBase:
                 self._register(hook)
 
     def _register(self, hook: Any, level: Any = None) -> None:
-        name, priority = type(hook).__name__, level
-        if isinstance(hook, HookBase):
-            own = PriorityStatus.parse(level if level is not None else hook.level, name)
-            priority = own.priority.value
-        elif not isinstance(hook, Hook):
+        name, source = type(hook).__name__, "class" if level is None else "config"
+        if not isinstance(hook, (HookBase, Hook)):
             raise HookError(f"{name} is no hook: it does not inherit from HookBase")
-        source = "config" if level is not None else "class"
+        if isinstance(hook, HookBase) and level is None:
+            level = hook.level
+        own = None if level is None else PriorityStatus.parse(level, name)
         for plan in [self.plan] if self.runner is None else [self.plan, self.runner.plan]:
-            plan.add(hook, priority, priority_from=source)
+            plan.add(hook, None if own is None else own.priority.value, priority_from=source)
         if isinstance(hook, HookBase):
             hook._level, hook.trainer = own, self
+        if self.runner is not None and self.runner.running is not None:
+            self.runner.plan.leave_out_idle(hook)
 
     @property
     def is_over(self) -> bool:

@@ -34,7 +34,10 @@ def custom_hooks(settings: Settings) -> list[tuple[Any, Any]]:
         else:
             hook, level = each, None
         if not isinstance(hook, (HookBase, Hook)):
-            raise HookError(f"custom_hooks: {hook!r} is no hook; it has to inherit from HookBase")
+            raise HookError(
+                f"custom_hooks: {hook!r} is no hook; give an object of a class that inherits from HookBase, or a dict "
+                f"as dict(type={getattr(hook, '__name__', hook)!r})"
+            )
         found.append((hook, level))
     return found
 
