@@ -12,12 +12,12 @@ import torch
 from hookline.dialects.pointrix.dataset import DATA_SET_REGISTRY
 from hookline.dialects.pointrix.engine import DefaultTrainer
 from hookline.dialects.pointrix.engine.default_datapipeline import BaseDataPipeline
-from hookline.dialects.pointrix.hook import CheckPointHook, Hook
+from hookline.dialects.pointrix.hook import CheckPointHook, Hook, LogHook
 from hookline.dialects.pointrix.logger import JsonlWriter, Logger
 from hookline.dialects.pointrix.model import MODEL_REGISTRY
 from hookline.dialects.pointrix.optimizer import BaseOptimizer, ExponLRScheduler, OptimizerList, parse_optimizer
 from hookline.dialects.pointrix.renderer import RENDERER_REGISTRY
-from hookline.errors import ConfigError, HooklineError
+from hookline.errors import ConfigError, HooklineError, NumericsError
 from hookline.terminal import Terminal
 from tests.dialects.pointrix.scene import SIDE, Blur, Fall, Scene, SceneTrainer, Views, config
 
@@ -385,3 +385,23 @@ def test_a_step_or_a_validation_that_fails_says_where(tmp_path: Path) -> None:
     with pytest.raises(OSError, match=r"^no such picture") as in_validation:
         trainer.train_loop()
     assert in_validation.value.__notes__ == ["in item 1 of the validation, epoch=0 iter=2 rank=0"]
+
+
+@pytest.mark.parametrize(("hooks", "step"), [([LogHook], 2), ([], 3)])
+def test_a_loss_that_is_not_a_number_ends_the_run_where_it_is_logged_and_at_the_end(
+    tmp_path: Path, hooks: list[type[Hook]], step: int
+) -> None:
+    class Diverges(SceneTrainer):
+        def train_step(self, batch: Any) -> None:
+            super().train_step(batch)
+            if self.global_step > 1:
+                self.loss_dict["loss"] = self.loss_dict["loss"] * float("inf")
+
+    trainer = Diverges(config(max_steps=3, val_interval=0), tmp_path)
+    for hook in hooks:
+        trainer.register_hook(hook())
+    with pytest.raises(NumericsError) as caught:
+        trainer.train_loop()
+    assert str(caught.value) == (
+        f"the loss has become inf by step {step}, so training cannot go on; look at the learning rate and the data"
+    )

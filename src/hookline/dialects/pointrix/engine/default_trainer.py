@@ -36,6 +36,7 @@ class DefaultTrainer(BaseTrainer):
                     self.saving.act()
                 if interval > 0 and (iteration % interval == 0 or iteration == last):
                     self.validate(iteration)
+            self.refuse_infinite_loss()
             self.call_hook("after_train")
             self.saving.act()
 
