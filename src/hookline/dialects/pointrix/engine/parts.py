@@ -46,14 +46,7 @@ def build(trainer: BaseTrainer) -> None:
     for name in NAMES:
         if not hasattr(trainer, name):  # a hook may have set one at `before_run`
             setattr(trainer, name, None)
-    for section in LEFT_OUT:
-        if cfg[section]:
-            log.warning("the section '%s' of the trainer's config is left out: there is none here", section)
-    if cfg.controller:
-        raise ConfigError(
-            "there are no controllers here: add and remove points in a hook, at a point of its own or at "
-            "after_train_iter, and leave the section 'controller' empty"
-        )
+    _refuse_left_out(cfg)
     device, seed = trainer.device, cfg.seed or 0
     if cfg.datapipeline:
         trainer.datapipeline = BaseDataPipeline(cfg.datapipeline, device, seed)
@@ -73,6 +66,18 @@ def build(trainer: BaseTrainer) -> None:
         if cfg.optimizer:
             _refuse_without_model(trainer)
             trainer.optimizer = parse_optimizer(cfg.optimizer, trainer.model, data, cameras_extent=extent)
+
+
+def _refuse_left_out(cfg: Any) -> None:
+    """Sections that nothing is built of: said, or refused where training would be another one without it."""
+    for section in LEFT_OUT:
+        if cfg[section]:
+            log.warning("the section '%s' of the trainer's config is left out: there is none here", section)
+    if cfg.controller:
+        raise ConfigError(
+            "there are no controllers here: add and remove points in a hook, at a point of its own or at "
+            "after_train_iter, and leave the section 'controller' empty"
+        )
 
 
 def _refuse_without_model(trainer: BaseTrainer) -> None:
