@@ -45,6 +45,25 @@ def test_methods_for_points_that_nobody_declared_run_when_a_call_names_them(host
     assert hook.seen == [("before_train",), ("after_render", 7, "a", 1), ("after_render", 7, "b", 3), ("densify",)]
 
 
+def test_a_method_for_a_point_that_nobody_declared_may_take_its_arguments_without_the_runner(host: Any) -> None:
+    class Shares(Hook):
+        def __init__(self) -> None:
+            self.seen: list[tuple[Any, ...]] = []
+
+        def after_share(self, n: int, more: int = 2) -> None:
+            self.seen.append((n, more))
+
+        def after_all(self, n: int, **rest: int) -> None:
+            self.seen.append((n, rest))
+
+    plan, hook = Plan(host, open=True), Shares()
+    plan.add(hook)
+    plan.call("after_share", {"n": 1})
+    plan.call("after_share", {"more": 5, "n": 4})
+    plan.call("after_all", {"n": 1, "m": 2})
+    assert hook.seen == [(1, 2), (4, 5), (1, {"m": 2})]
+
+
 def test_a_hook_added_later_answers_too_and_one_removed_no_more(host: Any) -> None:
     plan, one, other = Plan(host, open=True), Renders(), Renders()
     plan.add(one)

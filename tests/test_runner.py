@@ -199,6 +199,29 @@ def test_a_failing_hook_ends_the_run_with_its_own_error_and_a_note_and_the_other
     assert runner.running is None
 
 
+def test_a_step_that_fails_has_a_note_that_says_where_and_a_hook_in_it_its_own() -> None:
+    def fails(model: Any, batch: Any) -> Any:
+        if runner.iter == 5:
+            raise KeyError("mine")
+        return model(batch[0]).sum()
+
+    class Fails(Hook):
+        def before_backward(self, runner: Any) -> None:
+            if runner.iter == 4:
+                raise ValueError("mine")
+
+    runner = toy_runner(max_epochs=3, step=fails)
+    with pytest.raises(KeyError) as failed:
+        runner.train()
+    assert failed.value.__notes__ == ["in the step, epoch=1 iter=5 rank=0"]
+    runner = toy_runner(max_epochs=3, step=fails, custom_hooks=[Fails()])
+    with pytest.raises(ValueError, match="mine") as of_hook:
+        runner.train()
+    assert [note.split(" (")[0] for note in of_hook.value.__notes__] == [
+        "in hook Fails, at before_backward, epoch=1 iter=4 rank=0"
+    ]
+
+
 def test_a_hook_that_fails_at_on_exception_does_not_hide_the_error() -> None:
     class Fails(Hook):
         def before_train(self, runner: Any) -> None:

@@ -62,8 +62,7 @@ class Call:
 
     def blame(self, error: BaseException) -> None:
         """Note on the error which hook failed, at which point and at which counters."""
-        counters = " ".join(f"{name}={getattr(self.host, name, 0)}" for name in ("epoch", "iter", "rank"))
-        blame(error, f"in hook {self.who}, at {self.point.name}, {counters} ({self.where})")
+        blame(error, f"in hook {self.who}, at {self.point.name}, {counters_of(self.host)} ({self.where})")
 
     def shield(self) -> AbstractContextManager[None]:
         """What to call it in."""
@@ -79,6 +78,18 @@ class Call:
             return True
         self.blame(error)
         return False
+
+
+def counters_of(host: object) -> str:
+    """Where a run stands, for a note on an error."""
+    return " ".join(f"{name}={getattr(host, name, 0)}" for name in ("epoch", "iter", "rank"))
+
+
+def blame_step(error: BaseException, host: object, what: str = "the step") -> None:
+    """Note on an error out of a user's step at which counters it was, unless the note of a hook says so already."""
+    counters = counters_of(host)
+    if not any(counters in note for note in getattr(error, "__notes__", ())):
+        blame(error, f"in {what}, {counters}")
 
 
 class NoHooks(tuple[()]):
@@ -296,11 +307,12 @@ def frequency_of(method: Callable[..., Any]) -> Every | None:
 
 
 def match(
-    point: Point, method: Callable[..., Any], who: str, every: Every | None, defaults: bool = False
+    point: Point, method: Callable[..., Any], who: str, every: Every | None, undeclared: bool = False
 ) -> tuple[str, str]:
     """What a method is called with at its point and when it is due, as source text; a wrong one is refused.
 
-    With `defaults`, a parameter that the point does not give may keep its default.
+    At a point that nobody declared, a parameter that it does not give may keep its default, and a method may take the
+    arguments alone, without the runner before them.
     """
     place = f"{who}.{point.name}" if who != getattr(method, "__name__", "") else f"{who} at {point.name}"
     place = f"{place} ({source_of(method)})"
@@ -313,24 +325,26 @@ def match(
             f"{place}: its body would never run, because it is a generator or a coroutine; write a plain "
             "method, or around_<scope> for one with a yield"
         )
-    passed = _passed(point, method, place, defaults)
+    passed = _passed(point, method, place, undeclared)
     return ", ".join(passed), _due(point, every, place) if every is not None else ""
 
 
-def _passed(point: Point, method: Callable[..., Any], place: str, defaults: bool) -> list[str]:
+def _passed(point: Point, method: Callable[..., Any], place: str, undeclared: bool) -> list[str]:
     """The arguments of the call, as source text."""
     given = {name: f"hl_host.{name}" if name in point.live else name for name in point.arguments}
     parameters = list(inspect.signature(method).parameters.values())
     passed = []
     if parameters and parameters[0].kind not in (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.KEYWORD_ONLY):
-        first = parameters.pop(0)
-        if first.name in given:
-            right = ", ".join(("runner", *(p.name for p in (first, *parameters))))
+        first = parameters[0].name
+        if first not in given:
+            parameters.pop(0)
+            passed.append("hl_host")
+        elif not undeclared:
+            right = ", ".join(("runner", *(p.name for p in parameters)))
             raise HookError(
-                f"{place}: its first parameter takes the runner, but '{first.name}' is an argument of the point; "
+                f"{place}: its first parameter takes the runner, but '{first}' is an argument of the point; "
                 f"write ({right})"
             )
-        passed.append("hl_host")
     named = [p.name for p in parameters]
     for parameter in parameters:
         if parameter.kind is inspect.Parameter.VAR_KEYWORD:
@@ -339,7 +353,7 @@ def _passed(point: Point, method: Callable[..., Any], place: str, defaults: bool
             raise HookError(f"{place}: '{parameter.name}' cannot be given by name; move it behind the '/'")
         elif parameter.kind is not inspect.Parameter.VAR_POSITIONAL:
             if parameter.name not in given:
-                if defaults and parameter.default is not inspect.Parameter.empty:
+                if undeclared and parameter.default is not inspect.Parameter.empty:
                     continue
                 hint = did_you_mean(parameter.name, given) if given else "it gives nothing besides the runner."
                 raise HookError(f"{place}: {point} gives no argument '{parameter.name}'; {hint}")

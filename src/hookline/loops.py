@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor
 
+from hookline.calls import blame_step
 from hookline.data.batches import Batches
 from hookline.data.move import to_device
-from hookline.errors import blame
 from hookline.metrics import Average, batch_size
 from hookline.steps import as_outputs, own_outputs
 
@@ -141,12 +141,12 @@ def train_iter(runner: Runner, plan: Plan, batch_idx: int, batch: Any) -> None:
         plan.before_train_iter(batch_idx, batch)
     try:
         outputs = None if runner.skipped else step(runner, plan)
+        if runner.ends_window:
+            for optim in runner.optims:
+                optim.flush()
     except Exception as error:
-        step_failed(runner, error, "training")
+        blame_step(error, runner)
         raise
-    if runner.ends_window:
-        for optim in runner.optims:
-            optim.flush()
     if outputs is not None and plan.after_train_iter:
         if "loss" in outputs:
             outputs["loss"] = outputs["loss"].detach()  # a hook that keeps it does not keep the graph of its step
@@ -166,12 +166,6 @@ def step(runner: Runner, plan: Plan) -> dict[str, Any]:
     outputs = {"loss": result} if result.__class__ is Tensor and result.numel() == 1 else as_outputs(result)
     runner.optims[0].update(outputs["loss"], outputs)
     return outputs
-
-
-def step_failed(runner: Runner, error: Exception, what: str) -> None:
-    """Note on an error where the run stood, unless it is known already which hook or what else it comes from."""
-    if not hasattr(error, "__notes__"):
-        blame(error, f"in the step of {what}, epoch={runner.epoch} iter={runner.iter} rank={runner.rank}")
 
 
 def act(runner: Runner) -> None:
@@ -238,7 +232,7 @@ def evaluate_one(runner: Runner, stage: Literal["val", "test"], loop: EvalLoop) 
                     loss = as_outputs(loop.loss(runner.wrapped, batch))["loss"] if loop.loss is not None else None
                     outputs = loss if loop.only_loss else loop.step(runner.wrapped, batch)
             except Exception as error:
-                step_failed(runner, error, f"{stage} at its batch {batch_idx}")
+                blame_step(error, runner, f"the step of {stage}, batch {batch_idx}")
                 raise
             if loss is not None:
                 average.update(loss, batch_size(batch))

@@ -296,7 +296,7 @@ class Plan:
                 method = getattr(entry.hook, name, None)
                 if callable(method):
                     every = frequency_of(method)
-                    passed, due = match(point, method, entry.name, every, defaults=True)
+                    passed, due = match(point, method, entry.name, every, undeclared=True)
                     shared = (entry.tolerate, self.host, entry.isolated)
                     calls.append(Call(entry.name, point, method, every, passed, due, *shared))
             self._undeclared[key] = at_point(tuple(calls))

@@ -19,6 +19,7 @@ from hookline import Runner, Writer
 from hookline.errors import ConfigError, DataError, HooklineError
 from hookline.testing import MemoryWriter, toy_runner
 from hookline.writers import Writers, delivery
+from hookline.writers.jsonl import JsonlWriter
 
 
 class Clock:
@@ -756,9 +757,21 @@ def test_records_after_an_earlier_checkpoint_are_kept_with_the_later_ones(tmp_pa
 # ------------------------------------------------------------------------------ files, copies, flushes, states
 
 
+class KnownOtherwise(JsonlWriter):
+    told_as = "the records"
+
+
 @pytest.mark.parametrize(
     ("writers", "message"),
     [
+        (
+            ["jsonl", KnownOtherwise()],
+            "the records would write metrics.jsonl, which JsonlWriter writes; give it another filename",
+        ),
+        (
+            ["tensorboard", "tensorboard"],
+            "TensorboardWriter would write tensorboard, which TensorboardWriter writes; give it another folder",
+        ),
         (
             ["jsonl", "jsonl"],
             "JsonlWriter would write metrics.jsonl, which JsonlWriter writes; give it another filename",

@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from hookline.checkpoint.keeping import by_age, keep_newest
 from hookline.checkpoint.request import Request
-from hookline.checkpoint.seal import read_note
 from hookline.checks import check_choice, check_int
 from hookline.errors import ConfigError, did_you_mean, nearest
 from hookline.hook import Hook
@@ -267,7 +267,7 @@ class CheckpointHook(Hook):
 
             folder = self.checkpoint_folder(runner)
             names = [best_name for best in self.best.values() for _, best_name in best.kept]
-            found = [*self._by_age(folder)[-1:], *(folder / name for name in names)]
+            found = [*by_age(folder, self._names())[-1:], *(folder / name for name in names)]
             for path in publish.all_of(found, self.published_keys):
                 runner.terminal.say(f"published {path}")
 
@@ -338,20 +338,7 @@ class CheckpointHook(Hook):
         return re.compile(f"{re.escape(prefix)}({numbered})")
 
     def _saved(self, saved: Path) -> None:
-        """Remove all but the newest. They are found by listing the folder, so nothing is left behind after a kill."""
+        """Remove all but the newest."""
         self._last = saved
-        if self.max_keep_ckpts < 1:
-            return
-        for path in self._by_age(saved.parent)[: -self.max_keep_ckpts]:
-            if path != saved:
-                path.unlink(missing_ok=True)
-
-    def _by_age(self, folder: Path) -> list[Path]:
-        """Its files, those that are later in the run last."""
-        names = self._names()
-        found = [
-            (note.order, path)
-            for path in folder.iterdir()
-            if names.fullmatch(path.name) and (note := read_note(path)) is not None
-        ]
-        return [path for _, path in sorted(found)]
+        if self.max_keep_ckpts >= 1:
+            keep_newest(self.max_keep_ckpts, self._names(), saved)

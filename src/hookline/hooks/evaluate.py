@@ -160,7 +160,7 @@ class EvaluateHook(Hook):
 
     def _evaluate(self, runner: Runner, step: int, epoch: int | None = None) -> None:
         """After so many iterations, and, at the end of one, so many epochs."""
-        results = self._results(self._measure(runner))
+        results = results_of(self.function, self._measure(runner))
         self.evaluated_at, self._owed = step, False
         if not results:
             return
@@ -186,25 +186,6 @@ class EvaluateHook(Hook):
                 return self._call(model=runner.model, runner=runner)
         finally:
             runner.seconds_evaluating += time.perf_counter() - began
-
-    def _results(self, given: Any) -> dict[str, float]:
-        from hookline.metrics import plain
-
-        if given is None:
-            return {}
-        named = given if isinstance(given, Mapping) else {name_of(self.function) or "value": given}
-        results = {}
-        for name, found in named.items():
-            value = plain(found)
-            if not isinstance(name, str) or not name or isinstance(value, bool) or not isinstance(value, (int, float)):
-                shape = f" of shape {tuple(value.shape)}" if hasattr(value, "shape") else ""
-                what = f"{type(found).__name__}{shape}" + (f" as {name!r}" if named is given else "")
-                raise ConfigError(
-                    f"EvaluateHook: {label_of(self.function)} gave {what}; it has to give a number, a mapping of names "
-                    "to numbers, or None"
-                )
-            results[name] = float(value)
-        return results
 
     # -- the best of it
 
@@ -301,3 +282,24 @@ class EvaluateHook(Hook):
         request = self._request(runner, best, (None, "", -1))
         if self.saved_at == runner.iter and not runner.saving.path(request).exists():
             runner.saving.ask(request)
+
+
+def results_of(function: Any, given: Any) -> dict[str, float]:
+    """What a function that evaluates has given, as numbers by name; None is none at all."""
+    from hookline.metrics import plain  # it needs torch, and a hook's parameters are read without
+
+    if given is None:
+        return {}
+    named = given if isinstance(given, Mapping) else {name_of(function) or "value": given}
+    results = {}
+    for name, found in named.items():
+        value = plain(found)
+        if not isinstance(name, str) or not name or isinstance(value, bool) or not isinstance(value, (int, float)):
+            shape = f" of shape {tuple(value.shape)}" if hasattr(value, "shape") else ""
+            what = f"{type(found).__name__}{shape}" + (f" as {name!r}" if named is given else "")
+            raise ConfigError(
+                f"EvaluateHook: {label_of(function)} gave {what}; it has to give a number, a mapping of names to "
+                "numbers, or None"
+            )
+        results[name] = float(value)
+    return results

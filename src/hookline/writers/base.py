@@ -30,6 +30,8 @@ class Writer(ABC):
     `hookline.writers.delivery`.
     """
 
+    #: What messages call it; the name of its class, unless it is known by another one.
+    told_as: ClassVar[str] = ""
     #: Whether it does something with images.
     keeps_images: ClassVar[bool] = True
     #: Whether its calls are made by a thread beside the training, because they wait for a server or a database.

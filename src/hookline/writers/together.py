@@ -51,7 +51,7 @@ class Writers(Writer):
     def _named(self) -> Iterator[tuple[str, Writer]]:
         for number, writer in enumerate(self.all):
             same = sum(type(other) is type(writer) for other in self.all[:number])
-            yield type(writer).__name__ + (f"#{same + 1}" if same else ""), writer
+            yield _name(writer) + (f"#{same + 1}" if same else ""), writer
 
     def begin(self, work_dir: Path, experiment_name: str, resuming: bool = False) -> None:
         """Begin each."""
@@ -157,14 +157,18 @@ class Writers(Writer):
         self._configs = []
 
 
+def _name(writer: Writer) -> str:
+    return getattr(writer, "told_as", "") or type(writer).__name__
+
+
 def _refuse_shared_files(writers: Sequence[Writer]) -> None:
     """Refuse two writers of one file, and a file that the run itself writes."""
     owners = {name: "the run itself" for name in workdir.FILES if name not in workdir.RECORDS}
     for writer in writers:
         for name in _files_of(writer) if writer.cuts_back else ():
-            who = type(writer).__name__
+            who, label = _name(writer), getattr(writer, "label", "filename")
             if name in owners:
-                raise ConfigError(f"{who} would write {name}, which {owners[name]} writes; give it another filename")
+                raise ConfigError(f"{who} would write {name}, which {owners[name]} writes; give it another {label}")
             owners[name] = f"another {who}" if who in owners.values() else who
 
 
@@ -172,7 +176,5 @@ def _files_of(writer: Writer) -> list[str]:
     try:
         return list(writer.files())
     except Exception as error:
-        log.warning(
-            "%s cannot say what it makes (%s); an earlier run's stay where they are", type(writer).__name__, error
-        )
+        log.warning("%s cannot say what it makes (%s); an earlier run's stay where they are", _name(writer), error)
         return []

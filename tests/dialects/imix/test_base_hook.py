@@ -15,6 +15,7 @@ from hookline.dialects.imix.engine.base_engine import CommonEngine, EngineBase
 from hookline.dialects.imix.engine.hooks import HOOKS, HookBase, PriorityStatus, build_hook
 from hookline.dialects.imix.engine.hooks.ema import EMAIterHook
 from hookline.errors import ConfigError, HookError
+from hookline.hook import Hook
 from hookline.testing import Recorder as NativeRecorder
 
 from .engines import Recorder, engine_in
@@ -102,6 +103,41 @@ def test_the_level_of_a_class_counts_unless_the_config_gives_one(tmp_path: Path)
     assert (names(engine)[0], names(engine)[-1]) == ("Early", "Late")
     HOOKS.register_module()(Early)
     assert names(engine_in(tmp_path, custom_hooks=[{"type": "Early", "level": "LOW"}]))[-1] == "Early"
+
+
+def test_a_hook_reports_the_level_that_it_has(tmp_path: Path) -> None:
+    class Early(HookBase):
+        _level = "HIGH"
+
+    first, second, late = Early(), Early(), Recorder()
+    late.level = 40
+    assert (first.level, late.level) == (PriorityStatus.HIGH, PriorityStatus.LOW)
+    engine = engine_in(tmp_path, custom_hooks=[first, late])
+    HOOKS.register_module()(Early)
+    other = engine_in(tmp_path, custom_hooks=[{"type": "Early", "level": "lowest"}])
+    other.register_hooks([second])
+    assert [(type(hook).__name__, hook.level.name) for hook in engine.hooks] == [
+        ("OptimizerHook", "HIGH"),
+        ("LRSchedulerHook", "HIGH"),
+        ("Early", "HIGH"),
+        *((name, "NORMAL") for name in ("IterationTimerHook", "CheckPointHook", "PeriodicLogger")),
+        ("Recorder", "LOW"),
+    ]
+    assert [hook.level for hook in other.hooks if isinstance(hook, Early)] == [20, 60]
+
+
+def test_a_level_is_given_before_a_hook_is_registered(tmp_path: Path) -> None:
+    hook = Recorder()
+    with pytest.raises(HookError, match=r"^Recorder: the level 'HIHG' is none of the seven \(.*did you mean 'HIGH'\?$"):
+        hook.level = "HIHG"
+    engine = engine_in(tmp_path, custom_hooks=[hook])
+    hook.level = "normal"  # as it is
+    with pytest.raises(HookError) as caught:
+        hook.level = "LOW"
+    assert str(caught.value) == (
+        "Recorder is registered with the level NORMAL already; give it another one before that, or in custom_hooks"
+    )
+    assert engine.hooks[-1].level is PriorityStatus.NORMAL
 
 
 def test_the_config_stays_as_it_is(tmp_path: Path) -> None:
@@ -194,10 +230,41 @@ def test_a_hook_may_come_while_training(tmp_path: Path) -> None:
     ]
 
 
+def test_one_that_comes_while_training_by_iterations_has_no_epoch_points_either(tmp_path: Path) -> None:
+    late = Recorder()
+
+    class Adds(HookBase):
+        def after_train_iter(self) -> None:
+            if self.trainer.iter == 1:
+                self.trainer.register_hooks([late])
+
+    engine_in(tmp_path, by_iter=True, max_iter=3, custom_hooks=[Adds()]).train()
+    assert [each[0] for each in late.seen] == ["before_train_iter", "after_train_iter", "after_train"]
+
+
 def test_a_native_hook_of_hookline_may_be_among_them(tmp_path: Path) -> None:
     native = NativeRecorder("after_optimizer_step")
     engine_in(tmp_path, custom_hooks=[native]).train()
     assert [event.iter for event in native.events] == [0, 1, 2, 3]
+
+
+def test_the_level_of_a_native_hook_is_one_of_the_seven_too(tmp_path: Path) -> None:
+    HOOKS.register_module()(type("Native", (Hook,), {}))
+    for level, place in ("HIGHER", 0), (20, 2), ("LOWER", 5):
+        engine = engine_in(tmp_path, custom_hooks=[{"type": "Native", "level": level}])
+        assert names(engine) == [*DEFAULTS[:place], "Native", *DEFAULTS[place:]]
+    with pytest.raises(HookError, match=r"^Native: the level 35 is none of the seven \("):
+        engine_in(tmp_path, custom_hooks=[{"type": "Native", "level": 35}])
+
+
+@pytest.mark.parametrize(("given", "shown"), [(Recorder, "Recorder"), ("EMAIterHook", "EMAIterHook")])
+def test_what_is_no_hook_is_refused_with_what_to_write(tmp_path: Path, given: Any, shown: str) -> None:
+    with pytest.raises(HookError) as caught:
+        engine_in(tmp_path, custom_hooks=[given])
+    assert str(caught.value) == (
+        f"custom_hooks: {given!r} is no hook; give an object of a class that inherits from HookBase, or a dict as "
+        f"dict(type='{shown}')"
+    )
 
 
 def test_a_misspelt_point_is_refused_and_points_of_ones_own_run_when_named(tmp_path: Path) -> None:
@@ -224,6 +291,31 @@ def test_a_misspelt_point_is_refused_and_points_of_ones_own_run_when_named(tmp_p
     assert own.seen == ["before", "iteration 0", "iteration 1"]
 
 
+def test_a_point_of_ones_own_may_take_its_arguments_alone(tmp_path: Path) -> None:
+    class Shares(HookBase):
+        def __init__(self) -> None:
+            self.seen: list[tuple[Any, ...]] = []
+
+        def after_shared(self, n: int, times: int = 1) -> None:
+            self.seen.append((n, times))
+
+        def after_counted(self, trainer: Any, n: int) -> None:
+            self.seen.append((trainer.iter, n))
+
+        def after_train_iter(self) -> None:
+            self.trainer.call_hook("after_shared", n=self.trainer.iter)
+
+    shares = Shares()
+    engine = engine_in(tmp_path, total_epochs=1, custom_hooks=[shares])
+    engine.call_hook("after_shared", n=1)
+    engine.call_hook("after_shared", times=3, n=2)
+    engine.train()
+    engine.call_hook("after_counted", n=7)
+    assert shares.seen == [(1, 1), (2, 3), (0, 1), (1, 1), (2, 7)]
+    with pytest.raises(HookError, match=r"after_counted\(runner, m\) gives no argument 'n'; there is: m$"):
+        engine.call_hook("after_counted", m=1)
+
+
 def test_registering_by_name_and_building(caplog: pytest.LogCaptureFixture) -> None:
     @HOOKS.register_module(name="Alias")
     class Named(HookBase):
@@ -232,7 +324,7 @@ def test_registering_by_name_and_building(caplog: pytest.LogCaptureFixture) -> N
 
     hook = build_hook({"type": "Alias", "text": "x", "level": "LOW"})
     assert isinstance(hook, Named)
-    assert (hook.text, hook.level) == ("x", "LOW")
+    assert (hook.text, hook.level) == ("x", PriorityStatus.LOW)
     with pytest.raises(ConfigError, match=r"^no hook is called 'EMAIterHok'; did you mean 'EMAIterHook'\?$"):
         build_hook({"type": "EMAIterHok"})
     with caplog.at_level(logging.WARNING, "hookline"):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from hookline.dialects.imix.utils import Config
-from hookline.dialects.imix.utils.config import plain_data
+from hookline.dialects.plain import plain_data
 from hookline.errors import ConfigError
 
 
@@ -32,7 +32,7 @@ def test_a_yaml_file_with_its_base(tmp_path: Path) -> None:
 
 def test_a_python_file_is_run_only_where_that_is_allowed(tmp_path: Path) -> None:
     (tmp_path / "base.py").write_text("lr_config = dict(policy='StepLR', step_size=3)\nseed = 13\nfp16 = dict(a=1)\n")
-    (tmp_path / "other.py").write_text("seed = 14\n")
+    (tmp_path / "other.py").write_text("max_iter = 14\nlr_config = dict(policy='StepLR', step_size=3)\n")
     (tmp_path / "run.py").write_text(
         "import math\n_base_ = ['base.py', 'other.py']\nlr_config = dict(step_size=math.floor(5.5))\n"
         "fp16 = dict(_delete_=True, b=2)\n"
@@ -44,9 +44,37 @@ def test_a_python_file_is_run_only_where_that_is_allowed(tmp_path: Path) -> None
         Config.fromfile(path)
     assert Config.fromfile(path, allow_python_config=True) == {
         "lr_config": {"policy": "StepLR", "step_size": 5},
-        "seed": 14,
+        "seed": 13,
+        "max_iter": 14,
         "fp16": {"b": 2},
     }
+
+
+def test_two_bases_that_disagree_are_refused_unless_the_file_decides(tmp_path: Path) -> None:
+    (tmp_path / "one.py").write_text("seed = 13\nfp16 = dict(a=1)\nlog_config = dict(period=5)\n")
+    (tmp_path / "two.py").write_text("seed = 14\nfp16 = dict(b=2)\nlog_config = dict(period=5)\n")
+    run = tmp_path / "run.py"
+    bases = "_base_ = ['one.py', 'two.py']\n"
+    for own, key in ("", "seed"), ("seed = 1\n", "fp16"), ("seed = 1\nfp16 = dict(c=3)\n", "fp16"):
+        run.write_text(bases + own)
+        with pytest.raises(ConfigError) as caught:
+            Config.fromfile(run, allow_python_config=True)
+        assert str(caught.value) == (
+            f"{run}: its bases one.py and two.py disagree about '{key}'; leave it out of one of them, or set it in "
+            "run.py"
+        )
+    run.write_text(f"{bases}seed = 1\nfp16 = dict(_delete_=True, c=3)\n")
+    assert Config.fromfile(run, allow_python_config=True) == {
+        "seed": 1,
+        "fp16": {"c": 3},
+        "log_config": {"period": 5},
+    }
+    for name, seed in ("one", 13), ("two", 14):
+        (tmp_path / f"{name}.yaml").write_text(f"seed: {seed}\n")
+    yaml = tmp_path / "run.yaml"
+    yaml.write_text("_base_: [one.yaml, two.yaml]\n")
+    with pytest.raises(ConfigError, match=r"run\.yaml: its bases disagree: .*two\.yaml:1:1 seed: 14 replaces 13 of "):
+        Config.fromfile(yaml)
 
 
 def test_files_that_cannot_be_configs_are_refused(tmp_path: Path) -> None:
@@ -64,7 +92,7 @@ def test_what_is_recorded_of_a_config_is_plain() -> None:
     cfg = Config(a=(1, None), f=plain_data, p=Path("x"), o=Config.fromfile)
     assert plain_data(cfg) == {
         "a": [1, None],
-        "f": "hookline.dialects.imix.utils.config:plain_data",
+        "f": "hookline.dialects.plain:plain_data",
         "p": "x",
         "o": "hookline.dialects.imix.utils.config:Config.fromfile",
     }

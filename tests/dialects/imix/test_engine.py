@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from hookline.dialects.imix.engine import CommonEngine, EngineBase, imixEngine
 from hookline.dialects.imix.engine.hooks import HookBase, OptimizerHook
 from hookline.dialects.imix.utils import Config
-from hookline.errors import ConfigError
+from hookline.errors import ConfigError, HooklineError
 from hookline.testing import toy_data, toy_model
 
 from .engines import Recorder, engine_in, same_weights
@@ -97,6 +97,42 @@ def test_what_a_config_lacks_is_said(cfg: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         imixEngine(cfg, model=model, data_loader=toy_data(1), optimizer=optimizer, loss_fn=nn.CrossEntropyLoss())
     assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("where", "key", "meant"),
+    [
+        ("", "chekpoint_config", "checkpoint_config"),
+        ("", "custom_hook", "custom_hooks"),
+        ("", "total_epoch", "total_epochs"),
+        ("", "workdir", "work_dir"),
+        ("", "log_cfg", "log_config"),
+        ("", "resume_form", "resume_from"),
+        ("", "is_lr_accumulate", "is_lr_accumulation"),
+        ("log_config", "perod", "period"),
+        ("optimizer_config", "gradclip", "grad_clip"),
+    ],
+)
+def test_a_key_that_is_nearly_one_of_those_that_are_read_is_refused(where: str, key: str, meant: str) -> None:
+    cfg: dict[str, Any] = {where: {key: 1}} if where else {key: 1}
+    for given in (cfg, SimpleNamespace(**cfg)):
+        with pytest.raises(ConfigError) as caught:
+            imixEngine(given, model=toy_model(), data_loader=toy_data(1))
+        assert str(caught.value) == (
+            f"{where or 'the config'} has '{key}', which nothing reads; did you mean '{meant}'? A key of your own "
+            "needs a name that is less like it"
+        )
+
+
+def test_keys_of_the_users_own_stay_and_so_does_one_like_a_key_that_is_there(tmp_path: Path) -> None:
+    own = {
+        **{"train_data": 1, "test_data": 2, "eval_iter_period": 5, "dist_params": {"backend": "nccl"}, "workflow": []},
+        **{"log_level": "INFO", "CUDNN_BENCHMARK": False, "find_unused_parameters": True, "model": {"type": "Net"}},
+        **{"dataset_type": "VQA", "loss": "CE", "is_run_eval": False, "max_epochs": 3, "seeds": [1], "speed": 2},
+    }
+    engine = engine_in(tmp_path, total_epochs=1, TOTAL_EPOCHS=1, total_epoch=1, more=own)
+    engine.train()
+    assert {key: engine.cfg[key] for key in own} == own
 
 
 def test_parts_that_are_missing_are_said() -> None:
@@ -197,6 +233,49 @@ def test_a_model_may_give_its_losses_itself_and_a_batch_processor_may_do_it_all(
     assert same_weights(model.net, net)
 
 
+class Scores(nn.Module):
+    def __init__(self, gives: Any) -> None:
+        super().__init__()
+        self.net = toy_model()
+        self.gives = gives
+
+    def forward(self, batch: Any) -> Any:
+        return self.gives(self.net(batch[0]))
+
+
+@pytest.mark.parametrize(
+    ("model", "found"),
+    [
+        (
+            toy_model(),
+            "Sequential was called with a whole batch, a tuple of 2: linear(): argument 'input' (position 1) must be "
+            "Tensor, not tuple; ",
+        ),
+        (Scores(lambda scores: scores), "Scores gave a tensor of shape (8, 2), and no loss; "),
+        (Scores(lambda scores: {"scores": scores, "n": 1}), "Scores gave scores, n, and no loss; "),
+    ],
+)
+def test_a_model_that_gives_no_losses_needs_a_loss_function(tmp_path: Path, model: nn.Module, found: str) -> None:
+    settings = {"total_epochs": 1, "work_dir": str(tmp_path), "quiet": True, "optimizer": {"type": "SGD", "lr": 0.1}}
+    with pytest.raises(ConfigError) as caught:
+        imixEngine(settings, model=model, data_loader=toy_data(2)).train()
+    assert str(caught.value) == (
+        f"{found}without a loss_fn, a model gets the whole batch and gives its losses itself; for any other, give the "
+        "engine one: loss_fn=torch.nn.CrossEntropyLoss(), or any function of (output), (output, target) or "
+        "(model, batch)"
+    )
+    assert isinstance(caught.value, TypeError)
+
+
+def test_a_type_error_of_a_model_that_takes_whole_batches_stays_what_it_is(tmp_path: Path) -> None:
+    model = Scores(lambda scores: scores + "one")
+    settings = {"total_epochs": 1, "work_dir": str(tmp_path), "quiet": True, "optimizer": {"type": "SGD", "lr": 0.1}}
+    with pytest.raises(TypeError, match=r"^unsupported operand") as caught:
+        imixEngine(settings, model=model, data_loader=toy_data(2)).train()
+    assert type(caught.value) is TypeError
+    assert caught.value.__notes__ == ["in the step, epoch=0 iter=0 rank=0"]
+
+
 # ----------------------------------------------------------------------------------------------------- other engines
 
 
@@ -209,6 +288,51 @@ def test_a_common_engine_has_the_hooks_that_it_is_given(tmp_path: Path) -> None:
     assert recorder.seen[:2] == [("before_train", 1, 2, 0), ("before_train_epoch", 1, 2, 0)]
     assert recorder.seen[-1] == ("after_train", 2, 6, 1)
     assert same_weights(model, engine_in(tmp_path / "other").train())
+
+
+def without_an_optimizer_hook(folder: Path, *hooks: HookBase) -> CommonEngine:
+    model = toy_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    engine = CommonEngine(model, toy_data(2), optimizer, nn.CrossEntropyLoss(), work_dir=folder)
+    engine.quiet = True
+    engine.register_hooks(hooks)
+    engine.train_by_epoch(0, 2)
+    return engine
+
+
+def test_without_an_optimizer_hook_nothing_is_trained_which_is_said_once_and_no_graph_stays(tmp_path: Path) -> None:
+    graphs: list[tuple[bool, bool]] = []
+
+    class Looks(HookBase):
+        _level = "LOWEST"
+
+        def before_train_iter(self) -> None:
+            if self.trainer.iter:
+                graphs.append((self.trainer.output["loss"].requires_grad, self.trainer.model_output.requires_grad))
+
+        def after_train_iter(self) -> None:
+            assert self.trainer.output["loss"].requires_grad
+
+    engine = without_an_optimizer_hook(tmp_path, Looks())
+    assert same_weights(engine.model, toy_model())
+    assert graphs == [(False, False)] * 3
+    assert not engine.output["loss"].requires_grad
+    said = [line for line in (tmp_path / "run.log").read_text().splitlines() if "OptimizerHook" in line]
+    assert [line.partition("warning: ")[2] for line in said] == [
+        "no OptimizerHook is among the hooks of this engine, so nothing is trained, unless one of your hooks makes the "
+        "updates: engine.register_hooks([OptimizerHook()])"
+    ]
+
+
+def test_a_hook_of_ones_own_may_make_the_updates(tmp_path: Path) -> None:
+    class Updates(HookBase):
+        def after_train_iter(self) -> None:
+            self.trainer.optimizer.zero_grad()
+            self.trainer.output["loss"].backward()
+            self.trainer.optimizer.step()
+
+    engine = without_an_optimizer_hook(tmp_path / "own", Updates())
+    assert same_weights(engine.model, engine_in(tmp_path / "other").train())
 
 
 def test_by_iterations_a_start_in_the_middle_of_the_data_begins_there(tmp_path: Path) -> None:
@@ -294,6 +418,27 @@ def test_a_failure_at_the_end_hides_nothing_and_keeps_no_hook_from_its_end(tmp_p
         engine_in(tmp_path, custom_hooks=hooks).train()
     assert caught.value.__notes__[1] == "then Fails failed at after_train: KeyError: 'no after_train'"
     assert seen[-1] == ("b", "after_train")
+
+
+def test_a_step_that_fails_says_where(tmp_path: Path) -> None:
+    def fails(output: Tensor, target: Tensor) -> Tensor:
+        if engine.iter == 3:
+            raise ValueError("no such answer")
+        return nn.functional.cross_entropy(output, target)
+
+    engine = engine_in(tmp_path, loss_fn=fails)
+    with pytest.raises(ValueError, match=r"^no such answer") as caught:
+        engine.train()
+    assert caught.value.__notes__ == ["in the step, epoch=1 iter=3 rank=0"]
+
+
+def test_an_engine_that_trains_is_not_started_again(tmp_path: Path) -> None:
+    class Starts(HookBase):
+        def after_train_iter(self) -> None:
+            self.trainer.train()
+
+    with pytest.raises(HooklineError, match=r"^the engine was asked to train while it is training\nin hook Starts, "):
+        engine_in(tmp_path, custom_hooks=[Starts()]).train()
 
 
 def test_a_loss_that_is_not_a_number_ends_the_run(tmp_path: Path) -> None:

@@ -296,7 +296,7 @@ def test_what_an_evaluation_gives_has_to_be_numbers(tmp_path: Path) -> None:
     def words() -> dict[str, str]:
         return {"answer": "yes"}
 
-    with pytest.raises(ConfigError, match=r"^EvaluateHook: words \(.*\) gave a str as 'answer'; it has to give a num"):
+    with pytest.raises(ConfigError, match=r"^EvaluateHook: words \(.*\) gave str as 'answer'; it has to give a num"):
         engine_in(tmp_path, custom_hooks=[{"type": "EvaluateHook", "eval_function": words}]).train()
 
 

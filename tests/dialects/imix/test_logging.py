@@ -17,7 +17,7 @@ from hookline.dialects.imix.engine.hooks import (
     PeriodicLogger,
     get_log_buffer,
 )
-from hookline.errors import HookError, HooklineError
+from hookline.errors import ConfigError, HookError, HooklineError
 
 from .engines import engine_in
 
@@ -233,4 +233,56 @@ def test_a_fresh_run_in_the_same_folder_has_records_of_its_own(tmp_path: Path) -
         "plan.txt",
         "run.log",
         "runs",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            [{"type": "JSONLoggerHook"}, {"type": "JSONLoggerHook"}],
+            "JSONLoggerHook would write metrics.json, which JSONLoggerHook writes; give it another json_file",
+        ),
+        (
+            [{"type": "JSONLoggerHook", "json_file": "run.log"}],
+            "JSONLoggerHook would write run.log, which the run itself writes; give it another json_file",
+        ),
+        (
+            [{"type": "TensorboardLoggerHook"}, {"type": "TensorboardLoggerHook"}],
+            "TensorboardLoggerHook would write runs, which TensorboardLoggerHook writes; give it another log_dir",
+        ),
+        *(
+            (
+                [{"type": kind, name: given, **more}],
+                f"{kind}: {name} is a path, or just a name in work_dir, not {given!r}",
+            )
+            for kind, name, given, more in [
+                ("JSONLoggerHook", "json_file", "", {}),
+                ("JSONLoggerHook", "json_file", "..", {}),
+                ("TensorboardLoggerHook", "log_dir", 3, {}),
+                ("AutogradProfilerHook", "output_dir", "", {}),
+                ("EvaluateHook", "eval_json_file", "runs/..", {"eval_function": len}),
+            ]
+        ),
+    ],
+)
+def test_a_place_that_cannot_be_right_is_refused_by_names_that_users_know(
+    tmp_path: Path, given: list[dict[str, Any]], message: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        engine_in(tmp_path, custom_hooks=given).train()
+    assert str(caught.value) == message
+
+
+def test_a_logger_that_cannot_write_is_called_by_its_name(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    loggers = [
+        {"type": "JSONLoggerHook", "json_file": str(tmp_path / "file" / "a.json")},
+        {"type": "TensorboardLoggerHook", "log_dir": str(tmp_path / "file")},
+    ]
+    engine_in(tmp_path / "run", custom_hooks=loggers).train()
+    said = [line for line in (tmp_path / "run" / "run.log").read_text().splitlines() if " failed: " in line]
+    assert [line.partition("warning: ")[2].partition(":")[0] for line in said] == [
+        "JSONLoggerHook failed",
+        "TensorboardLoggerHook failed",
     ]

@@ -209,7 +209,7 @@ def test_losses_without_a_loss_are_refused_by_name(tmp_path: Path) -> None:
         "Accurate.forward(mode='loss') gives ['acc'], and the loss is the sum of what has 'loss' in its name: there is "
         "nothing to train on"
     )
-    assert refused.value.__notes__ == ["in the step of training, epoch=0 iter=0 rank=0"]
+    assert refused.value.__notes__ == ["in the step, epoch=0 iter=0 rank=0"]
 
 
 def test_lines_of_the_logger_are_in_the_log_of_the_run(tmp_path: Path) -> None:

@@ -384,7 +384,7 @@ def test_a_loss_or_weights_that_are_not_finite_are_never_saved(tmp_path: Path) -
                 trainner.model.point_cloud.position.data[0] = float("inf")
 
     with pytest.raises(
-        NumericsError, match="^the loss has become nan by step 2, so training cannot go on, and nothing"
+        NumericsError, match="^the loss has become nan by step 2, so training cannot go on; look at the"
     ):
         trainer_in(tmp_path, Spoils("loss"), CheckPointHook(save_step=2), val_interval=0).train_loop()
     with pytest.raises(NumericsError, match=r"^point_cloud\.position of the model became NaN or Inf by iteration 2"):

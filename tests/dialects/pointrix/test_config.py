@@ -54,6 +54,30 @@ def test_files_are_merged_with_the_command_line_and_keywords_and_references_reso
     assert Path(cfg.exp_dir).is_dir()
 
 
+@pytest.mark.parametrize(
+    ("given", "hooks"),
+    [
+        ("trainer.hooks={}", ["LogHook", "CheckPointHook"]),
+        ("trainer.hooks=null", []),
+        ("trainer.hooks.log=null", ["CheckPointHook"]),
+        ("trainer.hooks.save.max_keep=3", ["LogHook", "CheckPointHook"]),
+        ("trainer=null", []),
+    ],
+)
+def test_null_on_the_command_line_takes_out_what_a_file_has(files: list[Path], given: str, hooks: list[str]) -> None:
+    cfg = load_config(*files, cli_args=[given, f"exp_dir={files[0].parent / 'out'}"])
+    trainer = DefaultTrainer(cfg.trainer, cfg.exp_dir, "cpu")
+    assert [type(hook).__name__ for hook in trainer.hooks] == hooks
+
+
+def test_a_section_that_is_null_is_an_empty_one_unless_its_class_allows_none(tmp_path: Path) -> None:
+    sections = ("model", "renderer", "optimizer", "scheduler", "writer", "hooks", "datapipeline")
+    trainer = DefaultTrainer(dict.fromkeys(sections), tmp_path, "cpu")
+    assert (trainer.cfg.hooks, trainer.cfg.model, trainer.cfg.scheduler) == ({}, {}, None)
+    with pytest.raises(ConfigError, match=r"^BaseTrainer\.Config: max_steps: "):
+        DefaultTrainer({"max_steps": None}, tmp_path, "cpu")
+
+
 def test_an_experiment_has_a_folder_of_its_name_with_the_time_unless_told(tmp_path: Path) -> None:
     stamped = load_config(f"trainer: {{output_path: {tmp_path}}}", from_string=True)
     assert re.fullmatch(re.escape(f"{tmp_path}/default") + r"@\d{8}-\d{6}", stamped.exp_dir)

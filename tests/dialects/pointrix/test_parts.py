@@ -12,12 +12,12 @@ import torch
 from hookline.dialects.pointrix.dataset import DATA_SET_REGISTRY
 from hookline.dialects.pointrix.engine import DefaultTrainer
 from hookline.dialects.pointrix.engine.default_datapipeline import BaseDataPipeline
-from hookline.dialects.pointrix.hook import CheckPointHook
+from hookline.dialects.pointrix.hook import CheckPointHook, Hook, LogHook
 from hookline.dialects.pointrix.logger import JsonlWriter, Logger
 from hookline.dialects.pointrix.model import MODEL_REGISTRY
 from hookline.dialects.pointrix.optimizer import BaseOptimizer, ExponLRScheduler, OptimizerList, parse_optimizer
 from hookline.dialects.pointrix.renderer import RENDERER_REGISTRY
-from hookline.errors import ConfigError
+from hookline.errors import ConfigError, HooklineError, NumericsError
 from hookline.terminal import Terminal
 from tests.dialects.pointrix.scene import SIDE, Blur, Fall, Scene, SceneTrainer, Views, config
 
@@ -310,3 +310,98 @@ def test_a_device_that_is_not_there_is_refused_and_the_default_is_what_is_there(
     assert DefaultTrainer({}, tmp_path).device == "cpu"
     with pytest.raises(ConfigError, match="^the device 'cuda' is not there for this torch and machine; there is: cpu$"):
         DefaultTrainer({"device": "cuda"}, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("losses", "found"),
+    [
+        ({"L1_loss": 1.0, "ssim_loss": 2.0}, "'L1_loss', 'ssim_loss', and no 'loss'"),
+        ({}, "an empty mapping, and no 'loss'"),
+        ({"loss": torch.zeros(3, requires_grad=True)}, "a tensor of shape (3,) as 'loss'"),
+        ({"loss": 0.5}, "a float as 'loss'"),
+        (None, "None"),
+        (torch.zeros(()), "a Tensor"),
+    ],
+)
+def test_a_model_has_to_give_its_loss_as_loss(tmp_path: Path, losses: Any, found: str) -> None:
+    trainer = SceneTrainer(config(), tmp_path)
+    trainer.model.get_loss_dict = lambda rendered, batch: losses
+    with pytest.raises(ConfigError) as caught:
+        trainer.train_loop()
+    assert str(caught.value) == (
+        f"Scene.get_loss_dict gave {found}; it has to give a mapping with the sum of all losses as 'loss', a tensor "
+        "with one element: train_step calls its backward()"
+    )
+    assert isinstance(caught.value, KeyError)
+
+
+def test_a_loss_without_a_gradient_is_said_to_have_none(tmp_path: Path) -> None:
+    trainer = SceneTrainer(config(), tmp_path)
+    trainer.model.get_loss_dict = lambda rendered, batch: {"loss": rendered["rgb"].detach().sum()}
+    with pytest.raises(HooklineError, match=r"^the loss has no gradient: it was detached"):
+        trainer.train_loop()
+
+
+def test_the_step_makes_the_gradients_and_hooks_see_losses_without_a_graph(tmp_path: Path) -> None:
+    seen: list[Any] = []
+
+    class Sees(Hook):
+        def after_train_iter(self, trainner: Any) -> None:
+            seen.append([trainner.loss_dict[name].requires_grad for name in ("loss", "L1_loss")])
+            seen.append(trainner.optimizer_dict["loss"].requires_grad)
+
+    class Gradients(BaseOptimizer):
+        def update_model(self, **kwargs: Any) -> None:
+            seen.append(all(each.grad is not None for group in self.param_groups for each in group["params"]))
+            super().update_model(**kwargs)
+
+    trainer = SceneTrainer(config(max_steps=1, val_interval=0), tmp_path)
+    trainer.optimizer = Gradients(None, trainer.optimizer.optimizer)
+    trainer.register_hook(Sees())
+    trainer.train_loop()
+    assert seen == [True, [False, False], False]
+
+
+def test_a_step_or_a_validation_that_fails_says_where(tmp_path: Path) -> None:
+    class Fails(Views):
+        bad = (4, -1)
+
+        def next_train(self, step: int) -> Any:
+            if step == self.bad[0]:
+                raise ValueError("no such view")
+            return super().next_train(step)
+
+        def next_val(self, index: int) -> Any:
+            if index == self.bad[1]:
+                raise OSError("no such picture")
+            return super().next_val(index)
+
+    trainer = SceneTrainer(config(), tmp_path)
+    trainer.datapipeline = Fails()
+    with pytest.raises(ValueError, match=r"^no such view") as in_step:
+        trainer.train_loop()
+    assert in_step.value.__notes__ == ["in the step, epoch=0 iter=3 rank=0"]
+    trainer.datapipeline.bad = (0, 1)
+    with pytest.raises(OSError, match=r"^no such picture") as in_validation:
+        trainer.train_loop()
+    assert in_validation.value.__notes__ == ["in item 1 of the validation, epoch=0 iter=2 rank=0"]
+
+
+@pytest.mark.parametrize(("hooks", "step"), [([LogHook], 2), ([], 3)])
+def test_a_loss_that_is_not_a_number_ends_the_run_where_it_is_logged_and_at_the_end(
+    tmp_path: Path, hooks: list[type[Hook]], step: int
+) -> None:
+    class Diverges(SceneTrainer):
+        def train_step(self, batch: Any) -> None:
+            super().train_step(batch)
+            if self.global_step > 1:
+                self.loss_dict["loss"] = self.loss_dict["loss"] * float("inf")
+
+    trainer = Diverges(config(max_steps=3, val_interval=0), tmp_path)
+    for hook in hooks:
+        trainer.register_hook(hook())
+    with pytest.raises(NumericsError) as caught:
+        trainer.train_loop()
+    assert str(caught.value) == (
+        f"the loss has become inf by step {step}, so training cannot go on; look at the learning rate and the data"
+    )

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from hookline.dialects.imix.engine.forward import as_output, forward_of
 from hookline.dialects.imix.engine.hooks.base_hook import HookBase, PriorityStatus
 from hookline.dialects.imix.engine.running import EngineRunner, runner_of, step_of
-from hookline.errors import ConfigError, HookError
+from hookline.errors import ConfigError, HookError, HooklineError
 from hookline.hook import Hook
 from hookline.plan import Plan
 from hookline.stages import TrainLoop
@@ -75,19 +75,18 @@ class EngineBase:
                 self._register(hook)
 
     def _register(self, hook: Any, level: Any = None) -> None:
-        name = type(hook).__name__
-        if isinstance(hook, HookBase):
-            given = level if level is not None else hook.level
-            priority: Any = PriorityStatus.parse(given, name).priority.value
-        elif isinstance(hook, Hook):
-            priority = level
-        else:
+        name, source = type(hook).__name__, "class" if level is None else "config"
+        if not isinstance(hook, (HookBase, Hook)):
             raise HookError(f"{name} is no hook: it does not inherit from HookBase")
-        source = "config" if level is not None else "class"
+        if isinstance(hook, HookBase) and level is None:
+            level = hook.level
+        own = None if level is None else PriorityStatus.parse(level, name)
         for plan in [self.plan] if self.runner is None else [self.plan, self.runner.plan]:
-            plan.add(hook, priority, priority_from=source)
+            plan.add(hook, None if own is None else own.priority.value, priority_from=source)
         if isinstance(hook, HookBase):
-            hook.trainer = self
+            hook._level, hook.trainer = own, self
+        if self.runner is not None and self.runner.running is not None:
+            self.runner.plan.leave_out_idle(hook)
 
     @property
     def is_over(self) -> bool:
@@ -140,6 +139,8 @@ class EngineBase:
         self._train(TrainLoop(self.data_loader, step_of(self), max_iters=max_iter), start_iter)
 
     def _train(self, loop: TrainLoop, start: int) -> None:
+        if self.runner is not None and self.runner.running is not None:
+            raise HooklineError("the engine was asked to train while it is training")
         if self.runner is None:
             self.runner = runner_of(self, loop)
             if start:

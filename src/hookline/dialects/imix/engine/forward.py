@@ -8,12 +8,24 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from hookline.errors import ConfigError
+from hookline.steps import as_outputs
+
 #: What iMIX's engine gives to a model besides the batch.
 COUNTERS = {"cur_epoch": "epoch", "cur_iter": "iter", "inner_iter": "inner_iter"}
 #: What a parameter is called that takes all of a batch.
 WHOLE = frozenset({"batch", "batch_data", "data", "data_batch", "inputs_dict", "samples"})
 
+WITHOUT_LOSS_FN = (
+    "without a loss_fn, a model gets the whole batch and gives its losses itself; for any other, give the engine one: "
+    "loss_fn=torch.nn.CrossEntropyLoss(), or any function of (output), (output, target) or (model, batch)"
+)
+
 Forward = Callable[[Any, Any], tuple[Any, Any]]
+
+
+class NoLossError(ConfigError, TypeError):
+    """There is no loss function, and the model gives no losses."""
 
 
 def forward_of(model: nn.Module, loss_fn: Callable[..., Any] | None) -> Forward:
@@ -27,14 +39,12 @@ def forward_of(model: nn.Module, loss_fn: Callable[..., Any] | None) -> Forward:
     wants, takes_whole = _counters(model), _takes_whole(model)
 
     def call(engine: Any, given: Any) -> Any:
-        return (
-            engine.wrapped(given, **{name: getattr(engine, value) for name, value in wants})
-            if wants
-            else (engine.wrapped(given))
-        )
+        if not wants:
+            return engine.wrapped(given)
+        return engine.wrapped(given, **{name: getattr(engine, value) for name, value in wants})
 
     if loss_fn is None:
-        return lambda engine, batch: _twice(call(engine, batch))
+        return _of_model(call, type(model).__name__, takes_whole)
     names = _positional(loss_fn)
     if names[:1] == ["model"] and len(names) == 2:
         return lambda engine, batch: (None, loss_fn(engine.wrapped, batch))
@@ -55,19 +65,35 @@ def forward_of(model: nn.Module, loss_fn: Callable[..., Any] | None) -> Forward:
     return split
 
 
+def _of_model(call: Callable[[Any, Any], Any], name: str, takes_whole: bool) -> Forward:
+    """The model gives the losses itself."""
+
+    def losses(engine: Any, batch: Any) -> tuple[Any, Any]:
+        try:
+            output = call(engine, batch)
+        except TypeError as error:
+            if takes_whole or not isinstance(batch, (tuple, list)):
+                raise
+            raise NoLossError(
+                f"{name} was called with a whole batch, a {type(batch).__name__} of {len(batch)}: {error}; "
+                f"{WITHOUT_LOSS_FN}"
+            ) from error
+        if isinstance(output, Tensor) and output.numel() != 1:
+            raise NoLossError(f"{name} gave a tensor of shape {tuple(output.shape)}, and no loss; {WITHOUT_LOSS_FN}")
+        if isinstance(output, Mapping) and not any("loss" in str(key) for key in output):
+            raise NoLossError(f"{name} gave {', '.join(map(str, output))}, and no loss; {WITHOUT_LOSS_FN}")
+        return output, output
+
+    return losses
+
+
 def as_output(losses: Any) -> dict[str, Any]:
     """What a loss function gave, as `trainer.output`."""
     if isinstance(losses, Tensor):
         return {"loss": losses}
     if isinstance(losses, Mapping):
         return dict(losses)
-    from hookline.steps import as_outputs
-
     return as_outputs(losses)
-
-
-def _twice(value: Any) -> tuple[Any, Any]:
-    return value, value
 
 
 def _signature(function: Callable[..., Any]) -> list[inspect.Parameter]:

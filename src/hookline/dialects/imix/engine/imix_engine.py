@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from hookline.dialects.imix.engine.base_engine import CommonEngine, EngineBase
-from hookline.dialects.imix.engine.organizer import custom_hooks, default_hooks, prefix_of, settings_of
+from hookline.dialects.imix.engine.organizer import custom_hooks, default_hooks
+from hookline.dialects.imix.engine.settings import prefix_of, settings_of
 from hookline.dialects.imix.solver import build_optimizer
 from hookline.errors import ConfigError
 

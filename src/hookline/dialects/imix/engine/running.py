@@ -13,7 +13,7 @@ from hookline.dialects.imix.engine.hooks.base_hook import HookBase
 from hookline.dialects.imix.engine.hooks.iteration_time import IterationTimerHook
 from hookline.dialects.imix.engine.hooks.periods.log_buffer_imix import LogBufferStorage, LogBufferWriter
 from hookline.dialects.imix.engine.parts import Parts
-from hookline.dialects.imix.engine.update import HookedOptim
+from hookline.dialects.imix.engine.update import HookedOptim, WithoutUpdates
 from hookline.errors import blame
 from hookline.hook import Hook
 from hookline.hooks.runtime_info import number_of
@@ -36,28 +36,19 @@ class EngineRunner(Runner):
 
 def runner_of(engine: Any, loop: TrainLoop) -> EngineRunner:
     """Put a run together out of an engine, its hooks and a loop."""
-    work_dir = Path(engine.work_dir)
-    parts = Parts(work_dir, pick_device(engine.device))
+    parts = Parts(Path(engine.work_dir), pick_device(engine.device))
     hooks = [entry.hook for entry in engine.plan]
     for hook in hooks:
         if isinstance(hook, HookBase):
             hook._prepare(parts)
-    optim = HookedOptim(
-        engine.optimizer,
-        schedulers=parts.schedulers,
-        accumulate=engine.gradient_accumulation_steps,
-        keep_gradients=True,
-    )
-    optim.clip, optim.scaler = parts.clip, parts.scaler
-    timed = any(isinstance(hook, IterationTimerHook) for hook in hooks)
     runner = EngineRunner(
         engine.model,
         train=loop,
-        optim=optim,
+        optim=_optim(engine, parts),
         default_hooks=LEFT_OUT,
-        custom_hooks=[EngineState(engine), *([] if timed else [IterationEnd(engine)])],
+        custom_hooks=_own_hooks(engine, hooks, parts),
         writers=parts.writers,
-        work_dir=work_dir,
+        work_dir=parts.work_dir,
         experiment_name=engine.experiment_name,
         seed=engine.seed,
         device=parts.device,
@@ -71,6 +62,25 @@ def runner_of(engine: Any, loop: TrainLoop) -> EngineRunner:
     for entry in engine.plan:
         runner.plan.add(entry.hook, entry.priority, priority_from=entry.priority_from)
     return runner
+
+
+def _optim(engine: Any, parts: Parts) -> HookedOptim:
+    """The optimizer, as hooks want it."""
+    accumulate = engine.gradient_accumulation_steps
+    optim = HookedOptim(engine.optimizer, parts.schedulers, accumulate, keep_gradients=True)
+    optim.clip, optim.scaler = parts.clip, parts.scaler
+    optim.is_awaited = parts.updater is not None
+    return optim
+
+
+def _own_hooks(engine: Any, hooks: list[Any], parts: Parts) -> list[Hook]:
+    """What an engine needs besides the hooks that it was given."""
+    own: list[Hook] = [EngineState(engine)]
+    if not any(isinstance(hook, IterationTimerHook) for hook in hooks):
+        own.append(IterationEnd(engine))
+    if parts.updater is None:
+        own.append(WithoutUpdates(engine))
+    return own
 
 
 def _takes_images(hook: Any) -> bool:

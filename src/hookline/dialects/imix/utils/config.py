@@ -40,11 +40,14 @@ class Config(dict[str, Any]):
     def fromfile(cls, path: str | os.PathLike[str], allow_python_config: bool = False) -> Config:
         """A config out of a file with its `_base_` files: YAML, or Python, which is run, and so has to be allowed.
 
-        Where two bases say different things, the later one counts.
+        Two bases that disagree about a key are refused, unless the file itself decides.
         """
         file = Path(path)
         if file.suffix in (".yaml", ".yml"):
-            return cls(load(file).data)
+            loaded = load(file)
+            if loaded.notices:
+                raise ConfigError(f"{file}: its bases disagree: {loaded.notices[0]}")
+            return cls(loaded.data)
         if file.suffix != ".py":
             raise ConfigError(f"{file}: a config is a .yaml or a .py file")
         if not allow_python_config:
@@ -74,10 +77,34 @@ def _python(file: Path, chain: tuple[Path, ...]) -> dict[str, Any]:
     exec(compile(source, str(file), "exec"), names)
     own = {key: value for key, value in names.items() if key[:2] != "__" and not isinstance(value, ModuleType)}
     bases = own.pop("_base_", [])
-    under: dict[str, Any] = {}
-    for base in [bases] if isinstance(bases, str) else bases:
-        under = _merged(under, _python(file.parent / base, (*chain, file.resolve())))
+    paths = [bases] if isinstance(bases, str) else bases
+    under = _joined([(path, _python(file.parent / path, (*chain, file.resolve()))) for path in paths], own, file)
     return _merged(under, own)
+
+
+def _joined(bases: Iterable[tuple[str, dict[str, Any]]], own: Mapping[str, Any], file: Path) -> dict[str, Any]:
+    """Several bases as one; what they disagree about is refused."""
+    under: dict[str, Any] = {}
+    said_by: dict[str, str] = {}
+    for path, found in bases:
+        for key, value in found.items():
+            if key in under and not _is_same(under[key], value) and not _decides(own, key):
+                raise ConfigError(
+                    f"{file}: its bases {said_by[key]} and {path} disagree about '{key}'; leave it out of one of them, "
+                    f"or set it in {file.name}"
+                )
+            said_by[key] = path
+        under = _merged(under, found)
+    return under
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    return one is other or (type(one) is type(other) and bool(one == other))
+
+
+def _decides(own: Mapping[str, Any], key: str) -> bool:
+    """Whether a file itself says all of what stands under a key, so that its bases do not matter."""
+    return key in own and (not isinstance(own[key], Mapping) or bool(own[key].get("_delete_", False)))
 
 
 def _merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -91,17 +118,3 @@ def _merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]
             value = _merged({} if replaces else below or {}, plain)
         merged[key] = value
     return merged
-
-
-def plain_data(value: Any) -> Any:
-    """A config as it is recorded: what is no plain data is told by what it is called."""
-    if isinstance(value, Mapping):
-        return {str(key): plain_data(each) for key, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain_data(each) for each in value]
-    if value is None or type(value) in (str, int, float, bool):
-        return value
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
-    name = getattr(value, "__qualname__", type(value).__qualname__)
-    return f"{getattr(value, '__module__', type(value).__module__)}:{name}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +16,8 @@ from hookline.dialects.pointrix.hook import parse_hooks
 from hookline.dialects.pointrix.hook.points import POINTS, SCOPES
 from hookline.dialects.pointrix.logger import Logger
 from hookline.dialects.pointrix.utils.config import config_to_primitive, parse_structured
-from hookline.errors import HookError
+from hookline.errors import HookError, NumericsError
+from hookline.hooks.runtime_info import number_of
 from hookline.plan import Plan
 from hookline.position import Position
 from hookline.strategies import pick_device
@@ -172,6 +174,15 @@ class BaseTrainer:
     def validations(self) -> int:
         """Finished validations."""
         return self.position.validations
+
+    def refuse_infinite_loss(self) -> None:
+        """End the run when the loss of the newest step is NaN or Inf: asked where it is read anyway, and at the end."""
+        loss = number_of(self.loss_dict.get("loss"))
+        if loss is not None and not math.isfinite(loss):
+            raise NumericsError(
+                f"the loss has become {float(loss)} by step {self.position.iter}, so training cannot go on; look at "
+                "the learning rate and the data"
+            )
 
     # -- checkpoints
 

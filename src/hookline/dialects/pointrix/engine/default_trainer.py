@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hookline.calls import blame_step
 from hookline.dialects.pointrix.engine import parts, running
 from hookline.dialects.pointrix.engine.base_trainer import BaseTrainer
 from hookline.errors import ConfigError
@@ -35,6 +36,7 @@ class DefaultTrainer(BaseTrainer):
                     self.saving.act()
                 if interval > 0 and (iteration % interval == 0 or iteration == last):
                     self.validate(iteration)
+            self.refuse_infinite_loss()
             self.call_hook("after_train")
             self.saving.act()
 
@@ -43,13 +45,17 @@ class DefaultTrainer(BaseTrainer):
         plan = self.plan
         if plan.before_train_iter:  # asking costs less than calling nobody
             self.call_hook("before_train_iter")
-        batch = self.datapipeline.next_train(self.global_step)
-        if self.renderer is not None:
-            self.renderer.update_sh_degree(iteration)
-        if self.schedulers is not None:
-            self.schedulers.step(self.global_step, self.optimizer)
-        self.train_step(batch)
-        self.optimizer.update_model(**self.optimizer_dict)
+        try:
+            batch = self.datapipeline.next_train(self.global_step)
+            if self.renderer is not None:
+                self.renderer.update_sh_degree(iteration)
+            if self.schedulers is not None:
+                self.schedulers.step(self.global_step, self.optimizer)
+            self.train_step(batch)
+            self.optimizer.update_model(**self.optimizer_dict)
+        except Exception as error:
+            blame_step(error, self)
+            raise
         self.position.iter = iteration
         if plan.after_train_iter:
             self.call_hook("after_train_iter")
@@ -58,7 +64,7 @@ class DefaultTrainer(BaseTrainer):
         """Loss and gradients of a batch: sets `loss_dict`, and `optimizer_dict` for the optimizer."""
         render_results = self.render(batch)
         losses = self.model.get_loss_dict(render_results, batch)
-        losses["loss"].backward()
+        parts.backward(self.model, losses)
         # Detached, so that the graph is gone when a hook changes the number of points.
         self.loss_dict = {
             name: value.detach() if isinstance(value, Tensor) else value for name, value in losses.items()
@@ -98,8 +104,12 @@ class DefaultTrainer(BaseTrainer):
         for i in range(self.val_dataset_size):
             with self.plan.around("val_iter"):
                 self.call_hook("before_val_iter")
-                batch = self.datapipeline.next_val(i)
-                self.metric_dict = self.model.get_metric_dict(self.render(batch), batch)
+                try:
+                    batch = self.datapipeline.next_val(i)
+                    self.metric_dict = self.model.get_metric_dict(self.render(batch), batch)
+                except Exception as error:
+                    blame_step(error, self, f"item {i} of the validation")
+                    raise
                 self.call_hook("after_val_iter")
 
     def test(self, model_path: str | None = None) -> None:

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from hookline.checkpoint import fitting
@@ -19,6 +19,7 @@ from hookline.dialects.pointrix.optimizer import parse_optimizer, parse_schedule
 from hookline.dialects.pointrix.renderer import parse_renderer
 from hookline.errors import ConfigError, StorageError
 from hookline.loops import in_mode
+from hookline.steps import explain_backward
 
 if TYPE_CHECKING:
     from hookline.dialects.pointrix.engine.base_trainer import BaseTrainer
@@ -30,6 +31,12 @@ LEFT_OUT = ("exporter", "gui")
 NAMES = ("datapipeline", "model", "renderer", "writer", "schedulers", "optimizer")
 
 
+class NoLossError(ConfigError, KeyError):
+    """What a model gives as its losses has none to train with."""
+
+    __str__ = Exception.__str__  # that of a KeyError shows the message as a piece of Python
+
+
 # -- building
 
 
@@ -39,14 +46,7 @@ def build(trainer: BaseTrainer) -> None:
     for name in NAMES:
         if not hasattr(trainer, name):  # a hook may have set one at `before_run`
             setattr(trainer, name, None)
-    for section in LEFT_OUT:
-        if cfg[section]:
-            log.warning("the section '%s' of the trainer's config is left out: there is none here", section)
-    if cfg.controller:
-        raise ConfigError(
-            "there are no controllers here: add and remove points in a hook, at a point of its own or at "
-            "after_train_iter, and leave the section 'controller' empty"
-        )
+    _refuse_left_out(cfg)
     device, seed = trainer.device, cfg.seed or 0
     if cfg.datapipeline:
         trainer.datapipeline = BaseDataPipeline(cfg.datapipeline, device, seed)
@@ -66,6 +66,18 @@ def build(trainer: BaseTrainer) -> None:
         if cfg.optimizer:
             _refuse_without_model(trainer)
             trainer.optimizer = parse_optimizer(cfg.optimizer, trainer.model, data, cameras_extent=extent)
+
+
+def _refuse_left_out(cfg: Any) -> None:
+    """Sections that nothing is built of: said, or refused where training would be another one without it."""
+    for section in LEFT_OUT:
+        if cfg[section]:
+            log.warning("the section '%s' of the trainer's config is left out: there is none here", section)
+    if cfg.controller:
+        raise ConfigError(
+            "there are no controllers here: add and remove points in a hook, at a point of its own or at "
+            "after_train_iter, and leave the section 'controller' empty"
+        )
 
 
 def _refuse_without_model(trainer: BaseTrainer) -> None:
@@ -91,6 +103,31 @@ def refuse_missing(trainer: BaseTrainer) -> None:
         )
     if not hasattr(trainer, "white_bg"):
         trainer.white_bg = getattr(trainer.datapipeline, "white_bg", False)
+
+
+def backward(model: Any, losses: Any) -> None:
+    """The gradients of what `get_loss_dict` gave."""
+    loss = losses.get("loss") if isinstance(losses, Mapping) else None
+    if not isinstance(loss, Tensor) or loss.numel() != 1:
+        raise NoLossError(
+            f"{type(model).__name__}.get_loss_dict gave {_told(losses)}; it has to give a mapping with the sum of all "
+            "losses as 'loss', a tensor with one element: train_step calls its backward()"
+        )
+    try:
+        loss.backward()  # type: ignore[no-untyped-call]  # torch has no annotations here
+    except RuntimeError as error:
+        explain_backward(error, loss)
+        raise
+
+
+def _told(losses: Any) -> str:
+    if not isinstance(losses, Mapping):
+        return "None" if losses is None else f"a {type(losses).__name__}"
+    if "loss" not in losses:
+        return f"{', '.join(repr(name) for name in losses) or 'an empty mapping'}, and no 'loss'"
+    loss = losses["loss"]
+    shape = f"tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
+    return f"a {shape} as 'loss'"
 
 
 def evaluating(model: Any) -> AbstractContextManager[Any]:

@@ -16,8 +16,6 @@ All of them are `chkpnt00500.pth`, after 500 steps.
 from __future__ import annotations
 
 import logging
-import math
-import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -30,7 +28,8 @@ from hookline.checkpoint import fitting, hook_states, seal, snapshot, store
 from hookline.checkpoint.plain import refuse_odd, without_numpy
 from hookline.checkpoint.saving import Source
 from hookline.dialects.pointrix.engine import parts
-from hookline.errors import NumericsError, StorageError
+from hookline.dialects.pointrix.utils.checkpoints import NAME, NAMES
+from hookline.errors import StorageError
 from hookline.numerics import refuse_infinite_weights
 
 if TYPE_CHECKING:
@@ -38,8 +37,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("hookline")
 
-NAME = "chkpnt{:05d}.pth"
-NAMES = re.compile(r"chkpnt[0-9]+\.pth")
 #: What a run cannot go on without.
 NEEDED = ("meta", "state_dict", "optimizer", "position", "hooks", "rng")
 #: Parts besides model, optimizer and schedulers that may have a state.
@@ -100,7 +97,7 @@ class Saving:
     def write(self, path: Path, complete: bool) -> Path:
         """Write a checkpoint of now, verified; one that cannot be right is refused."""
         trainer, at = self._trainer, self._trainer.position
-        self._refuse_infinite_loss()
+        trainer.refuse_infinite_loss()
         checkpoint = self.take()
         weights = [name for name, _ in trainer.model.named_parameters()] if _is_module(trainer.model) else []
         refuse_infinite_weights(checkpoint["state_dict"], weights, at.iter)
@@ -111,14 +108,6 @@ class Saving:
             store.point_to(path, path.parent, sha256, at.iter)
             self.saved_at, self.last_path = at.iter, path
         return path
-
-    def _refuse_infinite_loss(self) -> None:
-        loss = self._trainer.loss_dict.get("loss")
-        if loss is not None and not math.isfinite(loss):
-            raise NumericsError(
-                f"the loss has become {float(loss)} by step {self._trainer.position.iter}, so training cannot go on, "
-                "and nothing was saved; look at the learning rate and the data"
-            )
 
     def take(self) -> dict[str, Any]:
         """Everything that the run is made of; hooks may change entries at `before_save_checkpoint`."""

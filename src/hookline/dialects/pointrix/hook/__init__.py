@@ -22,9 +22,11 @@ ABOUT_THE_PLAN = ("priority", "on_error")
 def parse_hooks(cfg: Mapping[str, Any] | None) -> list[Any]:
     """Hooks of a config, in its order: `{log: {name: LogHook}, save: {name: CheckPointHook, save_step: 500}}`.
 
-    All keys besides `name` are parameters of the hook; `priority` and `on_error` may be said of any.
+    All keys besides `name` are parameters of the hook; `priority` and `on_error` may be said of any. One that is null
+    is left out: `trainer.hooks.log=null` on a command line.
     """
-    return [_hook(str(key), given) for key, given in (config_to_primitive(cfg) or {}).items()]
+    found = config_to_primitive(cfg) or {}
+    return [_hook(str(key), given) for key, given in found.items() if given is not None]
 
 
 def _hook(key: str, given: Any) -> Any:

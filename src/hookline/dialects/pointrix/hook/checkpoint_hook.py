@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
-from hookline.checkpoint.seal import read_note
+from hookline.checkpoint.keeping import keep_newest
 from hookline.checks import check_int
 from hookline.dialects.pointrix.hook.base_hook import Hook
-
-#: What all checkpoints of a trainer are called.
-NAMES = re.compile(r"chkpnt[0-9]+\.pth")
+from hookline.dialects.pointrix.utils.checkpoints import NAMES
 
 
 class CheckPointHook(Hook):
@@ -57,14 +54,6 @@ class CheckPointHook(Hook):
             points.save_ply(str(Path(trainner.exp_dir) / f"{step:05d}.ply"))
 
     def _saved(self, saved: Path) -> None:
-        """Remove all but the newest. They are found by listing the folder, so nothing is left behind after a kill."""
-        if self.max_keep < 1:
-            return
-        found = [(note.order, path) for path in saved.parent.iterdir() if (note := _note(path)) is not None]
-        for _, path in sorted(found)[: -self.max_keep]:
-            if path != saved:
-                path.unlink(missing_ok=True)
-
-
-def _note(path: Path) -> Any:
-    return read_note(path) if NAMES.fullmatch(path.name) else None
+        """Remove all but the newest."""
+        if self.max_keep >= 1:
+            keep_newest(self.max_keep, NAMES, saved)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from typing import Any
 
@@ -59,6 +60,8 @@ class LogHook(Hook):
         """The numbers of a step."""
         numbers = _plain({**_about_points(trainner), **trainner.loss_dict})
         if "loss" in numbers:
+            if not math.isfinite(numbers["loss"]):
+                trainner.refuse_infinite_loss()
             self.bar_info["loss"] = f"{self._mean.take(numbers['loss']):.7f}"
         if trainner.writer:
             _write(trainner.writer, numbers, trainner.global_step)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -19,6 +18,7 @@ from hookline.dialects.pointrix.logger.writer import (
     Writer,
 )
 from hookline.dialects.pointrix.utils.config import config_to_primitive
+from hookline.dialects.pointrix.utils.sections import taken
 from hookline.errors import ConfigError
 from hookline.registry import construct
 
@@ -45,7 +45,4 @@ def parse_writer(cfg: Mapping[str, Any], log_dir: str | Path, **kwargs: Any) -> 
         raise ConfigError(f"a writer's config names it as 'writer_type'; this one has {sorted(given)}")
     name = given.pop("writer_type")
     factory = LOGGER_REGISTRY.get(name)
-    known = inspect.signature(factory).parameters
-    everything = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in known.values())
-    offered = {key: value for key, value in kwargs.items() if everything or key in known}
-    return construct(partial(factory, log_dir), {**offered, **given}, name)
+    return construct(partial(factory, log_dir), {**taken(factory, kwargs), **given}, name)

@@ -40,7 +40,7 @@ class ExperimentConfig:
         if not self.exp_dir:
             if self.use_timestamp:
                 self.timestamp = datetime.now().astimezone().strftime("@%Y%m%d-%H%M%S")
-            folder = (self.trainer or {}).get("output_path", "output")
+            folder = self.trainer.get("output_path", "output")
             self.exp_dir = os.path.join(folder, self.name) + self.timestamp
         os.makedirs(self.exp_dir, exist_ok=True)
 
@@ -48,7 +48,8 @@ class ExperimentConfig:
 def load_config(*yamls: str | Path, cli_args: Iterable[str] = (), from_string: bool = False, **kwargs: Any) -> Any:
     """The config of an experiment from YAML files (or texts), changed by `key.path=value`, and then by keywords.
 
-    Later ones win. `${...}` is resolved, and the folder of the experiment is made.
+    Later ones win: a mapping is merged into what is there, so `trainer.hooks={}` changes nothing, and null takes out:
+    `trainer.hooks=null`, `trainer.hooks.log=null`. `${...}` is resolved, and the folder of the experiment is made.
     """
     conf = _omegaconf()
     read = conf.create if from_string else conf.load
@@ -65,15 +66,18 @@ def load_config(*yamls: str | Path, cli_args: Iterable[str] = (), from_string: b
 def parse_structured(fields: Callable[..., Any], cfg: Any = None) -> Any:
     """A config of a dataclass's fields, as an OmegaConf node; what is given stays as it is.
 
-    An unknown key is refused with the nearest one, and a value of a wrong type with its place.
+    An unknown key is refused with the nearest one, and a value of a wrong type with its place. A section that is null
+    is an empty one: so a command line clears what a file has in it.
     """
     conf = _omegaconf()
     who = getattr(fields, "__qualname__", "the config")
     given = {str(key): value for key, value in config_to_primitive(cfg).items()} if cfg is not None else {}
-    known = [each.name for each in dataclasses.fields(fields)]  # type: ignore[arg-type]  # a class with fields
-    for key in given:
+    known = {each.name: each for each in dataclasses.fields(fields)}  # type: ignore[arg-type]  # a class with fields
+    for key, value in given.items():
         if key not in known:
             raise WrongConfigError(f"{who} has no '{key}'; {did_you_mean(key, known)}")
+        if value is None and known[key].default_factory is dict and not _may_be_none(known[key]):
+            given[key] = {}
     try:
         return conf.structured(fields(**given))
     except _validation_error() as error:
@@ -97,6 +101,10 @@ def dump_config(path: str | Path, config: Any) -> None:
     """Write a config as YAML."""
     conf = _omegaconf()
     conf.save(config if conf.is_config(config) else conf.create(config_to_primitive(config)), path)
+
+
+def _may_be_none(field: dataclasses.Field[Any]) -> bool:
+    return any(word in str(field.type) for word in ("None", "Optional"))
 
 
 def _plain_keys(config: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 
 from hookline.checks import check_int
 from hookline.dialects.imix.engine.hooks.base_hook import HookBase
-from hookline.dialects.imix.engine.hooks.periods.elsewhere import place
+from hookline.dialects.imix.engine.hooks.periods.elsewhere import check_path, place
 from hookline.errors import ConfigError
 
 log = logging.getLogger("hookline")
@@ -41,6 +41,8 @@ class AutogradProfilerHook(HookBase):
     ) -> None:
         if enable_predicate is not None and not callable(enable_predicate):
             raise ConfigError(f"AutogradProfilerHook: enable_predicate is a function, not {enable_predicate!r}")
+        if output_dir is not None:
+            check_path("AutogradProfilerHook: output_dir", output_dir, of_file=False)
         check_int("AutogradProfilerHook: begin", begin, least=0)
         check_int("AutogradProfilerHook: end", end, least=begin + 1)
         self._predicate = enable_predicate or (lambda trainer: begin <= trainer.iter < end)

@@ -105,12 +105,18 @@ class HookBase:
 
     @property
     def level(self) -> Any:
-        """Where in the order: a member, the name or the number of one."""
-        return self._level
+        """Where in the order; once it is registered, the level that it really has. It is set as any of the forms."""
+        return PriorityStatus.parse(self._level, type(self).__name__)
 
     @level.setter
     def level(self, level: Any) -> None:
-        self._level = level
+        name, new = type(self).__name__, PriorityStatus.parse(level, type(self).__name__)
+        if self._trainer is not None and self._trainer() is not None and new is not self.level:
+            raise HookError(
+                f"{name} is registered with the level {self.level.name} already; give it another one before that, or "
+                "in custom_hooks"
+            )
+        self._level = new
 
     @property
     def trainer(self) -> Any:

@@ -16,10 +16,10 @@ from hookline.checkpoint.seal import Note, read_note
 from hookline.checks import check_int
 from hookline.dialects.imix.engine.hooks.base_hook import HookBase
 from hookline.dialects.imix.engine.hooks.ema import averaged_weights
-from hookline.dialects.imix.engine.hooks.periods.elsewhere import place
+from hookline.dialects.imix.engine.hooks.periods.elsewhere import check_path, place
 from hookline.errors import ConfigError
-from hookline.functions import asked_for, label_of, name_of
-from hookline.metrics import plain
+from hookline.functions import asked_for
+from hookline.hooks.evaluate import results_of
 from hookline.monitor import monitor
 from hookline.terminal import as_number
 
@@ -60,6 +60,7 @@ class EvaluateHook(HookBase):
         self._call = asked_for(eval_function, ("model", "trainer"), "EvaluateHook: eval_function", first="model")
         if eval_iter_period is not None:
             check_int("EvaluateHook: eval_iter_period", eval_iter_period, least=1)
+        check_path("EvaluateHook: eval_json_file", eval_json_file, of_file=True)
         self.eval_function = eval_function
         self.eval_iter_period = eval_iter_period
         self.is_run_eval = is_run_eval
@@ -107,7 +108,7 @@ class EvaluateHook(HookBase):
     def _evaluate(self, trainer: Any, done: int) -> None:
         """After so many finished iterations."""
         self._owed = False
-        measured = self._numbers(self._measure(trainer))
+        measured = results_of(self.eval_function, self._measure(trainer))
         if not measured:
             return
         result: dict[str, Any] = {"iter": trainer.iter, "max_iter": trainer.max_iter}
@@ -136,19 +137,6 @@ class EvaluateHook(HookBase):
                 return self._call(model=trainer.model, trainer=trainer)
         finally:
             runner.seconds_evaluating += time.perf_counter() - began
-
-    def _numbers(self, given: Any) -> dict[str, float]:
-        if given is None:
-            return {}
-        named = given if isinstance(given, Mapping) else {name_of(self.eval_function) or "value": given}
-        found = {str(name): plain(value) for name, value in named.items()}
-        for name, value in found.items():
-            if isinstance(value, bool) or not isinstance(value, (int, float)):
-                raise ConfigError(
-                    f"EvaluateHook: {label_of(self.eval_function)} gave a {type(value).__name__} as '{name}'; it has "
-                    "to give a number or a mapping of names to numbers"
-                )
-        return {name: float(value) for name, value in found.items()}
 
     def _write(self, trainer: Any) -> None:
         """All results, anew: the file is whole at every moment, and after a resume each is in it once."""

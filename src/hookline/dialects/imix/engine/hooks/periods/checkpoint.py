@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hookline.checkpoint.keeping import keep_newest
 from hookline.checkpoint.request import Request
-from hookline.checkpoint.seal import read_note
 from hookline.checks import check_int
 from hookline.dialects.imix.engine.hooks.base_hook import HookBase
 from hookline.errors import ConfigError
@@ -93,15 +93,10 @@ class CheckPointHook(HookBase):
         runner.saving.ask(Request(name=name, folder=self.checkpoint_folder(runner), done=self._saved))
 
     def _saved(self, saved: Path) -> None:
-        """Remove all but the newest, found by listing the folder, so that nothing is left behind after a kill."""
-        if self.max_num_checkpoints is None:
-            return
-        names = re.compile(re.escape(self._prefix) + r"_(epoch\d+|epoch\d+_iter\d+|iter\d{7,})_model\.pth")
-        found = [path for path in saved.parent.iterdir() if names.fullmatch(path.name)]
-        by_age = sorted((note.order, path) for path in found if (note := read_note(path)) is not None)
-        for _, path in by_age[: -self.max_num_checkpoints]:
-            if path != saved:
-                path.unlink(missing_ok=True)
+        """Remove all but the newest."""
+        if self.max_num_checkpoints is not None:
+            names = re.escape(self._prefix) + r"_(epoch\d+|epoch\d+_iter\d+|iter\d{7,})_model\.pth"
+            keep_newest(self.max_num_checkpoints, re.compile(names), saved)
 
 
 def name_of_epoch(prefix: str, at: Position) -> str:

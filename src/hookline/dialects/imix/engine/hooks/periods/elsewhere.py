@@ -5,10 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
+from hookline.errors import ConfigError
 from hookline.writers.files import FileWriter, Record
 from hookline.writers.jsonl import JsonlWriter
 from hookline.writers.tensorboard import TensorboardWriter
+
+
+def check_path(what: str, given: Any, *, of_file: bool) -> None:
+    """Refuse what cannot be the path of a file, or of a folder."""
+    right = isinstance(given, (str, os.PathLike)) and bool(os.fspath(given))
+    if not right or (of_file and Path(given).name in ("", "..")):
+        raise ConfigError(f"{what} is a path, or just a name in work_dir, not {given!r}")
 
 
 def place(given: str | os.PathLike[str], work_dir: Path) -> Path:
@@ -37,6 +46,9 @@ class Elsewhere(FileWriter):
 class Lines(Elsewhere, JsonlWriter):
     """A line of JSON a record, its keys sorted."""
 
+    told_as = "JSONLoggerHook"
+    label = "json_file"
+
     def __init__(self, at: Path, work_dir: Path) -> None:
         super().__init__(at.name)
         self.place, self.work_dir = at, work_dir
@@ -49,6 +61,9 @@ class Lines(Elsewhere, JsonlWriter):
 
 class Events(Elsewhere, TensorboardWriter):
     """Event files in the folder `runs` of a folder."""
+
+    told_as = "TensorboardLoggerHook"
+    label = "log_dir"
 
     def __init__(self, at: Path, work_dir: Path) -> None:
         super().__init__("runs")

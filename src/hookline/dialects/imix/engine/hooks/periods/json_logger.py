@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from hookline.checks import check_int
-from hookline.dialects.imix.engine.hooks.periods.elsewhere import Lines, place
+from hookline.dialects.imix.engine.hooks.periods.elsewhere import Lines, check_path, place
 from hookline.dialects.imix.engine.hooks.periods.log_buffer_imix import LogBufferWriter
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ class JSONLoggerHook(LogBufferWriter):
     _writer: Writer | None = None
 
     def __init__(self, json_file: str | os.PathLike[str] = "metrics.json", window_size: int = 20) -> None:
+        check_path("JSONLoggerHook: json_file", json_file, of_file=True)
         check_int("JSONLoggerHook: window_size", window_size, least=1)
         self.json_file = json_file
         self.window_size = window_size

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from hookline.checks import check_int
-from hookline.dialects.imix.engine.hooks.periods.elsewhere import Events, place
+from hookline.dialects.imix.engine.hooks.periods.elsewhere import Events, check_path, place
 from hookline.dialects.imix.engine.hooks.periods.log_buffer_imix import LogBufferWriter
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ class TensorboardLoggerHook(LogBufferWriter):
     _writer: Writer | None = None
 
     def __init__(self, log_dir: str | os.PathLike[str] | None = None, window_size: int = 20) -> None:
+        if log_dir is not None:
+            check_path("TensorboardLoggerHook: log_dir", log_dir, of_file=False)
         check_int("TensorboardLoggerHook: window_size", window_size, least=1)
         self.log_dir = log_dir
         self.window_size = window_size

@@ -1,0 +1,159 @@
+"""What a config says, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hookline.checks import check_int
+from hookline.data.batches import length_of
+from hookline.dialects.imix.utils.config import Config
+from hookline.dialects.plain import plain_data
+from hookline.errors import ConfigError
+from hookline.points import near_miss
+
+#: What stands for a key that is not there.
+ABSENT: Any = object()
+#: The keys that an engine reads, and those of two sections that are no parameters of a class.
+KEYS = (
+    *("total_epochs", "by_iter", "max_iter", "work_dir", "custom_hooks", "experiment_name", "quiet"),
+    *("optimizer", "optimizer_config", "gradient_accumulation_steps", "is_lr_accumulation", "fp16", "lr_config"),
+    *("log_config", "checkpoint_config", "seed", "model_device", "load_from", "resume_from"),
+)
+SECTIONS = {
+    "optimizer_config": ("grad_clip", "gradient_accumulation_steps", "is_lr_accumulation"),
+    "log_config": ("period", "hooks"),
+}
+
+
+def read(cfg: Any, name: str, default: Any = None) -> Any:
+    """A key of a mapping, or an attribute of anything else."""
+    if isinstance(cfg, Mapping):
+        return cfg.get(name, default)
+    return getattr(cfg, name, default)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The values of a config that an engine needs."""
+
+    #: The config as hooks see it, with attributes, and as it is recorded.
+    cfg: Any
+    recorded: dict[str, Any] | None
+    work_dir: Any
+    by_epoch: bool
+    limit: int
+    grad_clip: Any
+    gradient_accumulation_steps: int
+    is_lr_accumulation: bool
+    fp16: Any
+    log_period: int | None
+    optimizer: Any
+    seed: int
+    device: Any
+    load_from: Any
+    resume_from: Any
+    experiment_name: str | None
+    quiet: bool
+
+    @property
+    def total_epochs(self) -> int | None:
+        """How many epochs; None by iterations."""
+        return self.limit if self.by_epoch else None
+
+    def max_iter_of(self, data_loader: Any) -> int | None:
+        """How many iterations, where that is known."""
+        length = length_of(data_loader)
+        return self.limit if not self.by_epoch else None if length is None else self.limit * length
+
+    def section(self, name: str) -> Any:
+        """A part of the config; ABSENT where it is not there."""
+        return read(self.cfg, name, ABSENT)
+
+
+def settings_of(cfg: Any) -> Settings:
+    """Read and check a config."""
+    if cfg is None:
+        raise ConfigError("imixEngine needs a config: a dict with total_epochs, or by_iter and max_iter")
+    cfg = Config(cfg) if isinstance(cfg, Mapping) and not isinstance(cfg, Config) else cfg
+    _refuse_near_misses(cfg)
+    by_epoch, limit = _length(cfg)
+    optimizer_config = read(cfg, "optimizer_config") or {}
+
+    def either(name: str, default: Any) -> Any:
+        return read(optimizer_config, name, read(cfg, name, default))
+
+    accumulate = either("gradient_accumulation_steps", 1)
+    check_int("gradient_accumulation_steps", accumulate, least=1)
+    period = read(read(cfg, "log_config") or {}, "period")
+    if period is not None:
+        check_int("log_config: period", period, least=1)
+    return Settings(
+        cfg=cfg,
+        recorded=plain_data(cfg) if isinstance(cfg, Mapping) else None,
+        work_dir=read(cfg, "work_dir") or "./work_dirs",
+        by_epoch=by_epoch,
+        limit=limit,
+        grad_clip=read(optimizer_config, "grad_clip"),
+        gradient_accumulation_steps=accumulate,
+        is_lr_accumulation=bool(either("is_lr_accumulation", True)),
+        fp16=read(cfg, "fp16"),
+        log_period=period,
+        optimizer=read(cfg, "optimizer"),
+        seed=read(cfg, "seed") or 0,
+        device=read(cfg, "model_device") or "auto",
+        load_from=read(cfg, "load_from"),
+        resume_from=read(cfg, "resume_from"),
+        experiment_name=read(cfg, "experiment_name"),
+        quiet=bool(read(cfg, "quiet", False)),
+    )
+
+
+def _refuse_near_misses(cfg: Any) -> None:
+    """Refuse a key that is nearly one of those that are read, unless that is there, too; other keys are the user's."""
+    for where, part, known in [
+        ("the config", cfg, KEYS),
+        *((section, read(cfg, section), names) for section, names in SECTIONS.items()),
+    ]:
+        keys = [key for key in _keys_of(part) if isinstance(key, str) and key[:1] != "_"]
+        for key in keys:
+            meant = near_miss(key.replace("cfg", "config"), known) if key not in known else None
+            if meant is not None and meant not in keys:
+                raise ConfigError(
+                    f"{where} has '{key}', which nothing reads; did you mean '{meant}'? A key of your own needs a name "
+                    "that is less like it"
+                )
+
+
+def _keys_of(part: Any) -> Iterable[Any]:
+    return part if isinstance(part, Mapping) else vars(part) if hasattr(part, "__dict__") else ()
+
+
+def _length(cfg: Any) -> tuple[bool, int]:
+    """Whether epochs are counted, and how many there are of what is."""
+    if read(cfg, "by_iter"):
+        limit = read(cfg, "max_iter")
+        if limit is None:
+            raise ConfigError("the config has by_iter, so it needs max_iter: how many iterations to train")
+        check_int("max_iter", limit, least=1)
+        return False, limit
+    limit = read(cfg, "total_epochs")
+    if limit is None:
+        hint = "; for max_iter to count, set by_iter=True" if read(cfg, "max_iter") is not None else ""
+        raise ConfigError(f"the config needs total_epochs, or by_iter=True and max_iter{hint}")
+    check_int("total_epochs", limit, least=1)
+    return True, limit
+
+
+def prefix_of(settings: Settings, model: Any) -> str:
+    """What names of checkpoints begin with: as the config says, or the model and the data set, as iMIX has them."""
+    given = read(settings.section("checkpoint_config"), "prefix") if _is_there(settings, "checkpoint_config") else None
+    kind = read(read(settings.cfg, "model") or {}, "type")
+    dataset = read(settings.cfg, "dataset_type")
+    usual = "_".join([kind if isinstance(kind, str) else type(model).__name__, *([dataset] if dataset else [])])
+    return given or usual
+
+
+def _is_there(settings: Settings, name: str) -> bool:
+    return settings.section(name) is not ABSENT and settings.section(name) is not None
