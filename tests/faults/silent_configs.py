@@ -453,7 +453,8 @@ def _modules() -> list[Case]:
             "model_without_parameters",
             1,
             "the loss has no gradient: it was detached (.item(), .detach(), no_grad), or no parameter of the "
-            "model that asks for one took part in it; return the loss as the model's outputs gave it",
+            "model that asks for one took part in it; return the loss as the model's outputs gave it"
+            "\n  in the step, epoch=0 iter=0 rank=0",
             model='{type: "bad:Empty"}',
         ),
         bad(

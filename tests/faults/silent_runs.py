@@ -134,6 +134,7 @@ def _losses() -> list[Case]:
     """Steps that do not give a loss to go on with."""
 
     def step(name: str, says: str, code: int = 1) -> Case:
+        says += "\n  in the step, epoch=0 iter=0 rank=0"
         return bad(f"fault_22_loss_{name}", code, says, train=training(step=f'"bad:{name}"'))
 
     def failing(name: str, *mentions: str) -> Case:
@@ -294,7 +295,7 @@ def _evaluation() -> list[Case]:
         bad(
             "val_loss_gives_nothing",
             1,
-            f"the step gave None; {WHAT_TO_RETURN}",
+            f"the step gave None; {WHAT_TO_RETURN}\n  in the step of val, batch 0, epoch=1 iter=2 rank=0",
             val=evaluation(loss='"bad:nothing"'),
         ),
         bad(
