@@ -251,7 +251,8 @@ def _words() -> list[Case]:
             "config.yaml",
             "--dry-run",
             code=1,
-            says=f"the loss of the step is a tensor of shape (2,); {WHAT_TO_RETURN}\n  in the step, epoch=0 iter=0 rank=0",
+            says=f"the loss of the step is a tensor of shape (2,); {WHAT_TO_RETURN}\n"
+            "  in the step, epoch=0 iter=0 rank=0",
             config=config(train=training(step='"bad:vector"')),
             files={"bad.py": BAD},
         ),

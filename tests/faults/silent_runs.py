@@ -133,9 +133,9 @@ def _infinite(loss: str, iteration: int, hook: str = "") -> str:
 def _losses() -> list[Case]:
     """Steps that do not give a loss to go on with."""
 
-    def step(name: str, says: str, code: int = 1) -> Case:
+    def step(name: str, says: str) -> Case:
         says += "\n  in the step, epoch=0 iter=0 rank=0"
-        return bad(f"fault_22_loss_{name}", code, says, train=training(step=f'"bad:{name}"'))
+        return bad(f"fault_22_loss_{name}", 1, says, train=training(step=f'"bad:{name}"'))
 
     def failing(name: str, *mentions: str) -> Case:
         return raising(f"fault_22_step_{name}", 1, *mentions, train=training(step=f'"bad:{name}"'))
@@ -206,7 +206,12 @@ def _losses() -> list[Case]:
             "three",
             f"the step gave a tuple; {WHAT_TO_RETURN}",
         ),
-        step("exits", "sys.exit() was called in exits (bad.py:65), before the command was done"),
+        bad(
+            "fault_22_step_exits",
+            1,
+            "sys.exit() was called in exits (bad.py:65), before the command was done",
+            train=training(step='"bad:exits"'),
+        ),
         failing("two_parameters_more", "TypeError: two_parameters_more() missing 2 required positional arguments"),
         failing("fails", "KeyError: 'no such column'\n"),
         failing("ends_early", "StopIteration\n"),
