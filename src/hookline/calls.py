@@ -63,7 +63,8 @@ class Call:
     def blame(self, error: BaseException) -> None:
         """Note on the error which hook failed, at which point and at which counters."""
         counters = " ".join(f"{name}={getattr(self.host, name, 0)}" for name in ("epoch", "iter", "rank"))
-        blame(error, f"in hook {self.who}, at {self.point.name}, {counters} ({self.where})")
+        at = self.point.known_as or self.point.name
+        blame(error, f"in hook {self.who}, at {at}, {counters} ({self.where})")
 
     def shield(self) -> AbstractContextManager[None]:
         """What to call it in."""

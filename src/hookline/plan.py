@@ -114,16 +114,21 @@ class Plan:
         self.points[name] = user_point(name, arguments, {**self._table, **self.scopes})
         self._compile(self._entries)
 
-    def add_scope(self, name: str, arguments: Iterable[str] = (), *, left_in_order: bool = False) -> None:
+    def add_scope(
+        self, name: str, arguments: Iterable[str] = (), *, left_in_order: bool = False, known_as: str = ""
+    ) -> None:
         """Declare a scope of one's own, entered with `around(name, ...)`; hooks surround it with `around_<name>`.
 
-        Scopes are left in reverse, or, where that is wanted, in the order in which they were entered.
+        Scopes are left in reverse, or, where that is wanted, in the order in which they were entered. Notes on errors
+        call it `known_as`, if that is given.
         """
         known = self.points | self.scopes
         if f"around_{name}" in known:
             raise HookError(f"the scope '{name}' exists already: {known[f'around_{name}']}")
         scope = user_point(name, arguments, known)
-        self.scopes[f"around_{name}"] = replace(scope, name=f"around_{name}", left_in_order=left_in_order)
+        self.scopes[f"around_{name}"] = replace(
+            scope, name=f"around_{name}", left_in_order=left_in_order, known_as=known_as
+        )
         self._compile(self._entries)
 
     def add(

@@ -160,7 +160,7 @@ def test_a_failing_before_leaves_only_what_was_entered(args: Any) -> None:
         args.seen.append("work")
     assert args.seen == ["enter a", "leave a after no"]
     (note,) = caught.value.__notes__
-    assert re.fullmatch(rf"in hook strict, at around_on_step, epoch=2 iter=7 rank=0 \(.*{line_of(fails)}\)", note)
+    assert re.fullmatch(rf"in hook strict, at on_step, epoch=2 iter=7 rank=0 \(.*{line_of(fails)}\)", note)
 
 
 def test_a_failing_after_neither_stops_the_others_nor_hides_the_first_error(args: Any) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import logging
 import sys
+import weakref
 from pathlib import Path
 from typing import Any, cast
 
@@ -211,10 +214,26 @@ def test_a_hook_that_fails_is_named_and_the_hooks_after_it_know(tmp_path: Path) 
     with pytest.raises(KeyError) as caught:
         trainer()
     hook, step = caught.value.__notes__
-    assert hook.startswith("in hook MyHook, at around_on_step, epoch=0 iter=0 rank=0 (tests/dialects/robo_orchard_lab/")
+    assert hook.startswith("in hook MyHook, at on_step, epoch=0 iter=0 rank=0 (tests/dialects/robo_orchard_lab/")
     assert step == "in epoch_id=0 step_id=0 global_step_id=0"
     assert recorder.seen == [">step e0 s0 g0", "<step e0 s0 g0 KeyError"]
     assert parts.folders(tmp_path / "checkpoints") == []
+
+
+def test_nothing_of_a_step_that_failed_is_kept() -> None:
+    alive: list[weakref.ref[Any]] = []
+
+    def fail(args: PipelineHookArgs) -> None:
+        alive.extend(weakref.ref(one) for one in (args, args.model_outputs["logits"], args.reduce_loss))
+        raise KeyError("lost")
+
+    hook = PipelineHooks()
+    hook.register_hook("on_step", HookContext.from_callable(after=fail))
+    trainer = parts.trainer(hooks=hook)
+    with contextlib.suppress(KeyError):
+        trainer()
+    gc.collect()  # the error and the args know each other
+    assert [one() for one in alive] == [None, None, None]
 
 
 def test_a_second_call_after_a_failure_goes_on_with_the_step_that_failed() -> None:

@@ -189,9 +189,9 @@ class HookContextChannel(Generic[T]):
         self._scope = name if name.isidentifier() else "channel"
         self._hooks: list[tuple[HookContext[T], Callable[..., Any]]] = []
         self._plan = Plan(self, table={}, scopes={})
-        self._plan.add_scope(self._scope, ("args",), left_in_order=True)
-        #: The argument of a passage in which something failed; the counters of the core's notes come from it.
-        self.failing: Any = None
+        self._plan.add_scope(self._scope, ("args",), left_in_order=True, known_as=name)
+        #: Where the passage was in which something failed, for the core's notes; numbers, which keep no batch alive.
+        self.epoch = self.iter = self.rank = 0
 
     # -- registering
 
@@ -247,6 +247,12 @@ class HookContextChannel(Generic[T]):
         with self._plan.around(self._scope, arg):
             yield arg
 
+    def failed_at(self, arg: Any) -> None:
+        """Something failed in the passage of this argument: epoch, step of the run and process, as far as it has them."""
+        self.epoch = int(getattr(arg, "epoch_id", 0))
+        self.iter = int(getattr(arg, "global_step_id", 0))
+        self.rank = int(getattr(getattr(arg, "accelerator", None), "process_index", 0))
+
     # -- looking
 
     def __len__(self) -> int:
@@ -274,23 +280,6 @@ class HookContextChannel(Generic[T]):
         hooks = ",\n".join(textwrap.indent(f"{i}: {_shown(hook)}", "  ") for i, hook in enumerate(self))
         content = f"name={self.name}, \nhooks=[" + (f"\n{hooks}\n]" if hooks else "]")
         return f"<{class_name(type(self))}(\n{textwrap.indent(content, '  ')})>"
-
-    # -- where the work stands, as far as the argument says so
-
-    @property
-    def epoch(self) -> int:
-        """The epoch, from 0."""
-        return int(getattr(self.failing, "epoch_id", 0))
-
-    @property
-    def iter(self) -> int:
-        """The step of the whole run, from 0."""
-        return int(getattr(self.failing, "global_step_id", 0))
-
-    @property
-    def rank(self) -> int:
-        """The number of the process."""
-        return int(getattr(getattr(self.failing, "accelerator", None), "process_index", 0))
 
 
 def _shown(hook: HookContext[Any]) -> str:
