@@ -361,6 +361,30 @@ def test_gradients_are_accumulated_as_accelerate_is_told(tmp_path: Path) -> None
     assert parts.folders(tmp_path / "checkpoints") == ["checkpoint_0", "checkpoint_1", "checkpoint_2"]
 
 
+def test_accumulation_may_begin_while_training() -> None:
+    changed: list[bool] = []
+    seen: list[Tensor] = []
+
+    class Slower(PipelineHooks):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_hook("on_epoch", HookContext.from_callable(before=self.slow_down))
+            self.register_hook("on_step", HookContext.from_callable(before=self.look, after=self.compare))
+
+        def slow_down(self, args: PipelineHookArgs) -> None:
+            args.accelerator.gradient_accumulation_steps = STEPS if args.epoch_id else 1
+
+        def look(self, args: PipelineHookArgs) -> None:
+            seen[:] = parts.weights(trainer)
+
+        def compare(self, args: PipelineHookArgs) -> None:
+            changed.append(not parts.equal(seen, parts.weights(trainer)))
+
+    trainer = parts.trainer(hooks=Slower())
+    trainer()
+    assert changed == [True] * STEPS + [False] * (STEPS - 1) + [True]
+
+
 # -- what is refused
 
 

@@ -11,9 +11,9 @@ import textwrap
 from abc import ABCMeta, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import Any, Generic, Self, TypeVar
 
-from hookline.calls import NOTHING
 from hookline.dialects.robo_orchard_core.refusals import HookTypeError, HookValueError
 from hookline.dialects.robo_orchard_core.utils.function_info import FunctionInfo, class_name
 from hookline.dialects.robo_orchard_core.utils.handles import HookHandler, RemoveableHandle
@@ -190,6 +190,8 @@ class HookContextChannel(Generic[T]):
         self._hooks: list[tuple[HookContext[T], Callable[..., Any]]] = []
         self._plan = Plan(self, table={}, scopes={})
         self._plan.add_scope(self._scope, ("args",), left_in_order=True, known_as=name)
+        #: What surrounds one passage, called with its argument; cheaper than `begin`, and without its `as`.
+        self.around: Callable[[T], AbstractContextManager[Any]] = partial(self._plan.around, self._scope)
         #: Where the passage was in which something failed, for the core's notes; numbers, which keep no batch alive.
         self.epoch = self.iter = self.rank = 0
 
@@ -237,18 +239,14 @@ class HookContextChannel(Generic[T]):
 
     # -- calling
 
-    def around(self, arg: T) -> AbstractContextManager[Any]:
-        """What surrounds one passage; cheaper than `begin`, and without its `as`."""
-        return self._plan.around(self._scope, arg) if self._hooks else NOTHING
-
     @contextmanager
     def begin(self, arg: T) -> Iterator[T]:
         """Surround a piece of work with the hooks of this channel."""
-        with self._plan.around(self._scope, arg):
+        with self.around(arg):
             yield arg
 
     def failed_at(self, arg: Any) -> None:
-        """Something failed in the passage of this argument: epoch, step of the run and process, as far as it has them."""
+        """Note where something failed: epoch, step of the run and process, as far as the argument has them."""
         self.epoch = int(getattr(arg, "epoch_id", 0))
         self.iter = int(getattr(arg, "global_step_id", 0))
         self.rank = int(getattr(getattr(arg, "accelerator", None), "process_index", 0))

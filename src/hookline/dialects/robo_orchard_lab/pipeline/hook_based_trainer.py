@@ -11,6 +11,7 @@ from hookline import rng
 from hookline.dialects.robo_orchard_core.refusals import HookValueError, SettingTypeError, SettingValueError
 from hookline.dialects.robo_orchard_core.utils.config import Config
 from hookline.dialects.robo_orchard_lab.pipeline import folders, saves
+from hookline.dialects.robo_orchard_lab.pipeline.direct import is_plain
 from hookline.dialects.robo_orchard_lab.pipeline.hooks.checkpoint import SavingHook
 from hookline.dialects.robo_orchard_lab.pipeline.hooks.grad_clip import GradientClippingHook, GradientClippingHookConfig
 from hookline.dialects.robo_orchard_lab.pipeline.hooks.mixin import (
@@ -125,7 +126,6 @@ class HookBasedTrainer:
         #: What hooks and generators take back when training has come to the place of the checkpoint.
         self._pending: dict[str, Any] | None = None
         self._started = False
-        self._common: dict[str, Any] = {}
         if resume_from is not None:
             self._resume(resume_from)
         self._start_epoch = self.trainer_progress_state.epoch_id
@@ -193,7 +193,7 @@ class HookBasedTrainer:
             saves.refuse_unreadable(self.accelerator)
         with self._saves.session(targets, self._resumed, begins=not self._started):
             self._started = True
-            self._common = self._common_args()
+            self._common, self._plain = self._common_args(), is_plain(self.accelerator)
             self.optimizer.zero_grad()
             if not self.model.training:  # a model that trains keeps parts that were frozen on purpose
                 self.model.train()
@@ -222,13 +222,13 @@ class HookBasedTrainer:
                     progress.update_step()
                     place.batch += 1
                     place.step += 1
-                    self._tell(args)
                     if self._saves.asked:
                         self._saves.write()
                     if place.step == self.max_step:
                         finished = place.batch == self.passes.length
                         break
             finally:
+                self._tell(args)
                 self.passes.end()
         progress.update_epoch()
         if finished:
@@ -238,31 +238,37 @@ class HookBasedTrainer:
 
     def _step(self, batch: Any) -> None:
         try:
-            if self.accelerator.gradient_accumulation_steps > 1:
-                with self.accelerator.accumulate(self.model):
-                    self._process(batch)
+            if self.accelerator.gradient_accumulation_steps == 1:
+                self._process(batch, self._plain)
             else:
-                self._process(batch)
+                with self.accelerator.accumulate(self.model):
+                    self._process(batch, direct=False)
         except BaseException as error:
             at = self.trainer_progress_state
             blame(error, f"in epoch_id={at.epoch_id} step_id={at.step_id} global_step_id={at.global_step_id}")
             raise
 
-    def _process(self, batch: Any) -> None:
-        args = self._args()
-        channels = self.hooks.hooks
-        with channels["on_step"].around(args):
-            inner: PipelineHookArgs = object.__new__(PipelineHookArgs)
-            inner.__dict__.update(args.__dict__)
-            inner.batch = batch
-            with channels["on_batch"].around(inner):
-                self.batch_processor(pipeline_hooks=self.hooks, on_batch_hook_args=inner, model=self.model)
-            args.model_outputs, args.reduce_loss = inner.model_outputs, inner.reduce_loss
+    def _process(self, batch: Any, direct: bool) -> None:
+        args, hooks = self._args(), self.hooks
+        args.__dict__["_direct"] = direct
+        with hooks.hooks["on_step"].around(args):
+            on_batch = hooks.hooks["on_batch"]
+            if len(on_batch):
+                inner = args.copy_with_updates(batch=batch)
+                with on_batch.around(inner):
+                    self.batch_processor(pipeline_hooks=hooks, on_batch_hook_args=inner, model=self.model)
+                args.model_outputs, args.reduce_loss = inner.model_outputs, inner.reduce_loss
+            else:  # nobody is there, so the arguments of the step will do
+                args.batch = batch
+                try:
+                    self.batch_processor(pipeline_hooks=hooks, on_batch_hook_args=args, model=self.model)
+                finally:
+                    args.batch = None
 
     def _is_end(self) -> bool:
         return self.trainer_progress_state.is_training_end(self.max_step, self.max_epoch)
 
-    def _common_args(self) -> dict[str, Any]:
+    def _common_args(self) -> PipelineHookArgs:
         """What hooks get on every passage through a channel."""
         args = PipelineHookArgs(
             accelerator=self.accelerator,
@@ -275,12 +281,12 @@ class HookBasedTrainer:
             optimizer=self.optimizer,
             lr_scheduler=self.lr_scheduler,
         )
-        return vars(args) | {"_saves": self._saves}
+        vars(args)["_saves"] = self._saves
+        return args
 
     def _args(self) -> PipelineHookArgs:
-        """What the hooks of a channel get on one passage; made without the constructor, which takes longer."""
-        args: PipelineHookArgs = object.__new__(PipelineHookArgs)
-        args.__dict__.update(self._common)
+        """What the hooks of a channel get on one passage."""
+        args = self._common.copy()
         self._tell(args)
         return args
 

@@ -98,14 +98,22 @@ class PipelineHookArgs:
     exception: BaseException | None = None
     #: Where a trainer takes orders for checkpoints; they are written when the step, the epoch or the loop is over.
     _saves: ClassVar[Saves | None] = None
+    #: Whether a trainer has found that the backward pass and the step are torch's own; see `direct.py`.
+    _direct: ClassVar[bool] = False
 
     def copy_with_updates(self, **fields: Any) -> Self:
         """A copy with other values; what a hook has added to the original is in the copy, too."""
         for name in fields:
             if not hasattr(self, name):
                 raise HookAttributeError(f"hooks get no argument '{name}'; {did_you_mean(name, vars(self))}")
+        made = self.copy()
+        made.__dict__.update(fields)
+        return made
+
+    def copy(self) -> Self:
+        """A copy; made without the constructor, which takes longer."""
         made = object.__new__(type(self))
-        made.__dict__.update(self.__dict__, **fields)
+        made.__dict__ = self.__dict__.copy()
         return made
 
 
