@@ -82,6 +82,7 @@ class OfAnyFruit(ClassConfig[T], Generic[T]):
     [
         ({"weight": "much"}, r"weight\n  Input should be a valid integer"),
         ({"bogus": 1}, r"bogus\n  Extra inputs are not permitted"),
+        ({"wieght": 1}, r"FruitConfig has no field 'wieght'; did you mean 'weight'\?"),
         ({"class_type": int}, r"class_type\n  Input should be a subclass of Fruit"),
         ({"weight": -1}, "a weight is not negative"),
     ],

@@ -26,6 +26,7 @@ from hookline.dialects.robo_orchard_lab.pipeline.batch_processor import (
 from hookline.dialects.robo_orchard_lab.pipeline.hooks import (
     GradientClippingHookConfig,
     HookContext,
+    LossTrackerConfig,
     OptimizerHook,
     OptimizerHookConfig,
     PipelineHookArgs,
@@ -397,13 +398,77 @@ def test_accumulation_may_begin_while_training() -> None:
         ({"hooks": OptimizerHookConfig()}, ValueError, "^the trainer has an OptimizerHook by itself; a second one"),
         ({"hooks": [GradientClippingHookConfig(clip_mode="norm", max_norm=1)]}, ValueError, "give its config to the"),
         ({"hooks": ["LossTracker"]}, TypeError, "^hooks are PipelineHooks or configs of them, not 'LossTracker'$"),
+        ({"hooks": "LossTracker"}, TypeError, "^hooks are PipelineHooks or configs of them, not 'LossTracker'$"),
+        (
+            {"hooks": LossTrackerConfig},
+            TypeError,
+            "^hooks are PipelineHooks or configs of them, not the class LossTrackerConfig; write LossTrackerConfig",
+        ),
+        (
+            {"hooks": [HookContext.from_callable(before=print)]},
+            TypeError,
+            "not a HookContextFromCallable; register it at a channel: PipelineHooks\\(\\).register_hook",
+        ),
         ({"accelerator": "cpu"}, TypeError, "^accelerator is an accelerate.Accelerator, not a str$"),
+        ({"dataloader": 3}, TypeError, "^dataloader gives batches again and again, as a DataLoader, not a int$"),
+        ({"dataloader": list}, TypeError, "^dataloader gives batches again and again, .* not the class list$"),
+        ({"lr_scheduler": "cosine"}, TypeError, "^lr_scheduler is a scheduler of torch, or None, not a str$"),
+        (
+            {"grad_clip": {"clip_mode": "norm", "max_norm": 1.0}},
+            TypeError,
+            "^grad_clip is a GradientClippingHookConfig, not a dict; write "
+            "grad_clip=GradientClippingHookConfig\\(clip_mode='norm', max_norm=1.0\\)$",
+        ),
+        (
+            {"validation": forward},
+            TypeError,
+            "^validation is a ValidationHookConfig, not a function; write validation=ValidationHookConfig\\(...\\)$",
+        ),
+        (
+            {"resume_from": "workspace"},
+            TypeError,
+            "^resume_from is a ResumeCheckpointConfig, not a str; write "
+            "resume_from=ResumeCheckpointConfig\\(resume_from='workspace'\\)$",
+        ),
+        (
+            {"batch_processor": forward},
+            TypeError,
+            "^batch_processor is a SimpleBatchProcessor, not <FunctionInfo function forward from .*>; of a function "
+            "that takes the model and a batch, SimpleBatchProcessor.from_callable\\(function\\) makes one$",
+        ),
+        (
+            {"batch_processor": SimpleBatchProcessor},
+            TypeError,
+            "^batch_processor is a processor, not the class of one; write SimpleBatchProcessor\\(\\)$",
+        ),
+        ({"batch_processor": None}, TypeError, "^batch_processor is a SimpleBatchProcessor, not None$"),
     ],
 )
 def test_a_trainer_that_cannot_be_right_is_refused(options: Any, kind: type[Exception], message: str) -> None:
     with pytest.raises(kind, match=message) as caught:
         parts.trainer(**options)
     assert isinstance(caught.value, HooklineError)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"optimizer": None}, "^optimizer is an optimizer of torch, not None$"),
+        ({"optimizer": torch.optim.SGD}, "^optimizer is an optimizer of torch, not the class SGD$"),
+        ({"model": forward}, "^model is a torch.nn.Module, not a function$"),
+    ],
+)
+def test_no_model_and_no_optimizer_are_refused(given: Any, message: str) -> None:
+    model = parts.net()
+    options = {"model": model, "optimizer": torch.optim.SGD(model.parameters(), lr=0.1)} | given
+    with pytest.raises(ConfigError, match=message):
+        HookBasedTrainer(
+            accelerator=parts.accelerator(),
+            dataloader=two_batches(),
+            batch_processor=SimpleBatchProcessor.from_callable(forward),
+            max_step=1,
+            **options,
+        )
 
 
 def test_a_hook_that_steps_twice_is_refused_also_when_it_is_added_later() -> None:
@@ -468,6 +533,16 @@ def test_a_loss_with_parameters_is_prepared_and_saved_too(tmp_path: Path) -> Non
         ),
         (lambda model, batch: forward(model, batch)[1], TypeError, "gives two things, the outputs and the loss"),
         (lambda model, batch: (None, torch.zeros(())), HooklineError, "^the loss has no gradient"),
+        (
+            lambda model, batch: (None, model(batch[0])),
+            TypeError,
+            "^the loss that forward gives is a tensor with one element, not one of shape \\(4, 3\\)\n",
+        ),
+        (
+            lambda model, batch: (None, 2.5),
+            HookError,
+            "^the loss that forward gives is a tensor with one element, not a float\n",
+        ),
     ],
 )
 def test_what_a_forward_may_not_give(function: Any, kind: type[Exception], message: str) -> None:

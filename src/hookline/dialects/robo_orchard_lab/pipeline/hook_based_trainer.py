@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hookline import rng
-from hookline.dialects.robo_orchard_core.refusals import HookValueError, SettingTypeError, SettingValueError
+from hookline.dialects.robo_orchard_core.refusals import HookValueError, SettingValueError
 from hookline.dialects.robo_orchard_core.utils.config import Config
-from hookline.dialects.robo_orchard_lab.pipeline import folders, saves
+from hookline.dialects.robo_orchard_lab.pipeline import checks, folders, saves
 from hookline.dialects.robo_orchard_lab.pipeline.direct import is_plain
 from hookline.dialects.robo_orchard_lab.pipeline.hooks.checkpoint import SavingHook
 from hookline.dialects.robo_orchard_lab.pipeline.hooks.grad_clip import GradientClippingHook, GradientClippingHookConfig
@@ -23,7 +23,7 @@ from hookline.dialects.robo_orchard_lab.pipeline.hooks.optimizer import Optimize
 from hookline.dialects.robo_orchard_lab.pipeline.hooks.validation import ValidationHookConfig
 from hookline.dialects.robo_orchard_lab.pipeline.passes import Passes
 from hookline.dialects.robo_orchard_lab.pipeline.progress import Place, TrainerProgressState
-from hookline.errors import ConfigError, blame
+from hookline.errors import blame
 
 if TYPE_CHECKING:
     from accelerate import Accelerator  # type: ignore[import-untyped]
@@ -100,8 +100,12 @@ class HookBasedTrainer:
         validation: ValidationHookConfig | None = None,
         resume_from: ResumeCheckpointConfig | None = None,
     ) -> None:
-        _check_limits(max_step, max_epoch)
-        _check_accelerator(accelerator)
+        checks.check_limits(max_step, max_epoch)
+        checks.check_parts(accelerator, model, dataloader, optimizer, lr_scheduler)
+        checks.check_processor(batch_processor)
+        checks.check_config("grad_clip", grad_clip, GradientClippingHookConfig, PipelineHooksConfig)
+        checks.check_config("validation", validation, ValidationHookConfig, PipelineHooksConfig)
+        checks.check_config("resume_from", resume_from, ResumeCheckpointConfig, ResumeCheckpointConfig)
         self.accelerator = accelerator
         self.batch_processor = batch_processor
         self.max_step = max_step
@@ -294,22 +298,3 @@ class HookBasedTrainer:
         progress = self.trainer_progress_state
         args.epoch_id, args.step_id = progress.epoch_id, progress.step_id
         args.global_step_id = progress.global_step_id
-
-
-def _check_limits(max_step: int | None, max_epoch: int | None) -> None:
-    if max_step is None and max_epoch is None:
-        raise SettingValueError("how long to train? Give max_step or max_epoch")
-    for name, value in (("max_step", max_step), ("max_epoch", max_epoch)):
-        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-            raise SettingValueError(f"{name} is how many there will be, at least 1, not {value!r}")
-
-
-def _check_accelerator(accelerator: Any) -> None:
-    try:
-        from accelerate import Accelerator
-    except ImportError as error:
-        raise ConfigError(
-            "the trainer needs accelerate, which is not installed: pip install 'hookline[robo_orchard]'"
-        ) from error
-    if not isinstance(accelerator, Accelerator):
-        raise SettingTypeError(f"accelerator is an accelerate.Accelerator, not a {type(accelerator).__name__}")

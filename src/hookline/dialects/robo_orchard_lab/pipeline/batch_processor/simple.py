@@ -120,8 +120,12 @@ def backward(args: PipelineHookArgs, loss: Any) -> None:
             loss.backward()
         else:
             args.accelerator.backward(loss)
-    except RuntimeError as error:
-        explain_backward(error, loss)
+    except (AttributeError, RuntimeError) as error:
+        if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
+            shown = f"one of shape {tuple(loss.shape)}" if hasattr(loss, "shape") else f"a {type(loss).__name__}"
+            raise HookTypeError(f"the loss that forward gives is a tensor with one element, not {shown}") from error
+        if isinstance(error, RuntimeError):
+            explain_backward(error, loss)
         raise
 
 

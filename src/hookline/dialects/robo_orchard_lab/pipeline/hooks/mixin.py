@@ -14,7 +14,7 @@ A run goes through its channels like this:
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeVar, get_args, runtime_checkable
@@ -170,12 +170,12 @@ class PipelineHooks(ClassInitFromConfigMixin):
     @classmethod
     def from_hooks(cls, hooks: Any = None) -> Self:
         """All of these together: hooks or their configs, one or several, or None."""
-        given = [hooks] if isinstance(hooks, (PipelineHooks, PipelineHooksConfig)) else hooks
+        several = isinstance(hooks, Iterable) and not isinstance(hooks, (PipelineHooksConfig, Mapping, str, type))
         made = cls()
-        for one in () if given is None else given:
+        for one in hooks if several else [] if hooks is None else [hooks]:
             hook = one() if isinstance(one, PipelineHooksConfig) else one
             if not isinstance(hook, PipelineHooks):
-                raise HookTypeError(f"hooks are PipelineHooks or configs of them, not {hook!r}")
+                raise HookTypeError(f"hooks are PipelineHooks or configs of them, not {_what_to_do(hook)}")
             made.register_pipeline_hooks(hook)
         return made
 
@@ -196,6 +196,15 @@ class PipelineHooks(ClassInitFromConfigMixin):
         inside = "".join(f"\n{textwrap.indent(channel, '  ')}" for channel in channels)
         content = f"hooks={{{inside}" + ("\n}" if inside else "}")
         return f"<{class_name(type(self))}(\n{textwrap.indent(content, '  ')})>"
+
+
+def _what_to_do(hook: Any) -> str:
+    """What was given in the place of hooks, and, where that can be known, what to write."""
+    if isinstance(hook, type):
+        return f"the class {hook.__name__}; write {hook.__name__}(...)"
+    if isinstance(hook, HookContext):
+        return f"a {type(hook).__name__}; register it at a channel: PipelineHooks().register_hook('on_step', ...)"
+    return repr(hook)
 
 
 HooksT_co = TypeVar("HooksT_co", bound=PipelineHooks, covariant=True)
