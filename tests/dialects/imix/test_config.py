@@ -64,7 +64,7 @@ def test_what_is_recorded_of_a_config_is_plain() -> None:
     cfg = Config(a=(1, None), f=plain_data, p=Path("x"), o=Config.fromfile)
     assert plain_data(cfg) == {
         "a": [1, None],
-        "f": "hookline.dialects.imix.utils.config:plain_data",
+        "f": "hookline.dialects.plain:plain_data",
         "p": "x",
         "o": "hookline.dialects.imix.utils.config:Config.fromfile",
     }

@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import Any
 
 from hookline.config import load
+from hookline.dialects.plain import plain_data as plain_data
 from hookline.errors import ConfigError, did_you_mean
 
 
@@ -91,17 +92,3 @@ def _merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]
             value = _merged({} if replaces else below or {}, plain)
         merged[key] = value
     return merged
-
-
-def plain_data(value: Any) -> Any:
-    """A config as it is recorded: what is no plain data is told by what it is called."""
-    if isinstance(value, Mapping):
-        return {str(key): plain_data(each) for key, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain_data(each) for each in value]
-    if value is None or type(value) in (str, int, float, bool):
-        return value
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
-    name = getattr(value, "__qualname__", type(value).__qualname__)
-    return f"{getattr(value, '__module__', type(value).__module__)}:{name}"

@@ -24,6 +24,7 @@ from hookline.dialects.mmengine.runner import building, checkpoint
 from hookline.dialects.mmengine.runner.folder import WorkDir
 from hookline.dialects.mmengine.runner.log_processor import LogProcessor
 from hookline.dialects.mmengine.runner.utils import set_random_seed
+from hookline.dialects.plain import plain_data
 from hookline.optim import OptimDict, optims_of
 from hookline.registry import DEFAULT_HOOKS
 from hookline.strategies.single import unwrap
@@ -134,7 +135,7 @@ class Runner(native.Runner):
             seed=seed,
             load_from=None if resume else load_from,
             resume=resuming,
-            config=_plain(self.cfg) if cfg is not None else None,
+            config=plain_data(self.cfg) if cfg is not None else None,
             quiet=level > logging.INFO,
         )
         self.seed_is_chosen = chance["seed"] is not None
@@ -503,14 +504,3 @@ def _only_one_process(launcher: str, env_cfg: Mapping[str, Any] | None) -> str:
 
         torch.backends.cudnn.benchmark = True
     return launcher
-
-
-def _plain(value: Any) -> Any:
-    """A config as plain data, to be written down: what is no plain data is written as Python shows it."""
-    if isinstance(value, Mapping):
-        return {str(name): _plain(inner) for name, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(inner) for inner in value]
-    if value is None or isinstance(value, (str, int, float, bool)):
-        return value
-    return f"{value.__module__}.{value.__qualname__}" if isinstance(value, type) else repr(value)

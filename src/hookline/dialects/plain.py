@@ -1,0 +1,32 @@
+"""Configs of other systems hold objects, too; what is recorded of a run is plain data."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+
+def plain_data(value: Any) -> Any:
+    """A config as it is recorded: what is no plain data is told by its name, or as Python shows it.
+
+    Never by its address, by which two runs of the same config would differ.
+
+    >>> plain_data({"hooks": [{"type": dict, "priority": 50}], "when": slice(2), "what": object()})
+    {'hooks': [{'type': 'builtins:dict', 'priority': 50}], 'when': 'slice(None, 2, None)', 'what': 'builtins:object'}
+    """
+    if value is None or type(value) in (str, int, float, bool):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): plain_data(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain_data(inner) for inner in value]
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    for kind in (str, int, float):  # a number of numpy, or a member of an enum
+        if isinstance(value, kind):
+            return kind(value)
+    named = value if hasattr(value, "__qualname__") else type(value)
+    if named is not value and " at 0x" not in (shown := repr(value)):
+        return shown
+    return f"{named.__module__}:{named.__qualname__}"
