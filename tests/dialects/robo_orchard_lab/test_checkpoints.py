@@ -193,7 +193,35 @@ def test_a_state_that_could_not_be_read_back_is_refused_before_training(tmp_path
     assert recorder.seen == []
 
 
+def test_a_hook_whose_state_could_not_be_read_back_is_refused_before_training(tmp_path: Path) -> None:
+    class Odd(Recorder):
+        def state_dict(self) -> dict[str, Any]:
+            return {"path": tmp_path}
+
+        def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+    odd = Odd("on_loop")
+    with pytest.raises(HookError, match=r"^the state of Odd\['path'\] is a pathlib.*, which a checkpoint cannot hold"):
+        parts.trainer(tmp_path, hooks=[odd, SaveCheckpointConfig()])()
+    assert odd.seen == []
+    parts.trainer(tmp_path, max_step=1, hooks=odd)()  # nothing is saved here
+    assert odd.seen == [">loop e0 s0 g0", "<loop e1 s0 g1"]
+
+
 # -- going on
+
+
+def test_hooks_that_came_or_went_since_a_checkpoint_are_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    run(tmp_path, max_step=2)
+    caplog.clear()
+    trainer = parts.trainer(
+        tmp_path, max_step=3, hooks=[Remembers(), Remembers()], resume_from=resume(tmp_path / "checkpoints")
+    )
+    trainer()
+    assert [record.message for record in caplog.records if record.levelname == "WARNING"] == [
+        "not used from the checkpoint, because no such hook is here: LossTracker",
+        "not in the checkpoint, so starting fresh: Remembers#2",
+    ]
 
 
 def test_a_run_goes_on_exactly_from_every_checkpoint(tmp_path: Path) -> None:

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hookline import rng
+from hookline.checkpoint import hook_states
 from hookline.dialects.robo_orchard_core.refusals import HookValueError, SettingValueError
 from hookline.dialects.robo_orchard_core.utils.config import Config
-from hookline.dialects.robo_orchard_lab.pipeline import checks, folders, saves
+from hookline.dialects.robo_orchard_lab.pipeline import checks, contents, folders, saves
 from hookline.dialects.robo_orchard_lab.pipeline.direct import is_plain
 from hookline.dialects.robo_orchard_lab.pipeline.hooks.checkpoint import SavingHook
 from hookline.dialects.robo_orchard_lab.pipeline.hooks.grad_clip import GradientClippingHook, GradientClippingHookConfig
@@ -64,7 +65,7 @@ class ResumeCheckpointConfig(Config):
 
     def load_state(self, accelerator: Accelerator) -> None:
         """Give accelerate its part of the checkpoint."""
-        saves.load_accelerator(accelerator, self.find())
+        contents.load_accelerator(accelerator, self.find())
 
 
 class HookBasedTrainer:
@@ -152,8 +153,8 @@ class HookBasedTrainer:
 
     def _resume(self, resume_from: ResumeCheckpointConfig) -> None:
         folder = resume_from.find()
-        state = saves.read_state(folder, self.accelerator)
-        saves.load_accelerator(self.accelerator, folder)
+        state = contents.read_state(folder, self.accelerator)
+        contents.load_accelerator(self.accelerator, folder)
         self.place.load_state_dict(state["place"])
         progress = self.trainer_progress_state
         progress.epoch_id, progress.step_id = self.place.epoch, self.place.batch
@@ -170,16 +171,8 @@ class HookBasedTrainer:
         state, self._pending = self._pending, None
         if state is None:
             return
-        states = dict(state["hooks"])
-        for name, hook in saves.stateful_hooks(self):
-            if name in states:
-                try:
-                    hook.load_state_dict(states.pop(name))
-                except Exception as error:
-                    blame(error, f"in hook {name}, when its state was taken back from a checkpoint")
-                    raise
-        if states:
-            log.warning("not used from the checkpoint, because no such hook is here: %s", ", ".join(states))
+        names = state.get("hook_names", state["hooks"])
+        hook_states.give_back(contents.stateful(self.hooks), state["hooks"], names, log.warning)
         if "rng" in state:
             rng.restore(state["rng"])
 
@@ -194,7 +187,8 @@ class HookBasedTrainer:
         hooks = [hook for hook in self.hooks.members() if isinstance(hook, SavingHook)]
         targets = list(dict.fromkeys(hook.target(self.accelerator) for hook in hooks))
         if hooks:
-            saves.refuse_unreadable(self.accelerator)
+            contents.refuse_unreadable(self.accelerator)
+            hook_states.refuse_odd_states(contents.stateful(self.hooks))
         with self._saves.session(targets, self._resumed, begins=not self._started):
             self._started = True
             self._common, self._plain = self._common_args(), is_plain(self.accelerator)
