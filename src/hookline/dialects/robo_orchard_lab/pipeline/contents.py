@@ -9,6 +9,7 @@ import torch
 
 from hookline.checkpoint import store
 from hookline.checkpoint.plain import refuse_odd
+from hookline.dialects.robo_orchard_core.utils.function_info import known_as
 from hookline.dialects.robo_orchard_lab.pipeline import folders
 from hookline.errors import StorageError, blame
 from hookline.numerics import refuse_infinite_weights
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from hookline.dialects.robo_orchard_lab.pipeline.hooks.mixin import PipelineHooks
 
-log = logging.getLogger(__name__)
+log = logging.getLogger(known_as(__name__))
 
 
 class Named(NamedTuple):

@@ -11,6 +11,7 @@ from hookline import rng
 from hookline.checkpoint import hook_states
 from hookline.dialects.robo_orchard_core.refusals import HookValueError, SettingValueError
 from hookline.dialects.robo_orchard_core.utils.config import Config
+from hookline.dialects.robo_orchard_core.utils.function_info import known_as
 from hookline.dialects.robo_orchard_lab.pipeline import checks, contents, folders, saves
 from hookline.dialects.robo_orchard_lab.pipeline.direct import is_plain
 from hookline.dialects.robo_orchard_lab.pipeline.hooks.checkpoint import SavingHook
@@ -41,7 +42,7 @@ __all__ = [
     "ValidationHookConfig",
 ]
 
-log = logging.getLogger(__name__)
+log = logging.getLogger(known_as(__name__))
 
 PipelineHookOrConfigType = PipelineHooksConfig[Any] | PipelineHooks
 

@@ -17,6 +17,7 @@ from hookline import rng, workdir
 from hookline.checkpoint import hook_states, store
 from hookline.checkpoint.seal import Note
 from hookline.dialects.robo_orchard_core.refusals import SettingValueError
+from hookline.dialects.robo_orchard_core.utils.function_info import known_as
 from hookline.dialects.robo_orchard_lab.pipeline import contents, folders
 from hookline.durations import clock
 from hookline.errors import StorageError, blame
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from hookline.dialects.robo_orchard_lab.pipeline.hook_based_trainer import HookBasedTrainer
 
-log = logging.getLogger(__name__)
+log = logging.getLogger(known_as(__name__))
 
 
 @dataclass(frozen=True)
@@ -155,23 +156,31 @@ class Saves:
 
     def _make_way(self, targets: list[Target], resumed: Path | None) -> None:
         """What another run has left goes to `old-1/`, and so does what is later than the checkpoint of this one."""
-        given = self._trainer.accelerator.project_configuration.iteration
+        left: dict[Path, list[Path]] = {}
         for target in targets:
-            found = folders.checkpoints(target.parent)
-            if resumed is not None and _holds(target, resumed):
-                found = [one for one in found if folders.number_of(one) > folders.number_of(resumed)]
-            elif given:  # the user has said where the numbers go on
-                if any(folders.number_of(one) == given for one in found):
-                    raise StorageError(
-                        f"{target.parent / f'checkpoint_{given}'} is there already, and would be the next to be "
-                        f"written; give the ProjectConfiguration another iteration than {given}, or resume from it"
-                    )
-                found = []
-            elif resumed is None:
-                found += [path for path in target.parent.glob("model_epoch_*") if path.is_dir()]
-            old = workdir.move_aside(target.beside, found)
+            left.setdefault(target.beside, []).extend(self._in_the_way(target, resumed))
+        for beside, found in left.items():
+            old = workdir.move_aside(beside, dict.fromkeys(found))
             if old is not None:
-                log.warning("what an earlier run had saved in %s is in %s now", target.parent, old)
+                where = " and ".join(dict.fromkeys(str(one.parent) for one in found))
+                log.warning("what an earlier run had saved in %s is in %s now", where, old)
+
+    def _in_the_way(self, target: Target, resumed: Path | None) -> list[Path]:
+        """What another run has left where this one saves."""
+        given = self._trainer.accelerator.project_configuration.iteration
+        found = folders.checkpoints(target.parent)
+        if resumed is not None and _holds(target, resumed):
+            return [one for one in found if folders.number_of(one) > folders.number_of(resumed)]
+        if given:  # the user has said where the numbers go on
+            if any(folders.number_of(one) == given for one in found):
+                raise StorageError(
+                    f"{target.parent / f'checkpoint_{given}'} is there already, and would be the next to be "
+                    f"written; give the ProjectConfiguration another iteration than {given}, or resume from it"
+                )
+            return []
+        if resumed is None:
+            found += [path for path in target.parent.glob("model_epoch_*") if path.is_dir()]
+        return found
 
 
 def _holds(target: Target, checkpoint: Path) -> bool:

@@ -120,12 +120,15 @@ class PipelineHookArgs:
 class PipelineHooks(ClassInitFromConfigMixin):
     """Hooks at the channels of the pipeline; a subclass registers its own ones in its constructor."""
 
-    def __init__(self) -> None:
-        self.hooks: dict[str, HookContextChannel[PipelineHookArgs]] = {
-            name: HookContextChannel(name) for name in CHANNELS
-        }
-        #: The hooks that were added as a whole.
-        self._parts: list[PipelineHooks] = []
+    hooks: dict[str, HookContextChannel[PipelineHookArgs]]
+    #: The hooks that were added as a whole.
+    _parts: list[PipelineHooks]
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        """The channels are there from the beginning, also where a constructor leaves out `super().__init__()`."""
+        made = super().__new__(cls)
+        made.hooks, made._parts = {name: HookContextChannel(name) for name in CHANNELS}, []
+        return made
 
     def _channel(self, name: str) -> HookContextChannel[PipelineHookArgs]:
         if name not in self.hooks:

@@ -9,6 +9,7 @@ from datetime import timedelta
 from pydantic import Field
 
 from hookline.data.batches import length_of
+from hookline.dialects.robo_orchard_core.utils.function_info import known_as
 from hookline.dialects.robo_orchard_lab.pipeline.hooks.frequency import due_after_epoch, due_after_step
 from hookline.dialects.robo_orchard_lab.pipeline.hooks.mixin import (
     HookContext,
@@ -21,7 +22,7 @@ from hookline.metrics import batch_size
 
 __all__ = ["StatsMonitor", "StatsMonitorConfig"]
 
-log = logging.getLogger(__name__)
+log = logging.getLogger(known_as(__name__))
 
 
 class StatsMonitor(PipelineHooks):
