@@ -362,28 +362,40 @@ def test_gradients_are_accumulated_as_accelerate_is_told(tmp_path: Path) -> None
     assert parts.folders(tmp_path / "checkpoints") == ["checkpoint_0", "checkpoint_1", "checkpoint_2"]
 
 
-def test_accumulation_may_begin_while_training() -> None:
+@pytest.mark.parametrize(
+    ("windows", "updates"),
+    [
+        # by the step before which it changes: how many micro-batches make an update
+        ({0: 1, 5: 5}, [True] * 5 + [False] * 4 + [True]),
+        ({0: 4, 6: 1}, [False] * 3 + [True, True] + [False] + [True] * 4),
+    ],
+    ids=["begins", "ends in the middle of a window"],
+)
+def test_accumulation_may_change_while_training(windows: dict[int, int], updates: list[bool]) -> None:
     changed: list[bool] = []
     seen: list[Tensor] = []
 
-    class Slower(PipelineHooks):
+    class Looks(PipelineHooks):
         def __init__(self) -> None:
             super().__init__()
-            self.register_hook("on_epoch", HookContext.from_callable(before=self.slow_down))
+            self.register_hook("on_loop", HookContext.from_callable(before=self.change))
             self.register_hook("on_step", HookContext.from_callable(before=self.look, after=self.compare))
 
-        def slow_down(self, args: PipelineHookArgs) -> None:
-            args.accelerator.gradient_accumulation_steps = STEPS if args.epoch_id else 1
+        def change(self, args: PipelineHookArgs) -> None:
+            if len(changed) in windows:
+                args.accelerator.gradient_accumulation_steps = windows[len(changed)]
 
         def look(self, args: PipelineHookArgs) -> None:
             seen[:] = parts.weights(trainer)
 
         def compare(self, args: PipelineHookArgs) -> None:
             changed.append(not parts.equal(seen, parts.weights(trainer)))
+            self.change(args)
 
-    trainer = parts.trainer(hooks=Slower())
+    trainer = parts.trainer(hooks=Looks())
     trainer()
-    assert changed == [True] * STEPS + [False] * (STEPS - 1) + [True]
+    assert changed == updates
+    assert trainer.lr_scheduler.scheduler.last_epoch == sum(updates)
 
 
 # -- what is refused

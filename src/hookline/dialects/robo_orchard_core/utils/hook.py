@@ -187,7 +187,8 @@ class HookContextChannel(Generic[T]):
     def __init__(self, name: str) -> None:
         self.name = name
         self._scope = name if name.isidentifier() else "channel"
-        self._hooks: list[tuple[HookContext[T], Callable[..., Any]]] = []
+        #: The hooks, each with the generator that the plan has of it; empty where surrounding can be left out.
+        self.entries: list[tuple[HookContext[T], Callable[..., Any]]] = []
         self._plan = Plan(self, table={}, scopes={})
         self._plan.add_scope(self._scope, ("args",), left_in_order=True, known_as=name)
         #: What surrounds one passage, called with its argument; cheaper than `begin`, and without its `as`.
@@ -201,7 +202,7 @@ class HookContextChannel(Generic[T]):
         """Add a hook behind the others; one that is there already stays where it is. The handle takes it out."""
         if not isinstance(hook, HookContext):
             raise HookTypeError(f"'{self.name}' takes a HookContext, not a {type(hook).__name__}: {hook!r}")
-        if not any(known is hook for known, _ in self._hooks):
+        if not any(known is hook for known, _ in self.entries):
             own = type(hook).begin is not HookContext.begin
             self.add(hook, by_begin(hook) if own else by_methods(hook))
         return RemoveableHandle(lambda: self._discard(hook))
@@ -210,7 +211,7 @@ class HookContextChannel(Generic[T]):
         """Add all hooks of a channel of the same name. The handle takes them out."""
         if channel.name != self.name:
             raise HookValueError(f"hooks of the channel '{channel.name}' cannot be registered at '{self.name}'")
-        hooks = [hook for hook, _ in channel._hooks]
+        hooks = [hook for hook, _ in channel.entries]
         for hook in hooks:
             self.register(hook)
 
@@ -223,18 +224,18 @@ class HookContextChannel(Generic[T]):
     def add(self, hook: HookContext[T], around: Callable[..., Any]) -> None:
         """Add a hook as the generator that surrounds the channel's work."""
         self._plan.on(f"around_{self._scope}", around)
-        self._hooks.append((hook, around))
+        self.entries.append((hook, around))
 
     def _discard(self, hook: HookContext[T]) -> None:
-        for entry in self._hooks:
+        for entry in self.entries:
             if entry[0] is hook:
                 self._plan.remove(entry[1])
-                self._hooks.remove(entry)
+                self.entries.remove(entry)
                 return
 
     def unregister_all(self) -> None:
         """Take all hooks out."""
-        for hook, _ in list(self._hooks):
+        for hook, _ in list(self.entries):
             self._discard(hook)
 
     # -- calling
@@ -254,13 +255,13 @@ class HookContextChannel(Generic[T]):
     # -- looking
 
     def __len__(self) -> int:
-        return len(self._hooks)
+        return len(self.entries)
 
     def __getitem__(self, item: int) -> HookContext[T]:
-        return self._hooks[item][0]
+        return self.entries[item][0]
 
     def __iter__(self) -> Iterator[HookContext[T]]:
-        return iter([hook for hook, _ in self._hooks])
+        return iter([hook for hook, _ in self.entries])
 
     def __iadd__(self, other: HookContextChannel[T] | HookContext[T]) -> Self:
         if isinstance(other, HookContextChannel):

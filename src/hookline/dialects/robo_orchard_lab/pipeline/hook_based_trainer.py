@@ -205,7 +205,7 @@ class HookBasedTrainer:
                 self._restore()
             while not self._is_end():
                 self._epoch()
-                self._tell(args)
+                vars(args).update(vars(self.trainer_progress_state))
         if self._saves.asked:
             self._saves.write(at_last=True)
 
@@ -227,7 +227,7 @@ class HookBasedTrainer:
                         finished = place.batch == self.passes.length
                         break
             finally:
-                self._tell(args)
+                vars(args).update(vars(progress))
                 self.passes.end()
         progress.update_epoch()
         if finished:
@@ -237,7 +237,8 @@ class HookBasedTrainer:
 
     def _step(self, batch: Any) -> None:
         try:
-            if self.accelerator.gradient_accumulation_steps == 1:
+            window = self.accelerator.gradient_state
+            if window.num_steps == 1 and window.sync_gradients:
                 self._process(batch, self._plain)
             else:
                 with self.accelerator.accumulate(self.model):
@@ -252,7 +253,7 @@ class HookBasedTrainer:
         args.__dict__["_direct"] = direct
         with hooks.hooks["on_step"].around(args):
             on_batch = hooks.hooks["on_batch"]
-            if len(on_batch):
+            if on_batch.entries:
                 inner = args.copy_with_updates(batch=batch)
                 with on_batch.around(inner):
                     self.batch_processor(pipeline_hooks=hooks, on_batch_hook_args=inner, model=self.model)
@@ -286,10 +287,5 @@ class HookBasedTrainer:
     def _args(self) -> PipelineHookArgs:
         """What the hooks of a channel get on one passage."""
         args = self._common.copy()
-        self._tell(args)
+        args.__dict__.update(self.trainer_progress_state.__dict__)
         return args
-
-    def _tell(self, args: PipelineHookArgs) -> None:
-        progress = self.trainer_progress_state
-        args.epoch_id, args.step_id = progress.epoch_id, progress.step_id
-        args.global_step_id = progress.global_step_id

@@ -82,7 +82,7 @@ class SimpleBatchProcessor(BatchProcessorMixin):
         for transform in self.transforms:
             batch = transform(batch)
         surround = hooks["on_model_forward"]
-        if len(surround):
+        if surround.entries:
             inner = args.copy_with_updates(batch=batch)
             with surround.around(inner):
                 inner.model_outputs, inner.reduce_loss = outputs, loss = self._forward(model, batch)
@@ -95,7 +95,7 @@ class SimpleBatchProcessor(BatchProcessorMixin):
                     "need_backward=False"
                 )
             surround = hooks["on_model_backward"]
-            if len(surround):
+            if surround.entries:
                 with surround.around(args.copy_with_updates(batch=batch, model_outputs=outputs, reduce_loss=loss)):
                     backward(args, loss)
             else:

@@ -105,7 +105,8 @@ class PipelineHookArgs:
         """A copy with other values; what a hook has added to the original is in the copy, too."""
         for name in fields:
             if not hasattr(self, name):
-                raise HookAttributeError(f"hooks get no argument '{name}'; {did_you_mean(name, vars(self))}")
+                known = [one for one in vars(self) if not one.startswith("_")]
+                raise HookAttributeError(f"hooks get no argument '{name}'; {did_you_mean(name, known)}")
         made = self.copy()
         made.__dict__.update(fields)
         return made
