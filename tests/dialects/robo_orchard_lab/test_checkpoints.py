@@ -318,11 +318,26 @@ def test_what_cannot_be_resumed_is_refused(tmp_path: Path, where: str, message: 
         parts.trainer(resume_from=resume(where if "://" in where else tmp_path / where))
 
 
+def test_a_checkpoint_of_another_optimizer_or_scheduler_is_refused(tmp_path: Path) -> None:
+    parts.trainer(tmp_path, max_step=1, hooks=SaveCheckpointConfig())()
+    folder, model = tmp_path / "checkpoints" / "checkpoint_0", parts.net()
+    for options, has in (
+        ({"lr_scheduler": None}, "SGD"),
+        ({"make_model": lambda: model, "optimizer": torch.optim.AdamW(model.parameters())}, "AdamW, StepLR"),
+    ):
+        with pytest.raises(StorageError) as refused:
+            parts.trainer(tmp_path, max_step=2, resume_from=resume(folder), **options)
+        assert str(refused.value) == (
+            f"{folder} does not fit: it was saved with SGD, StepLR, and this trainer has {has}"
+        )
+
+
 def test_a_checkpoint_of_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "checkpoint_0").mkdir()
     disk.seal_folder(tmp_path / "checkpoint_0", {}, 1)
     with pytest.raises(
-        StorageError, match="has no place, seed, hooks: it was not saved by a trainer, so none can go on$"
+        StorageError,
+        match="has no place, seed, kinds, hooks, hook_names: it was not saved by a trainer, so none can go on",
     ):
         parts.trainer(resume_from=resume(tmp_path / "checkpoint_0"))
 

@@ -47,6 +47,12 @@ def rng_name(accelerator: Accelerator) -> str:
     return f"trainer_rng_{accelerator.process_index}.pth"
 
 
+def kinds_of(accelerator: Accelerator) -> list[str]:
+    """The classes of all optimizers and schedulers, to compare."""
+    inner = [one.optimizer for one in accelerator._optimizers] + [one.scheduler for one in accelerator._schedulers]
+    return [type(one).__name__ for one in inner]
+
+
 def refuse_unreadable(accelerator: Accelerator) -> None:
     """Refuse to write what could not be read back without running what is in it."""
     for optimizer in accelerator._optimizers:
@@ -66,9 +72,14 @@ def refuse_infinite(accelerator: Accelerator, step: int) -> None:
 def read_state(folder: Path, accelerator: Accelerator) -> dict[str, Any]:
     """What the trainer has to know of an intact checkpoint, with the states of this process's generators."""
     state = store.read(folder / folders.SEAL, sealed=True, verified=True)
-    missing = [key for key in ("place", "seed", "hooks") if key not in state]
+    missing = [key for key in ("place", "seed", "kinds", "hooks", "hook_names") if key not in state]
     if missing:
         raise StorageError(f"{folder} has no {', '.join(missing)}: it was not saved by a trainer, so none can go on")
+    then, now = state["kinds"], kinds_of(accelerator)
+    if then != now:
+        raise StorageError(
+            f"{folder} does not fit: it was saved with {', '.join(then)}, and this trainer has {', '.join(now)}"
+        )
     own = folder / rng_name(accelerator)
     if own.is_file():
         state["rng"] = store.read(own, sealed=True)["rng"]

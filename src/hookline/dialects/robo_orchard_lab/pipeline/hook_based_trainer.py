@@ -172,8 +172,7 @@ class HookBasedTrainer:
         state, self._pending = self._pending, None
         if state is None:
             return
-        names = state.get("hook_names", state["hooks"])
-        hook_states.give_back(contents.stateful(self.hooks), state["hooks"], names, log.warning)
+        hook_states.give_back(contents.stateful(self.hooks), state["hooks"], state["hook_names"], log.warning)
         if "rng" in state:
             rng.restore(state["rng"])
 

@@ -131,6 +131,7 @@ class Saves:
             "place": trainer.place.state_dict(),
             "seed": trainer.passes.seed,
             "batches": trainer.passes.length,
+            "kinds": contents.kinds_of(trainer.accelerator),
             "hooks": hook_states.take(contents.stateful(trainer.hooks)),
             "hook_names": [one.name for one in contents.stateful(trainer.hooks)],
         }
