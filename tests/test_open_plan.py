@@ -204,6 +204,20 @@ def test_left_in_order_everyone_who_was_entered_sees_the_failure(host: Any) -> N
     assert seen == ["enter a", "enter b", "a sees no entry", "b sees no entry"]
 
 
+def test_notes_call_a_scope_as_its_users_know_it(host: Any) -> None:
+    plan = Plan(host)
+    plan.add_scope("on_step", ("args",), known_as="on-step")
+
+    def fails(host: Any) -> Iterator[None]:
+        raise ValueError("no entry")
+        yield
+
+    plan.on("around_on_step", fails)
+    with pytest.raises(ValueError, match="^no entry") as caught, plan.around("on_step", []):
+        pass
+    assert caught.value.__notes__[0].startswith("in hook fails, at on-step, epoch=")
+
+
 def test_a_scope_cannot_be_declared_twice(host: Any) -> None:
     plan = Plan(host)
     plan.add_scope("on_step", ("args",))

@@ -26,6 +26,8 @@ CLOSE = 0.88
 
 # The scope that nobody surrounds.
 NOTHING = nullcontext()
+# What comes out of a generator that has no more to do.
+ENDED = object()
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +64,8 @@ class Call:
 
     def blame(self, error: BaseException) -> None:
         """Note on the error which hook failed, at which point and at which counters."""
-        blame(error, f"in hook {self.who}, at {self.point.name}, {counters_of(self.host)} ({self.where})")
+        at = self.point.known_as or self.point.name
+        blame(error, f"in hook {self.who}, at {at}, {counters_of(self.host)} ({self.where})")
 
     def shield(self) -> AbstractContextManager[None]:
         """What to call it in."""
@@ -202,11 +205,13 @@ class Around:
                     f"{call.who}.{call.point.name} ({call.where}) must be a plain generator function with one yield, "
                     f"and gave a {type(generator).__name__}; leave a @contextmanager away"
                 )
-            try:
+            if self.measuring == "none" and not call.isolated:  # a context would take longer than all the rest
+                reached = next(generator, ENDED)
+            else:
                 with self._surrounding(call):
-                    next(generator)
-            except StopIteration:
-                raise HookError(f"{call.who}.{call.point.name} ({call.where}) ended without a yield") from None
+                    reached = next(generator, ENDED)
+            if reached is ENDED:
+                raise HookError(f"{call.who}.{call.point.name} ({call.where}) ended without a yield")
         except BaseException as error:
             if call.failed(error):
                 return
@@ -215,20 +220,22 @@ class Around:
 
     def _surrounding(self, call: Call) -> AbstractContextManager[None]:
         """What a generator is entered and left in."""
-        if self.measuring != "none" and call.is_timed(self.measuring):
-            return taking_time(call)
-        return call.shield() if call.isolated else NOTHING
+        return taking_time(call) if call.is_timed(self.measuring) else call.shield()
 
     def _leave(self, error: BaseException | None) -> BaseException | None:
         while self.entered:
             generator, call = self.entered.pop(0 if self.in_order else -1)
             trace = error.__traceback__ if error is not None else None
             try:
-                with self._surrounding(call):
-                    if error is None:
-                        next(generator)
-                    else:
-                        generator.throw(error)  # type: ignore[attr-defined]  # registration allows only generators
+                if error is None and self.measuring == "none" and not call.isolated:
+                    if next(generator, ENDED) is ENDED:
+                        continue
+                else:
+                    with self._surrounding(call):
+                        if error is None:
+                            next(generator)
+                        else:
+                            generator.throw(error)  # type: ignore[attr-defined]  # registration allows only generators
                 generator.close()  # type: ignore[attr-defined]
                 raise HookError(f"{call.who}.{call.point.name} ({call.where}) has more than one yield")
             except StopIteration:

@@ -114,16 +114,21 @@ class Plan:
         self.points[name] = user_point(name, arguments, {**self._table, **self.scopes})
         self._compile(self._entries)
 
-    def add_scope(self, name: str, arguments: Iterable[str] = (), *, left_in_order: bool = False) -> None:
+    def add_scope(
+        self, name: str, arguments: Iterable[str] = (), *, left_in_order: bool = False, known_as: str = ""
+    ) -> None:
         """Declare a scope of one's own, entered with `around(name, ...)`; hooks surround it with `around_<name>`.
 
-        Scopes are left in reverse, or, where that is wanted, in the order in which they were entered.
+        Scopes are left in reverse, or, where that is wanted, in the order in which they were entered. Notes on errors
+        call it `known_as`, if that is given.
         """
         known = self.points | self.scopes
         if f"around_{name}" in known:
             raise HookError(f"the scope '{name}' exists already: {known[f'around_{name}']}")
         scope = user_point(name, arguments, known)
-        self.scopes[f"around_{name}"] = replace(scope, name=f"around_{name}", left_in_order=left_in_order)
+        self.scopes[f"around_{name}"] = replace(
+            scope, name=f"around_{name}", left_in_order=left_in_order, known_as=known_as
+        )
         self._compile(self._entries)
 
     def add(
@@ -250,8 +255,10 @@ class Plan:
         self._entries = ordered
         self._calls = {name: tuple(found) for name, found in calls.items()}
         self._undeclared.clear()
-        for name in self.scopes:
+        self._surrounded: dict[str, tuple[tuple[tuple[Callable[..., Any], Call], ...], bool]] = {}
+        for name, scope in self.scopes.items():
             self.__dict__[name] = tuple((entering(call), call) for call in self._calls[name])
+            self._surrounded[name.removeprefix("around_")] = self.__dict__[name], scope.left_in_order
         self._points_of: dict[Measuring, dict[str, PointCall]] = {}
         self.measure(self._measuring if self._measuring != "all" else "rare")
         #: Whether nobody is called during an update, so that it need not stop at every point.
@@ -265,9 +272,8 @@ class Plan:
 
     def around(self, scope: str, *arguments: Any) -> AbstractContextManager[Any]:
         """The context manager that surrounds one passage through a scope."""
-        name = f"around_{scope}"
-        calls = self.__dict__[name]
-        return Around(calls, arguments, self.scopes[name].left_in_order, self._measuring) if calls else NOTHING
+        calls, in_order = self._surrounded[scope]
+        return Around(calls, arguments, in_order, self._measuring) if calls else NOTHING
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> None:
         """Call a point by its name, with its arguments by name."""

@@ -138,6 +138,8 @@ class Point:
     live: frozenset[str] = frozenset()
     # Of a scope: left in the order in which it was entered, and not in reverse.
     left_in_order: bool = False
+    # What notes on errors call it, where its users know it by another name.
+    known_as: str = ""
 
     def __str__(self) -> str:
         return f"{self.name}({', '.join(('runner', *self.arguments))})"

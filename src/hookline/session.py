@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from hookline import logs, rng, signals, workdir
 from hookline.checkpoint import hook_states, store
-from hookline.errors import DataError, HookError, HooklineError, blame
+from hookline.errors import DataError, HooklineError, blame
 from hookline.rehearsal import check_watched_metrics
 from hookline.terminal import Terminal, TerminalHandler
 
@@ -56,18 +56,8 @@ def session(runner: Runner, verb: Literal["train", "val", "test"]) -> Iterator[N
                 if runner.config is not None:
                     runner.writers.write_config("config", runner.config, runner.iter)
                 check_watched_metrics(runner)
-                refuse_odd_states(runner)
+                hook_states.refuse_odd_states(runner.plan)
             yield
-
-
-def refuse_odd_states(runner: Runner) -> None:
-    """Refuse a hook's state that no checkpoint can hold before the first step, and not at the first save."""
-    try:
-        hook_states.take(runner.plan)
-    except HookError:
-        raise
-    except Exception:  # a hook may know its state only in training
-        log.debug("a hook has no state before training", exc_info=True)
 
 
 def log_failure(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from hookline.dialects.imports import PACKAGES
 from tests.faults.children import command
 
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -176,9 +177,84 @@ def test_the_help_says_what_comes_where(tmp_path: Path) -> None:
     code, printed = command("run-as", "--help", cwd=tmp_path)
     assert code == 0
     assert printed.startswith("Usage: hookline run-as [OPTIONS] {SYSTEM} {SCRIPT} [ARGUMENT]...\n")
+    assert f"One of {', '.join(PACKAGES)}." in " ".join(printed.split())
     assert (
         "hookline run-as mmengine train.py --work-dir work     what follows the script is the script's own" in printed
     )
+
+
+def test_options_stand_before_the_system_and_all_others_are_the_script_s(tmp_path: Path) -> None:
+    assert run_text(tmp_path, "import sys; print(sys.argv[1:])", "--help", "--allow-python-config") == (
+        0,
+        ["['--help', '--allow-python-config']"],
+    )
+    assert command("run-as", "mmengine", "--allow-python-config", "script.py", cwd=tmp_path) == (
+        2,
+        "hookline: there is no script --allow-python-config; options of run-as come first: "
+        "hookline run-as --allow-python-config mmengine SCRIPT\n",
+    )
+    code, printed = command("run-as", "--allow-python-cfg", "mmengine", "script.py", cwd=tmp_path)
+    assert code == 2
+    assert "No such option: --allow-python-cfg" in printed
+
+
+# -- configs in Python
+
+
+READS = {
+    "mmengine": "from mmengine.config import Config",
+    "imix": "from imix.utils.config import Config",
+}
+REFUSED = {
+    "mmengine": "is Python: reading it runs it.",
+    "imix": "is code, and is run when it is read.",
+}
+
+
+@pytest.mark.parametrize("system", READS)
+def test_a_config_in_python_is_run_only_if_who_starts_the_script_says_so(system: str, tmp_path: Path) -> None:
+    (tmp_path / "config.py").write_text("open('ran', 'w').close()\nlr = 3\n", encoding="utf-8")
+    path = tmp_path / "config.py" if system == "mmengine" else "config.py"
+    text = f"{READS[system]}\nprint(Config.fromfile('config.py').lr)\n"
+    assert run_text(tmp_path, text, system=system) == (
+        2,
+        [
+            f"hookline: {path} {REFUSED[system]} If you trust it, say so: "
+            f"hookline run-as --allow-python-config {system} script.py ...",
+            "  in script.py, line 2",
+        ],
+    )
+    assert not (tmp_path / "ran").exists()
+    assert command("run-as", "--allow-python-config", system, "script.py", cwd=tmp_path) == (0, "3\n")
+
+
+def test_a_system_without_configs_in_python_refuses_the_option(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text("print('never')\n", encoding="utf-8")
+    assert command("run-as", "--allow-python-config", "pointrix", "script.py", cwd=tmp_path) == (
+        2,
+        "hookline: --allow-python-config is for mmengine and imix; pointrix has no such configs\n",
+    )
+
+
+IN_A_PROCESS = """
+import multiprocessing
+from mmengine.config import Config
+
+def read(path):
+    return Config.fromfile(path).lr
+
+if __name__ == "__main__":
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        print(*pool.map(read, ["config.py"]))
+"""
+
+
+def test_processes_of_the_script_may_read_such_configs_too(tmp_path: Path) -> None:
+    (tmp_path / "config.py").write_text("lr = 3\n", encoding="utf-8")
+    code, printed = run_text(tmp_path, IN_A_PROCESS)
+    assert code == 2
+    assert printed[-2].endswith("say so: hookline run-as --allow-python-config mmengine script.py ...")
+    assert command("run-as", "--allow-python-config", "mmengine", "script.py", cwd=tmp_path) == (0, "3\n")
 
 
 # -- other processes

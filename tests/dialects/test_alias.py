@@ -165,6 +165,22 @@ def what_is_missing() -> None:
     assert importlib.util.find_spec("mmengine_extras") is None  # another package, whose name begins alike
 
 
+def who_only_asks() -> None:
+    alias("mmengine")
+    assert importlib.util.find_spec("mmengine.absent") is None
+    assert importlib.util.find_spec("mmengine.hooks.absent") is None
+    assert importlib.util.find_spec(".absent", "mmengine.hooks") is None
+    found = importlib.util.find_spec("mmengine.hooks")
+    assert found is not None
+    assert found.origin == str(ROOT / "src/hookline/dialects/mmengine/hooks/__init__.py")
+    with pytest.raises(ModuleNotFoundError):  # as Python has it where even the package is not there
+        importlib.util.find_spec("mmengine.absent.hooks")
+
+
+def test_whether_a_dialect_has_a_module_can_be_asked() -> None:
+    in_a_child(who_only_asks)
+
+
 def test_a_module_that_a_dialect_lacks_is_named() -> None:
     in_a_child(what_is_missing)
 

@@ -1,22 +1,34 @@
-"""What the hooks of a plan remember, on its way into a checkpoint and back."""
+"""What hooks remember, on its way into a checkpoint and back; a plan gives them with their names, and others may."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, Protocol
 
 from hookline.checkpoint.plain import refuse_odd
-from hookline.errors import blame
+from hookline.errors import HookError, blame
 from hookline.hook import Hook
 
-if TYPE_CHECKING:
-    from hookline.plan import Plan
+log = logging.getLogger("hookline")
 
 
-def take(plan: Plan) -> dict[str, Any]:
+class Named(Protocol):
+    """A hook, and the name under which it is saved; an entry of a plan is one."""
+
+    @property
+    def name(self) -> str:
+        """No other hook has it."""
+
+    @property
+    def hook(self) -> Any:
+        """Whatever has a `state_dict` and a `load_state_dict`, or has not."""
+
+
+def take(hooks: Iterable[Named]) -> dict[str, Any]:
     """The states of all hooks that have one, by name."""
     states = {}
-    for entry in plan:
+    for entry in hooks:
         try:
             state = entry.hook.state_dict() if hasattr(entry.hook, "state_dict") else None
         except Exception as error:
@@ -28,10 +40,22 @@ def take(plan: Plan) -> dict[str, Any]:
     return states
 
 
-def give_back(plan: Plan, states: Mapping[str, Any], saved: Collection[str], say: Callable[[str], None]) -> None:
+def refuse_odd_states(hooks: Iterable[Named]) -> None:
+    """Refuse a hook's state that no checkpoint can hold before the first step, and not at the first save."""
+    try:
+        take(hooks)
+    except HookError:
+        raise
+    except Exception:  # a hook may know its state only in training
+        log.debug("a hook has no state before training", exc_info=True)
+
+
+def give_back(
+    hooks: Iterable[Named], states: Mapping[str, Any], saved: Collection[str], say: Callable[[str], None]
+) -> None:
     """Give every hook its state, and say what is left over, and which hooks were not among those `saved`."""
     left, fresh = dict(states), []
-    for entry in plan:
+    for entry in hooks:
         if entry.name in left:
             try:
                 entry.hook.load_state_dict(left.pop(entry.name))

@@ -8,12 +8,14 @@ from typing import Annotated
 
 import typer
 
+from hookline.dialects.imports import PACKAGES
 from hookline.errors import ConfigError, HooklineError, exit_code_of
 
 EXAMPLES = """\b
 Examples:
   hookline run-as mmengine train.py --work-dir work     what follows the script is the script's own
   hookline run-as robo_orchard_lab train.py             the names of robo_orchard_core are led, too
+  hookline run-as --allow-python-config mmengine train.py config.py
 \b
 It exits as the script does: with what it gives to sys.exit(), or 1 after an error.
 """
@@ -21,18 +23,20 @@ It exits as the script does: with what it gives to sys.exit(), or 1 after an err
 
 def add_to(app: typer.Typer) -> None:
     """Make it a command."""
-    settings = {"ignore_unknown_options": True, "allow_interspersed_args": False}
+    settings = {"allow_interspersed_args": False}
     app.command("run-as", epilog=EXAMPLES, context_settings=settings)(run)
 
 
 def run(
-    system: Annotated[
-        str, typer.Argument(metavar="SYSTEM", help="mmengine, imix, pointrix, robo_orchard_lab or robo_orchard_core.")
-    ],
+    system: Annotated[str, typer.Argument(metavar="SYSTEM", help=f"One of {', '.join(PACKAGES)}.")],
     script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="The file to run.")],
     arguments: Annotated[
         list[str] | None, typer.Argument(metavar="ARGUMENT", help="What the script finds in sys.argv.")
     ] = None,
+    allow_python_config: Annotated[
+        bool,
+        typer.Option("--allow-python-config", help="Run configs in Python; they are code, and you trust them."),
+    ] = False,
 ) -> None:
     """Run a script written for another system, unchanged.
 
@@ -41,9 +45,11 @@ def run(
     from hookline.dialects import script as scripts
 
     if not script.is_file():
-        raise ConfigError(f"there is no script {script}")
+        late = str(script).startswith("-")
+        hint = f"; options of run-as come first: hookline run-as {script} {system} SCRIPT" if late else ""
+        raise ConfigError(f"there is no script {script}{hint}")
     try:
-        scripts.run(system, script, arguments or ())
+        scripts.run(system, script, arguments or (), allow_python_config)
     except HooklineError as error:
         line = scripts.line_in(script, error)
         if line is not None:

@@ -49,6 +49,14 @@ def _is_ours(module: ModuleType) -> bool:
     return module.__name__.startswith(f"{HOME}.")
 
 
+def _an_import_asks() -> bool:
+    """Whether the finder is asked by an import, which may be told why, or by a search, which wants None for an answer.
+
+    Both ask in the same words. The frames are: this function, the finder, Python's search, and who searches.
+    """
+    return sys._getframe(3).f_code.co_name == "_find_and_load_unlocked"
+
+
 class Finder(MetaPathFinder, Loader):
     """Finds `mmengine.hooks` where `hookline.dialects.mmengine.hooks` is."""
 
@@ -58,12 +66,14 @@ class Finder(MetaPathFinder, Loader):
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """The dialect's module of this name; one that the dialect does not have is refused by name."""
+        """The dialect's module of this name; an import of one that the dialect does not have is refused by name."""
         if name.partition(".")[0] not in self.packages:
             return None
         found = importlib.util.find_spec(f"{HOME}.{name}")
         if found is None:
-            raise ModuleNotFoundError(f"hookline's dialect has no module '{name}'; see docs/coming-from", name=name)
+            if _an_import_asks():
+                raise ModuleNotFoundError(f"hookline's dialect has no module '{name}'; see docs/coming-from", name=name)
+            return None
         return ModuleSpec(name, self, origin=found.origin, is_package=found.submodule_search_locations is not None)
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:

@@ -1,4 +1,4 @@
-"""A config of another system as plain data, to be written down."""
+"""Configs of other systems hold objects, too; what is recorded of a run is plain data."""
 
 from __future__ import annotations
 
@@ -8,14 +8,25 @@ from typing import Any
 
 
 def plain_data(value: Any) -> Any:
-    """The same in dicts, lists, texts and numbers; what is none of them is told by what it is called."""
-    if isinstance(value, Mapping):
-        return {str(name): plain_data(inner) for name, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain_data(inner) for inner in value]
+    """A config as it is recorded: what is no plain data is told by its name, or as Python shows it.
+
+    Never by its address, by which two runs of the same config would differ.
+
+    >>> plain_data({"hooks": [{"type": dict, "priority": 50}], "when": slice(2), "what": object()})
+    {'hooks': [{'type': 'builtins:dict', 'priority': 50}], 'when': 'slice(None, 2, None)', 'what': 'builtins:object'}
+    """
     if value is None or type(value) in (str, int, float, bool):
         return value
+    if isinstance(value, Mapping):
+        return {str(key): plain_data(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain_data(inner) for inner in value]
     if isinstance(value, os.PathLike):
         return os.fspath(value)
-    name = getattr(value, "__qualname__", type(value).__qualname__)
-    return f"{getattr(value, '__module__', type(value).__module__)}:{name}"
+    for kind in (str, int, float):  # a number of numpy, or a member of an enum
+        if isinstance(value, kind):
+            return kind(value)
+    named = value if hasattr(value, "__qualname__") else type(value)
+    if named is not value and " at 0x" not in (shown := repr(value)):
+        return shown
+    return f"{named.__module__}:{named.__qualname__}"

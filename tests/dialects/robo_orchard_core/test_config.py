@@ -82,6 +82,7 @@ class OfAnyFruit(ClassConfig[T], Generic[T]):
     [
         ({"weight": "much"}, r"weight\n  Input should be a valid integer"),
         ({"bogus": 1}, r"bogus\n  Extra inputs are not permitted"),
+        ({"wieght": 1}, r"FruitConfig has no field 'wieght'; did you mean 'weight'\?"),
         ({"class_type": int}, r"class_type\n  Input should be a subclass of Fruit"),
         ({"weight": -1}, "a weight is not negative"),
     ],
@@ -186,6 +187,7 @@ def test_files_are_of_the_format_of_their_ending(tmp_path: Path, ending: str) ->
         (lambda: FruitConfig().to_str("xml"), "^a config cannot be written as 'xml'; "),  # type: ignore[arg-type]
         (lambda: FruitConfig.from_str("{", "json"), "^this is no JSON: "),
         (lambda: FruitConfig.from_str("a = ", "toml"), "^this is no TOML: "),
+        (lambda: FruitConfig.from_str("a: [", "yaml"), "^config:1:5: this is not YAML: "),
         (lambda: FruitConfig(colour="null").to_str("toml"), "^the text 'null' cannot be written as TOML"),
         (lambda: load_config_class("{}"), "^this says no class under '__config_type__'; "),
     ],
@@ -276,6 +278,17 @@ def test_where_anything_would_do_the_caller_says_which_modules_are_trusted(field
 def test_what_has_no_name_in_a_module_is_not_written() -> None:
     with pytest.raises(ValueError, match="only a function at the top of a module has a name there"):
         Anything(callback=lambda: None).to_str()
+
+
+def test_a_text_for_another_class_is_told_which_one_is_meant() -> None:
+    from hookline.dialects.robo_orchard_lab.pipeline.hooks import ClearCacheHookConfig, OptimizerHookConfig
+
+    with pytest.raises(ValidationError) as refused:
+        OptimizerHookConfig.from_str(ClearCacheHookConfig().to_str())
+    assert (
+        "'robo_orchard_lab.pipeline.hooks.memory:ClearCacheHookConfig' names no imported OptimizerHookConfig (or "
+        "subclass of it); did you mean 'robo_orchard_lab.pipeline.hooks.optimizer:OptimizerHookConfig'?"
+    ) in str(refused.value)
 
 
 def test_names_of_the_original_mean_the_classes_here() -> None:

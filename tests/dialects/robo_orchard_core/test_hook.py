@@ -160,7 +160,7 @@ def test_a_failing_before_leaves_only_what_was_entered(args: Any) -> None:
         args.seen.append("work")
     assert args.seen == ["enter a", "leave a after no"]
     (note,) = caught.value.__notes__
-    assert re.fullmatch(rf"in hook strict, at around_on_step, epoch=2 iter=7 rank=0 \(.*{line_of(fails)}\)", note)
+    assert re.fullmatch(rf"in hook strict, at on_step, epoch=2 iter=7 rank=0 \(.*{line_of(fails)}\)", note)
 
 
 def test_a_failing_after_neither_stops_the_others_nor_hides_the_first_error(args: Any) -> None:
@@ -330,6 +330,8 @@ OF_CLASS = line_of(vars(Shout)["of_class"].__func__)
         ([].append, "<FunctionInfo built-in list.append from builtins>"),
         (dict, "<FunctionInfo class dict from builtins>"),
         (functools.partial(fails), f"<FunctionInfo partial of function fails from {line_of(fails)}>"),
+        (functools.cache(fails), f"<FunctionInfo function fails from {line_of(fails)}>"),
+        (staticmethod(fails), f"<FunctionInfo function fails from {line_of(fails)}>"),
         (of_no_file(), "<FunctionInfo function f from <string>:1>"),
         (
             Shout.of_class,
@@ -338,7 +340,18 @@ OF_CLASS = line_of(vars(Shout)["of_class"].__func__)
         (Odd(), "<FunctionInfo Odd object from an unknown place>"),
         (str.upper, "<FunctionInfo built-in str.upper from builtins>"),
     ],
-    ids=["built-in", "method of a list", "class", "partial", "of no file", "class method", "odd", "descriptor"],
+    ids=[
+        "built-in",
+        "method of a list",
+        "class",
+        "partial",
+        "cached",
+        "static",
+        "of no file",
+        "class method",
+        "odd",
+        "descriptor",
+    ],
 )
 def test_a_tree_never_fails_whatever_callable_is_in_it(function: Any, shown: str) -> None:
     channel = HookContextChannel[Any]("on_step")

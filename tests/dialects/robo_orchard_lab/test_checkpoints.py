@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pickle
@@ -193,7 +194,35 @@ def test_a_state_that_could_not_be_read_back_is_refused_before_training(tmp_path
     assert recorder.seen == []
 
 
+def test_a_hook_whose_state_could_not_be_read_back_is_refused_before_training(tmp_path: Path) -> None:
+    class Odd(Recorder):
+        def state_dict(self) -> dict[str, Any]:
+            return {"path": tmp_path}
+
+        def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+    odd = Odd("on_loop")
+    with pytest.raises(HookError, match=r"^the state of Odd\['path'\] is a pathlib.*, which a checkpoint cannot hold"):
+        parts.trainer(tmp_path, hooks=[odd, SaveCheckpointConfig()])()
+    assert odd.seen == []
+    parts.trainer(tmp_path, max_step=1, hooks=odd)()  # nothing is saved here
+    assert odd.seen == [">loop e0 s0 g0", "<loop e1 s0 g1"]
+
+
 # -- going on
+
+
+def test_hooks_that_came_or_went_since_a_checkpoint_are_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    run(tmp_path, max_step=2)
+    caplog.clear()
+    trainer = parts.trainer(
+        tmp_path, max_step=3, hooks=[Remembers(), Remembers()], resume_from=resume(tmp_path / "checkpoints")
+    )
+    trainer()
+    assert [record.message for record in caplog.records if record.levelname == "WARNING"] == [
+        "not used from the checkpoint, because no such hook is here: LossTracker",
+        "not in the checkpoint, so starting fresh: Remembers#2",
+    ]
 
 
 def test_a_run_goes_on_exactly_from_every_checkpoint(tmp_path: Path) -> None:
@@ -289,11 +318,26 @@ def test_what_cannot_be_resumed_is_refused(tmp_path: Path, where: str, message: 
         parts.trainer(resume_from=resume(where if "://" in where else tmp_path / where))
 
 
+def test_a_checkpoint_of_another_optimizer_or_scheduler_is_refused(tmp_path: Path) -> None:
+    parts.trainer(tmp_path, max_step=1, hooks=SaveCheckpointConfig())()
+    folder, model = tmp_path / "checkpoints" / "checkpoint_0", parts.net()
+    for options, has in (
+        ({"lr_scheduler": None}, "SGD"),
+        ({"make_model": lambda: model, "optimizer": torch.optim.AdamW(model.parameters())}, "AdamW, StepLR"),
+    ):
+        with pytest.raises(StorageError) as refused:
+            parts.trainer(tmp_path, max_step=2, resume_from=resume(folder), **options)
+        assert str(refused.value) == (
+            f"{folder} does not fit: it was saved with SGD, StepLR, and this trainer has {has}"
+        )
+
+
 def test_a_checkpoint_of_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "checkpoint_0").mkdir()
     disk.seal_folder(tmp_path / "checkpoint_0", {}, 1)
     with pytest.raises(
-        StorageError, match="has no place, seed, hooks: it was not saved by a trainer, so none can go on$"
+        StorageError,
+        match="has no place, seed, kinds, hooks, hook_names: it was not saved by a trainer, so none can go on",
     ):
         parts.trainer(resume_from=resume(tmp_path / "checkpoint_0"))
 
@@ -328,16 +372,32 @@ def test_nothing_in_a_file_is_run_also_where_accelerate_would(tmp_path: Path, mo
     other.count = 0
     make(other, max_step=2, resume_from=resume(folder))
     assert other.count == 4
-    torch.save(Owned(), folder / "custom_checkpoint_0.pkl")
-    state = store.read(folder / "trainer_state.pth", sealed=True)
-    state["files"]["custom_checkpoint_0.pkl"] = seal.digest(folder / "custom_checkpoint_0.pkl")
-    store.write(state, folder / "trainer_state.pth", Note(1, 0, complete=True))
     with pytest.raises(
         StorageError, match="custom_checkpoint_0.pkl cannot be read: it holds more than tensors and plain"
     ):
-        make(Counter(), max_step=2, resume_from=resume(folder))
-    (folder / "optimizer.bin").write_bytes(pickle.dumps(Owned()))
+        make(Counter(), max_step=2, resume_from=resume(with_hostile(folder, "custom_checkpoint_0.pkl")))
     assert not (tmp_path / "owned").exists()
+
+
+def with_hostile(folder: Path, name: str) -> Path:
+    """A checkpoint in which one file is exchanged for a hostile one, and the seal made to fit."""
+    torch.save(Owned(), folder / name)
+    state = store.read(folder / "trainer_state.pth", sealed=True)
+    state["files"][name] = seal.digest(folder / name)
+    store.write(state, folder / "trainer_state.pth", Note(1, 0, complete=True))
+    return folder
+
+
+@pytest.mark.parametrize("name", ["optimizer.bin", "scheduler.bin", "random_states_0.pkl", "trainer_rng_0.pth"])
+def test_no_file_of_a_checkpoint_is_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    parts.trainer(tmp_path, max_step=1, hooks=SaveCheckpointConfig())()
+    folder = with_hostile(tmp_path / "checkpoints" / "checkpoint_0", name)
+    with contextlib.suppress(StorageError, pickle.UnpicklingError):  # of random states accelerate only says so
+        parts.trainer(tmp_path, max_step=2, resume_from=resume(folder))
+    assert not (tmp_path / "owned").exists()
+    torch.load(folder / name, weights_only=False)  # what it would have done
+    assert (tmp_path / "owned").exists()
 
 
 # -- the same folder again
@@ -347,11 +407,15 @@ def test_a_fresh_run_sets_an_earlier_one_aside(tmp_path: Path, caplog: pytest.Lo
     hooks = [SaveCheckpointConfig(), SaveModelConfig()]
     for _ in range(2):
         parts.trainer(tmp_path, hooks=hooks, max_epoch=1)()
-    assert folders(tmp_path) == ["checkpoints", "old-1", "old-2", "saved_models"]
-    assert folders(tmp_path / "old-1") == ["checkpoint_0", "checkpoint_1"]
-    assert folders(tmp_path / "old-2") == ["model_epoch_0_step_5", "model_epoch_1_step_0"]
+    assert folders(tmp_path) == ["checkpoints", "old-1", "saved_models"]
+    models = ["model_epoch_0_step_5", "model_epoch_1_step_0"]
+    assert folders(tmp_path / "old-1") == ["checkpoint_0", "checkpoint_1", *models]
     assert folders(tmp_path / "checkpoints") == ["checkpoint_0", "checkpoint_1"]
-    assert f"what an earlier run had saved in {tmp_path / 'checkpoints'} is in {tmp_path / 'old-1'} now" in caplog.text
+    both = f"{tmp_path / 'checkpoints'} and {tmp_path / 'saved_models'}"
+    assert f"what an earlier run had saved in {both} is in {tmp_path / 'old-1'} now" in caplog.text
+    assert {record.name for record in caplog.records if "earlier run" in record.message} == {
+        "robo_orchard_lab.pipeline.saves"
+    }
 
 
 def test_a_resumed_run_goes_on_with_the_numbers_and_sets_later_ones_aside(tmp_path: Path) -> None:

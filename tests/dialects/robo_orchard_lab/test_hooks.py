@@ -26,6 +26,7 @@ from hookline.dialects.robo_orchard_lab.pipeline.hooks import (
     StatsMonitorConfig,
     ValidationHookConfig,
 )
+from hookline.errors import ConfigError
 from tests.dialects.robo_orchard_lab import parts
 from tests.dialects.robo_orchard_lab.parts import counters
 
@@ -284,8 +285,17 @@ def test_metrics_may_be_reset_by_steps_and_go_on_in_the_middle(caplog: pytest.Lo
 def test_names_and_values_of_a_metric_must_match() -> None:
     with pytest.raises(ValueError, match="^Both gives 2 values, and there are 1 names for them: \\['count'\\]$"):
         MetricEntry("count", Both()).get()
-    with pytest.raises(TypeError, match="abstract"):
+
+
+def test_the_config_of_a_tracker_without_an_update_says_what_to_write() -> None:
+    with pytest.raises(TypeError) as refused:
         MetricTrackerConfig(metric_entrys=entries())()
+    assert isinstance(refused.value, ConfigError)
+    assert str(refused.value) == (
+        "MetricTrackerConfig cannot make a MetricTracker, which leaves update_metric to classes that are derived from "
+        "it; write one that has update_metric, and name it: MetricTrackerConfig(class_type=MyMetricTracker, ...)"
+    )
+    assert isinstance(MetricTrackerConfig(metric_entrys=entries(), class_type=Tracker)(), Tracker)
 
 
 # -- speed, and memory

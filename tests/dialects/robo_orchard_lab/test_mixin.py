@@ -39,8 +39,20 @@ class GreetsConfig(PipelineHooksConfig[Greets]):
     often: int = 1
 
 
+class Hasty(PipelineHooks):
+    """Its constructor leaves out that of the base class."""
+
+    def __init__(self) -> None:
+        self.register_hook("on_step", HookContext.from_callable(after=print))
+
+
 def sizes(hooks: PipelineHooks) -> dict[str, int]:
     return {name: len(channel) for name, channel in hooks.hooks.items() if len(channel)}
+
+
+def test_the_channels_are_there_without_the_constructor() -> None:
+    assert sizes(Hasty()) == {"on_step": 1}
+    assert sizes(PipelineHooks.from_hooks([Hasty(), Hasty()])) == {"on_step": 2}
 
 
 def test_there_are_six_channels_and_an_unknown_one_is_refused() -> None:

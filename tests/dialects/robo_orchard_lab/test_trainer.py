@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import logging
 import sys
+import weakref
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,6 +26,7 @@ from hookline.dialects.robo_orchard_lab.pipeline.batch_processor import (
 from hookline.dialects.robo_orchard_lab.pipeline.hooks import (
     GradientClippingHookConfig,
     HookContext,
+    LossTrackerConfig,
     OptimizerHook,
     OptimizerHookConfig,
     PipelineHookArgs,
@@ -211,10 +215,26 @@ def test_a_hook_that_fails_is_named_and_the_hooks_after_it_know(tmp_path: Path) 
     with pytest.raises(KeyError) as caught:
         trainer()
     hook, step = caught.value.__notes__
-    assert hook.startswith("in hook MyHook, at around_on_step, epoch=0 iter=0 rank=0 (tests/dialects/robo_orchard_lab/")
+    assert hook.startswith("in hook MyHook, at on_step, epoch=0 iter=0 rank=0 (tests/dialects/robo_orchard_lab/")
     assert step == "in epoch_id=0 step_id=0 global_step_id=0"
     assert recorder.seen == [">step e0 s0 g0", "<step e0 s0 g0 KeyError"]
     assert parts.folders(tmp_path / "checkpoints") == []
+
+
+def test_nothing_of_a_step_that_failed_is_kept() -> None:
+    alive: list[weakref.ref[Any]] = []
+
+    def fail(args: PipelineHookArgs) -> None:
+        alive.extend(weakref.ref(one) for one in (args, args.model_outputs["logits"], args.reduce_loss))
+        raise KeyError("lost")
+
+    hook = PipelineHooks()
+    hook.register_hook("on_step", HookContext.from_callable(after=fail))
+    trainer = parts.trainer(hooks=hook)
+    with contextlib.suppress(KeyError):
+        trainer()
+    gc.collect()  # the error and the args know each other
+    assert [one() for one in alive] == [None, None, None]
 
 
 def test_a_second_call_after_a_failure_goes_on_with_the_step_that_failed() -> None:
@@ -342,6 +362,42 @@ def test_gradients_are_accumulated_as_accelerate_is_told(tmp_path: Path) -> None
     assert parts.folders(tmp_path / "checkpoints") == ["checkpoint_0", "checkpoint_1", "checkpoint_2"]
 
 
+@pytest.mark.parametrize(
+    ("windows", "updates"),
+    [
+        # by the step before which it changes: how many micro-batches make an update
+        ({0: 1, 5: 5}, [True] * 5 + [False] * 4 + [True]),
+        ({0: 4, 6: 1}, [False] * 3 + [True, True] + [False] + [True] * 4),
+    ],
+    ids=["begins", "ends in the middle of a window"],
+)
+def test_accumulation_may_change_while_training(windows: dict[int, int], updates: list[bool]) -> None:
+    changed: list[bool] = []
+    seen: list[Tensor] = []
+
+    class Looks(PipelineHooks):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_hook("on_loop", HookContext.from_callable(before=self.change))
+            self.register_hook("on_step", HookContext.from_callable(before=self.look, after=self.compare))
+
+        def change(self, args: PipelineHookArgs) -> None:
+            if len(changed) in windows:
+                args.accelerator.gradient_accumulation_steps = windows[len(changed)]
+
+        def look(self, args: PipelineHookArgs) -> None:
+            seen[:] = parts.weights(trainer)
+
+        def compare(self, args: PipelineHookArgs) -> None:
+            changed.append(not parts.equal(seen, parts.weights(trainer)))
+            self.change(args)
+
+    trainer = parts.trainer(hooks=Looks())
+    trainer()
+    assert changed == updates
+    assert trainer.lr_scheduler.scheduler.last_epoch == sum(updates)
+
+
 # -- what is refused
 
 
@@ -354,13 +410,77 @@ def test_gradients_are_accumulated_as_accelerate_is_told(tmp_path: Path) -> None
         ({"hooks": OptimizerHookConfig()}, ValueError, "^the trainer has an OptimizerHook by itself; a second one"),
         ({"hooks": [GradientClippingHookConfig(clip_mode="norm", max_norm=1)]}, ValueError, "give its config to the"),
         ({"hooks": ["LossTracker"]}, TypeError, "^hooks are PipelineHooks or configs of them, not 'LossTracker'$"),
+        ({"hooks": "LossTracker"}, TypeError, "^hooks are PipelineHooks or configs of them, not 'LossTracker'$"),
+        (
+            {"hooks": LossTrackerConfig},
+            TypeError,
+            "^hooks are PipelineHooks or configs of them, not the class LossTrackerConfig; write LossTrackerConfig",
+        ),
+        (
+            {"hooks": [HookContext.from_callable(before=print)]},
+            TypeError,
+            "not a HookContextFromCallable; register it at a channel: PipelineHooks\\(\\).register_hook",
+        ),
         ({"accelerator": "cpu"}, TypeError, "^accelerator is an accelerate.Accelerator, not a str$"),
+        ({"dataloader": 3}, TypeError, "^dataloader gives batches again and again, as a DataLoader, not a int$"),
+        ({"dataloader": list}, TypeError, "^dataloader gives batches again and again, .* not the class list$"),
+        ({"lr_scheduler": "cosine"}, TypeError, "^lr_scheduler is a scheduler of torch, or None, not a str$"),
+        (
+            {"grad_clip": {"clip_mode": "norm", "max_norm": 1.0}},
+            TypeError,
+            "^grad_clip is a GradientClippingHookConfig, not a dict; write "
+            "grad_clip=GradientClippingHookConfig\\(clip_mode='norm', max_norm=1.0\\)$",
+        ),
+        (
+            {"validation": forward},
+            TypeError,
+            "^validation is a ValidationHookConfig, not a function; write validation=ValidationHookConfig\\(...\\)$",
+        ),
+        (
+            {"resume_from": "workspace"},
+            TypeError,
+            "^resume_from is a ResumeCheckpointConfig, not a str; write "
+            "resume_from=ResumeCheckpointConfig\\(resume_from='workspace'\\)$",
+        ),
+        (
+            {"batch_processor": forward},
+            TypeError,
+            "^batch_processor is a SimpleBatchProcessor, not <FunctionInfo function forward from .*>; of a function "
+            "that takes the model and a batch, SimpleBatchProcessor.from_callable\\(function\\) makes one$",
+        ),
+        (
+            {"batch_processor": SimpleBatchProcessor},
+            TypeError,
+            "^batch_processor is a processor, not the class of one; write SimpleBatchProcessor\\(\\)$",
+        ),
+        ({"batch_processor": None}, TypeError, "^batch_processor is a SimpleBatchProcessor, not None$"),
     ],
 )
 def test_a_trainer_that_cannot_be_right_is_refused(options: Any, kind: type[Exception], message: str) -> None:
     with pytest.raises(kind, match=message) as caught:
         parts.trainer(**options)
     assert isinstance(caught.value, HooklineError)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"optimizer": None}, "^optimizer is an optimizer of torch, not None$"),
+        ({"optimizer": torch.optim.SGD}, "^optimizer is an optimizer of torch, not the class SGD$"),
+        ({"model": forward}, "^model is a torch.nn.Module, not a function$"),
+    ],
+)
+def test_no_model_and_no_optimizer_are_refused(given: Any, message: str) -> None:
+    model = parts.net()
+    options = {"model": model, "optimizer": torch.optim.SGD(model.parameters(), lr=0.1)} | given
+    with pytest.raises(ConfigError, match=message):
+        HookBasedTrainer(
+            accelerator=parts.accelerator(),
+            dataloader=two_batches(),
+            batch_processor=SimpleBatchProcessor.from_callable(forward),
+            max_step=1,
+            **options,
+        )
 
 
 def test_a_hook_that_steps_twice_is_refused_also_when_it_is_added_later() -> None:
@@ -425,6 +545,16 @@ def test_a_loss_with_parameters_is_prepared_and_saved_too(tmp_path: Path) -> Non
         ),
         (lambda model, batch: forward(model, batch)[1], TypeError, "gives two things, the outputs and the loss"),
         (lambda model, batch: (None, torch.zeros(())), HooklineError, "^the loss has no gradient"),
+        (
+            lambda model, batch: (None, model(batch[0])),
+            TypeError,
+            "^the loss that forward gives is a tensor with one element, not one of shape \\(4, 3\\)\n",
+        ),
+        (
+            lambda model, batch: (None, 2.5),
+            HookError,
+            "^the loss that forward gives is a tensor with one element, not a float\n",
+        ),
     ],
 )
 def test_what_a_forward_may_not_give(function: Any, kind: type[Exception], message: str) -> None:

@@ -6,9 +6,11 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 from hookline.config import load
+from hookline.dialects.plain import plain_data as plain_data
+from hookline.dialects.script import how_to_allow
 from hookline.errors import ConfigError, did_you_mean
 
 
@@ -24,6 +26,9 @@ class Config(dict[str, Any]):
     (5, 13)
     """
 
+    #: Whether configs in Python are run where a call of `fromfile` does not say so.
+    allow_python_config: ClassVar[bool] = False
+
     def __init__(self, values: Mapping[str, Any] | Iterable[tuple[str, Any]] = (), **more: Any) -> None:
         super().__init__({key: _deep(value) for key, value in dict(values, **more).items()})
 
@@ -37,7 +42,7 @@ class Config(dict[str, Any]):
         self[name] = value
 
     @classmethod
-    def fromfile(cls, path: str | os.PathLike[str], allow_python_config: bool = False) -> Config:
+    def fromfile(cls, path: str | os.PathLike[str], allow_python_config: bool | None = None) -> Config:
         """A config out of a file with its `_base_` files: YAML, or Python, which is run, and so has to be allowed.
 
         Two bases that disagree about a key are refused, unless the file itself decides.
@@ -50,10 +55,8 @@ class Config(dict[str, Any]):
             return cls(loaded.data)
         if file.suffix != ".py":
             raise ConfigError(f"{file}: a config is a .yaml or a .py file")
-        if not allow_python_config:
-            raise ConfigError(
-                f"{file} is code, and is run when it is read: Config.fromfile(..., allow_python_config=True)"
-            )
+        if not (cls.allow_python_config if allow_python_config is None else allow_python_config):
+            raise ConfigError(f"{file} is code, and is run when it is read. If you trust it, say so: {how_to_allow()}")
         return cls(_python(file, ()))
 
 

@@ -16,6 +16,7 @@ from hookline.dialects.mmengine.config.pretty import pretty
 from hookline.dialects.mmengine.config.python_file import read_base
 from hookline.dialects.mmengine.config.reading import RESERVED, Reader
 from hookline.dialects.mmengine.errors import ConfigKeyError, ConfigTypeError
+from hookline.dialects.script import how_to_allow
 from hookline.errors import ConfigError
 
 __all__ = ["Config", "ConfigDict", "DictAction", "read_base"]
@@ -220,6 +221,6 @@ def _import(given: Any, file: Path, allowed: bool) -> None:
     if not allowed:
         raise ConfigError(
             f"{file}: custom_imports names modules, and importing them runs them. If you trust it, say so: "
-            "Config.fromfile(path, allow_python_config=True)"
+            f"{how_to_allow()}"
         )
     import_modules_from_strings(given["imports"], bool(given.get("allow_failed_imports", False)))

@@ -15,6 +15,7 @@ from hookline.dialects.mmengine.config import python_file
 from hookline.dialects.mmengine.config.config_dict import ConfigDict, converted
 from hookline.dialects.mmengine.config.merging import joined, merged, without_markers
 from hookline.dialects.mmengine.config.variables import quoted_bases, substituted, with_bases
+from hookline.dialects.script import how_to_allow
 from hookline.errors import ConfigError
 
 ENDINGS = (".py", ".json", ".yaml", ".yml")
@@ -65,10 +66,7 @@ class Reader:
             raise ConfigError(f"{file}: a config ends with {', '.join(ENDINGS)}")
         if file.suffix == ".py" and not self.allow_python:
             who = f"{file}, a base of {via[-1]}," if via else str(file)
-            raise ConfigError(
-                f"{who} is Python: reading it runs it. If you trust it, say so: "
-                "Config.fromfile(path, allow_python_config=True)"
-            )
+            raise ConfigError(f"{who} is Python: reading it runs it. If you trust it, say so: {how_to_allow()}")
         try:
             return file.read_text(encoding="utf-8")
         except OSError as error:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from hookline.dialects.robo_orchard_core.refusals import SettingValueError
-from hookline.dialects.robo_orchard_core.utils.function_info import PREFIX
+from hookline.dialects.robo_orchard_core.utils.function_info import PREFIX, known_as
 from hookline.errors import did_you_mean
 
 #: Packages of the original, whose classes are known by its names.
@@ -31,7 +31,7 @@ def name_of(value: Any) -> str:
         raise SettingValueError(
             f"{value!r} cannot be written to a file: only a function at the top of a module has a name there"
         )
-    return f"{module.removeprefix(PREFIX)}:{name}"
+    return f"{known_as(module)}:{name}"
 
 
 def find_class(name: str, expected: type, allow: Iterable[str] = ()) -> type:
@@ -43,13 +43,14 @@ def find_class(name: str, expected: type, allow: Iterable[str] = ()) -> type:
         return found
     _import(allow)
     known = {name_of(cls): cls for cls in _family(expected)}
-    wanted = name.removeprefix(PREFIX)
+    wanted = known_as(name)
     if wanted not in known:
         _import(_own_module(wanted))
         known = {name_of(cls): cls for cls in _family(expected)}
     if wanted not in known:
         module = wanted.partition(":")[0]
-        hint = did_you_mean(wanted, known) if module in sys.modules else f"import {module} first, or allow it"
+        imported = module in sys.modules or f"{PREFIX}{module}" in sys.modules
+        hint = did_you_mean(wanted, known) if imported else f"import {module} first, or allow it"
         raise SettingValueError(f"'{name}' names no imported {expected.__name__} (or subclass of it); {hint}")
     return known[wanted]
 

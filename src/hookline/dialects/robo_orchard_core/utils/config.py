@@ -12,6 +12,7 @@ A text has its class under `__config_type__`. What a text can choose is said in 
 
 from __future__ import annotations
 
+import inspect
 import typing
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -23,6 +24,7 @@ from pydantic_core.core_schema import SerializationInfo, SerializerFunctionWrapH
 from hookline.dialects.robo_orchard_core.refusals import SettingTypeError, SettingValueError
 from hookline.dialects.robo_orchard_core.utils import config_text
 from hookline.dialects.robo_orchard_core.utils.class_names import find_allowed, find_class, name_of
+from hookline.errors import nearest
 
 __all__ = [
     "CallableConfig",
@@ -79,6 +81,7 @@ class Config(BaseModel):
             named = find_class(str(data.pop(TYPE_KEY)), cls, allow)
             if named is not cls:
                 return typing.cast("Self", named.model_validate(data, context=info.context))  # type: ignore[attr-defined]
+        _refuse_misspelt(cls, data)
         return make(_with_classes(cls, data, allow))
 
     @model_serializer(mode="wrap")
@@ -162,6 +165,8 @@ class ClassConfig(Config, Generic[T_co]):
 
     def __call__(self, *args: Any, **kwargs: Any) -> T_co:
         """Make the object; keywords take the place of fields."""
+        if inspect.isabstract(self.class_type):
+            raise SettingTypeError(_about_abstract(type(self).__name__, self.class_type))
         if getattr(self.class_type, "InitFromConfig", False):
             return self.create_instance_by_cfg(*args, **kwargs)
         return self.create_instance_by_kwargs(*args, **kwargs)
@@ -177,6 +182,14 @@ class ClassConfig(Config, Generic[T_co]):
         rest = {name: value for name, value in kwargs.items() if name not in own}
         make: Callable[..., T_co] = self.class_type
         return make(self.replace(**own), *args, **rest)
+
+
+def _about_abstract(config: str, cls: Any) -> str:
+    missing = " and ".join(sorted(cls.__abstractmethods__))
+    return (
+        f"{config} cannot make a {cls.__name__}, which leaves {missing} to classes that are derived from it; write one "
+        f"that has {missing}, and name it: {config}(class_type=My{cls.__name__}, ...)"
+    )
 
 
 class CallableConfig(Config, Generic[T_co]):
@@ -205,6 +218,19 @@ def load_from(path: str | Path, ensure_type: type[ConfigT] | None = None, allow:
     if ensure_type is not None and not isinstance(found, ensure_type):
         raise SettingTypeError(f"{path} holds a {type(found).__name__}, and a {ensure_type.__name__} is expected")
     return found
+
+
+def _refuse_misspelt(cls: type[Config], data: dict[str, Any]) -> None:
+    """Say which field an unknown one nearly is; pydantic refuses it, too, but only says that it is not permitted."""
+    if cls.model_config.get("extra") != "forbid":
+        return
+    known = set(cls.model_fields)
+    for field in cls.model_fields.values():
+        known |= {name for name in (field.alias, field.validation_alias) if isinstance(name, str)}
+    for name in data:
+        best = nearest(name, known, 0.8) if isinstance(name, str) and name not in known else None
+        if best is not None:
+            raise SettingValueError(f"{cls.__name__} has no field '{name}'; did you mean '{best}'?")
 
 
 # -- fields that hold classes and functions

@@ -44,7 +44,10 @@ def write(data: Any, format: str, indent: int | None = None) -> str:
 def read(text: str, format: str) -> Any:
     """Text as plain data; nothing in it makes an object."""
     if format == "yaml":
-        return plain(parse(text, lambda line, column: Mark("config", line, column)))
+        try:
+            return plain(parse(text, lambda line, column: Mark("config", line, column)))
+        except ConfigError as error:
+            raise SettingValueError(str(error)) from None
     _refuse_unknown(format)
     try:
         return json.loads(text) if format == "json" else _with_none(tomllib.loads(text))

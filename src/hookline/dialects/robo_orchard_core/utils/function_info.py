@@ -11,9 +11,18 @@ from typing import Any
 PREFIX = "hookline.dialects."
 
 
+def known_as(module: str) -> str:
+    """A module as people know it; what it logs is under this name, too.
+
+    >>> known_as("hookline.dialects.robo_orchard_core.utils.hook")
+    'robo_orchard_core.utils.hook'
+    """
+    return module.removeprefix(PREFIX)
+
+
 def class_name(cls: type) -> str:
     """A class as people write it: `robo_orchard_core.utils.hook.HookContext`."""
-    return f"{cls.__module__.removeprefix(PREFIX)}.{cls.__name__}"
+    return f"{known_as(cls.__module__)}.{cls.__name__}"
 
 
 class FunctionInfo:
@@ -53,6 +62,9 @@ def _describe(func: Any) -> tuple[str, str]:
     if inspect.isfunction(func):
         return f"function {func.__qualname__}", _place(func)
     if inspect.isroutine(func):
+        inner = inspect.unwrap(func)
+        if inner is not func:  # a function in a cache, or a static method
+            return _describe(inner)
         return f"built-in {func.__qualname__}", str(getattr(func, "__module__", None) or "builtins")
     if isinstance(func, type):
         return f"class {func.__qualname__}", str(func.__module__)

@@ -11,9 +11,9 @@ import textwrap
 from abc import ABCMeta, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import Any, Generic, Self, TypeVar
 
-from hookline.calls import NOTHING
 from hookline.dialects.robo_orchard_core.refusals import HookTypeError, HookValueError
 from hookline.dialects.robo_orchard_core.utils.function_info import FunctionInfo, class_name
 from hookline.dialects.robo_orchard_core.utils.handles import HookHandler, RemoveableHandle
@@ -187,11 +187,14 @@ class HookContextChannel(Generic[T]):
     def __init__(self, name: str) -> None:
         self.name = name
         self._scope = name if name.isidentifier() else "channel"
-        self._hooks: list[tuple[HookContext[T], Callable[..., Any]]] = []
+        #: The hooks, each with the generator that the plan has of it; empty where surrounding can be left out.
+        self.entries: list[tuple[HookContext[T], Callable[..., Any]]] = []
         self._plan = Plan(self, table={}, scopes={})
-        self._plan.add_scope(self._scope, ("args",), left_in_order=True)
-        #: The argument of a passage in which something failed; the counters of the core's notes come from it.
-        self.failing: Any = None
+        self._plan.add_scope(self._scope, ("args",), left_in_order=True, known_as=name)
+        #: What surrounds one passage, called with its argument; cheaper than `begin`, and without its `as`.
+        self.around: Callable[[T], AbstractContextManager[Any]] = partial(self._plan.around, self._scope)
+        #: Where the passage was in which something failed, for the core's notes; numbers, which keep no batch alive.
+        self.epoch = self.iter = self.rank = 0
 
     # -- registering
 
@@ -199,7 +202,7 @@ class HookContextChannel(Generic[T]):
         """Add a hook behind the others; one that is there already stays where it is. The handle takes it out."""
         if not isinstance(hook, HookContext):
             raise HookTypeError(f"'{self.name}' takes a HookContext, not a {type(hook).__name__}: {hook!r}")
-        if not any(known is hook for known, _ in self._hooks):
+        if not any(known is hook for known, _ in self.entries):
             own = type(hook).begin is not HookContext.begin
             self.add(hook, by_begin(hook) if own else by_methods(hook))
         return RemoveableHandle(lambda: self._discard(hook))
@@ -208,7 +211,7 @@ class HookContextChannel(Generic[T]):
         """Add all hooks of a channel of the same name. The handle takes them out."""
         if channel.name != self.name:
             raise HookValueError(f"hooks of the channel '{channel.name}' cannot be registered at '{self.name}'")
-        hooks = [hook for hook, _ in channel._hooks]
+        hooks = [hook for hook, _ in channel.entries]
         for hook in hooks:
             self.register(hook)
 
@@ -221,42 +224,44 @@ class HookContextChannel(Generic[T]):
     def add(self, hook: HookContext[T], around: Callable[..., Any]) -> None:
         """Add a hook as the generator that surrounds the channel's work."""
         self._plan.on(f"around_{self._scope}", around)
-        self._hooks.append((hook, around))
+        self.entries.append((hook, around))
 
     def _discard(self, hook: HookContext[T]) -> None:
-        for entry in self._hooks:
+        for entry in self.entries:
             if entry[0] is hook:
                 self._plan.remove(entry[1])
-                self._hooks.remove(entry)
+                self.entries.remove(entry)
                 return
 
     def unregister_all(self) -> None:
         """Take all hooks out."""
-        for hook, _ in list(self._hooks):
+        for hook, _ in list(self.entries):
             self._discard(hook)
 
     # -- calling
 
-    def around(self, arg: T) -> AbstractContextManager[Any]:
-        """What surrounds one passage; cheaper than `begin`, and without its `as`."""
-        return self._plan.around(self._scope, arg) if self._hooks else NOTHING
-
     @contextmanager
     def begin(self, arg: T) -> Iterator[T]:
         """Surround a piece of work with the hooks of this channel."""
-        with self._plan.around(self._scope, arg):
+        with self.around(arg):
             yield arg
+
+    def failed_at(self, arg: Any) -> None:
+        """Note where something failed: epoch, step of the run and process, as far as the argument has them."""
+        self.epoch = int(getattr(arg, "epoch_id", 0))
+        self.iter = int(getattr(arg, "global_step_id", 0))
+        self.rank = int(getattr(getattr(arg, "accelerator", None), "process_index", 0))
 
     # -- looking
 
     def __len__(self) -> int:
-        return len(self._hooks)
+        return len(self.entries)
 
     def __getitem__(self, item: int) -> HookContext[T]:
-        return self._hooks[item][0]
+        return self.entries[item][0]
 
     def __iter__(self) -> Iterator[HookContext[T]]:
-        return iter([hook for hook, _ in self._hooks])
+        return iter([hook for hook, _ in self.entries])
 
     def __iadd__(self, other: HookContextChannel[T] | HookContext[T]) -> Self:
         if isinstance(other, HookContextChannel):
@@ -274,23 +279,6 @@ class HookContextChannel(Generic[T]):
         hooks = ",\n".join(textwrap.indent(f"{i}: {_shown(hook)}", "  ") for i, hook in enumerate(self))
         content = f"name={self.name}, \nhooks=[" + (f"\n{hooks}\n]" if hooks else "]")
         return f"<{class_name(type(self))}(\n{textwrap.indent(content, '  ')})>"
-
-    # -- where the work stands, as far as the argument says so
-
-    @property
-    def epoch(self) -> int:
-        """The epoch, from 0."""
-        return int(getattr(self.failing, "epoch_id", 0))
-
-    @property
-    def iter(self) -> int:
-        """The step of the whole run, from 0."""
-        return int(getattr(self.failing, "global_step_id", 0))
-
-    @property
-    def rank(self) -> int:
-        """The number of the process."""
-        return int(getattr(getattr(self.failing, "accelerator", None), "process_index", 0))
 
 
 def _shown(hook: HookContext[Any]) -> str:

@@ -21,12 +21,12 @@ def by_methods(hook: HookContext[Any]) -> Callable[..., Any]:
             if before is not None:
                 before(args)
         except BaseException:
-            channel.failing = args
+            channel.failed_at(args)
             raise
         try:
             yield
         except BaseException as error:
-            channel.failing = args
+            channel.failed_at(args)
             if hasattr(args, "exception"):
                 args.exception = error
             if after is not None:
@@ -36,7 +36,7 @@ def by_methods(hook: HookContext[Any]) -> Callable[..., Any]:
             if after is not None:
                 after(args)
         except BaseException:
-            channel.failing = args
+            channel.failed_at(args)
             raise
 
     return _named(around, before if before is not None else after, hook)
@@ -55,7 +55,7 @@ def by_begin(hook: HookContext[Any]) -> Callable[..., Any]:
                         args.exception = error
                     raise
         except BaseException:
-            channel.failing = args
+            channel.failed_at(args)
             raise
 
     return _named(around, hook.begin, hook)

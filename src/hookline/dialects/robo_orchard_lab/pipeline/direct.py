@@ -19,12 +19,11 @@ STEP_IN_BACKWARD = frozenset({"Lomo", "AdaLomo"})
 
 
 def is_plain(accelerator: Accelerator) -> bool:
-    """Whether backward passes and steps are torch's own: no scaler, no window, no engine."""
-    plain = accelerator.scaler is None and accelerator.gradient_accumulation_steps == 1
-    return bool(plain and getattr(accelerator.distributed_type, "value", "") in PLAIN)
+    """Whether backward passes and steps, unless gradients are accumulated, are torch's own: no scaler, no engine."""
+    return accelerator.scaler is None and accelerator.distributed_type in PLAIN
 
 
-def inner_optimizer(accelerator: Accelerator, optimizer: Any) -> Any:
-    """What to step and clear: torch's optimizer where that is the same, and otherwise accelerate's."""
+def inner_optimizer(optimizer: Any) -> Any:
+    """What to step and clear where steps are torch's own."""
     inner = getattr(optimizer, "optimizer", optimizer)
-    return optimizer if not is_plain(accelerator) or type(inner).__name__ in STEP_IN_BACKWARD else inner
+    return optimizer if type(inner).__name__ in STEP_IN_BACKWARD else inner

@@ -7,7 +7,6 @@ is called `checkpoint_5` is complete, and what a kill, a full disk or a copy has
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import shutil
@@ -18,8 +17,6 @@ from typing import Any
 
 from hookline.checkpoint import seal, store
 from hookline.errors import StorageError
-
-log = logging.getLogger(__name__)
 
 SEAL = "trainer_state.pth"
 NAME = re.compile(r"checkpoint_([0-9]+)")

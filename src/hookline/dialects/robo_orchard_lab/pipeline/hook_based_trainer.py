@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hookline import rng
-from hookline.dialects.robo_orchard_core.refusals import HookValueError, SettingTypeError, SettingValueError
+from hookline.checkpoint import hook_states
+from hookline.dialects.robo_orchard_core.refusals import HookValueError, SettingValueError
 from hookline.dialects.robo_orchard_core.utils.config import Config
-from hookline.dialects.robo_orchard_lab.pipeline import folders, saves
+from hookline.dialects.robo_orchard_core.utils.function_info import known_as
+from hookline.dialects.robo_orchard_lab.pipeline import checks, contents, folders, saves
+from hookline.dialects.robo_orchard_lab.pipeline.direct import is_plain
 from hookline.dialects.robo_orchard_lab.pipeline.hooks.checkpoint import SavingHook
 from hookline.dialects.robo_orchard_lab.pipeline.hooks.grad_clip import GradientClippingHook, GradientClippingHookConfig
 from hookline.dialects.robo_orchard_lab.pipeline.hooks.mixin import (
@@ -22,7 +25,7 @@ from hookline.dialects.robo_orchard_lab.pipeline.hooks.optimizer import Optimize
 from hookline.dialects.robo_orchard_lab.pipeline.hooks.validation import ValidationHookConfig
 from hookline.dialects.robo_orchard_lab.pipeline.passes import Passes
 from hookline.dialects.robo_orchard_lab.pipeline.progress import Place, TrainerProgressState
-from hookline.errors import ConfigError, blame
+from hookline.errors import blame
 
 if TYPE_CHECKING:
     from accelerate import Accelerator  # type: ignore[import-untyped]
@@ -39,7 +42,7 @@ __all__ = [
     "ValidationHookConfig",
 ]
 
-log = logging.getLogger(__name__)
+log = logging.getLogger(known_as(__name__))
 
 PipelineHookOrConfigType = PipelineHooksConfig[Any] | PipelineHooks
 
@@ -63,7 +66,7 @@ class ResumeCheckpointConfig(Config):
 
     def load_state(self, accelerator: Accelerator) -> None:
         """Give accelerate its part of the checkpoint."""
-        saves.load_accelerator(accelerator, self.find())
+        contents.load_accelerator(accelerator, self.find())
 
 
 class HookBasedTrainer:
@@ -99,8 +102,12 @@ class HookBasedTrainer:
         validation: ValidationHookConfig | None = None,
         resume_from: ResumeCheckpointConfig | None = None,
     ) -> None:
-        _check_limits(max_step, max_epoch)
-        _check_accelerator(accelerator)
+        checks.check_limits(max_step, max_epoch)
+        checks.check_parts(accelerator, model, dataloader, optimizer, lr_scheduler)
+        checks.check_processor(batch_processor)
+        checks.check_config("grad_clip", grad_clip, GradientClippingHookConfig, PipelineHooksConfig)
+        checks.check_config("validation", validation, ValidationHookConfig, PipelineHooksConfig)
+        checks.check_config("resume_from", resume_from, ResumeCheckpointConfig, ResumeCheckpointConfig)
         self.accelerator = accelerator
         self.batch_processor = batch_processor
         self.max_step = max_step
@@ -125,7 +132,6 @@ class HookBasedTrainer:
         #: What hooks and generators take back when training has come to the place of the checkpoint.
         self._pending: dict[str, Any] | None = None
         self._started = False
-        self._common: dict[str, Any] = {}
         if resume_from is not None:
             self._resume(resume_from)
         self._start_epoch = self.trainer_progress_state.epoch_id
@@ -148,8 +154,8 @@ class HookBasedTrainer:
 
     def _resume(self, resume_from: ResumeCheckpointConfig) -> None:
         folder = resume_from.find()
-        state = saves.read_state(folder, self.accelerator)
-        saves.load_accelerator(self.accelerator, folder)
+        state = contents.read_state(folder, self.accelerator)
+        contents.load_accelerator(self.accelerator, folder)
         self.place.load_state_dict(state["place"])
         progress = self.trainer_progress_state
         progress.epoch_id, progress.step_id = self.place.epoch, self.place.batch
@@ -166,16 +172,7 @@ class HookBasedTrainer:
         state, self._pending = self._pending, None
         if state is None:
             return
-        states = dict(state["hooks"])
-        for name, hook in saves.stateful_hooks(self):
-            if name in states:
-                try:
-                    hook.load_state_dict(states.pop(name))
-                except Exception as error:
-                    blame(error, f"in hook {name}, when its state was taken back from a checkpoint")
-                    raise
-        if states:
-            log.warning("not used from the checkpoint, because no such hook is here: %s", ", ".join(states))
+        hook_states.give_back(contents.stateful(self.hooks), state["hooks"], state["hook_names"], log.warning)
         if "rng" in state:
             rng.restore(state["rng"])
 
@@ -190,10 +187,11 @@ class HookBasedTrainer:
         hooks = [hook for hook in self.hooks.members() if isinstance(hook, SavingHook)]
         targets = list(dict.fromkeys(hook.target(self.accelerator) for hook in hooks))
         if hooks:
-            saves.refuse_unreadable(self.accelerator)
+            contents.refuse_unreadable(self.accelerator)
+            hook_states.refuse_odd_states(contents.stateful(self.hooks))
         with self._saves.session(targets, self._resumed, begins=not self._started):
             self._started = True
-            self._common = self._common_args()
+            self._common, self._plain = self._common_args(), is_plain(self.accelerator)
             self.optimizer.zero_grad()
             if not self.model.training:  # a model that trains keeps parts that were frozen on purpose
                 self.model.train()
@@ -206,7 +204,7 @@ class HookBasedTrainer:
                 self._restore()
             while not self._is_end():
                 self._epoch()
-                self._tell(args)
+                vars(args).update(vars(self.trainer_progress_state))
         if self._saves.asked:
             self._saves.write(at_last=True)
 
@@ -222,13 +220,13 @@ class HookBasedTrainer:
                     progress.update_step()
                     place.batch += 1
                     place.step += 1
-                    self._tell(args)
                     if self._saves.asked:
                         self._saves.write()
                     if place.step == self.max_step:
                         finished = place.batch == self.passes.length
                         break
             finally:
+                vars(args).update(vars(progress))
                 self.passes.end()
         progress.update_epoch()
         if finished:
@@ -238,31 +236,38 @@ class HookBasedTrainer:
 
     def _step(self, batch: Any) -> None:
         try:
-            if self.accelerator.gradient_accumulation_steps > 1:
-                with self.accelerator.accumulate(self.model):
-                    self._process(batch)
+            window = self.accelerator.gradient_state
+            if window.num_steps == 1 and window.sync_gradients:
+                self._process(batch, self._plain)
             else:
-                self._process(batch)
+                with self.accelerator.accumulate(self.model):
+                    self._process(batch, direct=False)
         except BaseException as error:
             at = self.trainer_progress_state
             blame(error, f"in epoch_id={at.epoch_id} step_id={at.step_id} global_step_id={at.global_step_id}")
             raise
 
-    def _process(self, batch: Any) -> None:
-        args = self._args()
-        channels = self.hooks.hooks
-        with channels["on_step"].around(args):
-            inner: PipelineHookArgs = object.__new__(PipelineHookArgs)
-            inner.__dict__.update(args.__dict__)
-            inner.batch = batch
-            with channels["on_batch"].around(inner):
-                self.batch_processor(pipeline_hooks=self.hooks, on_batch_hook_args=inner, model=self.model)
-            args.model_outputs, args.reduce_loss = inner.model_outputs, inner.reduce_loss
+    def _process(self, batch: Any, direct: bool) -> None:
+        args, hooks = self._args(), self.hooks
+        args.__dict__["_direct"] = direct
+        with hooks.hooks["on_step"].around(args):
+            on_batch = hooks.hooks["on_batch"]
+            if on_batch.entries:
+                inner = args.copy_with_updates(batch=batch)
+                with on_batch.around(inner):
+                    self.batch_processor(pipeline_hooks=hooks, on_batch_hook_args=inner, model=self.model)
+                args.model_outputs, args.reduce_loss = inner.model_outputs, inner.reduce_loss
+            else:  # nobody is there, so the arguments of the step will do
+                args.batch = batch
+                try:
+                    self.batch_processor(pipeline_hooks=hooks, on_batch_hook_args=args, model=self.model)
+                finally:
+                    args.batch = None
 
     def _is_end(self) -> bool:
         return self.trainer_progress_state.is_training_end(self.max_step, self.max_epoch)
 
-    def _common_args(self) -> dict[str, Any]:
+    def _common_args(self) -> PipelineHookArgs:
         """What hooks get on every passage through a channel."""
         args = PipelineHookArgs(
             accelerator=self.accelerator,
@@ -275,35 +280,11 @@ class HookBasedTrainer:
             optimizer=self.optimizer,
             lr_scheduler=self.lr_scheduler,
         )
-        return vars(args) | {"_saves": self._saves}
-
-    def _args(self) -> PipelineHookArgs:
-        """What the hooks of a channel get on one passage; made without the constructor, which takes longer."""
-        args: PipelineHookArgs = object.__new__(PipelineHookArgs)
-        args.__dict__.update(self._common)
-        self._tell(args)
+        vars(args)["_saves"] = self._saves
         return args
 
-    def _tell(self, args: PipelineHookArgs) -> None:
-        progress = self.trainer_progress_state
-        args.epoch_id, args.step_id = progress.epoch_id, progress.step_id
-        args.global_step_id = progress.global_step_id
-
-
-def _check_limits(max_step: int | None, max_epoch: int | None) -> None:
-    if max_step is None and max_epoch is None:
-        raise SettingValueError("how long to train? Give max_step or max_epoch")
-    for name, value in (("max_step", max_step), ("max_epoch", max_epoch)):
-        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-            raise SettingValueError(f"{name} is how many there will be, at least 1, not {value!r}")
-
-
-def _check_accelerator(accelerator: Any) -> None:
-    try:
-        from accelerate import Accelerator
-    except ImportError as error:
-        raise ConfigError(
-            "the trainer needs accelerate, which is not installed: pip install 'hookline[robo_orchard]'"
-        ) from error
-    if not isinstance(accelerator, Accelerator):
-        raise SettingTypeError(f"accelerator is an accelerate.Accelerator, not a {type(accelerator).__name__}")
+    def _args(self) -> PipelineHookArgs:
+        """What the hooks of a channel get on one passage."""
+        args = self._common.copy()
+        args.__dict__.update(self.trainer_progress_state.__dict__)
+        return args

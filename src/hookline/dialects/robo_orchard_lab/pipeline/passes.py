@@ -18,12 +18,13 @@ from hookline.data.batches import length_of
 from hookline.data.loader import ResumableLoader, mix
 from hookline.data.move import to_device
 from hookline.data.sources import as_resumable, iterator, seeded
+from hookline.dialects.robo_orchard_core.utils.function_info import known_as
 from hookline.errors import DataError
 
 if TYPE_CHECKING:
     from accelerate import Accelerator  # type: ignore[import-untyped]
 
-log = logging.getLogger(__name__)
+log = logging.getLogger(known_as(__name__))
 
 
 class Passes:

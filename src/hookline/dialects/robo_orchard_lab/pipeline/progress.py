@@ -21,7 +21,7 @@ class Counters:
 
 @dataclass
 class TrainerProgressState(Counters):
-    """What hooks are told: epoch, step of the epoch and step of the run, all from 0."""
+    """What hooks are told, by the names of their arguments: epoch, step of the epoch and step of the run, from 0."""
 
     epoch_id: int = 0
     step_id: int = 0

@@ -13,24 +13,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from hookline import rng, workdir
-from hookline.checkpoint import store
-from hookline.checkpoint.plain import refuse_odd
+from hookline.checkpoint import hook_states, store
 from hookline.checkpoint.seal import Note
 from hookline.dialects.robo_orchard_core.refusals import SettingValueError
-from hookline.dialects.robo_orchard_lab.pipeline import folders
+from hookline.dialects.robo_orchard_core.utils.function_info import known_as
+from hookline.dialects.robo_orchard_lab.pipeline import contents, folders
 from hookline.durations import clock
 from hookline.errors import StorageError, blame
-from hookline.numerics import refuse_infinite_weights
 
 if TYPE_CHECKING:
     from accelerate import Accelerator  # type: ignore[import-untyped]
 
     from hookline.dialects.robo_orchard_lab.pipeline.hook_based_trainer import HookBasedTrainer
 
-log = logging.getLogger(__name__)
+log = logging.getLogger(known_as(__name__))
 
 
 @dataclass(frozen=True)
@@ -134,7 +131,9 @@ class Saves:
             "place": trainer.place.state_dict(),
             "seed": trainer.passes.seed,
             "batches": trainer.passes.length,
-            "hooks": hook_states(trainer),
+            "kinds": contents.kinds_of(trainer.accelerator),
+            "hooks": hook_states.take(contents.stateful(trainer.hooks)),
+            "hook_names": [one.name for one in contents.stateful(trainer.hooks)],
         }
 
     # -- before and after a training
@@ -158,23 +157,31 @@ class Saves:
 
     def _make_way(self, targets: list[Target], resumed: Path | None) -> None:
         """What another run has left goes to `old-1/`, and so does what is later than the checkpoint of this one."""
-        given = self._trainer.accelerator.project_configuration.iteration
+        left: dict[Path, list[Path]] = {}
         for target in targets:
-            found = folders.checkpoints(target.parent)
-            if resumed is not None and _holds(target, resumed):
-                found = [one for one in found if folders.number_of(one) > folders.number_of(resumed)]
-            elif given:  # the user has said where the numbers go on
-                if any(folders.number_of(one) == given for one in found):
-                    raise StorageError(
-                        f"{target.parent / f'checkpoint_{given}'} is there already, and would be the next to be "
-                        f"written; give the ProjectConfiguration another iteration than {given}, or resume from it"
-                    )
-                found = []
-            elif resumed is None:
-                found += [path for path in target.parent.glob("model_epoch_*") if path.is_dir()]
-            old = workdir.move_aside(target.beside, found)
+            left.setdefault(target.beside, []).extend(self._in_the_way(target, resumed))
+        for beside, found in left.items():
+            old = workdir.move_aside(beside, dict.fromkeys(found))
             if old is not None:
-                log.warning("what an earlier run had saved in %s is in %s now", target.parent, old)
+                where = " and ".join(dict.fromkeys(str(one.parent) for one in found))
+                log.warning("what an earlier run had saved in %s is in %s now", where, old)
+
+    def _in_the_way(self, target: Target, resumed: Path | None) -> list[Path]:
+        """What another run has left where this one saves."""
+        given = self._trainer.accelerator.project_configuration.iteration
+        found = folders.checkpoints(target.parent)
+        if resumed is not None and _holds(target, resumed):
+            return [one for one in found if folders.number_of(one) > folders.number_of(resumed)]
+        if given:  # the user has said where the numbers go on
+            if any(folders.number_of(one) == given for one in found):
+                raise StorageError(
+                    f"{target.parent / f'checkpoint_{given}'} is there already, and would be the next to be "
+                    f"written; give the ProjectConfiguration another iteration than {given}, or resume from it"
+                )
+            return []
+        if resumed is None:
+            found += [path for path in target.parent.glob("model_epoch_*") if path.is_dir()]
+        return found
 
 
 def _holds(target: Target, checkpoint: Path) -> bool:
@@ -186,8 +193,8 @@ def write_checkpoint(accelerator: Accelerator, request: Request, state: dict[str
     target, project = request.target, accelerator.project_configuration
     folder = target.parent / f"checkpoint_{project.iteration}"
     partial = _begin(accelerator, folder, target)
-    refuse_unreadable(accelerator)
-    refuse_infinite(accelerator, step)
+    contents.refuse_unreadable(accelerator)
+    contents.refuse_infinite(accelerator, step)
     automatic, project.automatic_checkpoint_naming = project.automatic_checkpoint_naming, False
     try:  # accelerate would remove an old one first, and write the new one where it is looked for
         accelerator.save_state(str(partial))
@@ -195,7 +202,7 @@ def write_checkpoint(accelerator: Accelerator, request: Request, state: dict[str
         project.automatic_checkpoint_naming = automatic
     if request.with_model:
         _save_models(accelerator, partial, "model" if len(accelerator._models) == 1 else "model_{}")
-    store.write({"rng": rng.state()}, partial / rng_name(accelerator), Note(step))
+    store.write({"rng": rng.state()}, partial / contents.rng_name(accelerator), Note(step))
     accelerator.wait_for_everyone()
     if accelerator.is_main_process:
         folders.seal_folder(partial, state, step)
@@ -209,7 +216,7 @@ def write_checkpoint(accelerator: Accelerator, request: Request, state: dict[str
 def write_model(accelerator: Accelerator, request: Request, step: int) -> Path:
     """Write the weights into a folder of their own."""
     assert request.name is not None
-    refuse_infinite(accelerator, step)
+    contents.refuse_infinite(accelerator, step)
     folder = request.target.parent / request.name
     partial = _begin(accelerator, folder, request.target)
     _save_models(accelerator, partial, "{}")
@@ -236,84 +243,3 @@ def _save_models(accelerator: Accelerator, folder: Path, name: str) -> None:
     for number, model in enumerate(accelerator._models):
         accelerator.save_model(model, str(folder / name.format(number)))
     accelerator.wait_for_everyone()
-
-
-def rng_name(accelerator: Accelerator) -> str:
-    """The file with the states of the random generators of this process."""
-    return f"trainer_rng_{accelerator.process_index}.pth"
-
-
-# -- what is in a checkpoint
-
-
-def hook_states(trainer: HookBasedTrainer) -> dict[str, Any]:
-    """The states of all hooks that have one."""
-    states = {}
-    for name, hook in stateful_hooks(trainer):
-        try:
-            states[name] = hook.state_dict()
-        except Exception as error:
-            blame(error, f"in hook {name}, when its state was saved")
-            raise
-        refuse_odd(states[name], f"the state of {name}")
-    return states
-
-
-def stateful_hooks(trainer: HookBasedTrainer) -> Iterator[tuple[str, Any]]:
-    """The hooks with a state, by the name of their class, with a number from the second one of a class on."""
-    seen: dict[str, int] = {}
-    for hook in trainer.hooks.members():
-        if hasattr(hook, "state_dict") and hasattr(hook, "load_state_dict"):
-            kind = type(hook).__name__
-            seen[kind] = seen.get(kind, 0) + 1
-            yield (kind if seen[kind] == 1 else f"{kind}#{seen[kind]}"), hook
-
-
-def refuse_unreadable(accelerator: Accelerator) -> None:
-    """Refuse to write what could not be read back without running what is in it."""
-    for optimizer in accelerator._optimizers:
-        refuse_odd(optimizer.state_dict()["param_groups"], f"a group of {type(optimizer.optimizer).__name__}")
-    for scheduler in accelerator._schedulers:
-        refuse_odd(scheduler.state_dict(), f"the state of {type(scheduler.scheduler).__name__}")
-    for registered in accelerator._custom_objects:
-        refuse_odd(registered.state_dict(), f"the state of {type(registered).__name__}")
-
-
-def refuse_infinite(accelerator: Accelerator, step: int) -> None:
-    """Refuse to save weights that are NaN or infinite."""
-    for model in accelerator._models:
-        refuse_infinite_weights(model.state_dict(), [name for name, _ in model.named_parameters()], step)
-
-
-def read_state(folder: Path, accelerator: Accelerator) -> dict[str, Any]:
-    """What the trainer has to know of an intact checkpoint, with the states of this process's generators."""
-    state = store.read(folder / folders.SEAL, sealed=True, verified=True)
-    missing = [key for key in ("place", "seed", "hooks") if key not in state]
-    if missing:
-        raise StorageError(f"{folder} has no {', '.join(missing)}: it was not saved by a trainer, so none can go on")
-    own = folder / rng_name(accelerator)
-    if own.is_file():
-        state["rng"] = store.read(own, sealed=True)["rng"]
-    else:
-        log.warning("%s has no %s: it was saved by another number of processes", folder, own.name)
-    return state
-
-
-def load_accelerator(accelerator: Accelerator, folder: Path) -> None:
-    """Let accelerate take its part of an intact checkpoint; nothing in its files is run.
-
-    accelerate reads tensors and plain data, except from the files of objects that were registered with it, which it
-    unpickles; so these are read here first, by the same rule, and refused.
-    """
-    for path in sorted(folder.glob("custom_checkpoint_*.pkl")):
-        try:
-            torch.load(path, map_location="cpu", weights_only=True)
-        except Exception as error:
-            raise StorageError(
-                f"{path} cannot be read: it holds more than tensors and plain data, and nothing in a file is ever run"
-            ) from error
-    try:
-        accelerator.load_state(str(folder))
-    except Exception as error:
-        blame(error, f"when accelerate took back its part of {folder}")
-        raise

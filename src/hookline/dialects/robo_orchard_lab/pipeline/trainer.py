@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
 from hookline.dialects.robo_orchard_core.refusals import SettingValueError
+from hookline.dialects.robo_orchard_core.utils.function_info import known_as
 from hookline.dialects.robo_orchard_lab.pipeline.hook_based_trainer import (
     GradientClippingHookConfig,
     HookBasedTrainer,
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SimpleTrainer"]
 
-log = logging.getLogger(__name__)
+log = logging.getLogger(known_as(__name__))
 
 
 class SimpleTrainer(HookBasedTrainer):

@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from hookline.calls import NOTHING
 from hookline.dialects.robo_orchard_core.refusals import HookTypeError
 from hookline.dialects.robo_orchard_lab.pipeline.batch_processor.mixin import BatchProcessorMixin
-from hookline.dialects.robo_orchard_lab.pipeline.direct import is_plain
 from hookline.dialects.robo_orchard_lab.utils import as_sequence
 from hookline.errors import HooklineError
 from hookline.steps import explain_backward
@@ -84,16 +82,24 @@ class SimpleBatchProcessor(BatchProcessorMixin):
         for transform in self.transforms:
             batch = transform(batch)
         surround = hooks["on_model_forward"]
-        inner = args.copy_with_updates(batch=batch) if len(surround) else args
-        with surround.around(inner) if inner is not args else NOTHING:
-            inner.model_outputs, inner.reduce_loss = outputs, loss = self._forward(model, batch)
+        if surround.entries:
+            inner = args.copy_with_updates(batch=batch)
+            with surround.around(inner):
+                inner.model_outputs, inner.reduce_loss = outputs, loss = self._forward(model, batch)
+        else:  # surrounding it with nothing would take longer than asking
+            outputs, loss = self._forward(model, batch)
         if self.need_backward:
             if loss is None:
                 raise LossNotProvidedError(
                     f"{type(self).__name__}.forward gave no loss; return (outputs, loss), or make the processor with "
                     "need_backward=False"
                 )
-            self._backward(args, batch, outputs, loss, hooks["on_model_backward"])
+            surround = hooks["on_model_backward"]
+            if surround.entries:
+                with surround.around(args.copy_with_updates(batch=batch, model_outputs=outputs, reduce_loss=loss)):
+                    backward(args, loss)
+            else:
+                backward(args, loss)
         args.model_outputs = outputs
         args.reduce_loss = loss.detach() if isinstance(loss, torch.Tensor) else loss
 
@@ -106,27 +112,24 @@ class SimpleBatchProcessor(BatchProcessorMixin):
             )
         return result
 
-    def _backward(self, args: PipelineHookArgs, batch: Any, outputs: Any, loss: Any, surround: Any) -> None:
-        with (
-            surround.around(args.copy_with_updates(batch=batch, model_outputs=outputs, reduce_loss=loss))
-            if len(surround)
-            else NOTHING
-        ):
-            try:
-                if is_plain(args.accelerator):
-                    loss.backward()
-                else:
-                    args.accelerator.backward(loss)
-            except RuntimeError as error:
-                explain_backward(error, loss)
-                raise
+
+def backward(args: PipelineHookArgs, loss: Any) -> None:
+    """The backward pass of a loss; where it fails for a known reason, the error says so."""
+    try:
+        if args._direct:
+            loss.backward()
+        else:
+            args.accelerator.backward(loss)
+    except (AttributeError, RuntimeError) as error:
+        if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
+            shown = f"one of shape {tuple(loss.shape)}" if hasattr(loss, "shape") else f"a {type(loss).__name__}"
+            raise HookTypeError(f"the loss that forward gives is a tensor with one element, not {shown}") from error
+        if isinstance(error, RuntimeError):
+            explain_backward(error, loss)
+        raise
 
 
 class _FromCallable(SimpleBatchProcessor):
     def __init__(self, forward: Callable[[Any, Any], tuple[Any, Any]], need_backward: bool, transforms: Any) -> None:
         super().__init__(need_backward, transforms)
-        self._function = forward
-
-    def forward(self, model: Callable[..., Any], batch: Any) -> tuple[Any, Any]:
-        """Call the function."""
-        return self._function(model, batch)
+        vars(self)["forward"] = forward  # the function itself, so that a step need not go through a method

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
+from hookline.dialects.robo_orchard_lab.pipeline.hooks.frequency import (
+    check_frequencies,
+    due_after_epoch,
+    due_after_step,
+)
 from hookline.dialects.robo_orchard_lab.pipeline.hooks.mixin import (
     HookContext,
     PipelineHookArgs,
     PipelineHooks,
     PipelineHooksConfig,
 )
-from hookline.dialects.robo_orchard_lab.pipeline.hooks.validation import check_frequencies
 from hookline.dialects.robo_orchard_lab.pipeline.saves import (
     Request,
     Target,
@@ -67,13 +71,11 @@ class SavingHook(PipelineHooks):
         raise NotImplementedError
 
     def _on_step_end(self, args: PipelineHookArgs) -> None:
-        every = self.cfg.save_step_freq
-        if args.exception is None and every is not None and (args.global_step_id + 1) % every == 0:
+        if due_after_step(args, self.cfg.save_step_freq):
             self.save(args, f"step {args.global_step_id}")
 
     def _on_epoch_end(self, args: PipelineHookArgs) -> None:
-        every = self.cfg.save_epoch_freq
-        if args.exception is None and every is not None and (args.epoch_id + 1) % every == 0:
+        if due_after_epoch(args, self.cfg.save_epoch_freq):
             self.save(args, f"epoch {args.epoch_id}")
 
     def _on_loop_end(self, args: PipelineHookArgs) -> None:

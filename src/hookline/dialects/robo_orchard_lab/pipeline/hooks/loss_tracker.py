@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
+from hookline.dialects.robo_orchard_core.utils.function_info import known_as
 from hookline.dialects.robo_orchard_lab.pipeline.hooks.mixin import (
     HookContext,
     ModelOutput,
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LossMovingAverageTracker", "LossMovingAverageTrackerConfig", "LossTracker", "LossTrackerConfig"]
 
-log = logging.getLogger(__name__)
+log = logging.getLogger(known_as(__name__))
 
 
 class LossTracker(PipelineHooks):

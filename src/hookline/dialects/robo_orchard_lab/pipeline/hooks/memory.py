@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from hookline.dialects.robo_orchard_lab.pipeline.hooks.frequency import due_after_epoch, due_after_step
 from hookline.dialects.robo_orchard_lab.pipeline.hooks.mixin import (
     HookContext,
     PipelineHookArgs,
@@ -30,11 +31,11 @@ class ClearCacheHook(PipelineHooks):
         self.register_hook("on_step" if by_step else "on_epoch", HookContext.from_callable(after=after))
 
     def _on_step_end(self, args: PipelineHookArgs) -> None:
-        if args.exception is None and (args.global_step_id + 1) % self.cfg.empty_cache_freq == 0:
+        if due_after_step(args, self.cfg.empty_cache_freq):
             self._clear()
 
     def _on_epoch_end(self, args: PipelineHookArgs) -> None:
-        if args.exception is None and (args.epoch_id + 1) % self.cfg.empty_cache_freq == 0:
+        if due_after_epoch(args, self.cfg.empty_cache_freq):
             self._clear()
 
     def _clear(self) -> None:

@@ -12,6 +12,8 @@ import torch
 from pydantic import Field
 
 from hookline.dialects.robo_orchard_core.refusals import HookValueError
+from hookline.dialects.robo_orchard_core.utils.function_info import known_as
+from hookline.dialects.robo_orchard_lab.pipeline.hooks.frequency import due_after_epoch, due_after_step
 from hookline.dialects.robo_orchard_lab.pipeline.hooks.mixin import (
     HookContext,
     PipelineHookArgs,
@@ -22,7 +24,7 @@ from hookline.dialects.robo_orchard_lab.utils import as_sequence
 
 __all__ = ["MetricEntry", "MetricTracker", "MetricTrackerConfig"]
 
-log = logging.getLogger(__name__)
+log = logging.getLogger(known_as(__name__))
 
 
 @dataclass
@@ -87,21 +89,15 @@ class MetricTracker(PipelineHooks, metaclass=ABCMeta):
             self.update_metric(args.batch, args.model_outputs)
 
     def _on_step_end(self, args: PipelineHookArgs) -> None:
-        if args.exception is not None:
-            return
-        done, cfg = args.global_step_id + 1, self.cfg
-        if cfg.step_log_freq > 0 and done % cfg.step_log_freq == 0:
+        if due_after_step(args, self.cfg.step_log_freq):
             self._log(f"Epoch[{args.epoch_id}] Step[{args.step_id}] GlobalStep[{args.global_step_id}]: ", args)
-        if cfg.reset_by == "step" and done % cfg.reset_freq == 0:
+        if self.cfg.reset_by == "step" and due_after_step(args, self.cfg.reset_freq):
             self._reset()
 
     def _on_epoch_end(self, args: PipelineHookArgs) -> None:
-        if args.exception is not None:
-            return
-        done, cfg = args.epoch_id + 1, self.cfg
-        if cfg.epoch_log_freq > 0 and done % cfg.epoch_log_freq == 0:
+        if due_after_epoch(args, self.cfg.epoch_log_freq):
             self._log(f"Epoch[{args.epoch_id}]: ", args)
-        if cfg.reset_by == "epoch" and done % cfg.reset_freq == 0:
+        if self.cfg.reset_by == "epoch" and due_after_epoch(args, self.cfg.reset_freq):
             self._reset()
 
     def state_dict(self) -> dict[str, Any]:

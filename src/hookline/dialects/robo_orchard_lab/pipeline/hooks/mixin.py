@@ -14,7 +14,7 @@ A run goes through its channels like this:
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeVar, get_args, runtime_checkable
@@ -98,26 +98,38 @@ class PipelineHookArgs:
     exception: BaseException | None = None
     #: Where a trainer takes orders for checkpoints; they are written when the step, the epoch or the loop is over.
     _saves: ClassVar[Saves | None] = None
+    #: Whether a trainer has found that the backward pass and the step are torch's own; see `direct.py`.
+    _direct: ClassVar[bool] = False
 
     def copy_with_updates(self, **fields: Any) -> Self:
         """A copy with other values; what a hook has added to the original is in the copy, too."""
         for name in fields:
             if not hasattr(self, name):
-                raise HookAttributeError(f"hooks get no argument '{name}'; {did_you_mean(name, vars(self))}")
+                known = [one for one in vars(self) if not one.startswith("_")]
+                raise HookAttributeError(f"hooks get no argument '{name}'; {did_you_mean(name, known)}")
+        made = self.copy()
+        made.__dict__.update(fields)
+        return made
+
+    def copy(self) -> Self:
+        """A copy; made without the constructor, which takes longer."""
         made = object.__new__(type(self))
-        made.__dict__.update(self.__dict__, **fields)
+        made.__dict__ = self.__dict__.copy()
         return made
 
 
 class PipelineHooks(ClassInitFromConfigMixin):
     """Hooks at the channels of the pipeline; a subclass registers its own ones in its constructor."""
 
-    def __init__(self) -> None:
-        self.hooks: dict[str, HookContextChannel[PipelineHookArgs]] = {
-            name: HookContextChannel(name) for name in CHANNELS
-        }
-        #: The hooks that were added as a whole.
-        self._parts: list[PipelineHooks] = []
+    hooks: dict[str, HookContextChannel[PipelineHookArgs]]
+    #: The hooks that were added as a whole.
+    _parts: list[PipelineHooks]
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        """The channels are there from the beginning, also where a constructor leaves out `super().__init__()`."""
+        made = super().__new__(cls)
+        made.hooks, made._parts = {name: HookContextChannel(name) for name in CHANNELS}, []
+        return made
 
     def _channel(self, name: str) -> HookContextChannel[PipelineHookArgs]:
         if name not in self.hooks:
@@ -162,12 +174,12 @@ class PipelineHooks(ClassInitFromConfigMixin):
     @classmethod
     def from_hooks(cls, hooks: Any = None) -> Self:
         """All of these together: hooks or their configs, one or several, or None."""
-        given = [hooks] if isinstance(hooks, (PipelineHooks, PipelineHooksConfig)) else hooks
+        several = isinstance(hooks, Iterable) and not isinstance(hooks, (PipelineHooksConfig, Mapping, str, type))
         made = cls()
-        for one in () if given is None else given:
+        for one in hooks if several else [] if hooks is None else [hooks]:
             hook = one() if isinstance(one, PipelineHooksConfig) else one
             if not isinstance(hook, PipelineHooks):
-                raise HookTypeError(f"hooks are PipelineHooks or configs of them, not {hook!r}")
+                raise HookTypeError(f"hooks are PipelineHooks or configs of them, not {_what_to_do(hook)}")
             made.register_pipeline_hooks(hook)
         return made
 
@@ -188,6 +200,15 @@ class PipelineHooks(ClassInitFromConfigMixin):
         inside = "".join(f"\n{textwrap.indent(channel, '  ')}" for channel in channels)
         content = f"hooks={{{inside}" + ("\n}" if inside else "}")
         return f"<{class_name(type(self))}(\n{textwrap.indent(content, '  ')})>"
+
+
+def _what_to_do(hook: Any) -> str:
+    """What was given in the place of hooks, and, where that can be known, what to write."""
+    if isinstance(hook, type):
+        return f"the class {hook.__name__}; write {hook.__name__}(...)"
+    if isinstance(hook, HookContext):
+        return f"a {type(hook).__name__}; register it at a channel: PipelineHooks().register_hook('on_step', ...)"
+    return repr(hook)
 
 
 HooksT_co = TypeVar("HooksT_co", bound=PipelineHooks, covariant=True)

@@ -25,18 +25,21 @@ class OptimizerHook(PipelineHooks):
     def __init__(self, cfg: OptimizerHookConfig | None = None) -> None:
         super().__init__()
         self._of: Any = None
-        self._optimizer: Any = None
+        self._inner: Any = None
         self.register_hook("on_step", HookContext.from_callable(after=self._optimizer_step))
 
     def _optimizer_step(self, args: PipelineHookArgs) -> None:
         if args.exception is not None:
             return
-        if args.optimizer is not self._of:
-            self._of, self._optimizer = args.optimizer, inner_optimizer(args.accelerator, args.optimizer)
-        self._optimizer.step()
+        optimizer = args.optimizer
+        if args._direct:
+            if optimizer is not self._of:
+                self._of, self._inner = optimizer, inner_optimizer(optimizer)
+            optimizer = self._inner
+        optimizer.step()
         if args.lr_scheduler is not None:
             args.lr_scheduler.step()
-        self._optimizer.zero_grad()
+        optimizer.zero_grad()
 
 
 class OptimizerHookConfig(PipelineHooksConfig[OptimizerHook]):

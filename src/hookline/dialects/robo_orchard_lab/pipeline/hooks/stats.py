@@ -9,6 +9,8 @@ from datetime import timedelta
 from pydantic import Field
 
 from hookline.data.batches import length_of
+from hookline.dialects.robo_orchard_core.utils.function_info import known_as
+from hookline.dialects.robo_orchard_lab.pipeline.hooks.frequency import due_after_epoch, due_after_step
 from hookline.dialects.robo_orchard_lab.pipeline.hooks.mixin import (
     HookContext,
     PipelineHookArgs,
@@ -20,7 +22,7 @@ from hookline.metrics import batch_size
 
 __all__ = ["StatsMonitor", "StatsMonitorConfig"]
 
-log = logging.getLogger(__name__)
+log = logging.getLogger(known_as(__name__))
 
 
 class StatsMonitor(PipelineHooks):
@@ -58,16 +60,14 @@ class StatsMonitor(PipelineHooks):
         now, waited = clock(), _waited(args)
         self._times.append(now - self._since - (waited - self._waited))
         self._since, self._waited = now, waited
-        every = self.cfg.step_log_freq
-        if args.exception is None and every > 0 and (args.global_step_id + 1) % every == 0:
+        if due_after_step(args, self.cfg.step_log_freq):
             where = f"Epoch[{args.epoch_id}] Step[{args.step_id}] GlobalStep[{args.global_step_id}]: "
             self._log(where, args, args.global_step_id + 1)
             rates = {f"LR/group{number}": rate for number, rate in enumerate(_rates(args))}
             args.accelerator.log(rates, step=args.global_step_id)
 
     def _on_epoch_end(self, args: PipelineHookArgs) -> None:
-        every = self.cfg.epoch_log_freq
-        if args.exception is None and every > 0 and (args.epoch_id + 1) % every == 0:
+        if due_after_epoch(args, self.cfg.epoch_log_freq):
             where = f"Epoch[{args.epoch_id}] completed in {clock() - self._epoch_since:.2f} s: "
             self._log(where, args, args.global_step_id)
 

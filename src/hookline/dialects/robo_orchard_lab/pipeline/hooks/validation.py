@@ -9,8 +9,13 @@ from typing import Any
 import torch
 
 from hookline import rng
-from hookline.dialects.robo_orchard_core.refusals import SettingTypeError, SettingValueError
+from hookline.dialects.robo_orchard_core.refusals import SettingTypeError
 from hookline.dialects.robo_orchard_core.utils.function_info import FunctionInfo
+from hookline.dialects.robo_orchard_lab.pipeline.hooks.frequency import (
+    check_frequencies,
+    due_after_epoch,
+    due_after_step,
+)
 from hookline.dialects.robo_orchard_lab.pipeline.hooks.mixin import (
     HookContext,
     PipelineHookArgs,
@@ -54,13 +59,11 @@ class ValidationHook(PipelineHooks):
             self.evaluate(args)
 
     def _on_step_end(self, args: PipelineHookArgs) -> None:
-        every = self.cfg.step_eval_freq
-        if args.exception is None and every is not None and (args.global_step_id + 1) % every == 0:
+        if due_after_step(args, self.cfg.step_eval_freq):
             self.evaluate(args)
 
     def _on_epoch_end(self, args: PipelineHookArgs) -> None:
-        every = self.cfg.epoch_eval_freq
-        if args.exception is None and every is not None and (args.epoch_id + 1) % every == 0:
+        if due_after_epoch(args, self.cfg.epoch_eval_freq):
             self.evaluate(args)
 
 
@@ -91,13 +94,3 @@ class ValidationHookConfig(PipelineHooksConfig[ValidationHook]):
     def __post_init__(self) -> None:
         """Refuse a config that never evaluates, and what makes no sense."""
         check_frequencies(self, "step_eval_freq", "epoch_eval_freq")
-
-
-def check_frequencies(cfg: PipelineHooksConfig[Any], *names: str) -> None:
-    """At least one of these says how often, and none of them less than every time."""
-    given = {name: getattr(cfg, name) for name in names if getattr(cfg, name) is not None}
-    if not given:
-        raise SettingValueError(f"one of {' and '.join(names)} has to say how often")
-    for name, value in given.items():
-        if value < 1:
-            raise SettingValueError(f"{name} is a number of steps or epochs, at least 1, not {value}")

@@ -1,0 +1,81 @@
+"""What a trainer is made of, looked at before anything is done with it: a wrong part is refused with what to write."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from hookline.dialects.robo_orchard_core.refusals import SettingTypeError, SettingValueError
+from hookline.dialects.robo_orchard_core.utils.function_info import FunctionInfo
+from hookline.errors import ConfigError
+
+#: What accelerate takes in the place of an optimizer and a scheduler, where an engine of its own makes them.
+STAND_INS = frozenset({"DummyOptim", "DummyScheduler"})
+
+
+def check_limits(max_step: int | None, max_epoch: int | None) -> None:
+    """At least one of them says how long to train."""
+    if max_step is None and max_epoch is None:
+        raise SettingValueError("how long to train? Give max_step or max_epoch")
+    for name, value in (("max_step", max_step), ("max_epoch", max_epoch)):
+        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+            raise SettingValueError(f"{name} is how many there will be, at least 1, not {value!r}")
+
+
+def check_parts(accelerator: Any, model: Any, dataloader: Any, optimizer: Any, lr_scheduler: Any) -> None:
+    """Everything that accelerate prepares is what it has to be."""
+    try:
+        from accelerate import Accelerator  # type: ignore[import-untyped]
+    except ImportError as error:
+        raise ConfigError(
+            "the trainer needs accelerate, which is not installed: pip install 'hookline[robo_orchard]'"
+        ) from error
+    for name, value, kind, called in (
+        ("accelerator", accelerator, Accelerator, "an accelerate.Accelerator"),
+        ("model", model, torch.nn.Module, "a torch.nn.Module"),
+        ("optimizer", optimizer, torch.optim.Optimizer, "an optimizer of torch"),
+    ):
+        if not isinstance(value, kind) and type(value).__name__ not in STAND_INS:
+            raise SettingTypeError(f"{name} is {called}, not {_shown(value)}")
+    if isinstance(dataloader, type) or not (hasattr(dataloader, "__iter__") or hasattr(dataloader, "__getitem__")):
+        raise SettingTypeError(f"dataloader gives batches again and again, as a DataLoader, not {_shown(dataloader)}")
+    steps = hasattr(lr_scheduler, "step") or type(lr_scheduler).__name__ in STAND_INS
+    if lr_scheduler is not None and (isinstance(lr_scheduler, type) or not steps):
+        raise SettingTypeError(f"lr_scheduler is a scheduler of torch, or None, not {_shown(lr_scheduler)}")
+
+
+def check_config(name: str, value: Any, kind: type, base: type) -> None:
+    """A setting that is a config is one, or none; it may be of any class that is derived from `base`."""
+    if value is None or isinstance(value, base):
+        return
+    fields = value if isinstance(value, Mapping) else {}
+    written = ", ".join(f"{key}={item!r}" for key, item in fields.items()) or "..."
+    if name == "resume_from" and isinstance(value, str):
+        written = f"resume_from={value!r}"
+    raise SettingTypeError(f"{name} is a {kind.__name__}, not {_shown(value)}; write {name}={kind.__name__}({written})")
+
+
+def check_processor(processor: Any) -> None:
+    """It can be called as the trainer calls it."""
+    if isinstance(processor, type):
+        raise SettingTypeError(f"batch_processor is a processor, not the class of one; write {processor.__name__}()")
+    if not callable(processor):
+        raise SettingTypeError(f"batch_processor is a SimpleBatchProcessor, not {_shown(processor)}")
+    try:
+        inspect.signature(processor).bind(pipeline_hooks=None, on_batch_hook_args=None, model=None)
+    except ValueError:  # some callables cannot say what they take
+        return
+    except TypeError:
+        raise SettingTypeError(
+            f"batch_processor is a SimpleBatchProcessor, not {FunctionInfo(processor)}; of a function that takes the "
+            "model and a batch, SimpleBatchProcessor.from_callable(function) makes one"
+        ) from None
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "None"
+    return f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
