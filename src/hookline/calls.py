@@ -318,8 +318,8 @@ def match(
 ) -> tuple[str, str]:
     """What a method is called with at its point and when it is due, as source text; a wrong one is refused.
 
-    At a point that nobody declared, a parameter that it does not give may keep its default, and a method may take the
-    arguments alone, without the runner before them.
+    At a point that nobody declared, a parameter behind the first that it does not give may keep its default, and a
+    method may take the arguments alone, without the runner before them.
     """
     place = f"{who}.{point.name}" if who != getattr(method, "__name__", "") else f"{who} at {point.name}"
     place = f"{place} ({source_of(method)})"

@@ -58,10 +58,10 @@ def as_outputs(result: Any) -> dict[str, Any]:
         given, loss = result
         outputs = {**given, "loss": loss} if isinstance(given, Mapping) else {"outputs": given, "loss": loss}
     else:
-        raise HooklineError(f"the step gave {_describe(result)}; {WHAT_TO_RETURN}")
+        raise HooklineError(f"the step gave {describe(result)}; {WHAT_TO_RETURN}")
     loss = outputs["loss"]
     if not isinstance(loss, Tensor) or loss.numel() != 1:
-        raise HooklineError(f"the loss of the step is {_describe(loss)}; {WHAT_TO_RETURN}")
+        raise HooklineError(f"the loss of the step is {describe(loss)}; {WHAT_TO_RETURN}")
     return outputs
 
 
@@ -94,7 +94,8 @@ def _sum_of_losses(outputs: Mapping[str, Any]) -> Any:
     return sum(torch.as_tensor(loss) for loss in losses)
 
 
-def _describe(value: Any) -> str:
+def describe(value: Any) -> str:
+    """What a value is, for a message."""
     if isinstance(value, Tensor):
         return f"a tensor of shape {tuple(value.shape)}"
     return "None" if value is None else f"a {type(value).__name__}"

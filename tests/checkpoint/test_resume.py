@@ -180,7 +180,7 @@ def test_a_checkpoint_of_another_model_is_refused_and_nothing_is_loaded(tmp_path
 
 def test_what_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
     for name, content, message in [
-        ("text.pth", b"hello", "cannot be used: it does not end with a seal"),
+        ("text.pth", b"hello", "cannot be resumed: it does not end with a seal"),
         ("none.pth", None, "there is no checkpoint"),
     ]:
         if content is not None:

@@ -575,8 +575,9 @@ def test_more_facts_go_into_the_meta_of_one_checkpoint_and_none_of_its_own_is_re
     class Asks(Hook):
         def after_train_epoch(self, runner: Runner) -> None:
             if runner.epoch == 0:
-                more = {"classes": ["a", "b"], "epoch": 99}
+                more: dict[str, Any] = {"classes": ["a", "b"], "epoch": 99}
                 runner.saving.ask(Request(template="mine_{}.pth", meta=more, background=background))
+                more["classes"].append("too late")
 
     toy_runner(max_epochs=2, work_dir=tmp_path, custom_hooks=[Asks()]).train()
     own = torch.load(tmp_path / "mine_1.pth", weights_only=True)["meta"]

@@ -615,6 +615,13 @@ def test_two_of_a_kind_have_their_own_states(tmp_path: Path) -> None:
     state = torch.load(tmp_path / "epoch_2.pth")["writers"]
     assert sorted(state) == ["JsonlWriter", "JsonlWriter#2"]
 
+    class Inherits(KnownOtherwise):
+        """Is known by the same name."""
+
+    toy_runner(work_dir=tmp_path / "known", writers=[KnownOtherwise(), Inherits(filename="more.jsonl")]).train()
+    state = torch.load(tmp_path / "known" / "epoch_2.pth")["writers"]
+    assert sorted(state) == ["the records", "the records#2"]
+
 
 # --------------------------------------------------------------------------------------------------- in the background
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -82,7 +83,7 @@ class Saving:
 
     def ask(self, request: Request) -> None:
         """Note a request; the loop has it written where nothing is half done."""
-        self.asked.append(request)
+        self.asked.append(replace(request, meta=copy.deepcopy(request.meta)) if request.meta else request)
         self._runner.asked = True
 
     def save(self) -> None:
@@ -251,6 +252,11 @@ class Saving:
             path = Path(runner.resume)
         if path is not None:
             # The newest intact one was verified just now.
+            if path.is_file() and seal.read_note(path) is None:
+                raise StorageError(
+                    f"{path} cannot be resumed: {seal.damage(path)}; load_from, without resume, takes the weights of a "
+                    "whole one"
+                )
             checkpoint = store.read(path, sealed=True, verified=runner.resume is True)
             return Source(path, checkpoint, "resume" if verb == "train" else "weights")
         if runner.load_from is not None:

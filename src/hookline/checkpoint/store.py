@@ -97,8 +97,7 @@ def read(path: Path, *, sealed: bool, verified: bool = False) -> dict[str, Any]:
         raise StorageError(f"there is no checkpoint {path}")
     own = sealed or read_note(path) is not None
     if own and not verified and (problem := damage(path)):
-        hint = "; load_from takes the weights of a whole one" if read_note(path) is None else ""
-        raise StorageError(f"{path} cannot be used: {problem}{hint}")
+        raise StorageError(f"{path} cannot be used: {problem}")
     try:
         checkpoint = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # whatever a broken or hostile file makes the reader stumble over

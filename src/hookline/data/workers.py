@@ -35,8 +35,11 @@ class WorkerStart:
 
     def __call__(self, worker: int) -> None:
         """In a new worker."""
-        # Ctrl-C goes to the whole group of processes; a worker that ended would fail the step that is being finished.
+        # Ctrl-C, and the end of a terminal, go to the whole group of processes; a worker that ended would fail the step
+        # that is being finished.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        if sys.platform != "win32":
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
         if self.dies_with_parent and sys.platform == "linux":
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
             if os.getppid() != self.parent:  # it had died before it could be asked for

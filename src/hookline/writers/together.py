@@ -50,7 +50,7 @@ class Writers(Writer):
 
     def _named(self) -> Iterator[tuple[str, Writer]]:
         for number, writer in enumerate(self.all):
-            same = sum(type(other) is type(writer) for other in self.all[:number])
+            same = sum(_name(other) == _name(writer) for other in self.all[:number])
             yield _name(writer) + (f"#{same + 1}" if same else ""), writer
 
     def begin(self, work_dir: Path, experiment_name: str, resuming: bool = False) -> None:

@@ -51,11 +51,12 @@ def test_a_python_file_is_run_only_where_that_is_allowed(tmp_path: Path) -> None
 
 
 def test_two_bases_that_disagree_are_refused_unless_the_file_decides(tmp_path: Path) -> None:
-    (tmp_path / "one.py").write_text("seed = 13\nfp16 = dict(a=1)\nlog_config = dict(period=5)\n")
-    (tmp_path / "two.py").write_text("seed = 14\nfp16 = dict(b=2)\nlog_config = dict(period=5)\n")
+    helper = "import numpy\ndef helper(): ...\n_own, sizes = object(), numpy.ones(3)\n"
+    (tmp_path / "one.py").write_text(f"{helper}seed = 13\nfp16 = dict(a=1, x=1)\nlog_config = dict(period=5)\n")
+    (tmp_path / "two.py").write_text(f"{helper}seed = 14\nfp16 = dict(b=2, x=2)\nlog_config = dict(period=5)\n")
     run = tmp_path / "run.py"
     bases = "_base_ = ['one.py', 'two.py']\n"
-    for own, key in ("", "seed"), ("seed = 1\n", "fp16"), ("seed = 1\nfp16 = dict(c=3)\n", "fp16"):
+    for own, key in ("", "seed"), ("seed = 1\n", "fp16.x"), ("seed = 1\nfp16 = dict(c=3)\n", "fp16.x"):
         run.write_text(bases + own)
         with pytest.raises(ConfigError) as caught:
             Config.fromfile(run, allow_python_config=True)
@@ -63,12 +64,10 @@ def test_two_bases_that_disagree_are_refused_unless_the_file_decides(tmp_path: P
             f"{run}: its bases one.py and two.py disagree about '{key}'; leave it out of one of them, or set it in "
             "run.py"
         )
-    run.write_text(f"{bases}seed = 1\nfp16 = dict(_delete_=True, c=3)\n")
-    assert Config.fromfile(run, allow_python_config=True) == {
-        "seed": 1,
-        "fp16": {"c": 3},
-        "log_config": {"period": 5},
-    }
+    for own, expected in ("dict(_delete_=True, c=3)", {"c": 3}), ("dict(x=3)", {"a": 1, "x": 3, "b": 2}):
+        run.write_text(f"{bases}seed = 1\nfp16 = {own}\n")
+        found = Config.fromfile(run, allow_python_config=True)
+        assert (found.seed, found.fp16, found.log_config) == (1, expected, {"period": 5})
     for name, seed in ("one", 13), ("two", 14):
         (tmp_path / f"{name}.yaml").write_text(f"seed: {seed}\n")
     yaml = tmp_path / "run.yaml"

@@ -11,10 +11,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from hookline.checkpoint.request import Request
 from hookline.dialects.imix.engine import CommonEngine, EngineBase, imixEngine
-from hookline.dialects.imix.engine.hooks import HookBase, OptimizerHook
+from hookline.dialects.imix.engine.hooks import CheckPointHook, HookBase, OptimizerHook, PriorityStatus
 from hookline.dialects.imix.utils import Config
-from hookline.errors import ConfigError, HooklineError
+from hookline.errors import ConfigError, HookError, HooklineError, StorageError
 from hookline.testing import toy_data, toy_model
 
 from .engines import Recorder, engine_in, same_weights
@@ -246,13 +247,9 @@ class Scores(nn.Module):
 @pytest.mark.parametrize(
     ("model", "found"),
     [
-        (
-            toy_model(),
-            "Sequential was called with a whole batch, a tuple of 2: linear(): argument 'input' (position 1) must be "
-            "Tensor, not tuple; ",
-        ),
         (Scores(lambda scores: scores), "Scores gave a tensor of shape (8, 2), and no loss; "),
         (Scores(lambda scores: {"scores": scores, "n": 1}), "Scores gave scores, n, and no loss; "),
+        (Scores(lambda scores: {}), "Scores gave an empty dict, and no loss; "),
     ],
 )
 def test_a_model_that_gives_no_losses_needs_a_loss_function(tmp_path: Path, model: nn.Module, found: str) -> None:
@@ -265,6 +262,129 @@ def test_a_model_that_gives_no_losses_needs_a_loss_function(tmp_path: Path, mode
         "(model, batch)"
     )
     assert isinstance(caught.value, TypeError)
+
+
+def test_a_model_that_cannot_take_a_whole_batch_keeps_its_error_with_what_to_do(tmp_path: Path) -> None:
+    settings = {"total_epochs": 1, "work_dir": str(tmp_path), "quiet": True, "optimizer": {"type": "SGD", "lr": 0.1}}
+    with pytest.raises(TypeError, match=r"^linear\(\): argument 'input' .* must be Tensor, not tuple\n") as caught:
+        imixEngine(settings, model=toy_model(), data_loader=toy_data(2)).train()
+    called, hint, where = caught.value.__notes__
+    assert called == "Sequential was called with a whole batch, a tuple of 2"
+    assert hint.startswith("without a loss_fn, a model gets the whole batch and gives its losses itself; ")
+    assert where == "in the step, epoch=0 iter=0 rank=0"
+
+
+def test_a_type_error_later_on_is_the_models_own(tmp_path: Path) -> None:
+    class Fails(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net, self.calls = toy_model(), 0
+
+        def forward(self, pair: Any) -> Any:
+            self.calls += 1
+            if self.calls == 2:
+                len(3)  # type: ignore[arg-type]
+            return {"loss": nn.functional.cross_entropy(self.net(pair[0]), pair[1])}
+
+    settings = {"total_epochs": 1, "work_dir": str(tmp_path), "quiet": True, "optimizer": {"type": "SGD", "lr": 0.1}}
+    with pytest.raises(TypeError, match=r"^object of type 'int' has no len\(\)\n") as caught:
+        imixEngine(settings, model=Fails(), data_loader=toy_data(2)).train()
+    assert caught.value.__notes__ == ["in the step, epoch=0 iter=1 rank=0"]
+
+
+def common(tmp_path: Path, *hooks: Any) -> CommonEngine:
+    model = toy_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    engine = CommonEngine(model, toy_data(2), optimizer, nn.CrossEntropyLoss(), work_dir=tmp_path)
+    engine.quiet = True
+    engine.register_hooks([OptimizerHook(), *hooks])
+    return engine
+
+
+def test_a_hook_that_a_run_is_made_with_comes_before_training(tmp_path: Path) -> None:
+    class Adds(HookBase):
+        def before_train(self) -> None:
+            self.trainer.register_hooks([OptimizerHook()])
+
+    with pytest.raises(HookError, match=r"^OptimizerHook is a part that a run is put together with; register it bef"):
+        common(tmp_path, Adds()).train_by_epoch(0, 1)
+
+
+def test_the_trainer_at_a_point_of_ones_own_is_the_engine_also_while_training(tmp_path: Path) -> None:
+    seen = []
+
+    class Shares(HookBase):
+        def after_train_iter(self) -> None:
+            self.trainer.call_hook("after_shared", n=self.trainer.iter)
+
+        def after_shared(self, trainer: Any, n: int) -> None:
+            seen.append((n, trainer.log_buffer is self.trainer.log_buffer, trainer.model_output.shape))
+
+    common(tmp_path, Shares()).train_by_epoch(0, 1)
+    assert seen == [(0, True, (8, 2)), (1, True, (8, 2))]
+
+
+def test_after_train_is_called_once_also_when_the_last_save_fails(tmp_path: Path) -> None:
+    called = []
+
+    class Ends(HookBase):
+        def after_train(self) -> None:
+            called.append(type(self.trainer.exception).__name__)
+
+    engine = common(tmp_path / "run", Ends(), CheckPointHook(prefix="net", epoch_period=1))
+
+    class Blocks(HookBase):
+        level = "LOWEST"
+
+        def after_train(self) -> None:
+            engine.runner.saving.ask(Request(template="x.pth", folder=tmp_path / "file" / "x"))  # type: ignore[union-attr]
+
+    (tmp_path / "file").write_text("in the way")
+    engine.register_hooks([Blocks()])
+    with pytest.raises(StorageError):
+        engine.train_by_epoch(0, 1)
+    assert called == ["NoneType"]
+
+
+def test_training_goes_on_to_another_end(tmp_path: Path) -> None:
+    epochs = []
+
+    class Counts(HookBase):
+        def before_train_epoch(self) -> None:
+            epochs.append(self.trainer.epoch)
+
+    engine = common(tmp_path, Counts())
+    engine.train_by_epoch(0, 1)
+    engine.train_by_epoch(1, 3)
+    assert (epochs, engine.max_epoch, engine.max_iter) == ([0, 1, 2], 3, 6)
+
+
+def test_a_level_written_as_a_plain_attribute_is_the_one_that_counts_unless_the_config_says_otherwise(
+    tmp_path: Path,
+) -> None:
+    class First(HookBase):
+        level = "HIGHEST"
+
+    engine = common(tmp_path)
+    first, last = First(), First()
+    engine.register_hooks([first])
+    engine._register(last, "LOWEST")
+    assert [each.level for each in (first, last)] == [PriorityStatus.HIGHEST, PriorityStatus.LOWEST]  # type: ignore[comparison-overlap]
+    assert [type(hook).__name__ for hook in engine.hooks] == ["First", "OptimizerHook", "First"]
+
+
+def test_a_run_that_failed_keeps_no_graph_of_its_loss(tmp_path: Path) -> None:
+    class Fails(HookBase):
+        level = "HIGHEST"
+
+        def after_train_iter(self) -> None:
+            raise KeyError("mine")
+
+    engine = common(tmp_path, Fails())
+    with pytest.raises(KeyError, match="mine"):
+        engine.train_by_epoch(0, 1)
+    engine.runner.optim.reset()  # type: ignore[union-attr]  # as the next run does
+    assert engine.runner.optim._given is None  # type: ignore[union-attr]
 
 
 def test_a_type_error_of_a_model_that_takes_whole_batches_stays_what_it_is(tmp_path: Path) -> None:

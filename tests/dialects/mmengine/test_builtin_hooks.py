@@ -156,6 +156,11 @@ def test_the_best_checkpoint(tmp_path: Path, best: str, rule: str | None, values
     assert (hook.best_ckpt_path, hook.best_ckpt_path_dict) == (path, {"top-1": path})
     assert (hook.last_ckpt, hook.key_indicators) == (hub.get_info("last_ckpt"), ["top-1"])
     assert hook.rules == [rule or "greater"]
+    moved = (tmp_path / "run").rename(tmp_path / "moved")
+    again = runner_of(moved, **{**parts, "train_cfg": {"max_epochs": 4}, "resume": True})
+    again.val_evaluator.metrics[0].values = [values[1], values[1]]
+    again.train()
+    assert again.message_hub.get_info("best_ckpt") == str(moved / expected)
 
 
 @pytest.mark.parametrize(
@@ -170,6 +175,9 @@ def test_the_best_checkpoint(tmp_path: Path, best: str, rule: str | None, values
 def test_a_method_of_the_original_that_nothing_would_call_is_refused_where_it_is_written(
     base: type[Hook], method: str
 ) -> None:
+    mixin = type("Mixin", (), {method: lambda self, runner: None})
+    with pytest.raises(HookError, match=rf"^Mixed has a {method} of its own"):
+        type("Mixed", (mixin, base), {})
     with pytest.raises(HookError) as refused:
         type("Mine", (base,), {method: lambda self, runner: None})
     assert str(refused.value) == (

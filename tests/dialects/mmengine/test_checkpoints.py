@@ -177,8 +177,8 @@ def test_a_file_of_mmengine_cannot_be_resumed_and_it_is_said_what_can(
     with pytest.raises(StorageError) as refused:
         runner_of(tmp_path / "run", load_from=path, resume=True).train()
     assert str(refused.value) == (
-        f"{path} cannot be used: it does not end with a seal, so it was cut short, damaged, or written by something "
-        "else; load_from takes the weights of a whole one"
+        f"{path} cannot be resumed: it does not end with a seal, so it was cut short, damaged, or written by something "
+        "else; load_from, without resume, takes the weights of a whole one"
     )
 
 
@@ -320,6 +320,7 @@ def test_load_or_resume_takes_the_weights_at_once(tmp_path: Path) -> None:
             seen.append(checkpoint["meta"]["epoch"])
 
     runner = runner_of(tmp_path / "other", load_from=tmp_path / "run" / "epoch_2.pth", custom_hooks=[Looks()])
+    runner.model.init_weights = lambda: pytest.fail("the weights are there")  # type: ignore[assignment]
     runner.load_or_resume()
     stored = weights(tmp_path / "run" / "epoch_2.pth", "state_dict")
     assert all(torch.equal(value, stored[name]) for name, value in runner.model.state_dict().items())

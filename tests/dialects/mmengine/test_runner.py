@@ -15,6 +15,7 @@ import torch
 from torch import nn
 from torch.utils.data import Dataset
 
+from hookline import Optim
 from hookline.dialects.mmengine.config import Config
 from hookline.dialects.mmengine.evaluator import Evaluator
 from hookline.dialects.mmengine.hooks import CheckpointHook, Hook
@@ -206,8 +207,8 @@ def test_losses_without_a_loss_are_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(ValueError) as refused:  # noqa: PT011  # the whole message stands below
         runner_of(tmp_path, model=Accurate()).train()
     assert str(refused.value) == (
-        "Accurate.forward(mode='loss') gives ['acc'], and the loss is the sum of what has 'loss' in its name: there is "
-        "nothing to train on"
+        "Accurate.forward(mode='loss') gives ['acc'], and the loss that parse_losses makes of it, the sum of what has "
+        "'loss' in its name, is 0: there is nothing to train on"
     )
     assert refused.value.__notes__ == ["in the step, epoch=0 iter=0 rank=0"]
 
@@ -507,6 +508,9 @@ def test_learning_rates_follow_the_batch_size(tmp_path: Path) -> None:
     runner = runner_of(tmp_path / "run", train_dataloader=data, auto_scale_lr=scaled, optim_wrapper=grouped)
     runner.train()
     assert runner.optim_wrapper.get_lr() == {"base_lr": [0.025], "lr": [0.025, 0.05] * 2}
+    native = Optim(torch.optim.SGD(ToyNet().parameters(), lr=0.1))
+    runner.scale_lr(native, scaled)
+    assert native.learning_rates() == [0.025]
 
 
 def test_a_model_may_make_its_updates_itself_and_give_what_it_likes(tmp_path: Path) -> None:

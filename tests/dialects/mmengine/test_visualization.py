@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import sys
@@ -176,6 +177,11 @@ class Loud(Visualizer):
 def test_the_visualizer_of_a_run_is_found_by_its_base_class_too(tmp_path: Path) -> None:
     runner = runner_of(tmp_path, visualizer={"type": Loud, "vis_backends": []})
     assert Visualizer.get_current_instance() is Loud.get_current_instance() is runner.visualizer
+    mine = Loud.get_instance("mine")
+    runner = runner_of(tmp_path, visualizer=mine)
+    del runner
+    gc.collect()
+    assert Loud.get_instance("mine") is mine
 
 
 def test_visualizers_are_found_by_name_and_wrong_ones_refused() -> None:

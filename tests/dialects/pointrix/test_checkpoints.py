@@ -418,6 +418,18 @@ def test_save_model_writes_now_and_load_model_takes_the_weights(tmp_path: Path) 
         other.load_model(tmp_path / "no.pth")
 
 
+def test_a_loss_of_an_earlier_training_does_not_end_the_next(tmp_path: Path) -> None:
+    class Asks(Hook):
+        def after_val(self, trainner: Any) -> None:
+            trainner.request_save("asked.pth")
+
+    trainer_in(tmp_path, CheckPointHook(save_step=2), max_steps=2, val_interval=0).train_loop()
+    trainer = trainer_in(tmp_path, Asks(), max_steps=3, val_interval=2, resume=True)
+    trainer.loss_dict = {"loss": torch.tensor(float("nan"))}
+    trainer.train_loop()
+    assert "asked.pth" in checkpoints(tmp_path)
+
+
 def test_the_best_is_saved_under_a_name_of_ones_own(tmp_path: Path) -> None:
     class KeepsBest(Hook):
         best = float("-inf")
@@ -431,7 +443,8 @@ def test_the_best_is_saved_under_a_name_of_ones_own(tmp_path: Path) -> None:
         def __init__(self) -> None:
             self.saved: list[tuple[int, str]] = []
 
-    trainer_in(tmp_path, keeps := KeepsBest(), max_steps=8).train_loop()
+    trainer_in(tmp_path, keeps := KeepsBest(), CheckPointHook(save_step=0), max_steps=8).train_loop()
+    assert (keeps.saved[-1][0], checkpoints(tmp_path)) == (8, ["best.pth", "chkpnt00008.pth"])
     assert keeps.saved
     assert {name for _, name in keeps.saved} == {"best.pth"}
     assert read(tmp_path / "best.pth")["position"]["iter"] == keeps.saved[-1][0]

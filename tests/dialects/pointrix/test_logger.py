@@ -193,6 +193,22 @@ def test_a_writer_of_ones_own_is_registered_and_named_in_the_config(
     ]
 
 
+def test_a_validation_that_failed_is_no_part_of_the_next(tmp_path: Path, quiet: None) -> None:
+    trainer = SceneTrainer(config(val_interval=0), tmp_path)
+    trainer.register_hook(log := LogHook())
+    trainer.writer = Keeps(tmp_path)
+    whole = trainer.datapipeline.next_val
+    trainer.datapipeline.next_val = lambda index: [whole(0)][index]
+    with pytest.raises(IndexError):
+        trainer.test()
+    trainer.datapipeline.next_val = whole
+    for _ in range(2):
+        trainer.test()
+    first, second = [value for name, value, _ in trainer.writer.calls if name.endswith("psnr")]
+    assert first == second > 0
+    assert log.losses_test["psnr"] == first * 2
+
+
 def test_a_writer_that_lacks_one_of_the_three_functions_cannot_be_made(tmp_path: Path) -> None:
     class Lacks(Writer):
         def write_scalar(self, name: str, scalar: Any, step: int) -> None: ...

@@ -285,6 +285,11 @@ def test_several_optimizers_step_as_one_and_a_module_may_be_a_group() -> None:
         optimizers.load_state_dict({"c": {}})
 
 
+def test_an_optimizer_that_is_null_is_left_out() -> None:
+    one = {"name": "SGD", "args": {"lr": 0.1}}
+    assert list(parse_optimizer({"main": one, "other": None}, Scene()).optimizer_dict) == ["main"]
+
+
 def test_schedulers_are_asked_with_the_step_and_the_optimizer() -> None:
     class Groups:
         param_groups = ({"name": "a", "lr": 1.0}, {"lr": 1.0})
@@ -320,7 +325,7 @@ def test_a_device_that_is_not_there_is_refused_and_the_default_is_what_is_there(
         ({"loss": torch.zeros(3, requires_grad=True)}, "a tensor of shape (3,) as 'loss'"),
         ({"loss": 0.5}, "a float as 'loss'"),
         (None, "None"),
-        (torch.zeros(()), "a Tensor"),
+        (torch.zeros(()), "a tensor of shape ()"),
     ],
 )
 def test_a_model_has_to_give_its_loss_as_loss(tmp_path: Path, losses: Any, found: str) -> None:

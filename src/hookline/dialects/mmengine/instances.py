@@ -46,7 +46,8 @@ class ManagerMixin:
     @classmethod
     def make_current(cls, made: Self) -> Self:
         """Put an object of a run in the place of one of the same name, and before all others."""
-        cls._instances.pop(made.instance_name, None)
+        if cls._instances.get(made.instance_name) is not made:  # one that the user made stays
+            cls._instances.pop(made.instance_name, None)
         cls._of_runs[made.instance_name] = cls._newest = made
         return made
 

@@ -81,6 +81,8 @@ class EngineBase:
         if isinstance(hook, HookBase) and level is None:
             level = hook.level
         own = None if level is None else PriorityStatus.parse(level, name)
+        if self.runner is not None and getattr(type(hook), "_prepare", HookBase._prepare) is not HookBase._prepare:
+            raise HookError(f"{name} is a part that a run is put together with; register it before training begins")
         for plan in [self.plan] if self.runner is None else [self.plan, self.runner.plan]:
             plan.add(hook, None if own is None else own.priority.value, priority_from=source)
         if isinstance(hook, HookBase):
@@ -102,7 +104,8 @@ class EngineBase:
 
     def call_hook(self, point: str, **arguments: Any) -> None:
         """Call the methods of hooks that are named so; this is how points of one's own are called."""
-        (self.plan if self.runner is None else self.runner.plan).call(point, arguments)
+        running = self.runner is not None and point in self.runner.plan.points
+        (self.runner.plan if running else self.plan).call(point, arguments)  # type: ignore[union-attr]  # it is there
 
     # -- the points, for a loop of one's own
 
@@ -130,21 +133,27 @@ class EngineBase:
 
     def train_by_epoch(self, start_epoch: int, max_epoch: int) -> None:
         """Train up to so many epochs."""
+        self._refuse_nested()
         self.by_epoch, self.max_epoch = True, max_epoch
         self._train(TrainLoop(self.data_loader, step_of(self), max_epochs=max_epoch), start_epoch)
 
     def train_by_iter(self, start_iter: int, max_iter: int) -> None:
         """Train up to so many iterations, going round the data as often as needed."""
+        self._refuse_nested()
         self.by_epoch, self.max_epoch = False, None
         self._train(TrainLoop(self.data_loader, step_of(self), max_iters=max_iter), start_iter)
 
-    def _train(self, loop: TrainLoop, start: int) -> None:
+    def _refuse_nested(self) -> None:
         if self.runner is not None and self.runner.running is not None:
             raise HooklineError("the engine was asked to train while it is training")
+
+    def _train(self, loop: TrainLoop, start: int) -> None:
         if self.runner is None:
             self.runner = runner_of(self, loop)
             if start:
                 self._go_to(self.runner, start)
+        else:
+            self.runner._train_loop = self.runner.train_loop = loop  # it goes on from where it stands
         self.max_iter = self.runner.max_iters
         self.runner.train()
 

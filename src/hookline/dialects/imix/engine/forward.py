@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from hookline.errors import ConfigError
+from hookline.errors import ConfigError, blame
 from hookline.steps import as_outputs
 
 #: What iMIX's engine gives to a model besides the batch.
@@ -72,16 +72,15 @@ def _of_model(call: Callable[[Any, Any], Any], name: str, takes_whole: bool) -> 
         try:
             output = call(engine, batch)
         except TypeError as error:
-            if takes_whole or not isinstance(batch, (tuple, list)):
-                raise
-            raise NoLossError(
-                f"{name} was called with a whole batch, a {type(batch).__name__} of {len(batch)}: {error}; "
-                f"{WITHOUT_LOSS_FN}"
-            ) from error
+            if not takes_whole and isinstance(batch, (tuple, list)) and engine.iter == engine.start_iter:
+                blame(error, f"{name} was called with a whole batch, a {type(batch).__name__} of {len(batch)}")
+                blame(error, WITHOUT_LOSS_FN)
+            raise
         if isinstance(output, Tensor) and output.numel() != 1:
             raise NoLossError(f"{name} gave a tensor of shape {tuple(output.shape)}, and no loss; {WITHOUT_LOSS_FN}")
         if isinstance(output, Mapping) and not any("loss" in str(key) for key in output):
-            raise NoLossError(f"{name} gave {', '.join(map(str, output))}, and no loss; {WITHOUT_LOSS_FN}")
+            given = ", ".join(map(str, output)) or "an empty dict"
+            raise NoLossError(f"{name} gave {given}, and no loss; {WITHOUT_LOSS_FN}")
         return output, output
 
     return losses

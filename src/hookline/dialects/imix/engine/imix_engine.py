@@ -57,7 +57,7 @@ class imixEngine(CommonEngine):  # noqa: N801  # it is called so
         self._limit = settings.limit
         self.gradient_accumulation_steps = settings.gradient_accumulation_steps
         self.is_lr_accumulation = settings.is_lr_accumulation
-        self.imixed_precision = settings.fp16 is not None
+        self.imixed_precision = settings.fp16 not in (None, False)
         self.log_period = settings.log_period
         self.seed, self.device = settings.seed, settings.device
         self.load_from, self.resume_from = settings.load_from, settings.resume_from

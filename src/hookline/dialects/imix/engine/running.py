@@ -162,7 +162,7 @@ class EngineState(Hook):
     def after_train(self, runner: Any) -> None:
         """All is finished. A loss that is not a number ends the run also where nobody has recorded it."""
         refuse_infinite_loss(runner)
-        self.engine.iter = runner.position.iter
+        self.engine.iter, self.engine.has_begun = runner.position.iter, False
 
     def on_exception(self, runner: Any, error: BaseException) -> None:
         """Hooks that have begun may have something to end; what goes wrong there does not hide the error."""

@@ -119,7 +119,7 @@ def _refuse_near_misses(cfg: Any) -> None:
         keys = [key for key in _keys_of(part) if isinstance(key, str) and key[:1] != "_"]
         for key in keys:
             meant = near_miss(key.replace("cfg", "config"), known) if key not in known else None
-            if meant is not None and meant not in keys:
+            if meant is not None and meant not in keys and not key.startswith(f"{meant}_"):
                 raise ConfigError(
                     f"{where} has '{key}', which nothing reads; did you mean '{meant}'? A key of your own needs a name "
                     "that is less like it"
@@ -148,12 +148,8 @@ def _length(cfg: Any) -> tuple[bool, int]:
 
 def prefix_of(settings: Settings, model: Any) -> str:
     """What names of checkpoints begin with: as the config says, or the model and the data set, as iMIX has them."""
-    given = read(settings.section("checkpoint_config"), "prefix") if _is_there(settings, "checkpoint_config") else None
+    given = read(read(settings.cfg, "checkpoint_config") or {}, "prefix")
     kind = read(read(settings.cfg, "model") or {}, "type")
     dataset = read(settings.cfg, "dataset_type")
     usual = "_".join([kind if isinstance(kind, str) else type(model).__name__, *([dataset] if dataset else [])])
     return given or usual
-
-
-def _is_there(settings: Settings, name: str) -> bool:
-    return settings.section(name) is not ABSENT and settings.section(name) is not None

@@ -27,6 +27,11 @@ class HookedOptim(Optim):
         if self.is_awaited:
             self._given = (loss, {} if outputs is None else outputs)
 
+    def reset(self) -> None:
+        """Forget an update that was cut off, and the graph of its loss."""
+        super().reset()
+        self._given = None
+
     def flush(self) -> None:
         """The hook ends a window itself, except where it is not called because the batch was left out."""
         if self._given is None:

@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any, ClassVar
 
 from hookline.config import load
-from hookline.dialects.plain import plain_data as plain_data
+from hookline.dialects.plain import plain_data
 from hookline.dialects.script import how_to_allow
 from hookline.errors import ConfigError, did_you_mean
 
@@ -88,26 +88,31 @@ def _python(file: Path, chain: tuple[Path, ...]) -> dict[str, Any]:
 def _joined(bases: Iterable[tuple[str, dict[str, Any]]], own: Mapping[str, Any], file: Path) -> dict[str, Any]:
     """Several bases as one; what they disagree about is refused."""
     under: dict[str, Any] = {}
-    said_by: dict[str, str] = {}
+    seen: list[tuple[str, dict[str, Any]]] = []
     for path, found in bases:
-        for key, value in found.items():
-            if key in under and not _is_same(under[key], value) and not _decides(own, key):
+        for earlier, others in seen:
+            if key := _disagreement(others, found, own):
                 raise ConfigError(
-                    f"{file}: its bases {said_by[key]} and {path} disagree about '{key}'; leave it out of one of them, "
-                    f"or set it in {file.name}"
+                    f"{file}: its bases {earlier} and {path} disagree about '{key}'; leave it out of one of them, or "
+                    f"set it in {file.name}"
                 )
-            said_by[key] = path
+        seen.append((path, found))
         under = _merged(under, found)
     return under
 
 
-def _is_same(one: Any, other: Any) -> bool:
-    return one is other or (type(one) is type(other) and bool(one == other))
-
-
-def _decides(own: Mapping[str, Any], key: str) -> bool:
-    """Whether a file itself says all of what stands under a key, so that its bases do not matter."""
-    return key in own and (not isinstance(own[key], Mapping) or bool(own[key].get("_delete_", False)))
+def _disagreement(one: Mapping[str, Any], other: Mapping[str, Any], own: Mapping[str, Any]) -> str:
+    """The first key, with dots, about which two dicts disagree and a third does not decide; empty where none is."""
+    for key in (key for key in one if key in other and not str(key).startswith("_")):
+        mine, others, decided = one[key], other[key], own.get(key, {})
+        if not isinstance(decided, Mapping) or decided.get("_delete_", False):
+            continue
+        if isinstance(mine, Mapping) and isinstance(others, Mapping):
+            if inner := _disagreement(mine, others, decided):
+                return f"{key}.{inner}"
+        elif plain_data(mine) != plain_data(others) and key not in own:
+            return str(key)
+    return ""
 
 
 def _merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

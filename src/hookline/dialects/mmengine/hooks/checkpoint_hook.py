@@ -108,6 +108,12 @@ class CheckpointHook(checkpoint.CheckpointHook, Hook):  # type: ignore[misc]  # 
     def _as_told(self, name: str) -> str:
         return str(self.checkpoint_folder(self.runner) / name)
 
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on comparing with the best so far, which lies in the folder of this run."""
+        super().load_state_dict(state)
+        for best in self.best.values():
+            self._tell(best)
+
     def _saved(self, saved: Path) -> None:
         super()._saved(saved)
         self.runner.hub.update_info("last_ckpt", str(saved), resumed=False)

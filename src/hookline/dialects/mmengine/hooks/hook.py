@@ -43,7 +43,7 @@ class Hook(hook.Hook):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         for name in cls.never_called:
-            if name in vars(cls):
+            if hasattr(cls, name):
                 raise HookError(
                     f"{cls.__name__} has a {name} of its own, which nothing calls here; what it does belongs into a "
                     "method for a point, such as after_train_epoch or before_save_checkpoint"

@@ -291,7 +291,7 @@ class Runner(native.Runner):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if "wrap_model" in vars(cls):
+        if hasattr(cls, "wrap_model"):
             raise ConfigTypeError(f"{cls.__name__} has a wrap_model of its own, and models are not wrapped here")
 
     def setup_env(self, env_cfg: Mapping[str, Any]) -> None:
@@ -375,9 +375,11 @@ class Runner(native.Runner):
         described.setdefault("name", self.experiment_name)
         described.setdefault("save_dir", str(self.log_dir))
         kind = VISUALIZERS.get(described["type"]) if isinstance(described["type"], str) else described["type"]
-        if hasattr(kind, "forget"):
-            kind.forget(described["name"])
-        return VISUALIZERS.build(described)
+        forget = getattr(kind, "forget", lambda name: None)
+        forget(described["name"])
+        built = VISUALIZERS.build(described)
+        forget(described["name"])  # found as long as its run is there: see `Visualizer.join`
+        return built
 
     def scale_lr(self, optim_wrapper: Any, auto_scale_lr: Mapping[str, Any] | None = None) -> None:
         """Multiply learning rates by the ratio of the batch size to that for which they were chosen."""
@@ -388,8 +390,9 @@ class Runner(native.Runner):
         ratio = self.world_size * self.train_dataloader.batch_size / auto_scale_lr["base_batch_size"]
         self.logger.info("learning rates are multiplied by %s, the ratio of batch sizes", ratio)
         several: Any = optim_wrapper.values() if isinstance(optim_wrapper, OptimDict) else [optim_wrapper]
-        for group in [group for each in several for group in each.param_groups]:  # also those that tell the base
-            group["lr"] *= ratio
+        for each in several:
+            for group in getattr(each, "param_groups", each.optimizer.param_groups):  # also the one that tells the base
+                group["lr"] *= ratio
 
     # -- hooks
 
@@ -503,6 +506,7 @@ class Runner(native.Runner):
     ) -> dict[str, Any]:
         """Load the weights of a file into the model now, and give the checkpoint."""
         found = checkpoint.read_checkpoint(filename)
+        self._weights_begun = True
         self.call_hook("after_load_checkpoint", checkpoint=found)
         checkpoint._load_checkpoint_to_model(self.model, found, strict, None, revise_keys, str(filename))
         return found

@@ -21,7 +21,7 @@ class DefaultTrainer(BaseTrainer):
         parts.refuse_missing(self)
         with running.session(self), self.plan.around("train"):
             interval, last = self.cfg.val_interval, self.cfg.max_steps
-            self.global_step = self.start_steps
+            self.global_step, self.loss_dict = self.start_steps, {}
             self.call_hook("before_train")
             if self.saving.restore() and self.is_validation_due(self.start_steps - 1, interval, last):
                 self.validate(self.start_steps - 1)

@@ -19,7 +19,7 @@ from hookline.dialects.pointrix.optimizer import parse_optimizer, parse_schedule
 from hookline.dialects.pointrix.renderer import parse_renderer
 from hookline.errors import ConfigError, StorageError
 from hookline.loops import in_mode
-from hookline.steps import explain_backward
+from hookline.steps import describe, explain_backward
 
 if TYPE_CHECKING:
     from hookline.dialects.pointrix.engine.base_trainer import BaseTrainer
@@ -122,12 +122,10 @@ def backward(model: Any, losses: Any) -> None:
 
 def _told(losses: Any) -> str:
     if not isinstance(losses, Mapping):
-        return "None" if losses is None else f"a {type(losses).__name__}"
+        return describe(losses)
     if "loss" not in losses:
         return f"{', '.join(repr(name) for name in losses) or 'an empty mapping'}, and no 'loss'"
-    loss = losses["loss"]
-    shape = f"tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
-    return f"a {shape} as 'loss'"
+    return f"{describe(losses['loss'])} as 'loss'"
 
 
 def evaluating(model: Any) -> AbstractContextManager[Any]:

@@ -44,7 +44,7 @@ class CheckPointHook(Hook):
 
     def after_train(self, trainner: Any) -> None:
         """Ask for the last one, unless it is there."""
-        if self.save_last and trainner.saving.saved_at != trainner.iter:
+        if self.save_last and trainner.saving.last_path != trainner.saving.path():
             self._ask(trainner, trainner.iter)
 
     def _ask(self, trainner: Any, step: int) -> None:

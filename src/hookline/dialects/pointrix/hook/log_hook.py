@@ -71,7 +71,8 @@ class LogHook(Hook):
             self.progress_bar.update("train", step=self._bar_interval, log=self.bar_info)
 
     def before_val(self, trainner: Any) -> None:
-        """Show the bar of the validation."""
+        """A validation begins, whatever became of the one before; show its bar."""
+        self.losses_test = dict.fromkeys(self.losses_test, 0.0)
         if self.progress_bar is not None:
             self.progress_bar.reset("validation", visible=True)
 
@@ -95,7 +96,6 @@ class LogHook(Hook):
 
         size = max(trainner.val_dataset_size, 1)
         means = {key: total / size for key, total in self.losses_test.items() if key in trainner.metric_dict}
-        self.losses_test = dict.fromkeys(self.losses_test, 0.0)
         if self.progress_bar is not None:
             self.progress_bar.reset("validation", visible=False)
         if not means:

@@ -31,9 +31,11 @@ def parse_optimizer(configs: Any, model: nn.Module, datapipeline: Any = None, **
     """Optimizers by name: `{main: {type: BaseOptimizer, name: Adam, args: {...}, params: {<name>: {lr: ...}}}}`.
 
     `params` makes a group of every parameter or module of the model that it names; without it, all parameters are one.
+    An optimizer that is null is left out.
     """
     offered = {"model": model, "datapipeline": datapipeline, **kwargs}
-    return OptimizerList({name: _optimizer(name, cfg, model, offered) for name, cfg in _items(configs)})
+    wanted = {name: cfg for name, cfg in (config_to_primitive(configs) or {}).items() if cfg is not None}
+    return OptimizerList({name: _optimizer(name, cfg, model, offered) for name, cfg in _items(wanted)})
 
 
 def _optimizer(name: str, cfg: Mapping[str, Any], model: nn.Module, offered: Mapping[str, Any]) -> Any:

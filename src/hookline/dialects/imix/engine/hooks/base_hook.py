@@ -82,6 +82,13 @@ class HookBase:
     #: Whether `after_train` has something to do after a failure, too.
     _cleans_up = True
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """A class may say its level as a plain attribute."""
+        super().__init_subclass__(**kwargs)
+        if "level" in vars(cls) and not isinstance(vars(cls)["level"], property):
+            cls._level = vars(cls)["level"]
+            del cls.level
+
     def __init__(self) -> None:
         """Nothing to do; a subclass need not call it."""
 

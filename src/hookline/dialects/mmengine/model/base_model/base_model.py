@@ -15,9 +15,6 @@ from hookline.dialects.mmengine.model.base_model.data_preprocessor import BaseDa
 from hookline.dialects.mmengine.model.base_module import BaseModule
 from hookline.dialects.mmengine.registry import MODELS
 
-#: The sum of no losses.
-NO_LOSS: Any = 0
-
 
 class BaseModel(BaseModule):
     """A model whose `forward(..., mode=)` gives losses, predictions or plain outputs.
@@ -50,10 +47,10 @@ class BaseModel(BaseModule):
             with within:
                 losses = self._run_forward(self._prepared(data, True), mode="loss")
         loss, log_vars = self.parse_losses(losses)
-        if loss is NO_LOSS:
+        if not isinstance(loss, Tensor):  # a sum of nothing
             raise ConfigValueError(
-                f"{type(self).__name__}.forward(mode='loss') gives {sorted(losses)}, and the loss is the sum of "
-                "what has 'loss' in its name: there is nothing to train on"
+                f"{type(self).__name__}.forward(mode='loss') gives {sorted(losses)}, and the loss that parse_losses "
+                f"makes of it, the sum of what has 'loss' in its name, is {loss!r}: there is nothing to train on"
             )
         optim_wrapper.update_params(loss)
         return log_vars
@@ -85,7 +82,7 @@ class BaseModel(BaseModule):
                 return only, {"loss": only, name: only}
         means = {name: _mean(name, value) for name, value in losses.items()}
         summed = [value for name, value in means.items() if "loss" in name]
-        loss: Any = summed[0] if len(summed) == 1 else sum(summed, NO_LOSS)
+        loss: Any = summed[0] if len(summed) == 1 else sum(summed)
         return loss, {"loss": loss, **means}
 
     @abstractmethod
