@@ -231,13 +231,13 @@ def evaluate_one(runner: Runner, stage: Literal["val", "test"], loop: EvalLoop) 
                 with plan.around("forward", batch), runner.autocast():
                     loss = as_outputs(loop.loss(runner.wrapped, batch))["loss"] if loop.loss is not None else None
                     outputs = loss if loop.only_loss else loop.step(runner.wrapped, batch)
+                if loss is not None:
+                    average.update(loss, batch_size(batch))
+                if not loop.only_loss:
+                    loop.metrics.update(outputs, batch)
             except Exception as error:
                 blame_step(error, runner, f"the step of {stage}, batch {batch_idx}")
                 raise
-            if loss is not None:
-                average.update(loss, batch_size(batch))
-            if not loop.only_loss:
-                loop.metrics.update(outputs, batch)
             (plan.after_val_iter if stage == "val" else plan.after_test_iter)(batch_idx, batch, outputs)
     found = {} if loop.loss is None else {"loss": average.compute()}
     return loop.metrics.compute() | found

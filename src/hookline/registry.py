@@ -60,7 +60,7 @@ class Registry:
     register_module = register
 
     def _add(self, name: str, item: T, force: bool) -> T:
-        if name in self and not force and not self._same_definition(name, item):
+        if self._holds(name) and not force and not self._same_definition(name, item):
             raise ConfigError(
                 f"the {self.kind} name '{name}' is taken by {self.origin(name)}; "
                 f"choose another name, or replace it with register('{name}', force=True)"
@@ -109,8 +109,11 @@ class Registry:
         package = entry.dist.name if entry.dist is not None else "an installed package"
         return f"{package} ({entry.value})"
 
-    def __contains__(self, name: object) -> bool:
+    def _holds(self, name: object) -> bool:
         return name in self._registered or name in self._builtin or name in self._plugins
+
+    def __contains__(self, name: object) -> bool:
+        return self._holds(name)
 
     def __iter__(self) -> Iterator[str]:
         return iter(sorted({*self._registered, *self._builtin, *self._plugins}))

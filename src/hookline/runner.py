@@ -341,6 +341,10 @@ class Runner:
             return NOTHING
         return torch.autocast(self.device.type, getattr(torch, PRECISIONS[self.precision]))
 
+    def more_facts(self) -> dict[str, Any]:
+        """What the `meta` of every checkpoint tells people besides the usual: tensors and plain data."""
+        return {}
+
     def read_weights(self, path: Path) -> dict[str, Any]:
         """What is in the file that `load_from` names. A subclass may know files of other kinds; none runs any code."""
         return store.read(path, sealed=False)

@@ -193,6 +193,15 @@ def test_with_some_but_none_intact_it_refuses_and_lists_them(tmp_path: Path) -> 
     ]
 
 
+def test_a_pointer_of_another_program_is_the_path_alone_and_is_not_followed(tmp_path: Path) -> None:
+    elsewhere = written(tmp_path, "iter_9.pth")
+    folder = tmp_path / "run"
+    folder.mkdir()
+    written(folder, "iter_3.pth")
+    (folder / "last_checkpoint").write_text(f"{elsewhere}\n")
+    assert newest(folder) == ("iter_3.pth", [])
+
+
 def test_files_that_something_else_has_written_do_not_count(tmp_path: Path) -> None:
     torch.save({"weight": torch.zeros(2)}, tmp_path / "pretrained.pth")
     assert newest(tmp_path) == (None, [])

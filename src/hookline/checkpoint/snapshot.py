@@ -95,7 +95,9 @@ def surroundings() -> dict[str, Any]:
 def meta(runner: Runner) -> dict[str, Any]:
     """Facts about the run for people; nothing in it is needed to go on."""
     at = runner.position
-    return surroundings() | {
+    return {
+        **runner.more_facts(),
+        **surroundings(),
         "experiment_name": runner.experiment_name,
         "seed": runner.seed,
         "epoch": at.epoch,

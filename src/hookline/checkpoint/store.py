@@ -166,7 +166,10 @@ def pointer_problem(folder: Path) -> str:
         return ""
     try:
         with open(pointer, "rb") as file:
-            record = json.loads(file.read(1 << 16))
+            said = file.read(1 << 16)
+        if os.path.isfile(said.strip()):  # as other programs write it: the path alone
+            return ""
+        record = json.loads(said)
         path = folder / str(record["name"])
         if not path.resolve().is_relative_to(folder.resolve()):
             return f"{pointer} points out of its folder, to {str(record['name'])!r}"

@@ -69,6 +69,9 @@ def as_resumable(loader: Iterable[Any]) -> ResumableLoader | None:
         return loader
     if type(loader) is not DataLoader or not _is_plain(loader):
         return None
+    if not getattr(loader, "_DataLoader__initialized", True):  # how torch's persistent workers are let go of by hand
+        loader._DataLoader__initialized = True
+        _twins.pop(loader, None)
     if loader not in _twins:
         batches = cast("BatchSampler", loader.batch_sampler)
         _twins[loader] = ResumableLoader(

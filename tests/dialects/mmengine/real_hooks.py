@@ -144,10 +144,17 @@ def CheckpointHook(folder: Path) -> Verdict:  # noqa: N802
     start: Any = {"load_from": folder / "run" / "epoch_3.pth", "resume": True, "train_cfg": {"max_epochs": 4}}
     again = runner(folder / "again", real.CheckpointHook(interval=1), instead_of="checkpoint", **start).train()
     assert all(torch.equal(one, two) for one, two in zip(whole.parameters(), again.parameters(), strict=True))
+    for epochs, resume in ((2, False), (4, True)):
+        elsewhere = real.CheckpointHook(interval=1, out_dir=str(folder / "out"))
+        parts: Any = {"train_cfg": {"max_epochs": epochs}, "resume": resume}
+        runner(folder / "there", elsewhere, instead_of="checkpoint", **parts).train()
+    assert files(folder / "out") == [f"epoch_{epoch}.pth" for epoch in (1, 2, 3, 4)]
+    resumed = f"resumed from {folder / 'out' / 'run' / 'epoch_2.pth'}: epoch 2, iteration 8"
+    assert resumed in (folder / "there" / "run" / "run.log").read_text()
     return Verdict(
         "works",
-        "the newest, the best and the published files are there; each is written when its epoch or validation is over, "
-        "so that a run resumed from it ends in the same bits",
+        "the newest, the best and the published files are there, also in an `out_dir`; each is written when its epoch "
+        "or validation is over, so that a run resumed from it ends in the same bits",
     )
 
 

@@ -23,6 +23,7 @@ from hookline.dialects.mmengine.runner import (
     save_checkpoint,
     weights_to_cpu,
 )
+from hookline.dialects.mmengine.runner.checkpoint import _load_checkpoint_with_prefix
 from hookline.errors import HookError, StorageError
 from hookline.testing import toy_model
 from tests.dialects.mmengine.parts import VAL, ToyNet, runner_of, weights
@@ -259,6 +260,13 @@ def test_weights_with_a_prefix_fit(tmp_path: Path) -> None:
         load_checkpoint(model, tmp_path / "part.pth", strict=True)
     assert list(get_state_dict(nn.DataParallel(model))) == list(model.state_dict())
     assert weights_to_cpu(model.state_dict()).keys() == model.state_dict().keys()
+
+
+def test_weights_of_a_part_of_a_model(tmp_path: Path) -> None:
+    save_checkpoint({"state_dict": {"module.net.a": torch.ones(1), "head.b": torch.zeros(1)}}, tmp_path / "x.pth")
+    assert _load_checkpoint_with_prefix("net", tmp_path / "x.pth") == {"a": torch.ones(1)}
+    with pytest.raises(StorageError, match=r"^no weights in .*x\.pth begin with 'neck\.'$"):
+        _load_checkpoint_with_prefix("neck.", tmp_path / "x.pth")
 
 
 def test_save_checkpoint_of_a_runner_waits_for_the_end_of_the_step(tmp_path: Path) -> None:

@@ -29,9 +29,10 @@ from hookline.dialects.mmengine.dataset import (
     pseudo_collate,
     worker_init_fn,
 )
+from hookline.dialects.mmengine.hooks import Hook
 from hookline.dialects.mmengine.registry import DATA_SAMPLERS, DATASETS, FUNCTIONS, TRANSFORMS
 from hookline.errors import DataError
-from tests.dialects.mmengine.parts import runner_of, weights
+from tests.dialects.mmengine.parts import VAL, ToyNet, runner_of, weights
 
 
 @DATASETS.register_module()
@@ -180,6 +181,42 @@ def test_samplers_of_a_project_start_at_any_batch_too(more: dict[str, Any]) -> N
     torch.manual_seed(2)
     assert (numbers(loader, 0, 2), numbers(loader, 1)) == (first[2:], second)
     assert torch.initial_seed() == 2
+
+
+class Switched(Dataset[Any]):
+    """Gives what it is set to; its workers have copies."""
+
+    def __init__(self) -> None:
+        self.value = 0
+
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, index: int) -> int:
+        return self.value
+
+
+@pytest.mark.parametrize("described", [True, False])
+def test_workers_that_stay_are_started_anew_when_a_hook_says_so(tmp_path: Path, described: bool) -> None:
+    seen: list[int] = []
+
+    class Switches(Hook):
+        def before_train_epoch(self, runner: Any) -> None:
+            loader = runner.train_dataloader
+            loader.dataset.value = runner.epoch
+            if runner.epoch == 2 and hasattr(loader, "persistent_workers") and loader.persistent_workers is True:
+                loader._DataLoader__initialized = False
+                loader._iterator = None
+
+    class Net(ToyNet):
+        def train_step(self, data: Any, optim_wrapper: Any) -> Any:
+            seen.append(int(data[0]))
+
+    workers: Any = {"batch_size": 2, "num_workers": 1, "persistent_workers": True}
+    loader = {"dataset": Switched(), **workers} if described else DataLoader(Switched(), **workers)
+    cfg = {"max_epochs": 3, "val_interval": 9}
+    runner_of(tmp_path, VAL, model=Net(), train_dataloader=loader, train_cfg=cfg, custom_hooks=[Switches()]).train()
+    assert seen == [0, 0, 2]
 
 
 def test_a_loader_that_is_there_is_made_resumable_if_its_sampler_is_known() -> None:

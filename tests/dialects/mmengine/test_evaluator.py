@@ -92,6 +92,39 @@ def test_predictions_are_written_to_a_file(tmp_path: Path) -> None:
         DumpResults("x.json")
 
 
+def test_a_metric_that_fails_is_named_with_its_place(tmp_path: Path) -> None:
+    class Fails(BaseMetric):
+        def process(self, data_batch: Any, data_samples: Any) -> None:
+            if self.at == "process":
+                raise KeyError("pred")
+            self.results.append(1)
+
+        def compute_metrics(self, results: list[Any]) -> Any:
+            if self.at == "compute":
+                raise KeyError("pred")
+            return 5
+
+        at = "process"
+
+    metric = Fails()
+    runner = runner_of(tmp_path, val_evaluator=metric)
+    with pytest.raises(KeyError) as failed:
+        runner.train()
+    assert failed.value.__notes__ == [
+        "in the metric Fails, called with the predictions for a batch",
+        "in the step of val, batch 0, epoch=1 iter=4 rank=0",
+    ]
+    metric.at = "compute"
+    with pytest.raises(KeyError) as failed:
+        runner_of(tmp_path, val_evaluator=metric).val()
+    assert failed.value.__notes__ == ["in the metric Fails, computed over 2 samples"]
+    metric.at = "neither"
+    with pytest.raises(
+        TypeError, match=r"^Fails.compute_metrics gives numbers by name, as dict\(accuracy=0.9\), not 5"
+    ):
+        runner_of(tmp_path, val_evaluator=metric).val()
+
+
 def test_a_metric_by_its_name_with_or_without_its_prefix() -> None:
     metrics = {"a/top1": 1.0, "b/top5": 2.0, "loss": 3.0, "a/f1": 4.0, "b/f1": 5.0}
     assert [get_metric_value(name, metrics) for name in ("a/top1", "top5", "loss")] == [1.0, 2.0, 3.0]

@@ -86,6 +86,36 @@ def test_a_childs_classes_are_found_by_scope_and_a_parents_by_the_child(parts: R
         DefaultScope._current = None
 
 
+def test_a_project_may_have_classes_of_the_same_names_as_the_package(caplog: pytest.LogCaptureFixture) -> None:
+    ours = Registry("hook", parent=HOOKS, scope="ours")
+
+    class EMAHook:
+        """One of the project."""
+
+    ours.register_module()(EMAHook)
+    try:
+        assert (ours.get("EMAHook"), HOOKS.get("ours.EMAHook")) == (EMAHook, EMAHook)
+        assert HOOKS.get("EMAHook").__module__ == "hookline.dialects.mmengine.hooks.ema_hook"
+        with pytest.raises(ConfigError, match=r"^the hook name 'EMAHook' is taken by .*test_registry; choose another"):
+            ours.register_module(name="EMAHook")(Wheel)
+        with DefaultScope.overwrite_default_scope("ours"):
+            assert HOOKS.get("EMAHook") is EMAHook
+    finally:
+        del HOOKS.children["ours"]
+    assert caplog.messages == []
+
+
+def test_what_is_meant_may_be_of_the_current_scope() -> None:
+    ours = Registry("model", parent=MODELS, scope="theirs")
+    ours.register_module()(Wheel)
+    try:
+        with DefaultScope.overwrite_default_scope("theirs"), pytest.raises(KeyError) as refused:
+            MODELS.build({"type": "Wheeel"})
+    finally:
+        del MODELS.children["theirs"]
+    assert refused.value.args[0] == "no model is called 'Wheeel'; did you mean 'Wheel'?"
+
+
 def test_locations_are_imported_when_something_is_looked_for(parts: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
     imported = []
 

@@ -26,7 +26,7 @@ from hookline.dialects.mmengine.registry import DATASETS, HOOKS, LOOPS, MODELS
 from hookline.dialects.mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop, Runner, ValLoop
 from hookline.errors import ConfigError, HookError
 from hookline.testing import toy_data
-from tests.dialects.mmengine.parts import TEST, TRAIN, VAL, Seen, ToyAccuracy, ToyNet, runner_of
+from tests.dialects.mmengine.parts import TEST, TRAIN, VAL, Seen, ToyAccuracy, ToyNet, runner_of, weights
 
 
 @pytest.fixture(autouse=True)
@@ -199,6 +199,16 @@ def test_the_config_is_written_under_its_own_name(tmp_path: Path) -> None:
     assert (tmp_path / "two" / f"{nameless.timestamp}.yaml").read_text() == "a: 1\n"
 
 
+def test_a_checkpoint_tells_the_config_and_what_is_known_about_the_data(tmp_path: Path) -> None:
+    DATASETS.register_module(module=Rows)
+    for meta, found in (({"classes": ("a", "b")},) * 2, ({"palette": {1, 2}}, {"palette": "{1, 2}"})):
+        runner = runner_of(tmp_path, train_dataloader=loader("train"), cfg=Config({"lr": 0.1}))
+        runner.train_dataloader.dataset.metainfo = meta
+        runner.train()
+        told = weights(tmp_path / "epoch_2.pth", "meta")
+        assert (told["cfg"], told["dataset_meta"], told["epoch"]) == ("lr = 0.1\n", found, 2)
+
+
 def test_losses_without_a_loss_are_refused_by_name(tmp_path: Path) -> None:
     class Accurate(ToyNet):
         def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -241,6 +251,14 @@ def test_lines_of_the_logger_are_in_the_log_of_the_run(tmp_path: Path) -> None:
         ({"model": 3}, [], "the model is a torch.nn.Module, or a dict that describes one, not 3"),
         ({"param_scheduler": []}, TRAIN[:3], "param_scheduler needs an optim_wrapper, whose learning rates it changes"),
         ({"log_level": "LOUD"}, [], "log_level is a level of logging such as 'INFO', not 'LOUD'"),
+        ({"randomness": {"sed": 0}}, [], "randomness has no 'sed'; did you mean 'seed'?"),
+        ({"randomness": {"seed": "abc"}}, [], "randomness: seed must be"),
+        ({"resume": "yes"}, [], "resume is True or False, not 'yes'; load_from says from which checkpoint"),
+        (
+            {"custom_hooks": {"type": "EMAHook"}},
+            [],
+            "custom_hooks is a list of hooks, or of dicts with a 'type', not {",
+        ),
         ({"custom_hooks": [{"type": "EMAHok"}]}, [], "no hook is called 'EMAHok'; did you mean 'EMAHook'?"),
         ({"custom_hooks": [{"type": "EMAHook", "momentun": 1}]}, [], "ExponentialMovingAverage has no parameter 'mom"),
     ],
@@ -270,6 +288,41 @@ def test_what_cannot_be_is_refused_when_it_is_built(
     with pytest.raises(ConfigError) as caught:
         getattr(runner, verb)()
     assert message in str(caught.value)
+
+
+def test_a_class_is_no_hook_and_a_number_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(
+        TypeError, match=r"^a hook inherits from Hook, or is a dict with a 'type', and <class .*> is nei"
+    ):
+        runner_of(tmp_path, custom_hooks=[Seen])
+    with pytest.raises(TypeError, match=r"^work_dir is the path of a folder, not 5$"):
+        runner_of(5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("custom_hook", "custom_hooks"),
+        ("default_hook", "default_hooks"),
+        ("load_form", "load_from"),
+        ("ramdomness", "randomness"),
+        ("train_config", "train_cfg"),
+    ],
+)
+def test_a_key_of_a_config_that_nearly_is_one_is_refused(tmp_path: Path, key: str, meant: str) -> None:
+    cfg: dict[str, Any] = {"model": {"type": "ToyNet"}, "work_dir": str(tmp_path), key: {}}
+    with pytest.raises(KeyError) as refused:
+        Runner.from_cfg(cfg)
+    assert refused.value.args[0] == (
+        f"the config has '{key}', which nothing reads; did you mean '{meant}'? A key of your own needs a name that is "
+        "less like it"
+    )
+
+
+def test_keys_of_ones_own_stay_in_a_config(tmp_path: Path) -> None:
+    own = dict.fromkeys(("train_pipeline", "train_dataset", "vis_backends", "model2", "data_root", "optimizer", "_x"))
+    runner = Runner.from_cfg({"model": {"type": "ToyNet"}, "work_dir": str(tmp_path), **own})
+    assert runner.cfg["model2"] is None
 
 
 def test_without_a_stage_its_verb_says_what_to_give(tmp_path: Path) -> None:

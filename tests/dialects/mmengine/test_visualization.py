@@ -24,6 +24,7 @@ from hookline.dialects.mmengine.visualization import (
     Visualizer,
     WandbVisBackend,
 )
+from hookline.dialects.mmengine.visualization.vis_backend import force_init_env
 from hookline.errors import ConfigError
 from hookline.writers.jsonl import JsonlWriter
 from hookline.writers.mlflow import MlflowWriter
@@ -146,6 +147,36 @@ def test_backends_stand_for_native_writers(caplog: pytest.LogCaptureFixture) -> 
         KeyError, match=r"^WandbVisBackend: init_kwargs has no 'projct' here; did you mean 'project'\?$"
     ):
         WandbVisBackend(init_kwargs={"projct": "p"})
+
+
+@VISBACKENDS.register_module()
+class Text(BaseVisBackend):
+    """A backend that needs its folder, and is ready when it is first used."""
+
+    def __init__(self, save_dir: str) -> None:
+        super().__init__(save_dir)
+        self.path = Path(save_dir) / "my.txt"
+
+    def _init_env(self) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+
+    @force_init_env
+    def add_scalar(self, name: str, value: Any, step: int = 0, **kwargs: Any) -> None:
+        """A number."""
+        with self.path.open("a") as file:
+            file.write(f"{step} {name}\n")
+
+
+def test_a_backend_of_a_project_is_given_its_folder_which_goes_aside_with_its_run(tmp_path: Path) -> None:
+    own = {"type": "Visualizer", "vis_backends": [{"type": "Text"}]}
+    for _ in range(2):
+        runner_of(tmp_path, visualizer=own, default_hooks={"logger": {"interval": 4}}).train()
+    lines = (tmp_path / "vis_data" / "my.txt").read_text()
+    assert lines.splitlines()[:2] == ["4 epoch", "4 train/lr"]
+    assert (tmp_path / "old-1" / "vis_data" / "my.txt").read_text() == lines
+    alone = Text(str(tmp_path / "alone"))
+    alone.add_scalar("x", 1, 2)
+    assert alone.path.read_text() == "2 x\n"
 
 
 def test_an_image_can_be_worked_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,13 +12,13 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from hookline.dialects.mmengine.version import __version__, version_info
+
 #: The packages whose names `mmengine` itself offers, too; imported when a name is first asked for.
 OFFERED = ("config", "fileio", "logging", "registry", "utils")
 OTHERS = ("dataset", "device", "dist", "evaluator", "hooks", "model", "optim", "runner", "visualization")
 
-#: The release whose names these are.
-__version__ = "0.10.7"
-version_info = (0, 10, 7)
+__all__ = ["__version__", "version_info"]
 
 
 def __getattr__(name: str) -> Any:

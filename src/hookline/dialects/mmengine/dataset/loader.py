@@ -48,6 +48,20 @@ class MMDataLoader(ResumableLoader):
         return self._loader.num_workers
 
     @property
+    def persistent_workers(self) -> bool:
+        """Whether they stay from one epoch to the next."""
+        return self._loader.persistent_workers
+
+    @property
+    def _iterator(self) -> Any:
+        """What keeps them; a hook that has changed the data sets it to None, so that new ones are started."""
+        return self._loader._iterator
+
+    @_iterator.setter
+    def _iterator(self, iterator: Any) -> None:
+        self._loader._iterator = iterator
+
+    @property
     def drop_last(self) -> bool:
         """Whether a last batch that is not full is left out."""
         return self.order.drop_last

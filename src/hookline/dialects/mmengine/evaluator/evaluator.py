@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hookline.dialects.mmengine.errors import ConfigValueError
 from hookline.dialects.mmengine.evaluator.metric import refuse_no_metric
 from hookline.dialects.mmengine.registry import METRICS
+from hookline.errors import blame
 from hookline.metrics import Metrics, plain
 
 if TYPE_CHECKING:
@@ -47,13 +48,22 @@ class Evaluator:
         if isinstance(data_samples, Sequence):
             data_samples = [each.to_dict() if hasattr(each, "to_dict") else each for each in data_samples]
         for metric in self.metrics:
-            metric.process(data_batch, data_samples)
+            try:
+                metric.process(data_batch, data_samples)
+            except Exception as error:
+                blame(error, f"in the metric {type(metric).__name__}, called with the predictions for a batch")
+                raise
 
     def evaluate(self, size: int) -> dict[str, Any]:
         """What all metrics say over a data set of this size; two of one name are refused."""
         found: dict[str, Any] = {}
         for metric in self.metrics:
-            for name, value in metric.evaluate(size).items():
+            try:
+                said = metric.evaluate(size)
+            except Exception as error:
+                blame(error, f"in the metric {type(metric).__name__}, computed over {size} samples")
+                raise
+            for name, value in said.items():
                 if name in found:
                     raise ConfigValueError(
                         f"two metrics are called '{name}'; give {type(metric).__name__} a prefix of its own"

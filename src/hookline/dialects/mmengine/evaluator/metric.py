@@ -67,6 +67,10 @@ class BaseMetric(metaclass=ABCMeta):
         kept = to_cpu(self.results[:size])
         self.results.clear()
         found = self.compute_metrics(kept)
+        if not isinstance(found, Mapping):
+            raise ConfigTypeError(
+                f"{type(self).__name__}.compute_metrics gives numbers by name, as dict(accuracy=0.9), not {found!r}"
+            )
         return {f"{self.prefix}/{name}" if self.prefix else name: value for name, value in found.items()}
 
 

@@ -11,6 +11,9 @@ from hookline.errors import HookError
 if TYPE_CHECKING:
     from hookline.runner import Runner as NativeRunner
 
+#: What a loader gives, for annotations.
+DATA_BATCH = dict[str, Any] | tuple[Any, ...] | list[Any] | None
+
 #: In the order in which a run comes across them.
 STAGES = (
     *("before_run", "after_load_checkpoint", "before_train", "before_train_epoch", "before_train_iter"),

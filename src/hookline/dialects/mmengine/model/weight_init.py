@@ -87,6 +87,10 @@ def _known(distribution: str) -> str:
     return distribution
 
 
+def update_init_info(module: nn.Module, init_info: str) -> None:
+    """Nothing: no notes are kept of how weights began."""
+
+
 class BaseInit:
     """Initializes modules of a model; a subclass says with which function.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import ClassVar
 
 
@@ -24,6 +26,18 @@ class DefaultScope:
     def get_current_instance(cls) -> DefaultScope | None:
         """The scope of the current run; None before the first."""
         return cls._current
+
+    @classmethod
+    @contextmanager
+    def overwrite_default_scope(cls, scope_name: str | None) -> Iterator[None]:
+        """Another scope for a while; None changes nothing."""
+        before = cls._current
+        if scope_name is not None:
+            cls.get_instance(scope_name, scope_name)
+        try:
+            yield
+        finally:
+            cls._current = before
 
 
 def init_default_scope(scope: str) -> None:

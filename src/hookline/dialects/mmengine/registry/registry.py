@@ -99,9 +99,9 @@ class Registry(registry.Registry):
         return None
 
     def _own(self, name: str) -> Any:
-        if not super().__contains__(name):
+        if not self._holds(name):
             self.import_from_location()
-        return super().get(name) if super().__contains__(name) else None
+        return super().get(name) if self._holds(name) else None
 
     def _of_scope(self, scope: str) -> Registry | None:
         if scope == self.scope:
@@ -114,10 +114,13 @@ class Registry(registry.Registry):
         return self.build_func(cfg, *args, **more, registry=self)
 
     def __contains__(self, name: object) -> bool:
-        return super().__contains__(name) or (self.parent is not None and name in self.parent)
+        return self._holds(name) or (self.parent is not None and name in self.parent)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(sorted({*super().__iter__(), *(self.parent or ())}))
+        """All that can be found by its name alone: its own, its parent's, and those of the current scope."""
+        current = self.root._of_scope(current_scope())
+        of_scope = current._registered if current is not None and self.parent is None else ()
+        return iter(sorted({*super().__iter__(), *(self.parent or ()), *of_scope}))
 
     def __repr__(self) -> str:
         return f"Registry({self.name}: {', '.join(self)})"

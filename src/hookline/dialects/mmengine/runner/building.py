@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from torch import nn
 
+from hookline.checks import check_int
 from hookline.dialects.mmengine.errors import ConfigTypeError, ConfigValueError
 from hookline.dialects.mmengine.registry import HOOKS, LOOPS, MODELS
 from hookline.errors import HookError, did_you_mean, nearest
@@ -61,7 +64,22 @@ def randomness(given: Mapping[str, Any] | None) -> dict[str, Any]:
     for name in given or {}:
         if name not in RANDOMNESS:
             raise ConfigValueError(f"randomness has no '{name}'; {did_you_mean(name, RANDOMNESS)}")
-    return {"seed": None, **(given or {})}
+    found = {"seed": None, **(given or {})}
+    if found["seed"] is not None:
+        check_int("randomness: seed", found["seed"], least=0)
+    return found
+
+
+def refuse_wrong_types(work_dir: Any, resume: Any, custom_hooks: Any) -> None:
+    """Refuse what would fail much later, or not at all."""
+    if not isinstance(work_dir, (str, os.PathLike)):
+        raise ConfigTypeError(f"work_dir is the path of a folder, not {work_dir!r}")
+    if not isinstance(resume, (bool, type(None))):
+        raise ConfigTypeError(f"resume is True or False, not {resume!r}; load_from says from which checkpoint")
+    if custom_hooks is not None and (
+        isinstance(custom_hooks, (str, Mapping)) or not isinstance(custom_hooks, Sequence)
+    ):
+        raise ConfigTypeError(f"custom_hooks is a list of hooks, or of dicts with a 'type', not {custom_hooks!r}")
 
 
 def with_preprocessor(model: Any, data_preprocessor: Any) -> Any:
@@ -149,9 +167,16 @@ def build_hook(given: Any) -> tuple[Any, Any, Any]:
         described = dict(given)
         placed, tolerance = described.pop("priority", None), described.pop("on_error", None)
         given = HOOKS.build(described)
-    if not isinstance(given, Hook) and not hasattr(given, "get_triggered_stages"):
+    if isinstance(given, type) or (not isinstance(given, Hook) and not hasattr(given, "get_triggered_stages")):
         raise HookTypeError(f"a hook inherits from Hook, or is a dict with a 'type', and {given!r} is neither")
     return given, placed, tolerance
+
+
+def tell_folder(hook: Any) -> None:
+    """A CheckpointHook of the package mmengine saves into `out_dir`, too, where a resumed run has to look."""
+    given = getattr(hook, "out_dir", None)
+    if type(hook).__name__ == "CheckpointHook" and not hasattr(hook, "checkpoint_folder") and given is not None:
+        hook.checkpoint_folder = lambda runner: Path(given) / runner.work_dir.resolve().name
 
 
 class HookTypeError(HookError, TypeError):

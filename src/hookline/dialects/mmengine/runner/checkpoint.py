@@ -62,6 +62,19 @@ def _load_checkpoint(filename: Any, map_location: Any = None, logger: Any = None
     return read_checkpoint(filename)
 
 
+def _load_checkpoint_with_prefix(prefix: str, filename: Any, map_location: Any = None) -> dict[str, Any]:
+    """The weights in a file whose names begin with a prefix, without it: those of a part of a model."""
+    start = prefix if prefix.endswith(".") else f"{prefix}."
+    found = {
+        name.removeprefix(start): value
+        for name, value in weights_of(read_checkpoint(filename)).items()
+        if name.startswith(start)
+    }
+    if not found:
+        raise StorageError(f"no weights in {filename} begin with '{start}'")
+    return found
+
+
 def load_checkpoint(
     model: nn.Module,
     filename: Any,

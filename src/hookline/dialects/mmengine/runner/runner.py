@@ -15,8 +15,10 @@ from hookline import runner as native
 from hookline.checkpoint import seal, snapshot, store
 from hookline.checkpoint.plain import refuse_odd, without_numpy
 from hookline.checkpoint.request import Request
+from hookline.checks import check_int
+from hookline.dialects.keys import refuse_near_misses
 from hookline.dialects.mmengine.config import Config
-from hookline.dialects.mmengine.errors import ConfigTypeError, ConfigValueError
+from hookline.dialects.mmengine.errors import ConfigKeyError, ConfigTypeError, ConfigValueError
 from hookline.dialects.mmengine.evaluator import Evaluator
 from hookline.dialects.mmengine.hooks.hook import unused_points
 from hookline.dialects.mmengine.hooks.storage import refuse_other_storage
@@ -28,6 +30,7 @@ from hookline.dialects.mmengine.runner.folder import WorkDir
 from hookline.dialects.mmengine.runner.log_processor import LogProcessor
 from hookline.dialects.mmengine.runner.utils import set_random_seed
 from hookline.dialects.plain import plain_data
+from hookline.errors import HookError
 from hookline.optim import OptimDict, optims_of
 from hookline.registry import DEFAULT_HOOKS
 from hookline.strategies.single import unwrap
@@ -117,6 +120,7 @@ class Runner(native.Runner):
             "test": {"test_dataloader": test_dataloader, "test_cfg": test_cfg, "test_evaluator": test_evaluator},
         }
         building.refuse_incomplete(**self._given)
+        building.refuse_wrong_types(work_dir, resume, custom_hooks)
         if param_scheduler is not None and optim_wrapper is None:
             raise ConfigValueError("param_scheduler needs an optim_wrapper, whose learning rates it changes")
         self._param_scheduler, self._auto_scale_lr = param_scheduler, auto_scale_lr
@@ -154,6 +158,7 @@ class Runner(native.Runner):
     @classmethod
     def from_cfg(cls, cfg: Any) -> Self:
         """A runner out of a config with the names of the constructor's parameters."""
+        refuse_near_misses("the config", cfg, building.RUNNER_KEYS, ConfigKeyError)
         given = {name: cfg.get(name) for name in building.RUNNER_KEYS if cfg.get(name) is not None}
         for name in ("model", "work_dir"):
             if name not in given:
@@ -387,6 +392,7 @@ class Runner(native.Runner):
             return
         if "base_batch_size" not in auto_scale_lr:
             raise ConfigValueError("auto_scale_lr needs 'base_batch_size', for which the learning rates were chosen")
+        check_int("auto_scale_lr: base_batch_size", auto_scale_lr["base_batch_size"], least=1)
         ratio = self.world_size * self.train_dataloader.batch_size / auto_scale_lr["base_batch_size"]
         self.logger.info("learning rates are multiplied by %s, the ratio of batch sizes", ratio)
         several: Any = optim_wrapper.values() if isinstance(optim_wrapper, OptimDict) else [optim_wrapper]
@@ -416,6 +422,7 @@ class Runner(native.Runner):
     ) -> None:
         """Add a hook, also one of the package mmengine, or a dict with a `type`; also while training."""
         made, placed, tolerance = building.build_hook(hook)
+        building.tell_folder(made)
         where = "argument" if priority is not None else "config"
         wanted = placed if priority is None else priority
         self.plan.add(made, wanted, tolerance if on_error is None else on_error, where, unused_points(made))
@@ -489,6 +496,16 @@ class Runner(native.Runner):
         self.work_dir.mkdir(parents=True, exist_ok=True)
         name = Path(self.cfg.filename).name if self.cfg.filename else f"{self.timestamp}.yaml"
         self.cfg.dump(str(self.work_dir / name))
+
+    def more_facts(self) -> dict[str, Any]:
+        """The config as text, and what is known about the data, which programs that use a checkpoint look for."""
+        dataset = getattr(self.train_dataloader, "dataset", None) if self.has_training else None
+        known = without_numpy(getattr(dataset, "metainfo", None))
+        try:
+            refuse_odd(known, "dataset_meta")
+        except HookError:
+            known = plain_data(known)
+        return {"cfg": getattr(self.cfg, "pretty_text", str(self.cfg)), "dataset_meta": known}
 
     def read_weights(self, path: Path) -> dict[str, Any]:
         """What is in a file, also one that MMEngine wrote; nothing in it is run."""

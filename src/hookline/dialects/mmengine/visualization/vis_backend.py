@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from hookline.dialects.mmengine.config import Config
 from hookline.dialects.mmengine.errors import ConfigKeyError
@@ -15,6 +16,23 @@ from hookline.writers.base import Writer
 from hookline.writers.jsonl import JsonlWriter
 
 log = logging.getLogger("hookline")
+
+#: Where backends of a project write, in the folder of the run.
+FOLDER = "vis_data"
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def force_init_env(method: F) -> F:
+    """Make a method of a backend get it ready first, as `_init_env` says, if nobody has yet."""
+
+    @functools.wraps(method)
+    def ready(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not getattr(self, "_env_initialized", False):
+            self._env_initialized = True
+            self._init_env()
+        return method(self, *args, **kwargs)
+
+    return cast("F", ready)
 
 
 class BaseVisBackend:
@@ -73,7 +91,7 @@ class BackendWriter(Writer):
     def begin(self, work_dir: Path, experiment_name: str) -> None:
         """A run starts."""
         if getattr(self.backend, "_save_dir", None) is None:
-            self.backend._save_dir = str(work_dir / "vis_data")
+            self.backend._save_dir = str(work_dir / FOLDER)
         if not getattr(self.backend, "_env_initialized", True):
             self.backend._env_initialized = True
             self.backend._init_env()
@@ -97,6 +115,10 @@ class BackendWriter(Writer):
     def write_graph(self, name: str, model: Any, inputs: Any) -> None:
         """The model."""
         self.backend.add_graph(model, inputs)
+
+    def files(self) -> Iterable[str]:
+        """The folder that a backend writes to, unless it was told otherwise."""
+        return [FOLDER]
 
     def close(self) -> None:
         """The run has ended."""

@@ -10,7 +10,7 @@ from hookline.dialects.mmengine.dist import master_only
 from hookline.dialects.mmengine.errors import ConfigAttributeError, ConfigTypeError, ConfigValueError
 from hookline.dialects.mmengine.instances import ManagerMixin
 from hookline.dialects.mmengine.registry import VISBACKENDS
-from hookline.dialects.mmengine.visualization.vis_backend import BaseVisBackend
+from hookline.dialects.mmengine.visualization.vis_backend import FOLDER, BaseVisBackend
 from hookline.errors import ConfigError
 from hookline.images import as_image
 from hookline.writers.together import Writers
@@ -48,7 +48,7 @@ class Visualizer(ManagerMixin):
         self._dataset_meta: dict[str, Any] | None = None
         self._image: NDArray[np.uint8] | None = None
         self._save_dir = None if save_dir is None else Path(save_dir)
-        self._vis_backends = _backends(vis_backends)
+        self._vis_backends = _backends(vis_backends, self._save_dir)
         self._writers: Writers | None = None
         #: Whether the writers are those of a run, which begins and closes them.
         self._of_run = False
@@ -191,7 +191,7 @@ def _same(writer: Writer, other: Writer) -> bool:
     return type(writer) is type(other) and bool(writer.files()) and list(writer.files()) == list(other.files())
 
 
-def _backends(given: Any) -> dict[str, Any]:
+def _backends(given: Any, save_dir: Path | None) -> dict[str, Any]:
     if given is None:
         return {}
     several: Sequence[Any] = given if isinstance(given, (list, tuple)) else [given]
@@ -199,6 +199,8 @@ def _backends(given: Any) -> dict[str, Any]:
     for each in several:
         options = dict(each) if isinstance(each, Mapping) else {}
         name = options.pop("name", None)
+        if options and save_dir is not None:
+            options.setdefault("save_dir", str(save_dir / FOLDER))
         backend = VISBACKENDS.build(options) if options else each
         if not isinstance(backend, BaseVisBackend):
             raise ConfigTypeError(f"a vis_backend is a BaseVisBackend, or a dict that describes one, not {each!r}")

@@ -49,6 +49,9 @@ class DefaultOptimWrapperConstructor:
 
     def _validate_cfg(self) -> None:
         given = self.paramwise_cfg
+        for name, value in (("lr", self.base_lr), ("weight_decay", self.base_wd)):
+            if isinstance(value, str):
+                raise ConfigTypeError(f"optimizer: {name} is a number, not {value!r}")
         if type(self) is DefaultOptimWrapperConstructor:  # one of a project may have options of its own
             for name in given:
                 if name not in OPTIONS:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from hookline.dialects.mmengine.errors import ConfigValueError
+from hookline.dialects.mmengine.errors import ConfigTypeError, ConfigValueError
 from hookline.dialects.mmengine.optim.scheduler.base import INF, _ParamScheduler
 
 
@@ -58,6 +58,10 @@ class MultiStepParamScheduler(_ParamScheduler):
         by_epoch: bool = True,
         verbose: bool = False,
     ) -> None:
+        if isinstance(milestones, str) or not all(isinstance(each, int) for each in milestones):
+            raise ConfigTypeError(
+                f"{type(self).__name__}: milestones is a list of steps, as [8, 11], not {milestones!r}"
+            )
         self.milestones, self.gamma = Counter(milestones), gamma
         super().__init__(optimizer, param_name, begin, end, last_step, by_epoch, verbose)
 
