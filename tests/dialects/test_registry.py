@@ -29,6 +29,34 @@ def test_a_second_class_of_a_user_under_one_name_is_refused() -> None:
         hooks.register("Mine")(type("Other", (), {}))
 
 
+def test_a_class_that_a_file_has_twice_is_said_and_a_file_that_is_run_again_is_not(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    hooks = a_registry()
+    once = "@hooks.register()\nclass Mine:\n    pass\n\n\n"
+    names = {"hooks": hooks, "__name__": "of_a_user"}
+    with caplog.at_level(logging.WARNING, "hookline"):
+        exec(compile(once, "of_a_user.py", "exec"), names)
+        exec(compile("# longer\n" + once, "of_a_user.py", "exec"), names)
+        first = hooks.get("Mine")
+        hooks.register(first)
+        for _ in range(2):
+            made_in_a_function(hooks)
+        assert caplog.messages == []
+        exec(compile(once + once, "of_a_user.py", "exec"), names)
+    assert caplog.messages == ["the hook 'Mine' of of_a_user, line 6, takes the place of the one of line 1"]
+    assert hooks.get("Mine") is names["Mine"] is not first
+    caplog.clear()
+    exec(compile(once + once.replace("()", "(force=True)"), "of_a_user.py", "exec"), names)
+    assert caplog.messages == []
+
+
+def made_in_a_function(hooks: Registry) -> None:
+    @hooks.register()
+    class Local:
+        pass
+
+
 def test_build_makes_an_object_out_of_a_dict_which_stays_as_it_is() -> None:
     hooks, given = a_registry(), {"type": "EMAHook", "momentum": 0.5}
     made = hooks.build(given)
