@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -76,8 +77,14 @@ def settings_of(cfg: Any) -> Settings:
     """Read and check a config."""
     if cfg is None:
         raise ConfigError("imixEngine needs a config: a dict with total_epochs, or by_iter and max_iter")
+    if isinstance(cfg, (str, os.PathLike)):
+        raise ConfigError(
+            "imixEngine takes a config, and no path; Config of imix.utils reads it: "
+            f"imixEngine(Config.fromfile({os.fspath(cfg)!r}), ...)"
+        )
     cfg = Config(cfg) if isinstance(cfg, Mapping) and not isinstance(cfg, Config) else cfg
     _refuse_near_misses(cfg)
+    _refuse_odd_paths(cfg)
     by_epoch, limit = _length(cfg)
     optimizer_config = read(cfg, "optimizer_config") or {}
 
@@ -124,6 +131,15 @@ def _refuse_near_misses(cfg: Any) -> None:
                     f"{where} has '{key}', which nothing reads; did you mean '{meant}'? A key of your own needs a name "
                     "that is less like it"
                 )
+
+
+def _refuse_odd_paths(cfg: Any) -> None:
+    """Refuse what cannot be the path of a file or a folder."""
+    for key, also in (("work_dir", ""), ("load_from", ""), ("resume_from", ", or True for the newest of work_dir")):
+        given = read(cfg, key)
+        allowed = given is None or isinstance(given, (str, os.PathLike)) or (bool(also) and isinstance(given, bool))
+        if not allowed:
+            raise ConfigError(f"{key} is a path{also}, not {given!r}")
 
 
 def _keys_of(part: Any) -> Iterable[Any]:
