@@ -47,6 +47,9 @@ def test_a_class_that_a_file_has_twice_is_said_and_a_file_that_is_run_again_is_n
     assert caplog.messages == ["the hook 'Mine' of of_a_user, line 6, takes the place of the one of line 1"]
     assert hooks.get("Mine") is names["Mine"] is not first
     caplog.clear()
+    exec(compile(once + "(lambda: hooks.register()(type('Mine', (), {})))()\n", "of_a_user.py", "exec"), names)
+    assert caplog.messages == ["the hook 'Mine' of of_a_user, line 6, takes the place of the one of line 1"]
+    caplog.clear()
     exec(compile(once + once.replace("()", "(force=True)"), "of_a_user.py", "exec"), names)
     assert caplog.messages == []
 

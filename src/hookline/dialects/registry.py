@@ -17,7 +17,7 @@ log = logging.getLogger("hookline")
 
 
 class Place(NamedTuple):
-    """The code that was running, and its line; a module that is run again has other code."""
+    """The code of the module that was running, which is another one when it is run again, and the line."""
 
     code: CodeType
     line: int
@@ -28,7 +28,13 @@ def _place_of(item: Callable[..., Any]) -> Place | None:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_globals.get("__name__") != item.__module__:
         frame = frame.f_back
-    return Place(frame.f_code, frame.f_lineno) if frame is not None else None
+    if frame is None:
+        return None
+    line, names, outermost = frame.f_lineno, frame.f_globals, frame
+    while (frame := frame.f_back) is not None:
+        if frame.f_globals is names:
+            outermost = frame
+    return Place(outermost.f_code, line)
 
 
 class Registry(registry.Registry):
