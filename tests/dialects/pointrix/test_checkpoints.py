@@ -253,6 +253,11 @@ class Shuffles(BaseDataPipeline):
         return torch.rand(SIDE * SIDE, 3)
 
 
+class HasNothing(Views):
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+
 class Remembers(Shuffles):
     def state_dict(self) -> dict[str, Any]:
         return {"given": 2}
@@ -268,6 +273,7 @@ class Remembers(Shuffles):
         (Views, 2, False),  # there is nothing to go on with
         (Shuffles, 5, True),
         (Remembers, 5, False),
+        (HasNothing, 5, False),
     ],
 )
 def test_what_a_pipeline_without_a_state_has_to_keep_is_said_when_a_run_goes_on(
