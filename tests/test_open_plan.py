@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hookline.calls import failing_call
+from hookline.calls import blame_step, failing_call
 from hookline.errors import HookError
 from hookline.hook import Hook, every
 from hookline.plan import Plan
@@ -43,6 +43,26 @@ def test_methods_for_points_that_nobody_declared_run_when_a_call_names_them(host
     plan.call("densify", {})
     plan.call("nobody_has_this", {"x": 1})
     assert hook.seen == [("before_train",), ("after_render", 7, "a", 1), ("after_render", 7, "b", 3), ("densify",)]
+
+
+@pytest.mark.parametrize(
+    ("more", "noted"),
+    [({}, "epoch=2 iter=7 rank=0"), ({"noted_counters": ("step", "iter"), "step": 8}, "step=8 iter=7")],
+)
+def test_a_host_says_which_counters_notes_on_errors_have(host: Any, more: dict[str, Any], noted: str) -> None:
+    class Fails(Hook):
+        def before_train(self) -> None:
+            raise ValueError("no")
+
+    vars(host).update(more)
+    plan = Plan(host)
+    plan.add(Fails())
+    with pytest.raises(ValueError, match="^no") as failed:
+        plan.before_train()
+    assert failed.value.__notes__[0].startswith(f"in hook Fails, at before_train, {noted} (")
+    alone = OSError()
+    blame_step(alone, host)
+    assert alone.__notes__ == [f"in the step, {noted}"]
 
 
 def test_a_method_for_a_point_that_nobody_declared_may_take_its_arguments_without_the_runner(host: Any) -> None:

@@ -24,6 +24,9 @@ from hookline.points import PREFIXES, Point, near_miss, unknown_point
 # A public method with none of the prefixes is taken for a misspelt point only when it is this close to one.
 CLOSE = 0.88
 
+# What a note on an error says of where a run stands.
+COUNTERS = ("epoch", "iter", "rank")
+
 # The scope that nobody surrounds.
 NOTHING = nullcontext()
 # What comes out of a generator that has no more to do.
@@ -84,8 +87,9 @@ class Call:
 
 
 def counters_of(host: object) -> str:
-    """Where a run stands, for a note on an error."""
-    return " ".join(f"{name}={getattr(host, name, 0)}" for name in ("epoch", "iter", "rank"))
+    """Where a run stands, for a note on an error; a host that counts otherwise names its own as `noted_counters`."""
+    names = getattr(host, "noted_counters", COUNTERS)
+    return " ".join(f"{name}={getattr(host, name, 0)}" for name in names)
 
 
 def blame_step(error: BaseException, host: object, what: str = "the step") -> None:

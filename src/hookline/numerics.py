@@ -27,8 +27,7 @@ def refuse_infinite_loss(runner: Runner, done: int | None = None) -> None:
         if not math.isfinite(loss):
             raise NumericsError(
                 f"the loss has become {loss} by iteration {runner.iter if done is None else done}, so training cannot "
-                "go on; look at the learning rate, the data and the precision, or leave such batches out: "
-                "CheckInvalidLossHook with policy: skip and interval: 1"
+                f"go on; look at the learning rate, the data and the precision, {runner.way_out_of_nan}"
             )
 
 

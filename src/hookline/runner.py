@@ -81,6 +81,8 @@ class Runner:
 
     #: Whether hooks may have methods for points that nobody declared; see `Plan`.
     open_points: ClassVar[bool] = False
+    #: What the message about a loss that is NaN or Inf offers besides looking at what it comes from.
+    way_out_of_nan: ClassVar[str] = "or leave such batches out: CheckInvalidLossHook with policy: skip and interval: 1"
 
     def __init__(
         self,

@@ -73,6 +73,28 @@ def test_only_the_newest_are_kept_and_a_folder_may_be_given(tmp_path: Path) -> N
     assert (again.start_epoch, again.iter) == (4, 10)
 
 
+@pytest.mark.parametrize(
+    ("saves", "models", "averages"),
+    [
+        ({"max_num_checkpoints": 2}, ["epoch3", "epoch4"], [3, 4]),
+        ({"max_num_checkpoints": 1, "epoch_period": 2}, ["epoch3"], [3, 4]),
+        (
+            {"max_num_checkpoints": 3, "iter_period": 1, "epoch_period": None},
+            ["epoch3_iter7", "epoch4_iter8", "epoch4_iter9"],
+            [3, 4],
+        ),
+        ({}, ["epoch0", "epoch1", "epoch2", "epoch3", "epoch4"], [0, 1, 2, 3, 4]),
+    ],
+)
+def test_averages_of_epochs_before_the_checkpoints_that_are_kept_go_with_them(
+    tmp_path: Path, saves: dict[str, Any], models: list[str], averages: list[int]
+) -> None:
+    hooks = [EMAIterHook(), EMAEpochHook()]
+    engine_in(tmp_path, total_epochs=5, checkpoint_config=saves, custom_hooks=hooks).train()
+    expected = [f"Sequential_{name}_model.pth" for name in models] + ["Sequential_model_final.pth"]
+    assert files(tmp_path) == sorted(expected + [f"Sequential_epoch{number}_ema.pth" for number in averages])
+
+
 def test_no_checkpoints_where_none_are_wanted_and_parameters_are_checked(tmp_path: Path) -> None:
     engine_in(tmp_path, checkpoint_config=None).train()
     assert files(tmp_path) == []

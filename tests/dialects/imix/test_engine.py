@@ -15,7 +15,8 @@ from hookline.checkpoint.request import Request
 from hookline.dialects.imix.engine import CommonEngine, EngineBase, imixEngine
 from hookline.dialects.imix.engine.hooks import CheckPointHook, HookBase, OptimizerHook, PriorityStatus
 from hookline.dialects.imix.utils import Config
-from hookline.errors import ConfigError, HookError, HooklineError, StorageError
+from hookline.errors import ConfigError, HookError, HooklineError, NumericsError, StorageError
+from hookline.hooks import CheckInvalidLossHook
 from hookline.testing import toy_data, toy_model
 
 from .engines import Recorder, engine_in, same_weights
@@ -90,6 +91,13 @@ def test_by_iter_that_is_false_means_epochs(tmp_path: Path) -> None:
             "no learning-rate policy is called 'StepRL'; did you me",
         ),
         ({"total_epochs": 1, "optimizer_config": {"grad_clip": {"max": 1}}}, "OptimizerHook: grad_clip has no 'max'; "),
+        (
+            {"total_epochs": 1, "lr_config": {"step_size": 4}},
+            "the learning-rate policy is an object or a dict with 'policy', not {'step_size': 4}",
+        ),
+        ({"total_epochs": 1, "resume_from": 5}, "resume_from is a path, or True for the newest of work_dir, not 5"),
+        ({"total_epochs": 1, "load_from": True}, "load_from is a path, not True"),
+        ({"total_epochs": 1, "work_dir": 5}, "work_dir is a path, not 5"),
     ],
 )
 def test_what_a_config_lacks_is_said(cfg: dict[str, Any], message: str) -> None:
@@ -145,6 +153,26 @@ def test_parts_that_are_missing_are_said() -> None:
         imixEngine({"total_epochs": 1}, model=toy_model(), data_loader=toy_data(1))
     with pytest.raises(ConfigError, match=r"^imixEngine needs a config: "):
         imixEngine(None, model=toy_model(), data_loader=toy_data(1))
+
+
+@pytest.mark.parametrize("path", ["configs/net.py", Path("configs/net.py")])
+def test_the_path_of_a_config_is_no_config(path: Any) -> None:
+    with pytest.raises(ConfigError) as refused:
+        imixEngine(path, model=toy_model(), data_loader=toy_data(1))
+    assert str(refused.value) == (
+        "imixEngine takes a config, and no path; Config of imix.utils reads it: "
+        "imixEngine(Config.fromfile('configs/net.py'), ...)"
+    )
+
+
+def test_an_optimizer_may_be_a_dict_also_as_an_argument(tmp_path: Path) -> None:
+    given = {"type": "SGD", "lr": 0.1}
+    cfg: dict[str, Any] = {"lr_config": {"policy": "StepLR", "step_size": 2}, "optimizer": {"type": "Adam"}}
+    engine = engine_in(tmp_path / "dict", optimizer=given, more=cfg)  # type: ignore[arg-type]
+    assert same_weights(engine.train(), engine_in(tmp_path / "object", more=cfg).train())
+    assert given == {"type": "SGD", "lr": 0.1}
+    with pytest.raises(ConfigError, match=r"^the optimizer is an object or a dict with 'type', not 'SGD'$"):
+        engine_in(tmp_path, optimizer="SGD")  # type: ignore[arg-type]
 
 
 def test_a_config_may_be_a_dict_a_config_or_anything_with_attributes(tmp_path: Path) -> None:
@@ -566,8 +594,15 @@ def test_a_loss_that_is_not_a_number_ends_the_run(tmp_path: Path) -> None:
         loss: Tensor = model(batch[0]).sum() * float("nan")
         return loss
 
-    with pytest.raises(Exception, match=r"^the loss has become nan by iteration 2, so training cannot go on"):
+    with pytest.raises(NumericsError) as ended:
         engine_in(tmp_path, loss_fn=nan, total_epochs=1, log_config={"period": 2}).train()
+    assert str(ended.value) == (
+        "the loss has become nan by iteration 2, so training cannot go on; look at the learning rate, the data and the "
+        "precision, clip the gradients: optimizer_config=dict(grad_clip=dict(max_norm=1.0)), or see where it comes "
+        "from: custom_hooks=[dict(type='AutogradAnomalyDetectHook')]"
+    )
+    with pytest.raises(NumericsError, match=r"^CheckInvalidLossHook: the loss of iteration 1 is nan; its step was not"):
+        engine_in(tmp_path / "looked_at", loss_fn=nan, custom_hooks=[CheckInvalidLossHook(policy="raise")]).train()
 
 
 def test_an_optimizer_hook_of_the_users_comes_before_the_scheduler_as_the_default_one_does(tmp_path: Path) -> None:

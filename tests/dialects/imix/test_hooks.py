@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,11 @@ from hookline.checkpoint import store
 from hookline.dialects.imix.engine.hooks import HookBase
 from hookline.dialects.imix.solver import build_lr_scheduler
 from hookline.errors import ConfigError, exit_code_of
+from hookline.hooks import IterTimerHook
 from hookline.steps import cross_entropy
+from hookline.terminal import as_time
 from hookline.testing import toy_data, toy_model, toy_runner
+from tests.clock import Clock
 
 from .engines import engine_in, same_weights
 
@@ -208,6 +212,51 @@ def test_times_are_recorded_and_summed_up(tmp_path: Path) -> None:
     assert len(engine.log_buffer.history("epoch_time")) == 2
     assert min(engine.log_buffer.history("data_time").values()) >= 0
     assert "  3 iterations in 0:00:00 (" in (tmp_path / "run.log").read_text()
+
+
+@pytest.mark.parametrize("with_native_timer", [False, True])
+def test_waiting_for_data_is_told_from_the_time_of_steps_and_of_all_hooks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, with_native_timer: bool
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(time, "perf_counter", clock)
+
+    class SlowData:
+        def __len__(self) -> int:
+            return 2
+
+        def __iter__(self) -> Iterator[Any]:
+            for batch in toy_data(2):
+                clock.now += 3
+                yield batch
+
+    class SlowHook(HookBase):
+        def before_train_iter(self) -> None:
+            clock.now += 40
+
+        def after_train_iter(self) -> None:
+            clock.now += 400
+
+    def slow_loss(output: Tensor, target: Tensor) -> Tensor:
+        clock.now += 10
+        return nn.functional.cross_entropy(output, target)
+
+    def slow_evaluation(model: nn.Module) -> float:
+        clock.now += 5000
+        return 1.0
+
+    evaluates = {"type": "EvaluateHook", "eval_function": slow_evaluation, "eval_iter_period": 1}
+    slow = SlowHook()
+    slow.level = "LOW"
+    hooks = [{**evaluates, "level": "HIGHER"}, slow, {**evaluates, "level": "LOWEST"}]
+    hooks += [IterTimerHook()] * with_native_timer
+    engine = engine_in(tmp_path, SlowData(), loss_fn=slow_loss, log_config={"period": 1}, custom_hooks=hooks)
+    engine.train()
+    assert engine.log_buffer.history("data_time").values() == [3] * (8 if with_native_timer else 4)
+    assert engine.log_buffer.history("iter_time").values() == [50, 450, 50, 450]
+    said = [line for line in (tmp_path / "run.log").read_text().splitlines() if "current_iter:1" in line]
+    expected = ["load_data_time:3.0000", "iter_time:250.0000", f"eta:{as_time(2 * 253)}"]  # medians
+    assert [line.split(" \t ")[-3:] for line in said] == [expected]
 
 
 # -------------------------------------------------------------------------------------------------------- evaluation

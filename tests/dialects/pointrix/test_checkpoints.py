@@ -17,11 +17,12 @@ from torch import nn
 from hookline.checkpoint import describe
 from hookline.checkpoint.fitting import fit_lengths
 from hookline.checkpoint.seal import read_note
+from hookline.dialects.pointrix.engine.default_datapipeline import BaseDataPipeline
 from hookline.dialects.pointrix.hook import CheckPointHook, Hook, LogHook
 from hookline.dialects.pointrix.logger import JsonlWriter, Logger
 from hookline.dialects.pointrix.optimizer import BaseOptimizer
 from hookline.errors import ConfigError, NumericsError, StorageError
-from tests.dialects.pointrix.scene import Densify, SceneTrainer, config
+from tests.dialects.pointrix.scene import SIDE, Densify, SceneTrainer, Views, config
 
 ROOT = Path(__file__).parents[3]
 ALL = ["meta", "state_dict", "optimizer", "param_schedulers", "parts", "hooks", "rng", "position", "writers"]
@@ -240,6 +241,54 @@ def test_parts_that_have_a_state_keep_it(tmp_path: Path) -> None:
         calls.append(trainer.datapipeline.calls)
     assert calls == [3, 5]
     assert read(tmp_path / "chkpnt00005.pth")["parts"] == {"datapipeline": {"calls": 5}}
+
+
+class Shuffles(BaseDataPipeline):
+    """A pipeline that inherits, and gives what it likes."""
+
+    def __init__(self) -> None:
+        self.validation_dataset = []
+
+    def next_train(self, step: int) -> Any:
+        return torch.rand(SIDE * SIDE, 3)
+
+
+class HasNothing(Views):
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+
+class Remembers(Shuffles):
+    def state_dict(self) -> dict[str, Any]:
+        return {"given": 2}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.given = state["given"]
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "steps", "said"),
+    [
+        (Views, 5, True),
+        (Views, 2, False),  # there is nothing to go on with
+        (Shuffles, 5, True),
+        (Remembers, 5, False),
+        (HasNothing, 5, False),
+    ],
+)
+def test_what_a_pipeline_without_a_state_has_to_keep_is_said_when_a_run_goes_on(
+    tmp_path: Path, pipeline: Any, steps: int, said: bool
+) -> None:
+    for stop in (2, steps):
+        trainer = trainer_in(tmp_path, CheckPointHook(), max_steps=stop, val_interval=0, resume=True)
+        trainer.datapipeline = pipeline()
+        trainer.train_loop()
+    told = (
+        f"{pipeline.__name__} has no state_dict: the run goes on exactly if what its next_train(step) gives depends on "
+        "the step alone; otherwise it needs state_dict and load_state_dict"
+    )
+    lines = (tmp_path / "run.log").read_text().splitlines()
+    assert [line.endswith(told) for line in lines if "state_dict" in line] == [True] * said
 
 
 def test_the_validation_that_a_killed_run_owes_is_made_first(tmp_path: Path) -> None:

@@ -216,7 +216,7 @@ def test_a_type_error_names_the_hook_and_keeps_its_traceback(tmp_path: Path) -> 
         trainer.train_loop()
     assert traceback.extract_tb(caught.value.__traceback__)[-1].line == "one + other"
     (note,) = caught.value.__notes__
-    assert note.startswith("in hook Adds, at after_train_iter, epoch=0 iter=0 rank=0 (tests")
+    assert note.startswith("in hook Adds, at after_train_iter, global_step=1 (tests")
 
 
 @pytest.mark.parametrize(

@@ -193,6 +193,35 @@ def test_a_writer_of_ones_own_is_registered_and_named_in_the_config(
     ]
 
 
+class Text(Keeps):
+    """A writer of a user's own with a file in the folder."""
+
+    def begin(self, work_dir: Path, experiment_name: str) -> None:
+        self.file = (work_dir / "numbers.txt").open("a")
+        print(experiment_name, file=self.file)
+
+    def write_scalar(self, name: str, scalar: Any, step: int) -> None:
+        print(step, name, file=self.file)
+
+    def close(self) -> None:
+        self.file.close()
+
+    def files(self) -> list[str]:
+        return ["numbers.txt"]
+
+
+def test_the_files_of_a_writer_of_ones_own_make_way_for_a_fresh_run(tmp_path: Path, quiet: None) -> None:
+    for steps in (1, 2):
+        trainer = SceneTrainer(config(max_steps=steps, val_interval=0), tmp_path / "run")
+        trainer.writer = Text(tmp_path / "run")
+        trainer.register_hook(LogHook())
+        trainer.train_loop()
+    one = [f"1 {name}" for name in ("num_pt", "pos_lr", "loss", "L1_loss")]
+    two = [each.replace("1", "2", 1) for each in one]
+    assert (tmp_path / "run/old-1/numbers.txt").read_text().splitlines() == ["run", *one]
+    assert (tmp_path / "run/numbers.txt").read_text().splitlines() == ["run", *one, *two]
+
+
 def test_a_validation_that_failed_is_no_part_of_the_next(tmp_path: Path, quiet: None) -> None:
     trainer = SceneTrainer(config(val_interval=0), tmp_path)
     trainer.register_hook(log := LogHook())

@@ -196,6 +196,58 @@ def test_an_optimizer_needs_update_model_and_a_validation_needs_data(tmp_path: P
         trainer.train_loop()
 
 
+class StepsOnly:
+    """An optimizer of a user's own that makes steps, and remembers nothing."""
+
+    def __init__(self, cfg: Any, optimizer: Any) -> None:
+        self.optimizer = optimizer
+
+    @property
+    def param_groups(self) -> Any:
+        return self.optimizer.param_groups
+
+    def update_model(self, **kwargs: Any) -> None:
+        self.optimizer.step()
+
+
+class Saves(StepsOnly):
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+
+NEEDS = (
+    ", which checkpoints need; write state_dict(self), which gives what it remembers, and "
+    "load_state_dict(self, state), which takes it back, or inherit from BaseOptimizer of "
+    "pointrix.optimizer, which has both"
+)
+
+
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "missing"), [(StepsOnly, "no state_dict and no load_state_dict"), (Saves, "no load_state_dict")]
+)
+def test_an_optimizer_that_cannot_be_saved_is_refused_before_training(
+    tmp_path: Path, kind: Any, missing: str, several: bool
+) -> None:
+    trainer = SceneTrainer(config(), tmp_path)
+    optimizer = kind(None, trainer.optimizer.optimizer)
+    trainer.optimizer = OptimizerList({"main": optimizer}) if several else optimizer
+    with pytest.raises(ConfigError) as refused:
+        trainer.train_loop()
+    assert str(refused.value) == f"the optimizer is a {kind.__name__} and has {missing}{NEEDS}"
+    assert trainer.datapipeline.asked == []
+
+
+@pytest.mark.parametrize("given", [None, 5])
+def test_a_folder_that_is_no_path_is_refused(given: Any) -> None:
+    with pytest.raises(ConfigError) as refused:
+        SceneTrainer(config(), given)
+    assert str(refused.value) == (
+        f"exp_dir is the path of the folder of the run, not {given}; load_config makes one of output_path and name: "
+        "cfg.exp_dir"
+    )
+
+
 def test_the_model_is_in_evaluation_mode_without_gradients_while_it_is_validated(tmp_path: Path) -> None:
     modes = []
 
@@ -385,11 +437,11 @@ def test_a_step_or_a_validation_that_fails_says_where(tmp_path: Path) -> None:
     trainer.datapipeline = Fails()
     with pytest.raises(ValueError, match=r"^no such view") as in_step:
         trainer.train_loop()
-    assert in_step.value.__notes__ == ["in the step, epoch=0 iter=3 rank=0"]
+    assert in_step.value.__notes__ == ["in the step, global_step=4"]
     trainer.datapipeline.bad = (0, 1)
     with pytest.raises(OSError, match=r"^no such picture") as in_validation:
         trainer.train_loop()
-    assert in_validation.value.__notes__ == ["in item 1 of the validation, epoch=0 iter=2 rank=0"]
+    assert in_validation.value.__notes__ == ["in item 1 of the validation, global_step=3"]
 
 
 @pytest.mark.parametrize(("hooks", "step"), [([LogHook], 2), ([], 3)])

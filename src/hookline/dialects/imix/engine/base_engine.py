@@ -61,7 +61,6 @@ class EngineBase:
         self.model_output: Any = None
         #: How long the current batch was waited for.
         self.data_time = 0.0
-        self.waiting_since = 0.0
         #: The model as it is called; hooks see the model itself.
         self.wrapped: Any = None
         self.log_buffer: Any = None

@@ -30,7 +30,7 @@ class imixEngine(CommonEngine):  # noqa: N801  # it is called so
         cfg: The config.
         model: Any module.
         data_loader: Gives the batches.
-        optimizer: A torch optimizer; out of `cfg.optimizer`, unless given.
+        optimizer: A torch optimizer, or a dict as `cfg.optimizer`, which counts unless one is given.
         loss_fn: What makes losses of what the model gives: `loss_fn(output)`, `loss_fn(output, target)` or
             `loss_fn(model, batch)`; without it, the model gives the losses.
         batch_processor: A function that does it all: it gets the batch and gives the losses.
@@ -49,8 +49,8 @@ class imixEngine(CommonEngine):  # noqa: N801  # it is called so
         if model is None or data_loader is None:
             lacking = "model" if model is None else "data_loader"
             raise ConfigError(f"imixEngine needs a {lacking}: imixEngine(cfg, model=..., data_loader=..., ...)")
-        if optimizer is None:
-            optimizer = build_optimizer(settings.optimizer, model)
+        if not hasattr(optimizer, "param_groups"):
+            optimizer = build_optimizer(settings.optimizer if optimizer is None else optimizer, model)
         super().__init__(model, data_loader, optimizer, loss_fn, batch_processor, settings.work_dir)
         self.cfg = settings.cfg
         self.by_epoch, self.max_epoch = settings.by_epoch, settings.total_epochs

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import time
 import weakref
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hookline.calls import failing_call
+from hookline.costs import Cost
 from hookline.dialects.imix.engine.hooks.base_hook import HookBase
-from hookline.dialects.imix.engine.hooks.iteration_time import IterationTimerHook
 from hookline.dialects.imix.engine.hooks.periods.log_buffer_imix import LogBufferStorage, LogBufferWriter
 from hookline.dialects.imix.engine.parts import Parts
 from hookline.dialects.imix.engine.update import HookedOptim, WithoutUpdates
@@ -32,6 +31,10 @@ class EngineRunner(Runner):
     """A Runner that trains for an engine, which it refers to weakly."""
 
     open_points = True
+    way_out_of_nan = (
+        "clip the gradients: optimizer_config=dict(grad_clip=dict(max_norm=1.0)), or see where it comes from: "
+        "custom_hooks=[dict(type='AutogradAnomalyDetectHook')]"
+    )
 
 
 def runner_of(engine: Any, loop: TrainLoop) -> EngineRunner:
@@ -46,7 +49,7 @@ def runner_of(engine: Any, loop: TrainLoop) -> EngineRunner:
         train=loop,
         optim=_optim(engine, parts),
         default_hooks=LEFT_OUT,
-        custom_hooks=_own_hooks(engine, hooks, parts),
+        custom_hooks=[EngineState(engine), *([WithoutUpdates(engine)] if parts.updater is None else [])],
         writers=parts.writers,
         work_dir=parts.work_dir,
         experiment_name=engine.experiment_name,
@@ -71,16 +74,6 @@ def _optim(engine: Any, parts: Parts) -> HookedOptim:
     optim.clip, optim.scaler = parts.clip, parts.scaler
     optim.is_awaited = parts.updater is not None
     return optim
-
-
-def _own_hooks(engine: Any, hooks: list[Any], parts: Parts) -> list[Hook]:
-    """What an engine needs besides the hooks that it was given."""
-    own: list[Hook] = [EngineState(engine)]
-    if not any(isinstance(hook, IterationTimerHook) for hook in hooks):
-        own.append(IterationEnd(engine))
-    if parts.updater is None:
-        own.append(WithoutUpdates(engine))
-    return own
 
 
 def _takes_images(hook: Any) -> bool:
@@ -108,7 +101,7 @@ class EngineState(Hook):
 
     def __init__(self, engine: Any) -> None:
         self._engine: Any = weakref.ref(engine)
-        self._paused = 0.0
+        self._waited = 0.0
 
     @property
     def engine(self) -> Any:
@@ -124,24 +117,23 @@ class EngineState(Hook):
             yield
 
     def before_train(self, runner: Any) -> None:
-        """Where the run stands."""
+        """Where the run stands; from here on it is taken how long the loader is waited for."""
         self._count(runner)
+        runner.waiting, self._waited = Cost(), 0.0
         engine = self.engine
         engine.start_iter, engine.start_epoch = runner.position.iter, runner.position.epoch
 
     def before_train_epoch(self, runner: Any) -> None:
-        """An epoch begins; the loader is waited for."""
+        """An epoch begins."""
         self._count(runner)
-        self.engine.waiting_since, self._paused = time.perf_counter(), runner.seconds_waited
 
     def before_train_iter(self, runner: Any, batch_idx: int) -> None:
         """An iteration begins."""
         engine, at = self._engine(), runner.position
         engine.iter, engine.epoch, engine.inner_iter = at.iter, at.epoch, batch_idx
         engine.log_buffer.iter = at.iter
-        paused = runner.saving.seconds + runner.seconds_evaluating
-        engine.data_time = time.perf_counter() - engine.waiting_since - (paused - self._paused)
-        self._paused = paused
+        waited = runner.waiting.seconds
+        engine.data_time, self._waited = waited - self._waited, waited
 
     def after_train_iter(self, runner: Any, outputs: dict[str, Any]) -> None:
         """Every single number that the step gave."""
@@ -202,16 +194,3 @@ class EngineState(Hook):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from there."""
         self.engine.log_buffer.load_state_dict(state)
-
-
-class IterationEnd(Hook):
-    """Where no IterationTimerHook does it: notes when an iteration is over, since then the loader is waited for."""
-
-    priority = "LOWEST"
-
-    def __init__(self, engine: Any) -> None:
-        self._engine = weakref.ref(engine)
-
-    def after_train_iter(self) -> None:
-        """The iteration is over."""
-        self._engine().waiting_since = time.perf_counter()  # type: ignore[union-attr]  # it is training

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -9,9 +10,9 @@ from typing import Any
 from hookline.checks import check_int
 from hookline.data.batches import length_of
 from hookline.dialects.imix.utils.config import Config
+from hookline.dialects.keys import refuse_near_misses
 from hookline.dialects.plain import plain_data
 from hookline.errors import ConfigError
-from hookline.points import near_miss
 
 #: What stands for a key that is not there.
 ABSENT: Any = object()
@@ -76,8 +77,14 @@ def settings_of(cfg: Any) -> Settings:
     """Read and check a config."""
     if cfg is None:
         raise ConfigError("imixEngine needs a config: a dict with total_epochs, or by_iter and max_iter")
+    if isinstance(cfg, (str, os.PathLike)):
+        raise ConfigError(
+            "imixEngine takes a config, and no path; Config of imix.utils reads it: "
+            f"imixEngine(Config.fromfile({os.fspath(cfg)!r}), ...)"
+        )
     cfg = Config(cfg) if isinstance(cfg, Mapping) and not isinstance(cfg, Config) else cfg
     _refuse_near_misses(cfg)
+    _refuse_odd_paths(cfg)
     by_epoch, limit = _length(cfg)
     optimizer_config = read(cfg, "optimizer_config") or {}
 
@@ -111,19 +118,18 @@ def settings_of(cfg: Any) -> Settings:
 
 
 def _refuse_near_misses(cfg: Any) -> None:
-    """Refuse a key that is nearly one of those that are read, unless that is there, too; other keys are the user's."""
-    for where, part, known in [
-        ("the config", cfg, KEYS),
-        *((section, read(cfg, section), names) for section, names in SECTIONS.items()),
-    ]:
-        keys = [key for key in _keys_of(part) if isinstance(key, str) and key[:1] != "_"]
-        for key in keys:
-            meant = near_miss(key.replace("cfg", "config"), known) if key not in known else None
-            if meant is not None and meant not in keys and not key.startswith(f"{meant}_"):
-                raise ConfigError(
-                    f"{where} has '{key}', which nothing reads; did you mean '{meant}'? A key of your own needs a name "
-                    "that is less like it"
-                )
+    refuse_near_misses("the config", _keys_of(cfg), KEYS)
+    for section, names in SECTIONS.items():
+        refuse_near_misses(section, _keys_of(read(cfg, section)), names)
+
+
+def _refuse_odd_paths(cfg: Any) -> None:
+    """Refuse what cannot be the path of a file or a folder."""
+    for key, also in (("work_dir", ""), ("load_from", ""), ("resume_from", ", or True for the newest of work_dir")):
+        given = read(cfg, key)
+        allowed = given is None or isinstance(given, (str, os.PathLike)) or (bool(also) and isinstance(given, bool))
+        if not allowed:
+            raise ConfigError(f"{key} is a path{also}, not {given!r}")
 
 
 def _keys_of(part: Any) -> Iterable[Any]:

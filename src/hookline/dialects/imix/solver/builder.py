@@ -34,7 +34,7 @@ def build_lr_scheduler(cfg: Any, optimizer: Optimizer) -> LRScheduler | None:
     """
     if cfg is None or isinstance(cfg, LRScheduler):
         return cfg
-    key = "policy" if isinstance(cfg, Mapping) and "policy" in cfg else "type"
+    key = "type" if isinstance(cfg, Mapping) and "type" in cfg and "policy" not in cfg else "policy"
     known = {name: kind for name, kind in vars(lr_scheduler).items() if _is_a(kind, LRScheduler)}
     factory, parameters, name = _named(cfg, key, {**known, **POLICIES}, "learning-rate policy")
     parameters.pop("by_epoch", None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +17,7 @@ from hookline.dialects.pointrix.hook import parse_hooks
 from hookline.dialects.pointrix.hook.points import POINTS, SCOPES
 from hookline.dialects.pointrix.logger import Logger
 from hookline.dialects.pointrix.utils.config import config_to_primitive, parse_structured
-from hookline.errors import HookError, NumericsError
+from hookline.errors import ConfigError, HookError, NumericsError
 from hookline.hooks.runtime_info import number_of
 from hookline.plan import Plan
 from hookline.position import Position
@@ -48,6 +49,8 @@ class BaseTrainer:
     schedulers: Any
     optimizer: Any
     white_bg: bool
+    #: What notes on errors say of where a run stands.
+    noted_counters = ("global_step",)
 
     @dataclass
     class Config:
@@ -84,6 +87,11 @@ class BaseTrainer:
         seed: int | None = None
 
     def __init__(self, cfg: Any, exp_dir: str | Path, device: str | None = None, name: str | None = None) -> None:
+        if not isinstance(exp_dir, (str, os.PathLike)):
+            raise ConfigError(
+                f"exp_dir is the path of the folder of the run, not {exp_dir!r}; load_config makes one of output_path "
+                "and name: cfg.exp_dir"
+            )
         self.exp_dir = exp_dir
         self.start_steps = 1
         self.global_step = 0

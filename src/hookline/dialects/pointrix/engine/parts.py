@@ -15,7 +15,7 @@ from hookline.checkpoint import fitting
 from hookline.dialects.pointrix.engine.default_datapipeline import BaseDataPipeline
 from hookline.dialects.pointrix.logger import parse_writer
 from hookline.dialects.pointrix.model import parse_model
-from hookline.dialects.pointrix.optimizer import parse_optimizer, parse_scheduler
+from hookline.dialects.pointrix.optimizer import OptimizerList, parse_optimizer, parse_scheduler
 from hookline.dialects.pointrix.renderer import parse_renderer
 from hookline.errors import ConfigError, StorageError
 from hookline.loops import in_mode
@@ -96,13 +96,29 @@ def refuse_missing(trainer: BaseTrainer) -> None:
                 f"there is no {name} to train with: give the config a section '{name}', or set trainer.{name} after "
                 "super().__init__"
             )
-    if not hasattr(trainer.optimizer, "update_model"):
-        raise ConfigError(
-            f"the optimizer is a {type(trainer.optimizer).__name__} and has no update_model; wrap it: "
-            "BaseOptimizer(None, optimizer) of pointrix.optimizer"
-        )
+    _refuse_unfit_optimizer(trainer.optimizer)
     if not hasattr(trainer, "white_bg"):
         trainer.white_bg = getattr(trainer.datapipeline, "white_bg", False)
+
+
+def _refuse_unfit_optimizer(optimizer: Any) -> None:
+    """Refuse an optimizer, or one of several, that cannot train a model or cannot be saved."""
+    who = type(optimizer).__name__
+    if not hasattr(optimizer, "update_model"):
+        raise ConfigError(
+            f"the optimizer is a {who} and has no update_model; wrap it: BaseOptimizer(None, optimizer) of "
+            "pointrix.optimizer"
+        )
+    missing = [name for name in ("state_dict", "load_state_dict") if not hasattr(optimizer, name)]
+    if missing:
+        raise ConfigError(
+            f"the optimizer is a {who} and has no {' and no '.join(missing)}, which checkpoints need; write "
+            "state_dict(self), which gives what it remembers, and load_state_dict(self, state), which takes it back, "
+            "or inherit from BaseOptimizer of pointrix.optimizer, which has both"
+        )
+    if isinstance(optimizer, OptimizerList):
+        for each in optimizer.optimizer_dict.values():
+            _refuse_unfit_optimizer(each)
 
 
 def backward(model: Any, losses: Any) -> None:
@@ -142,6 +158,12 @@ def state_of(part: Any) -> Any:
         if hasattr(part, name):
             return getattr(part, name)()
     return {}
+
+
+def may_forget(datapipeline: Any) -> bool:
+    """Whether a pipeline keeps no state and is not known to give the same batch for the same step."""
+    known = getattr(type(datapipeline), "next_train", None) is BaseDataPipeline.next_train
+    return not known and not any(hasattr(datapipeline, name) for name in ("get_state_dict", "state_dict"))
 
 
 def give_state(part: Any, state: Any, name: str) -> None:

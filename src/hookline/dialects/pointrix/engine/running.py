@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from hookline import signals, workdir
 from hookline.checkpoint import store
+from hookline.dialects.pointrix.logger import Writer
 from hookline.dialects.pointrix.utils.config import config_to_primitive, dump_config
 from hookline.errors import HooklineError, blame
 from hookline.session import log_failure, own_log
@@ -93,12 +94,14 @@ def records(trainer: BaseTrainer) -> Iterator[None]:
 
 
 def begin_writer(trainer: BaseTrainer, resuming: bool) -> None:
-    """Open the records of the run; a writer of the user's own needs no opening."""
+    """Open the records of the run; a writer of the user's own may do so in `begin`, and need not."""
     writer: Any = trainer.writer
     if hasattr(writer, "hold"):
         writer.begin(Path(trainer.exp_dir), trainer.name, resuming)
         if not writer.knows_config:
             writer.write_config("config", config_to_primitive(trainer.cfg), 0)
+    elif isinstance(writer, Writer):
+        writer.begin(Path(trainer.exp_dir), trainer.name)
 
 
 def close_writer(trainer: BaseTrainer) -> None:

@@ -178,6 +178,11 @@ class Saving:
         trainer.terminal.say(f"resumed from {path}: step {trainer.position.iter}")
         if trainer.position.iter >= trainer.cfg.max_steps:
             trainer.terminal.say(f"training is over: {trainer.position.iter} steps; there is nothing to do")
+        elif parts.may_forget(trainer.datapipeline):
+            trainer.terminal.say(
+                f"{type(trainer.datapipeline).__name__} has no state_dict: the run goes on exactly if what its "
+                "next_train(step) gives depends on the step alone; otherwise it needs state_dict and load_state_dict"
+            )
         for difference in fitting.changed_surroundings(checkpoint["meta"], self._meta()):
             log.warning("%s", difference)
 

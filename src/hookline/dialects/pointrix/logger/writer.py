@@ -37,7 +37,9 @@ LOGGER_REGISTRY = Registry(
 class Writer(writers.Writer):
     """Takes what a trainer records to one place.
 
-    A subclass provides `write_scalar`, `write_image` and `write_config`; one that lacks any cannot be made.
+    A subclass provides `write_scalar`, `write_image` and `write_config`; one that lacks any cannot be made. One that
+    makes files in the folder of a run names them in `files`, and opens them in `begin` or with the first thing that it
+    writes: then those of an earlier run have made way.
 
     Args:
         log_dir: The folder to write to.

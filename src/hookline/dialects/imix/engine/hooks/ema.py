@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 from hookline.averaging import ExponentialMovingAverage
 from hookline.checkpoint import store
+from hookline.checkpoint.keeping import by_age
 from hookline.checkpoint.seal import Note
 from hookline.dialects.imix.engine.hooks.base_hook import HookBase
 from hookline.errors import HookError
@@ -133,6 +135,13 @@ class EMAEpochHook(HookBase):
     def _average(self) -> ExponentialMovingAverage | None:
         found = [hook for hook in self.trainer.hooks if isinstance(hook, EMAIterHook)]
         return found[-1].average if found else None
+
+
+def drop_averages(folder: Path, prefix: str, before: int) -> None:
+    """Remove the averages that EMAEpochHook has saved of the epochs before this one."""
+    for path in by_age(folder, re.compile(re.escape(prefix) + r"_epoch\d+_ema\.pth")):
+        if int(path.stem.removeprefix(f"{prefix}_epoch").removesuffix("_ema")) < before:
+            path.unlink(missing_ok=True)
 
 
 @contextmanager

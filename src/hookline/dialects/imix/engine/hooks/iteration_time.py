@@ -13,6 +13,9 @@ from hookline.terminal import as_time
 class IterationTimerHook(HookBase):
     """Records `iter_time` of every iteration and `epoch_time` of every epoch, and sums up at the end.
 
+    `iter_time` goes from the end of one iteration to that of the next, so all hooks are in it, wherever they stand.
+    Waiting for the data, which is `data_time`, saves and evaluations are not.
+
     Args:
         warmup_iter: Leave so many iterations out of the summary.
     """
@@ -22,7 +25,7 @@ class IterationTimerHook(HookBase):
     def __init__(self, warmup_iter: int = 0) -> None:
         check_int("IterationTimerHook: warmup_iter", warmup_iter, least=0)
         self.warmup_iter = warmup_iter
-        self._began = self._epoch_began = self._iter_began = 0.0
+        self._began = self._epoch_began = self._since = self._paused = 0.0
         self._done = 0
         self._seconds = 0.0
 
@@ -33,18 +36,15 @@ class IterationTimerHook(HookBase):
 
     def before_train_epoch(self) -> None:
         """An epoch begins."""
-        self._epoch_began = time.perf_counter()
-
-    def before_train_iter(self) -> None:
-        """The batch is there."""
-        self._iter_began = time.perf_counter()
+        self._epoch_began = self._since = time.perf_counter()
+        self._paused = self.trainer.runner.seconds_waited
 
     def after_train_iter(self) -> None:
         """The step is made."""
         trainer: Any = self._trainer()  # type: ignore[misc]  # as the property, which costs a call more
-        now = time.perf_counter()
-        trainer.waiting_since = now
-        taken = now - self._iter_began
+        now, paused = time.perf_counter(), trainer.runner.seconds_waited
+        taken = now - self._since - (paused - self._paused) - trainer.data_time
+        self._since, self._paused = now, paused
         self._done += 1
         if self._done > self.warmup_iter:
             self._seconds += taken

@@ -8,14 +8,19 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hookline.checkpoint.keeping import keep_newest
+from hookline.checkpoint.keeping import by_age, keep_newest
 from hookline.checkpoint.request import Request
 from hookline.checks import check_int
 from hookline.dialects.imix.engine.hooks.base_hook import HookBase
+from hookline.dialects.imix.engine.hooks.ema import drop_averages
 from hookline.errors import ConfigError
 
 if TYPE_CHECKING:
     from hookline.position import Position
+
+
+#: The epoch in the name of a checkpoint.
+EPOCH = re.compile(r"_epoch(\d+)(?:_iter\d+)?_model\.pth$")
 
 
 class CheckPointHook(HookBase):
@@ -34,7 +39,8 @@ class CheckPointHook(HookBase):
         epoch_period: Every how many epochs.
         max_iter: Not needed: the engine knows.
         max_epoch: Likewise.
-        max_num_checkpoints: Keep only so many of the newest, besides the final one.
+        max_num_checkpoints: Keep only so many of the newest, besides the final one. What EMAEpochHook has saved of
+            earlier epochs goes with them.
     """
 
     _cleans_up = False
@@ -97,6 +103,11 @@ class CheckPointHook(HookBase):
         if self.max_num_checkpoints is not None:
             names = re.escape(self._prefix) + r"_(epoch\d+|epoch\d+_iter\d+|iter\d{7,})_model\.pth"
             keep_newest(self.max_num_checkpoints, re.compile(names), saved)
+            epochs = [
+                int(found[1]) for path in by_age(saved.parent, re.compile(names)) if (found := EPOCH.search(path.name))
+            ]
+            if epochs:
+                drop_averages(Path(self.trainer.work_dir), self.trainer.prefix, before=min(epochs))
 
 
 def name_of_epoch(prefix: str, at: Position) -> str:

@@ -55,7 +55,8 @@ def line_of(
     if memory is not None:
         parts.append(f"max used memory:{memory:.0f}M")
     if max_iter is not None and "iter_time" in shown:
-        parts.append(f"eta:{as_time(shown['iter_time'] * (max_iter - iteration - 1))}")
+        each = shown["iter_time"] + shown.get("data_time", 0.0)
+        parts.append(f"eta:{as_time(each * (max_iter - iteration - 1))}")
     return SEPARATOR.join(parts)
 
 
