@@ -4,6 +4,7 @@ import functools
 import inspect
 import traceback
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar, cast
 
@@ -510,6 +511,32 @@ def test_one_that_raises_on_the_way_out_does_not_hide_the_first_error(plan: Plan
         *["b sees KeyError('body')", "leave b", "a sees KeyError('body')", "leave a"],
     ]
     assert error.__notes__ == ["on the way out, Surround#2 raised ValueError: leaving b"]
+
+
+def test_one_that_raises_another_error_because_of_the_first_is_noted_too(plan: Plan) -> None:
+    class Turns(Hook):
+        def around_train_iter(self, runner: Any) -> Iterator[None]:
+            try:
+                yield
+            except KeyError as error:
+                raise ValueError("turned") from error
+
+    error = KeyError("body")
+    with pytest.raises(KeyError) as failed:
+        surrounded(plan, Turns(), error=error)
+    assert failed.value is error
+    assert error.__notes__ == ["on the way out, Turns raised ValueError: turned"]
+
+
+def test_a_hook_is_blamed_also_where_the_working_directory_is_gone(
+    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(ValueError, match="leaving a") as failed:
+        surrounded(plan, Surround("a", fail="leave"))
+    assert failed.value.__notes__[0].startswith("in hook Surround, at around_train_iter, epoch=2 iter=40 rank=0 (/")
 
 
 def test_one_that_raises_on_the_way_out_of_good_work_is_the_error_and_the_others_are_left(

@@ -245,8 +245,7 @@ class Around:
             except StopIteration:
                 pass
             except BaseException as raised:
-                # A StopIteration of the body comes out of a generator as the cause of a RuntimeError.
-                passed_on = error is not None and (raised is error or raised.__cause__ is error)
+                passed_on = raised is error or _is_wrapped(raised, error)
                 if not passed_on and not call.failed(raised):
                     if error is None:
                         error = raised
@@ -255,6 +254,11 @@ class Around:
             if error is not None:
                 error.__traceback__ = trace  # the way through the generator is not where it happened
         return error
+
+
+def _is_wrapped(raised: BaseException, error: BaseException | None) -> bool:
+    """Whether it is a StopIteration of the body, which comes out of a generator as the cause of a RuntimeError."""
+    return isinstance(error, StopIteration) and isinstance(raised, RuntimeError) and raised.__cause__ is error
 
 
 @contextmanager
@@ -411,6 +415,8 @@ def short_path(path: str) -> str:
     package, found, rest = path.rpartition(f"{os.sep}hookline{os.sep}")
     if found and os.path.isfile(os.path.join(package, "hookline", "points.py")):
         return os.path.join("hookline", rest)
-    if os.path.isabs(path) and os.path.commonpath([path, os.getcwd()]) == os.getcwd():
-        return os.path.relpath(path)
-    return path
+    try:
+        inside = os.path.isabs(path) and os.path.commonpath([path, os.getcwd()]) == os.getcwd()
+    except (OSError, ValueError):  # a working directory that is gone, or another drive
+        inside = False
+    return os.path.relpath(path) if inside else path

@@ -19,7 +19,7 @@ from torch import nn
 from torch.optim import lr_scheduler
 
 from hookline import EvalLoop, Hook, Optim, Runner
-from hookline.checkpoint import seal, store
+from hookline.checkpoint import hook_states, seal, store
 from hookline.checkpoint.copies import Copies
 from hookline.checkpoint.request import Request
 from hookline.errors import HookError, StorageError
@@ -584,6 +584,38 @@ def test_more_facts_go_into_the_meta_of_one_checkpoint_and_none_of_its_own_is_re
     others = [torch.load(tmp_path / f"epoch_{n}.pth", weights_only=True)["meta"] for n in (1, 2)]
     assert (own["classes"], own["epoch"]) == (["a", "b"], 1)
     assert [("classes" in meta, meta["epoch"]) for meta in others] == [(False, 1), (False, 2)]
+
+
+def test_every_hook_is_looked_at_before_training_also_behind_one_that_has_no_state_yet(tmp_path: Path) -> None:
+    class Later(Hook):
+        def state_dict(self) -> Any:
+            return {"of the data": self.data}  # known in training
+
+        def before_train(self, runner: Runner) -> None:
+            self.data = 1
+
+    class Odd(Hook):
+        def state_dict(self) -> Any:
+            return {"set": {1}}
+
+    with pytest.raises(
+        HookError, match=r"^the state of Odd\['set'\] is a builtins.set, which a checkpoint cannot hold"
+    ):
+        toy_runner(work_dir=tmp_path, custom_hooks=[Later(), Odd()]).train()
+    assert not (tmp_path / "epoch_1.pth").exists()
+
+
+def test_a_state_that_could_not_come_back_is_refused(tmp_path: Path) -> None:
+    class Entry:
+        name = "Half"
+
+        class hook:  # noqa: N801
+            state_dict = staticmethod(lambda: {"a": 1})
+
+    with pytest.raises(
+        HookError, match=r"^Half has a state_dict and no load_state_dict, so its state could not come b"
+    ):
+        hook_states.refuse_odd_states([Entry()])
 
 
 def test_a_subclass_may_read_weights_from_files_of_other_kinds(tmp_path: Path) -> None:

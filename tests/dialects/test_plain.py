@@ -17,13 +17,24 @@ class Level(enum.IntEnum):
     HIGH = 20
 
 
+class Mode(str, enum.Enum):  # noqa: UP042  # as many projects still write it
+    FAST = "fast"
+
+
+class Name(str):
+    __slots__ = ()
+
+
 class Thing:
     pass
 
 
 def test_plain_data_stays_as_it_is_and_all_else_is_told_without_addresses() -> None:
     config = {
-        "numbers": (1, 2.5, True, None, np.float64(0.5), Level.HIGH),
+        "numbers": (1, 2.5, True, None, np.float64(0.5), Level.HIGH, np.int64(3)),
+        "names": {"b", "a", "c"},
+        "mode": Mode.FAST,
+        "own": Name("mine"),
         "text": "a",
         3: OrderedDict(folder=Path("runs/a")),
         "class": Thing,
@@ -35,7 +46,10 @@ def test_plain_data_stays_as_it_is_and_all_else_is_told_without_addresses() -> N
     found = plain_data(config)
     name = f"{__name__}:test_plain_data_stays_as_it_is_and_all_else_is_told_without_addresses"
     assert found == {
-        "numbers": [1, 2.5, True, None, 0.5, 20],
+        "numbers": [1, 2.5, True, None, 0.5, 20, 3],
+        "names": ["a", "b", "c"],
+        "mode": "fast",
+        "own": "mine",
         "text": "a",
         "3": {"folder": "runs/a"},
         "class": f"{__name__}:Thing",
@@ -44,5 +58,6 @@ def test_plain_data_stays_as_it_is_and_all_else_is_told_without_addresses() -> N
         "partial": "functools:partial",
         "dtype": "torch.float32",
     }
-    assert [type(one) for one in found["numbers"]] == [int, float, bool, type(None), float, int]
+    assert [type(one) for one in found["numbers"]] == [int, float, bool, type(None), float, int, int]
+    assert type(found["own"]) is str
     assert type(found["3"]) is dict

@@ -42,12 +42,15 @@ def take(hooks: Iterable[Named]) -> dict[str, Any]:
 
 def refuse_odd_states(hooks: Iterable[Named]) -> None:
     """Refuse a hook's state that no checkpoint can hold before the first step, and not at the first save."""
-    try:
-        take(hooks)
-    except HookError:
-        raise
-    except Exception:  # a hook may know its state only in training
-        log.debug("a hook has no state before training", exc_info=True)
+    for entry in hooks:
+        if hasattr(entry.hook, "state_dict") and not hasattr(entry.hook, "load_state_dict"):
+            raise HookError(f"{entry.name} has a state_dict and no load_state_dict, so its state could not come back")
+        try:
+            take([entry])
+        except HookError:
+            raise
+        except Exception:  # a hook may know its state only in training
+            log.debug("%s has no state before training", entry.name, exc_info=True)
 
 
 def give_back(

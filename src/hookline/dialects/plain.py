@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import enum
 import os
 from collections.abc import Mapping
 from typing import Any
+
+import numpy as np
 
 
 def plain_data(value: Any) -> Any:
@@ -21,9 +24,13 @@ def plain_data(value: Any) -> Any:
         return {str(key): plain_data(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
         return [plain_data(inner) for inner in value]
+    if isinstance(value, (set, frozenset)):
+        return sorted((plain_data(inner) for inner in value), key=repr)  # else the order is that of this process
     if isinstance(value, os.PathLike):
         return os.fspath(value)
-    for kind in (str, int, float):  # a number of numpy, or a member of an enum
+    if isinstance(value, (enum.Enum, np.generic)):
+        return plain_data(value.value if isinstance(value, enum.Enum) else value.item())
+    for kind in (str, int, float):
         if isinstance(value, kind):
             return kind(value)
     named = value if hasattr(value, "__qualname__") else type(value)

@@ -201,7 +201,7 @@ def test_the_config_is_written_under_its_own_name(tmp_path: Path) -> None:
 
 def test_a_checkpoint_tells_the_config_and_what_is_known_about_the_data(tmp_path: Path) -> None:
     DATASETS.register_module(module=Rows)
-    for meta, found in (({"classes": ("a", "b")},) * 2, ({"palette": {1, 2}}, {"palette": "{1, 2}"})):
+    for meta, found in (({"classes": ("a", "b")},) * 2, ({"palette": {2, 1}}, {"palette": [1, 2]})):
         runner = runner_of(tmp_path, train_dataloader=loader("train"), cfg=Config({"lr": 0.1}))
         runner.train_dataloader.dataset.metainfo = meta
         runner.train()
