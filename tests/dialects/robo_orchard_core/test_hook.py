@@ -245,6 +245,58 @@ def test_channels_are_added_when_their_names_match() -> None:
         channel.register("a")  # type: ignore[arg-type]
 
 
+def test_what_comes_and_goes_does_so_in_the_channels_that_took_it_in() -> None:
+    first, middle, last = (HookContextChannel[Any]("on_step") for _ in range(3))
+    early, late, alone = Records("early"), Records("late"), Records("alone")
+    of_early = first.register(early)
+    middle += first
+    last.register(alone)
+    parting = last.register_hook_channel(middle)
+    del middle  # the last one keeps it
+    first.register(late)
+    assert list(last) == [alone, early, late]
+    of_early.remove()
+    assert (list(first), list(last)) == ([late], [alone, late])
+    parting.remove()
+    first.register(early)
+    assert (list(first), list(last)) == ([late, early], [alone])
+
+
+def test_a_channel_that_was_emptied_gets_nothing_more_and_one_that_empties_itself_still_gives() -> None:
+    source, taker = (HookContextChannel[Any]("on_step") for _ in range(2))
+    one, other = Records("one"), Records("other")
+    source.register(one)
+    handle = taker.register_hook_channel(source)
+    source.unregister_all()
+    assert (list(source), list(taker)) == ([], [])
+    source.register(other)
+    assert list(taker) == [other]
+    taker.unregister_all()
+    source.register(one)
+    handle.remove()
+    assert (list(source), list(taker)) == ([other, one], [])
+
+
+def test_a_handle_takes_back_its_own_registration_only() -> None:
+    channel, source, hook = HookContextChannel[Any]("on_step"), HookContextChannel[Any]("on_step"), Records("a")
+    of_source = source.register(hook)
+    handles = [channel.register(hook), channel.register(hook), channel.register_hook_channel(source)]
+    for handle in handles[1::-1]:
+        handle.remove()
+        handle.remove()
+        assert list(channel) == [hook]
+    of_source.remove()
+    assert list(channel) == []
+
+
+def test_a_channel_cannot_be_added_to_itself() -> None:
+    channel, other = HookContextChannel[Any]("on_step"), HookContextChannel[Any]("on_step")
+    other += channel
+    for inside in (channel, other):
+        with pytest.raises(ValueError, match="^the channel 'on_step' cannot be added to itself, or to one that it hol"):
+            channel += inside
+
+
 def test_a_begin_of_ones_own_is_used(args: Any) -> None:
     class Own(Records):
         @contextmanager
