@@ -215,7 +215,9 @@ def test_a_hook_that_fails_is_named_and_the_hooks_after_it_know(tmp_path: Path) 
     with pytest.raises(KeyError) as caught:
         trainer()
     hook, step = caught.value.__notes__
-    assert hook.startswith("in hook MyHook, at on_step, epoch=0 iter=0 rank=0 (tests/dialects/robo_orchard_lab/")
+    assert hook.startswith(
+        "in hook MyHook._on_step_end, at on_step, epoch=0 iter=0 rank=0 (tests/dialects/robo_orchard_lab/"
+    )
     assert step == "in epoch_id=0 step_id=0 global_step_id=0"
     assert recorder.seen == [">step e0 s0 g0", "<step e0 s0 g0 KeyError"]
     assert parts.folders(tmp_path / "checkpoints") == []

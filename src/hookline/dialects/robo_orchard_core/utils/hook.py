@@ -18,7 +18,7 @@ from typing import Any, Generic, Self, TypeVar
 from hookline.dialects.robo_orchard_core.refusals import HookTypeError, HookValueError
 from hookline.dialects.robo_orchard_core.utils.function_info import FunctionInfo, class_name, refuse_uncallable
 from hookline.dialects.robo_orchard_core.utils.handles import HookHandler, RemoveableHandle
-from hookline.dialects.robo_orchard_core.utils.surround import by_begin, by_methods
+from hookline.dialects.robo_orchard_core.utils.surround import Arounds, by_begin, by_methods, number_of
 from hookline.plan import Plan
 
 __all__ = [
@@ -141,8 +141,12 @@ class HookContextFromCallable(HookContext[T]):
         return None if self._after is None else FunctionInfo(self._after)
 
     def functions(self) -> tuple[Callable[[T], Any] | None, Callable[[T], Any] | None]:
-        """The two functions themselves, unless a subclass does more than call them."""
-        return (self._before, self._after) if type(self) is HookContextFromCallable else super().functions()
+        """The two functions themselves, each of them unless a subclass does more than call it."""
+        own = type(self)
+        return (
+            self._before if own.before is HookContextFromCallable.before else self.before,
+            self._after if own.after is HookContextFromCallable.after else self.after,
+        )
 
     def before(self, arg: T) -> None:
         """Call the first function, if there is one."""
@@ -178,8 +182,8 @@ class HookContextChannel(Generic[T]):
     def __init__(self, name: str) -> None:
         self.name = name
         self._scope = name if name.isidentifier() else "channel"
-        #: The hooks, each with the generator that the plan has of it; empty where surrounding can be left out.
-        self.entries: list[tuple[HookContext[T], Callable[..., Any]]] = []
+        #: The hooks, each with the generators that the plan has of it; empty where surrounding can be left out.
+        self.entries: list[tuple[HookContext[T], Arounds]] = []
         #: Why each hook is here, by its id: every registration, and every channel that it came with.
         self._reasons: dict[int, list[object]] = {}
         self._sources: list[_Link] = []
@@ -217,10 +221,11 @@ class HookContextChannel(Generic[T]):
         channel._takers.add(link)
         return RemoveableHandle(lambda: self._part_from(link))
 
-    def add(self, hook: HookContext[T], around: Callable[..., Any]) -> None:
-        """Add a hook as the generator that surrounds the channel's work."""
-        self._plan.on(f"around_{self._scope}", around)
-        self.entries.append((hook, around))
+    def add(self, hook: HookContext[T], arounds: Arounds) -> None:
+        """Add a hook as the generators that surround the channel's work."""
+        for around in arounds:
+            self._plan.on(f"around_{self._scope}", around)
+        self.entries.append((hook, arounds))
 
     def _keep(self, hook: HookContext[T], reason: object) -> None:
         """Have a hook for one more reason; a new one is passed on to the channels that this one was added to."""
@@ -243,7 +248,8 @@ class HookContextChannel(Generic[T]):
 
     def _discard(self, hook: HookContext[T]) -> None:
         entry = next(entry for entry in self.entries if entry[0] is hook)
-        self._plan.remove(entry[1])
+        for around in entry[1]:
+            self._plan.remove(around)
         self.entries.remove(entry)
         del self._reasons[id(hook)]
         for link in list(self._takers):
@@ -276,9 +282,9 @@ class HookContextChannel(Generic[T]):
 
     def failed_at(self, arg: Any) -> None:
         """Note where something failed: epoch, step of the run and process, as far as the argument has them."""
-        self.epoch = int(getattr(arg, "epoch_id", 0))
-        self.iter = int(getattr(arg, "global_step_id", 0))
-        self.rank = int(getattr(getattr(arg, "accelerator", None), "process_index", 0))
+        self.epoch = number_of(arg, "epoch_id")
+        self.iter = number_of(arg, "global_step_id")
+        self.rank = number_of(arg, "accelerator.process_index")
 
     # -- looking
 
