@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any, Generic, Literal, TypeVar
 import pytest
 from pydantic import ValidationError
 
+from hookline.dialects.robo_orchard_core.utils.cli import SettingConfig
 from hookline.dialects.robo_orchard_core.utils.config import (
     CallableConfig,
     ClassConfig,
@@ -146,6 +148,26 @@ def test_what_is_written_is_read_back(config: Config, format: Any) -> None:
         assert found == config
         assert type(found) is type(config)
         assert found.content_equal(config)
+
+
+class Numbers(Config):
+    limit: float | None = 1.0
+    any: Any = None
+    more: dict[str, list[float]] | None = None
+
+
+class NumberSettings(SettingConfig):
+    limit: float | None = 1.0
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_numbers_without_digits_are_read_back(format: Any) -> None:
+    numbers = Numbers(limit=math.inf, any=-math.inf, more={"a": [math.inf, -math.inf, 0.5]})
+    assert Numbers.from_str(numbers.to_str(format), format) == numbers
+    settings = NumberSettings(limit=-math.inf)
+    assert NumberSettings.from_str(settings.to_str(format), format) == settings
+    nan = Numbers.from_str(Numbers(limit=math.nan, any=math.nan).to_str(format), format)
+    assert (str(nan.limit), str(nan.any)) == ("nan", "nan")
 
 
 def test_the_three_forms_of_a_config() -> None:

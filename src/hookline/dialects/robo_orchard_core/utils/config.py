@@ -59,7 +59,9 @@ TYPED = "hookline_types"
 class Config(BaseModel):
     """A config. Wrong, missing and unknown fields are refused; `__post_init__` may check what fields mean together."""
 
-    model_config = ConfigDict(arbitrary_types_allowed=True, protected_namespaces=(), extra="forbid")
+    model_config = ConfigDict(
+        arbitrary_types_allowed=True, protected_namespaces=(), extra="forbid", ser_json_inf_nan="constants"
+    )
     #: Whether its texts have no `__config_type__`.
     __exclude_config_type__: ClassVar[bool] = False
 
