@@ -439,6 +439,17 @@ def test_accumulation_may_change_while_training(windows: dict[int, int], updates
             "^validation is a ValidationHookConfig, not a function; write validation=ValidationHookConfig\\(...\\)$",
         ),
         (
+            {"grad_clip": LossTrackerConfig()},
+            TypeError,
+            "^grad_clip makes a GradientClippingHook, and LossTrackerConfig makes a LossTracker; write grad_clip="
+            "GradientClippingHookConfig\\(...\\), and give other hooks to the trainer as hooks=\\[...\\]$",
+        ),
+        (
+            {"validation": LossTrackerConfig()},
+            TypeError,
+            "^validation makes a ValidationHook, and LossTrackerConfig makes a LossTracker; write validation=Val",
+        ),
+        (
             {"resume_from": "workspace"},
             TypeError,
             "^resume_from is a ResumeCheckpointConfig, not a str; write "

@@ -48,14 +48,32 @@ def check_parts(accelerator: Any, model: Any, dataloader: Any, optimizer: Any, l
 
 
 def check_config(name: str, value: Any, kind: type, base: type) -> None:
-    """A setting that is a config is one, or none; it may be of any class that is derived from `base`."""
-    if value is None or isinstance(value, base):
+    """A setting that is a config is one, or none.
+
+    It may be of any class that is derived from `base`; where it makes something, of the kind that `kind` makes.
+    """
+    if value is None:
+        return
+    if isinstance(value, base):
+        _check_made(name, value, kind)
         return
     fields = value if isinstance(value, Mapping) else {}
     written = ", ".join(f"{key}={item!r}" for key, item in fields.items()) or "..."
     if name == "resume_from" and isinstance(value, str):
         written = f"resume_from={value!r}"
     raise SettingTypeError(f"{name} is a {kind.__name__}, not {_shown(value)}; write {name}={kind.__name__}({written})")
+
+
+def _check_made(name: str, config: Any, kind: Any) -> None:
+    """A config makes what the setting is for."""
+    if "class_type" not in kind.model_fields:
+        return
+    made, expected = config.class_type, kind.model_fields["class_type"].default
+    if not issubclass(made, expected):
+        raise SettingTypeError(
+            f"{name} makes a {expected.__name__}, and {type(config).__name__} makes a {made.__name__}; write "
+            f"{name}={kind.__name__}(...), and give other hooks to the trainer as hooks=[...]"
+        )
 
 
 def check_processor(processor: Any) -> None:
