@@ -223,6 +223,29 @@ def test_a_hook_that_fails_is_named_and_the_hooks_after_it_know(tmp_path: Path) 
     assert parts.folders(tmp_path / "checkpoints") == []
 
 
+@pytest.mark.parametrize("channels", [(), ("on_step", "on_batch", "on_model_forward", "on_model_backward")])
+def test_nothing_of_a_forward_that_failed_is_kept(channels: Any) -> None:
+    alive: list[weakref.ref[Any]] = []
+
+    def fail(model: Any, batch: Any) -> Any:
+        outputs = model(batch[0])
+        alive.extend([weakref.ref(outputs), weakref.ref(batch[0])])
+        raise KeyError("lost")
+
+    recorder = Recorder(*channels)
+    trainer = parts.trainer(hooks=recorder, batch_processor=SimpleBatchProcessor.from_callable(fail))
+    gc.disable()  # nothing is in a circle that only a collection would find
+    try:
+        with contextlib.suppress(KeyError):
+            trainer()
+        assert [one() for one in alive] == [None, None]
+    finally:
+        gc.enable()
+    assert recorder.seen[len(recorder.seen) // 2 :] == [
+        f"<{name.removeprefix('on_')} e0 s0 g0 KeyError" for name in reversed(channels[:3])
+    ]
+
+
 def test_nothing_of_a_step_that_failed_is_kept() -> None:
     alive: list[weakref.ref[Any]] = []
 
@@ -235,7 +258,7 @@ def test_nothing_of_a_step_that_failed_is_kept() -> None:
     trainer = parts.trainer(hooks=hook)
     with contextlib.suppress(KeyError):
         trainer()
-    gc.collect()  # the error and the args know each other
+    gc.collect()  # an error that began on the way out, and the way out, know each other
     assert [one() for one in alive] == [None, None, None]
 
 

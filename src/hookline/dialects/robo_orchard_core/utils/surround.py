@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, cast
 
@@ -46,8 +46,8 @@ def _of_after(after: Callable[[Any], Any]) -> Callable[..., Any]:
             yield
         except BaseException as error:
             channel.failed_at(args)
-            _tell(args, error)
-            after(args)
+            with Told(args, error):
+                after(args)
             raise
         try:
             after(args)
@@ -62,12 +62,13 @@ def by_begin(hook: HookContext[Any]) -> Arounds:
     """The same for a hook that has a `begin` of its own, which is one generator."""
 
     def around(channel: Any, args: Any) -> Iterator[None]:
+        telling = ExitStack()
         try:
-            with hook.begin(args):
+            with telling, hook.begin(args):
                 try:
                     yield
                 except BaseException as error:
-                    _tell(args, error)
+                    telling.enter_context(Told(args, error))
                     raise
         except BaseException:
             channel.failed_at(args)
@@ -76,11 +77,28 @@ def by_begin(hook: HookContext[Any]) -> Arounds:
     return (_named(around, hook.begin, hook),)
 
 
-def _tell(args: Any, error: BaseException) -> None:
-    """Tell the argument what failed, if it has a place for that; one that cannot be written to hinders no after."""
-    with suppress(Exception):
-        if args.exception is None or isinstance(args.exception, BaseException):  # and no method of that name
-            args.exception = error
+class Told:
+    """Tells an argument what failed, if it has a place for that, until this is left.
+
+    One that cannot be written to hinders no after. And no longer, because the error knows the frames that know the
+    argument: in such a circle, all that a failed step has made would stay in memory.
+    """
+
+    def __init__(self, args: Any, error: BaseException) -> None:
+        self.args, self.error, self.told = args, error, False
+
+    def __enter__(self) -> None:
+        with suppress(Exception):
+            self.before = self.args.exception
+            if self.before is None or isinstance(self.before, BaseException):  # and no method of that name
+                self.args.exception = self.error
+                self.told = True
+
+    def __exit__(self, *failure: object) -> None:
+        with suppress(Exception):
+            if self.told:
+                self.args.exception = self.before
+        del self.args, self.error
 
 
 def number_of(args: Any, name: str) -> int:
