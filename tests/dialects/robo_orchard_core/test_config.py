@@ -220,6 +220,42 @@ def test_what_is_no_config_is_refused(action: Callable[[], Any], message: str) -
     assert isinstance(caught.value, ConfigError)
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("bad.json", b"{", "bad.json: this is no JSON: Expecting property name enclosed in double quotes: line 1"),
+        ("bad.toml", b"a=", "bad.toml: this is no TOML: Invalid value (at "),
+        ("bad.yaml", b"a: [", "bad.yaml:1:5: this is not YAML: "),
+        ("bad.json", b"\xff", "bad.json: this is no text in UTF-8: "),
+        (
+            "twice.json",
+            b'{"__config_type__": "x", "more": {"left": 1, "right": 2, "left": 3}}',
+            "twice.json: this is no JSON: the key 'left' is given twice, as 1 and as 3",
+        ),
+    ],
+)
+def test_a_broken_file_is_named(
+    name: str, content: bytes, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(name).write_bytes(content)
+    with pytest.raises(ConfigError) as caught:
+        Config.load(name)
+    assert str(caught.value).startswith(message)
+
+
+def test_a_file_with_wrong_fields_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "fruit.json"
+    path.write_text(FruitConfig(weight=7).to_str().replace("7", '"heavy"'), encoding="utf-8")
+    with pytest.raises(ValidationError) as caught:
+        Config.load(path)
+    assert caught.value.__notes__ == [f"in {path}"]
+    path.write_text("{}", encoding="utf-8")
+    with pytest.raises(ConfigError, match="^this says no class under '__config_type__'; ") as refused:
+        Config.load(path)
+    assert refused.value.__notes__ == [f"in {path}"]
+
+
 def test_yaml_makes_no_objects() -> None:
     with pytest.raises(ConfigError, match="tag"):
         FruitConfig.from_str("weight: !!python/object/apply:os.system ['true']\n", "yaml")

@@ -207,19 +207,26 @@ class CallableConfig(Config, Generic[T_co]):
 
 def load_config_class(data: str | dict[str, Any], format: Format = "json", allow: Iterable[str] = ()) -> Any:
     """A config of whatever class the data names."""
-    found = config_text.read(data, format) if isinstance(data, str) else data
-    if not isinstance(found, dict) or TYPE_KEY not in found:
-        raise SettingValueError(f"this says no class under '{TYPE_KEY}'; read it with the from_str of its class")
-    return Config.from_dict(found, allow)
+    return _of_named_class(config_text.read(data, format) if isinstance(data, str) else data, allow)
 
 
 def load_from(path: str | Path, ensure_type: type[ConfigT] | None = None, allow: Iterable[str] = ()) -> Any:
     """A config from a file, of whatever class it names; of this type, if one is given, or a subclass."""
-    format = typing.cast("Format", config_text.format_of(path))
-    found = load_config_class(Path(path).read_text(encoding="utf-8"), format, allow)
+    data = config_text.read_file(path)
+    try:
+        found = _of_named_class(data, allow)
+    except ValueError as error:
+        error.add_note(f"in {path}")
+        raise
     if ensure_type is not None and not isinstance(found, ensure_type):
         raise SettingTypeError(f"{path} holds a {type(found).__name__}, and a {ensure_type.__name__} is expected")
     return found
+
+
+def _of_named_class(data: Any, allow: Iterable[str]) -> Any:
+    if not isinstance(data, dict) or TYPE_KEY not in data:
+        raise SettingValueError(f"this says no class under '{TYPE_KEY}'; read it with the from_str of its class")
+    return Config.from_dict(data, allow)
 
 
 def _refuse_misspelt(cls: type[Config], data: dict[str, Any]) -> None:
