@@ -333,6 +333,16 @@ def test_where_anything_would_do_the_caller_says_which_modules_are_trusted(field
         Anything.from_dict({field: f"{CHOSEN}:nothing"}, allow=[CHOSEN])
 
 
+@pytest.mark.parametrize("field", ["what", "callback"])
+def test_one_module_that_is_trusted_may_be_given_as_text(field: str, tmp_path: Path) -> None:
+    found = Anything.from_dict({"what": object, field: f"{CHOSEN}:Loud"}, allow=CHOSEN)
+    assert getattr(found, field) is sys.modules[CHOSEN].Loud
+    path, text = tmp_path / "anything.json", found.to_str().replace('"what":"builtins:object",', "")
+    path.write_text(text, encoding="utf-8")
+    loaded = Config.load(path, allow=CHOSEN)
+    assert getattr(loaded, field) is sys.modules[CHOSEN].Loud
+
+
 def test_what_has_no_name_in_a_module_is_not_written() -> None:
     with pytest.raises(ValueError, match="only a function at the top of a module has a name there"):
         Anything(callback=lambda: None).to_str()

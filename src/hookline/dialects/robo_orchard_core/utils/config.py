@@ -118,18 +118,19 @@ class Config(BaseModel):
         return config_text.write(self.to_dict("json", include_config_type, **options), format, indent)
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any], allow: Iterable[str] = ()) -> Self:
+    def from_dict(cls, data: dict[str, Any], allow: str | Iterable[str] = ()) -> Self:
         """A config out of a dict; the dict stays as it is."""
-        return cls.model_validate(data, context={ALLOW: tuple(allow)})
+        trusted = (allow,) if isinstance(allow, str) else tuple(allow)
+        return cls.model_validate(data, context={ALLOW: trusted})
 
     @classmethod
-    def from_str(cls, data: str, format: Format = "json", allow: Iterable[str] = ()) -> Self:
+    def from_str(cls, data: str, format: Format = "json", allow: str | Iterable[str] = ()) -> Self:
         """A config out of a text: of this class, or of the subclass that the text names.
 
         Args:
             data: The text.
             format: `json`, `yaml` or `toml`.
-            allow: Modules that the text may name functions, or classes of any kind, from; they are imported.
+            allow: Modules (or one) that the text may name functions, or classes of any kind, from; they are imported.
         """
         return cls.from_dict(config_text.read(data, format), allow)
 
@@ -139,7 +140,7 @@ class Config(BaseModel):
         Path(path).write_text(text, encoding="utf-8")
 
     @staticmethod
-    def load(path: str | Path, ensure_type: type[ConfigT] | None = None, allow: Iterable[str] = ()) -> Any:
+    def load(path: str | Path, ensure_type: type[ConfigT] | None = None, allow: str | Iterable[str] = ()) -> Any:
         """Read a file that `save` has written; of this type, if one is given, or a subclass."""
         return load_from(path, ensure_type, allow)
 
@@ -205,12 +206,12 @@ class CallableConfig(Config, Generic[T_co]):
         return self.func(**(fields | kwargs))
 
 
-def load_config_class(data: str | dict[str, Any], format: Format = "json", allow: Iterable[str] = ()) -> Any:
+def load_config_class(data: str | dict[str, Any], format: Format = "json", allow: str | Iterable[str] = ()) -> Any:
     """A config of whatever class the data names."""
     return _of_named_class(config_text.read(data, format) if isinstance(data, str) else data, allow)
 
 
-def load_from(path: str | Path, ensure_type: type[ConfigT] | None = None, allow: Iterable[str] = ()) -> Any:
+def load_from(path: str | Path, ensure_type: type[ConfigT] | None = None, allow: str | Iterable[str] = ()) -> Any:
     """A config from a file, of whatever class it names; of this type, if one is given, or a subclass."""
     data = config_text.read_file(path)
     try:
@@ -223,7 +224,7 @@ def load_from(path: str | Path, ensure_type: type[ConfigT] | None = None, allow:
     return found
 
 
-def _of_named_class(data: Any, allow: Iterable[str]) -> Any:
+def _of_named_class(data: Any, allow: str | Iterable[str]) -> Any:
     if not isinstance(data, dict) or TYPE_KEY not in data:
         raise SettingValueError(f"this says no class under '{TYPE_KEY}'; read it with the from_str of its class")
     return Config.from_dict(data, allow)
