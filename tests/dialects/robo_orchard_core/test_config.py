@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable
+from collections import defaultdict, deque, namedtuple
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
 import pytest
-from pydantic import ValidationError
+from pydantic import Field, SkipValidation, ValidationError
 
 from hookline.dialects.robo_orchard_core.utils.cli import SettingConfig
 from hookline.dialects.robo_orchard_core.utils.config import (
@@ -168,6 +169,63 @@ def test_numbers_without_digits_are_read_back(format: Any) -> None:
     assert NumberSettings.from_str(settings.to_str(format), format) == settings
     nan = Numbers.from_str(Numbers(limit=math.nan, any=math.nan).to_str(format), format)
     assert (str(nan.limit), str(nan.any)) == ("nan", "nan")
+
+
+class Classes(Config):
+    many: list[type[Fruit]] = []  # noqa: RUF012  # pydantic copies it
+    by_name: dict[str, type[Fruit]] | None = None
+    pair: tuple[str, type[Fruit]] = ("tests:Fruit", Fruit)
+    row: tuple[type[Fruit], ...] = ()
+    deep: dict[str, list[type[Fruit] | None]] | None = None
+    texts: list[str] = []  # noqa: RUF012
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_classes_in_lists_and_dicts_are_read_back(format: Any) -> None:
+    name = "tests.dialects.robo_orchard_core.test_config:Apple"
+    config = Classes(
+        many=[Apple, Fruit],
+        by_name={"a": Apple},
+        pair=(name, Apple),
+        row=(Fruit, Apple),
+        deep={"a": [None, Apple]},
+        texts=[name],
+    )
+    assert Classes.from_str(config.to_str(format), format) == config
+    with pytest.raises(ValidationError, match="'tests:Pear' names no imported Fruit"):
+        Classes.from_dict({"deep": {"a": ["tests:Pear"]}})
+    with pytest.raises(ValidationError, match="many.0\n  Input should be a subclass of Fruit"):
+        Classes.from_dict({"many": [3]})
+
+
+def test_what_holds_no_names_stays_the_object_that_it_is() -> None:
+    class Kept(Config):
+        items: Sequence[float]
+        others: SkipValidation[dict[str, int]]
+
+    others = defaultdict(int, a=3)
+    kept = Kept(items=deque([1.0], maxlen=2), others=others)
+    assert (kept.items, kept.others is others) == (deque([1.0], maxlen=2), True)
+    point = namedtuple("point", "x y")
+    assert Classes.from_dict({"row": point(Fruit, f"{__name__}:Apple")}).row == (Fruit, Apple)
+
+
+class Called(ClassConfig[Fruit]):
+    class_type: type[Fruit] = Field(default=Fruit, alias="class")
+    weight: int = Field(default=1, alias="heavy")
+    size: int = Field(default=1, validation_alias="big")
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_field_with_another_name_is_read_back_and_replaced(format: Any) -> None:
+    called = Called.model_validate({"class": Apple, "heavy": 3, "big": 4})
+    assert Called.from_str(called.to_str(format), format) == called
+    assert Called.from_str(called.to_str(format, by_alias=True), format) == called
+    assert called.replace() == called
+    for changed in (called.replace(weight=5), called.replace(heavy=5)):
+        assert changed.to_dict() == {"class_type": Apple, "weight": 5, "size": 4}
+    made = called(heavy=6, place="tree")
+    assert (type(made), made.cfg.to_dict()["weight"], made.place) == (Apple, 6, "tree")
 
 
 def test_the_three_forms_of_a_config() -> None:

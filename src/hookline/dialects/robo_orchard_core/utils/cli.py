@@ -45,7 +45,11 @@ class SettingConfig(Config, BaseSettings):
     """
 
     model_config = SettingsConfigDict(
-        arbitrary_types_allowed=True, protected_namespaces=(), extra="forbid", ser_json_inf_nan="constants"
+        arbitrary_types_allowed=True,
+        protected_namespaces=(),
+        extra="forbid",
+        ser_json_inf_nan="constants",
+        populate_by_name=True,
     )
     __exclude_config_type__: ClassVar[bool] = True
 
