@@ -209,6 +209,29 @@ def test_outputs_may_say_which_are_losses(caplog: pytest.LogCaptureFixture) -> N
     )
 
 
+def test_a_loss_that_is_no_tensor_is_named() -> None:
+    def plain(model: Any, batch: Any) -> Any:
+        outputs, loss = parts.forward(model, batch)
+        return {**outputs, "aux_loss": 0.5}, loss
+
+    trainer = parts.trainer(hooks=LossTrackerConfig(), batch_processor=SimpleBatchProcessor.from_callable(plain))
+    with pytest.raises(TypeError) as refused:
+        trainer()
+    assert str(refused.value) == (
+        "the loss 'aux_loss' is a float, and LossTracker takes tensors; make it one, or say which of the outputs are "
+        "losses: loss_keys()"
+    )
+
+
+@pytest.mark.parametrize("name", ["step_log_freq", "epoch_log_freq"])
+def test_a_negative_frequency_is_refused(name: str) -> None:
+    wrong: dict[str, Any] = {name: -3}
+    with pytest.raises(ValueError, match=f"{name}\n  Input should be greater than or equal to 0"):
+        StatsMonitorConfig(**wrong)
+    with pytest.raises(ValueError, match=f"{name}\n  Input should be greater than or equal to 0"):
+        TrackerConfig(metric_entrys=entries(), **wrong)
+
+
 # -- metrics
 
 

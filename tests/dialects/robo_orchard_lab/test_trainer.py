@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import logging
+import os
 import sys
 import weakref
 from pathlib import Path
@@ -577,9 +578,9 @@ def test_a_loss_with_parameters_is_prepared_and_saved_too(tmp_path: Path) -> Non
         (
             lambda model, batch: (None, None),
             LossNotProvidedError,
-            "gave no loss; return \\(outputs, loss\\), or make the",
+            "^<FunctionInfo function <lambda> from .*test_trainer.py:\\d+> gave no loss; return \\(outputs, loss\\)",
         ),
-        (lambda model, batch: forward(model, batch)[1], TypeError, "gives two things, the outputs and the loss"),
+        (lambda model, batch: forward(model, batch)[1], TypeError, "> gives two things, the outputs and the loss"),
         (lambda model, batch: (None, torch.zeros(())), HooklineError, "^the loss has no gradient"),
         (
             lambda model, batch: (None, model(batch[0])),
@@ -601,11 +602,87 @@ def test_what_a_forward_may_not_give(function: Any, kind: type[Exception], messa
 
 def test_a_processor_without_a_forward_says_so() -> None:
     with pytest.raises(NotImplementedError, match="^SimpleBatchProcessor has no forward"):
-        parts.trainer(max_step=1, batch_processor=SimpleBatchProcessor())()
+        SimpleBatchProcessor().forward(print, None)
+    with pytest.raises(TypeError) as refused:
+        parts.trainer(batch_processor=SimpleBatchProcessor())
+    assert str(refused.value) == (
+        "batch_processor is a SimpleBatchProcessor, which has no forward(model, batch); derive a class that has one, "
+        "or write SimpleBatchProcessor.from_callable(function)"
+    )
     with pytest.raises(TypeError, match="^from_callable takes a function of the model and a batch, not 3$"):
         SimpleBatchProcessor.from_callable(3)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="abstract"):
         BatchProcessorMixin()  # type: ignore[abstract]
+
+
+class Misspelt(SimpleBatchProcessor):
+    def foward(self, model: Any, batch: Any) -> Any: ...
+
+
+class NarrowForward(SimpleBatchProcessor):
+    def __init__(self) -> None: ...
+
+    def forward(self, model: Any) -> Any: ...  # type: ignore[override]
+
+
+def only_a_model(model: Any) -> Any: ...
+
+
+def drip(model: Any, batch: Any) -> Any:
+    yield
+
+
+@pytest.mark.parametrize(
+    ("make", "function", "message"),
+    [
+        (
+            Misspelt,
+            Misspelt.foward,
+            "Misspelt has no forward(model, batch), but <FunctionInfo function Misspelt.foward from {}>; is that one "
+            "meant? Call it forward",
+        ),
+        (
+            lambda: SimpleBatchProcessor.from_callable(only_a_model),  # type: ignore[arg-type]
+            only_a_model,
+            "<FunctionInfo function only_a_model from {}> is called with the model and a batch, and takes "
+            "(model: 'Any') -> 'Any'",
+        ),
+        (
+            lambda: SimpleBatchProcessor.from_callable(drip),
+            drip,
+            "<FunctionInfo function drip from {}> would never run: it is a generator or a coroutine",
+        ),
+    ],
+)
+def test_a_forward_that_cannot_be_right_is_refused_when_it_is_given(make: Any, function: Any, message: str) -> None:
+    with pytest.raises(TypeError) as refused:
+        make()
+    assert isinstance(refused.value, HookError)
+    place = f"{os.path.relpath(__file__)}:{function.__code__.co_firstlineno}"
+    assert str(refused.value) == message.format(place)
+
+
+def test_a_forward_is_looked_at_also_where_the_constructor_of_the_base_was_not_called() -> None:
+    with pytest.raises(
+        TypeError, match=r"NarrowForward\(id=\d+\).forward from .* and takes \(model: 'Any'\) -> 'Any'$"
+    ):
+        parts.trainer(batch_processor=NarrowForward())
+
+
+def test_a_forward_may_be_given_to_the_object() -> None:
+    class Given(SimpleBatchProcessor):
+        def __init__(self) -> None:
+            super().__init__()
+            self.forward = forward  # type: ignore[method-assign]
+
+    class Whole(SimpleBatchProcessor):
+        def __call__(self, pipeline_hooks: Any, on_batch_hook_args: Any, model: Any) -> None:
+            torch.autograd.backward(forward(model, on_batch_hook_args.batch)[1])
+
+    trainers = [parts.trainer(max_step=2, batch_processor=one) for one in (Given(), Whole())]
+    for trainer in trainers:
+        trainer()
+        assert trainer.trainer_progress_state.global_step_id == 2
 
 
 # -- SimpleTrainer

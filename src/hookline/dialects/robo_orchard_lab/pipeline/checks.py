@@ -10,6 +10,11 @@ import torch
 
 from hookline.dialects.robo_orchard_core.refusals import SettingTypeError, SettingValueError
 from hookline.dialects.robo_orchard_core.utils.function_info import FunctionInfo
+from hookline.dialects.robo_orchard_lab.pipeline.batch_processor.simple import (
+    SimpleBatchProcessor,
+    refuse_misspelt_forward,
+    refuse_wrong_forward,
+)
 from hookline.errors import ConfigError
 
 #: What accelerate takes in the place of an optimizer and a scheduler, where an engine of its own makes them.
@@ -91,6 +96,20 @@ def check_processor(processor: Any) -> None:
             f"batch_processor is a SimpleBatchProcessor, not {FunctionInfo(processor)}; of a function that takes the "
             "model and a batch, SimpleBatchProcessor.from_callable(function) makes one"
         ) from None
+    if isinstance(processor, SimpleBatchProcessor) and type(processor).__call__ is SimpleBatchProcessor.__call__:
+        _check_forward(processor)
+
+
+def _check_forward(processor: SimpleBatchProcessor) -> None:
+    """A processor that calls its forward has one; its constructor need not have called that of its base."""
+    refuse_misspelt_forward(processor)
+    if getattr(processor.forward, "__func__", None) is SimpleBatchProcessor.forward:
+        name = type(processor).__name__
+        raise SettingTypeError(
+            f"batch_processor is a {name}, which has no forward(model, batch); derive a class that has one, or write "
+            "SimpleBatchProcessor.from_callable(function)"
+        )
+    refuse_wrong_forward(processor.forward)
 
 
 def _shown(value: Any) -> str:

@@ -170,6 +170,6 @@ class MetricTrackerConfig(PipelineHooksConfig[MetricTracker]):
     metric_entrys: Sequence[MetricEntry] | MetricEntry
     reset_by: Literal["epoch", "step"] = "epoch"
     reset_freq: int = Field(default=1, ge=1)
-    step_log_freq: int = 512
-    epoch_log_freq: int = 1
+    step_log_freq: int = Field(default=512, ge=0)
+    epoch_log_freq: int = Field(default=1, ge=0)
     log_main_process_only: bool = True
