@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import sys
-from collections.abc import Callable
+from collections import defaultdict, deque, namedtuple
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
 import pytest
-from pydantic import ValidationError
+from pydantic import Field, SkipValidation, ValidationError
 
+from hookline.dialects.robo_orchard_core.utils.cli import SettingConfig
 from hookline.dialects.robo_orchard_core.utils.config import (
     CallableConfig,
     ClassConfig,
@@ -148,6 +151,83 @@ def test_what_is_written_is_read_back(config: Config, format: Any) -> None:
         assert found.content_equal(config)
 
 
+class Numbers(Config):
+    limit: float | None = 1.0
+    any: Any = None
+    more: dict[str, list[float]] | None = None
+
+
+class NumberSettings(SettingConfig):
+    limit: float | None = 1.0
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_numbers_without_digits_are_read_back(format: Any) -> None:
+    numbers = Numbers(limit=math.inf, any=-math.inf, more={"a": [math.inf, -math.inf, 0.5]})
+    assert Numbers.from_str(numbers.to_str(format), format) == numbers
+    settings = NumberSettings(limit=-math.inf)
+    assert NumberSettings.from_str(settings.to_str(format), format) == settings
+    nan = Numbers.from_str(Numbers(limit=math.nan, any=math.nan).to_str(format), format)
+    assert (str(nan.limit), str(nan.any)) == ("nan", "nan")
+
+
+class Classes(Config):
+    many: list[type[Fruit]] = []  # noqa: RUF012  # pydantic copies it
+    by_name: dict[str, type[Fruit]] | None = None
+    pair: tuple[str, type[Fruit]] = ("tests:Fruit", Fruit)
+    row: tuple[type[Fruit], ...] = ()
+    deep: dict[str, list[type[Fruit] | None]] | None = None
+    texts: list[str] = []  # noqa: RUF012
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_classes_in_lists_and_dicts_are_read_back(format: Any) -> None:
+    name = "tests.dialects.robo_orchard_core.test_config:Apple"
+    config = Classes(
+        many=[Apple, Fruit],
+        by_name={"a": Apple},
+        pair=(name, Apple),
+        row=(Fruit, Apple),
+        deep={"a": [None, Apple]},
+        texts=[name],
+    )
+    assert Classes.from_str(config.to_str(format), format) == config
+    with pytest.raises(ValidationError, match="'tests:Pear' names no imported Fruit"):
+        Classes.from_dict({"deep": {"a": ["tests:Pear"]}})
+    with pytest.raises(ValidationError, match="many.0\n  Input should be a subclass of Fruit"):
+        Classes.from_dict({"many": [3]})
+
+
+def test_what_holds_no_names_stays_the_object_that_it_is() -> None:
+    class Kept(Config):
+        items: Sequence[float]
+        others: SkipValidation[dict[str, int]]
+
+    others = defaultdict(int, a=3)
+    kept = Kept(items=deque([1.0], maxlen=2), others=others)
+    assert (kept.items, kept.others is others) == (deque([1.0], maxlen=2), True)
+    point = namedtuple("point", "x y")
+    assert Classes.from_dict({"row": point(Fruit, f"{__name__}:Apple")}).row == (Fruit, Apple)
+
+
+class Called(ClassConfig[Fruit]):
+    class_type: type[Fruit] = Field(default=Fruit, alias="class")
+    weight: int = Field(default=1, alias="heavy")
+    size: int = Field(default=1, validation_alias="big")
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_field_with_another_name_is_read_back_and_replaced(format: Any) -> None:
+    called = Called.model_validate({"class": Apple, "heavy": 3, "big": 4})
+    assert Called.from_str(called.to_str(format), format) == called
+    assert Called.from_str(called.to_str(format, by_alias=True), format) == called
+    assert called.replace() == called
+    for changed in (called.replace(weight=5), called.replace(heavy=5)):
+        assert changed.to_dict() == {"class_type": Apple, "weight": 5, "size": 4}
+    made = called(heavy=6, place="tree")
+    assert (type(made), made.cfg.to_dict()["weight"], made.place) == (Apple, 6, "tree")
+
+
 def test_the_three_forms_of_a_config() -> None:
     config = FruitConfig(weight=7)
     assert config.to_str() == (
@@ -196,6 +276,42 @@ def test_what_is_no_config_is_refused(action: Callable[[], Any], message: str) -
     with pytest.raises(ValueError, match=message) as caught:
         action()
     assert isinstance(caught.value, ConfigError)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("bad.json", b"{", "bad.json: this is no JSON: Expecting property name enclosed in double quotes: line 1"),
+        ("bad.toml", b"a=", "bad.toml: this is no TOML: Invalid value (at "),
+        ("bad.yaml", b"a: [", "bad.yaml:1:5: this is not YAML: "),
+        ("bad.json", b"\xff", "bad.json: this is no text in UTF-8: "),
+        (
+            "twice.json",
+            b'{"__config_type__": "x", "more": {"left": 1, "right": 2, "left": 3}}',
+            "twice.json: this is no JSON: the key 'left' is given twice, as 1 and as 3",
+        ),
+    ],
+)
+def test_a_broken_file_is_named(
+    name: str, content: bytes, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(name).write_bytes(content)
+    with pytest.raises(ConfigError) as caught:
+        Config.load(name)
+    assert str(caught.value).startswith(message)
+
+
+def test_a_file_with_wrong_fields_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "fruit.json"
+    path.write_text(FruitConfig(weight=7).to_str().replace("7", '"heavy"'), encoding="utf-8")
+    with pytest.raises(ValidationError) as caught:
+        Config.load(path)
+    assert caught.value.__notes__ == [f"in {path}"]
+    path.write_text("{}", encoding="utf-8")
+    with pytest.raises(ConfigError, match="^this says no class under '__config_type__'; ") as refused:
+        Config.load(path)
+    assert refused.value.__notes__ == [f"in {path}"]
 
 
 def test_yaml_makes_no_objects() -> None:
@@ -273,6 +389,16 @@ def test_where_anything_would_do_the_caller_says_which_modules_are_trusted(field
     assert Anything.from_str(found.to_str("yaml"), "yaml", allow=[CHOSEN, "builtins"]) == found
     with pytest.raises(ValidationError, match=f"there is no 'nothing' in {CHOSEN}"):
         Anything.from_dict({field: f"{CHOSEN}:nothing"}, allow=[CHOSEN])
+
+
+@pytest.mark.parametrize("field", ["what", "callback"])
+def test_one_module_that_is_trusted_may_be_given_as_text(field: str, tmp_path: Path) -> None:
+    found = Anything.from_dict({"what": object, field: f"{CHOSEN}:Loud"}, allow=CHOSEN)
+    assert getattr(found, field) is sys.modules[CHOSEN].Loud
+    path, text = tmp_path / "anything.json", found.to_str().replace('"what":"builtins:object",', "")
+    path.write_text(text, encoding="utf-8")
+    loaded = Config.load(path, allow=CHOSEN)
+    assert getattr(loaded, field) is sys.modules[CHOSEN].Loud
 
 
 def test_what_has_no_name_in_a_module_is_not_written() -> None:

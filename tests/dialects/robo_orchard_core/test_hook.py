@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 import re
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -163,6 +166,134 @@ def test_a_failing_before_leaves_only_what_was_entered(args: Any) -> None:
     assert re.fullmatch(rf"in hook strict, at on_step, epoch=2 iter=7 rank=0 \(.*{line_of(fails)}\)", note)
 
 
+class Half(HookContext[Any]):
+    """Fails on one side, or on both."""
+
+    def __init__(self, *sides: str, name: str | None = None) -> None:
+        super().__init__(name)
+        self.sides = sides
+
+    def before(self, arg: Any) -> None:
+        if "before" in self.sides:
+            raise ValueError("before")
+
+    def after(self, arg: Any) -> None:
+        if "after" in self.sides:
+            raise ValueError("after")
+
+    def __call__(self, arg: Any) -> None:
+        raise ValueError("__call__")
+
+
+class OwnBegin(Half):
+    @contextmanager
+    def begin(self, arg: Any) -> Iterator[Any]:
+        yield arg
+        raise ValueError("begin")
+
+
+OWN_BEGIN = line_of(inspect.unwrap(OwnBegin.begin))
+
+
+@pytest.mark.parametrize(
+    ("hook", "name", "line"),
+    [
+        (Half("before"), "Half.before", line_of(Half.before)),
+        (Half("after"), "Half.after", line_of(Half.after)),
+        (Half("after", name="strict"), "strict", line_of(Half.after)),
+        (HookContext.from_callable(before=len, after=Half("after").after), "Half.after", line_of(Half.after)),
+        (HookContext.from_callable(before=len, after=fails), "fails", line_of(fails)),
+        (HookContext.from_callable(before=functools.partial(fails)), "fails", line_of(fails)),
+        (HookContext.from_callable(after=Half()), "Half", line_of(Half.__call__)),
+        (OwnBegin(), "OwnBegin.begin", OWN_BEGIN),
+    ],
+    ids=["before", "after", "named", "method", "function", "partial", "object", "begin"],
+)
+def test_the_side_that_failed_is_named_with_its_own_line(hook: Any, name: str, line: str) -> None:
+    channel = HookContextChannel[Any]("on_step")
+    channel.register(hook)
+    with pytest.raises(ValueError) as caught, channel.begin([]):  # noqa: PT011  # the note is what is looked at
+        pass
+    assert caught.value.__notes__ == [f"in hook {name}, at on_step, epoch=0 iter=0 rank=0 ({line})"]
+
+
+@dataclass(frozen=True)
+class Frozen:
+    exception: Any = None
+
+
+class ReadOnly:
+    @property
+    def exception(self) -> Any:
+        return None
+
+
+class Unasked:
+    @property
+    def exception(self) -> Any:
+        raise RuntimeError("do not ask")
+
+    accelerator = epoch_id = exception
+
+
+@pytest.mark.parametrize(
+    "arg",
+    [
+        SimpleNamespace(epoch_id=None),
+        SimpleNamespace(epoch_id="train/3", global_step_id=object(), accelerator=3),
+        Frozen(),
+        ReadOnly(),
+        Unasked(),
+    ],
+    ids=["no number", "text", "frozen", "read only", "fails"],
+)
+@pytest.mark.parametrize("kind", [Half, OwnBegin])
+def test_an_argument_that_can_be_told_nothing_hinders_no_after(arg: Any, kind: type[Half]) -> None:
+    channel, seen = HookContextChannel[Any]("on_step"), list[Any]()
+    channel.register(kind())
+    channel.register(HookContext.from_callable(after=seen.append))
+    with pytest.raises(KeyError) as caught, channel.begin(arg):
+        raise KeyError("body")
+    assert (seen, hasattr(caught.value, "__notes__")) == ([arg], False)
+    channel.register(Half("before"))
+    with pytest.raises(ValueError, match="^before") as failed, channel.begin(arg):
+        pass
+    assert seen == [arg, arg]
+    assert " epoch=0 iter=0 rank=0 " in failed.value.__notes__[0]
+
+
+def test_a_method_called_exception_stays_what_it_is() -> None:
+    channel, future = HookContextChannel[Any]("on_step"), Future[int]()
+    channel.register(Half())
+    future.set_result(3)
+    with pytest.raises(KeyError), channel.begin(future):
+        raise KeyError("body")
+    assert future.exception() is None
+
+
+def test_a_failing_after_is_named_beside_the_first_error() -> None:
+    channel = HookContextChannel[Any]("on_step")
+    channel.register(Half("after"))
+    with pytest.raises(KeyError) as caught, channel.begin([]):
+        raise KeyError("body")
+    assert caught.value.__notes__ == ["on the way out, Half.after raised ValueError: after"]
+
+
+def test_a_side_that_a_subclass_leaves_as_it_is_is_the_function_itself(args: Any) -> None:
+    class More(HookContextFromCallable[Any]):
+        def after(self, arg: Any) -> None:
+            arg.seen.append("more")
+            super().after(arg)
+
+    channel = HookContextChannel[Any]("on_step")
+    hook = More(before=fails, after=Records("own").after)
+    assert hook.functions() == (fails, hook.after)
+    channel.register(More(after=Records("own").after))
+    with channel.begin(args):
+        args.seen.append("work")
+    assert args.seen == ["work", "more", "leave own"]
+
+
 def test_a_failing_after_neither_stops_the_others_nor_hides_the_first_error(args: Any) -> None:
     channel = HookContextChannel[Any]("on_step")
     channel.register(HookContext.from_callable(after=fails))
@@ -243,6 +374,58 @@ def test_channels_are_added_when_their_names_match() -> None:
         channel += "a"  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="^'on_step' takes a HookContext, not a str: 'a'$"):
         channel.register("a")  # type: ignore[arg-type]
+
+
+def test_what_comes_and_goes_does_so_in_the_channels_that_took_it_in() -> None:
+    first, middle, last = (HookContextChannel[Any]("on_step") for _ in range(3))
+    early, late, alone = Records("early"), Records("late"), Records("alone")
+    of_early = first.register(early)
+    middle += first
+    last.register(alone)
+    parting = last.register_hook_channel(middle)
+    del middle  # the last one keeps it
+    first.register(late)
+    assert list(last) == [alone, early, late]
+    of_early.remove()
+    assert (list(first), list(last)) == ([late], [alone, late])
+    parting.remove()
+    first.register(early)
+    assert (list(first), list(last)) == ([late, early], [alone])
+
+
+def test_a_channel_that_was_emptied_gets_nothing_more_and_one_that_empties_itself_still_gives() -> None:
+    source, taker = (HookContextChannel[Any]("on_step") for _ in range(2))
+    one, other = Records("one"), Records("other")
+    source.register(one)
+    handle = taker.register_hook_channel(source)
+    source.unregister_all()
+    assert (list(source), list(taker)) == ([], [])
+    source.register(other)
+    assert list(taker) == [other]
+    taker.unregister_all()
+    source.register(one)
+    handle.remove()
+    assert (list(source), list(taker)) == ([other, one], [])
+
+
+def test_a_handle_takes_back_its_own_registration_only() -> None:
+    channel, source, hook = HookContextChannel[Any]("on_step"), HookContextChannel[Any]("on_step"), Records("a")
+    of_source = source.register(hook)
+    handles = [channel.register(hook), channel.register(hook), channel.register_hook_channel(source)]
+    for handle in handles[1::-1]:
+        handle.remove()
+        handle.remove()
+        assert list(channel) == [hook]
+    of_source.remove()
+    assert list(channel) == []
+
+
+def test_a_channel_cannot_be_added_to_itself() -> None:
+    channel, other = HookContextChannel[Any]("on_step"), HookContextChannel[Any]("on_step")
+    other += channel
+    for inside in (channel, other):
+        with pytest.raises(ValueError, match="^the channel 'on_step' cannot be added to itself, or to one that it hol"):
+            channel += inside
 
 
 def test_a_begin_of_ones_own_is_used(args: Any) -> None:

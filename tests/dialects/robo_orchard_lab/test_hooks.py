@@ -10,8 +10,12 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torchmetrics.aggregation import CatMetric, MeanMetric
+from torchmetrics import MetricCollection
+from torchmetrics.aggregation import CatMetric, MeanMetric, SumMetric
+from torchmetrics.classification import BinaryAUROC, BinaryPrecision, BinaryRecall
+from torchmetrics.wrappers import MinMaxMetric
 
+from hookline.dialects.robo_orchard_lab.pipeline import ResumeCheckpointConfig
 from hookline.dialects.robo_orchard_lab.pipeline.batch_processor import SimpleBatchProcessor
 from hookline.dialects.robo_orchard_lab.pipeline.hooks import (
     ClearCacheHookConfig,
@@ -26,6 +30,7 @@ from hookline.dialects.robo_orchard_lab.pipeline.hooks import (
     StatsMonitorConfig,
     ValidationHookConfig,
 )
+from hookline.dialects.robo_orchard_lab.pipeline.hooks.metric import give_back, state_of
 from hookline.errors import ConfigError
 from tests.dialects.robo_orchard_lab import parts
 from tests.dialects.robo_orchard_lab.parts import counters
@@ -204,6 +209,29 @@ def test_outputs_may_say_which_are_losses(caplog: pytest.LogCaptureFixture) -> N
     )
 
 
+def test_a_loss_that_is_no_tensor_is_named() -> None:
+    def plain(model: Any, batch: Any) -> Any:
+        outputs, loss = parts.forward(model, batch)
+        return {**outputs, "aux_loss": 0.5}, loss
+
+    trainer = parts.trainer(hooks=LossTrackerConfig(), batch_processor=SimpleBatchProcessor.from_callable(plain))
+    with pytest.raises(TypeError) as refused:
+        trainer()
+    assert str(refused.value) == (
+        "the loss 'aux_loss' is a float, and LossTracker takes tensors; make it one, or say which of the outputs are "
+        "losses: loss_keys()"
+    )
+
+
+@pytest.mark.parametrize("name", ["step_log_freq", "epoch_log_freq"])
+def test_a_negative_frequency_is_refused(name: str) -> None:
+    wrong: dict[str, Any] = {name: -3}
+    with pytest.raises(ValueError, match=f"{name}\n  Input should be greater than or equal to 0"):
+        StatsMonitorConfig(**wrong)
+    with pytest.raises(ValueError, match=f"{name}\n  Input should be greater than or equal to 0"):
+        TrackerConfig(metric_entrys=entries(), **wrong)
+
+
 # -- metrics
 
 
@@ -271,8 +299,6 @@ def test_metrics_may_be_reset_by_steps_and_go_on_in_the_middle(caplog: pytest.Lo
     parts.trainer(tmp_path, hooks=[config, saves], max_epoch=1)()
     whole = messages(caplog, "hooks.metric")
     caplog.clear()
-    from hookline.dialects.robo_orchard_lab.pipeline import ResumeCheckpointConfig
-
     resumed = ResumeCheckpointConfig(resume_from=str(tmp_path / "checkpoints" / "checkpoint_0"))
     parts.trainer(tmp_path / "again", hooks=[config, saves], max_epoch=1, resume_from=resumed)()
     assert messages(caplog, "hooks.metric") == whole[3:]
@@ -280,6 +306,52 @@ def test_metrics_may_be_reset_by_steps_and_go_on_in_the_middle(caplog: pytest.Lo
         *("[4.0000] text[4 samples]", "[8.0000] text[8 samples]", "[12.0000] text[12 samples]"),
         *("[16.0000] text[16 samples]", "[2.0000] text[2 samples]"),
     ]
+
+
+class CollectionTracker(MetricTracker):
+    def update_metric(self, batch: Any, model_outputs: Any) -> None:
+        inputs, _ = batch
+        self.metrics[0].update(inputs[:, 0].sigmoid(), torch.arange(len(inputs)) % 2)
+
+
+def collection(*more: Any) -> Any:
+    groups = [BinaryPrecision(), BinaryRecall(), *more]  # these share one state
+    return CollectionTracker(
+        MetricTrackerConfig(
+            class_type=CollectionTracker,
+            metric_entrys=MetricEntry("all", MetricCollection(groups)),
+            step_log_freq=1,
+            epoch_log_freq=0,
+        )
+    )
+
+
+def test_a_collection_of_metrics_goes_on_in_the_middle(caplog: pytest.LogCaptureFixture, tmp_path: Any) -> None:
+    caplog.set_level(logging.INFO)
+    saves = SaveCheckpointConfig(save_step_freq=3, save_epoch_freq=None)
+    parts.trainer(tmp_path, hooks=[collection(BinaryAUROC()), saves], max_epoch=1)()
+    whole = messages(caplog, "hooks.metric")
+    assert len(whole) == parts.STEPS
+    assert whole[2] != whole[3] != whole[4]
+    caplog.clear()
+    resumed = ResumeCheckpointConfig(resume_from=str(tmp_path / "checkpoints" / "checkpoint_0"))
+    again = {"max_epoch": 1, "resume_from": resumed}
+    parts.trainer(tmp_path / "again", hooks=[collection(BinaryAUROC()), saves], **again)()
+    assert messages(caplog, "hooks.metric") == whole[3:]
+    with pytest.raises(
+        ValueError, match=r"^the state of a MetricCollection was saved with the parts \['BinaryAUROC', "
+    ):
+        parts.trainer(tmp_path / "less", hooks=[collection(), saves], **again)()
+
+
+def test_what_a_metric_wraps_is_kept_as_well() -> None:
+    metric = MinMaxMetric(SumMetric())
+    metric.update(torch.tensor(2.0))
+    other = MinMaxMetric(SumMetric())
+    give_back(other, state_of(metric))
+    for one in (metric, other):
+        one.update(torch.tensor(3.0))
+        assert one.compute()["raw"] == 5
 
 
 def test_names_and_values_of_a_metric_must_match() -> None:

@@ -197,6 +197,51 @@ def test_a_hook_may_be_added_and_taken_out_while_training() -> None:
     assert seen == [1, 2]  # the passage in which it was taken out had begun with it
 
 
+class Changing(PipelineHooks):
+    """Takes itself out at one step, adds something at another, and parts of others at a third."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+        self.own = self.register_hook("on_step", HookContext.from_callable(before=self._once))
+        self.register_hook("on_epoch", HookContext.from_callable(before=self._add))
+
+    def _once(self, args: PipelineHookArgs) -> None:
+        self.seen.append(f"once {args.global_step_id}")
+        self.own.remove()
+
+    def _add(self, args: PipelineHookArgs) -> None:
+        self.register_hook("on_batch", HookContext.from_callable(after=self._late))
+        self.others = self.register_pipeline_hooks(Greets())
+
+    def _late(self, args: PipelineHookArgs) -> None:
+        self.seen.append(f"late {args.global_step_id}")
+
+
+def test_a_hook_that_was_given_to_a_trainer_may_change_itself() -> None:
+    changing = Changing()
+    trainer = parts.trainer(max_step=3, hooks=[changing])
+    trainer()
+    assert changing.seen == ["once 0", "late 0", "late 1", "late 2"]
+    assert sizes(changing) == {"on_loop": 1, "on_epoch": 1, "on_step": 1, "on_batch": 1}
+    assert [type(hook).__name__ for hook in trainer.hooks.members() if isinstance(hook, PipelineHooks)] == [
+        *("OptimizerHook", "PipelineHooks", "Changing", "Greets"),
+    ]
+    changing.others.remove()
+    assert not any(isinstance(hook, Greets) for hook in trainer.hooks.members())
+
+
+def test_hooks_that_were_added_twice_stay_until_both_handles_have_removed_them() -> None:
+    hooks, greets = PipelineHooks(), Greets()
+    first, second = hooks.register_pipeline_hooks(greets), hooks.register_pipeline_hooks(greets)
+    second.remove()
+    second.remove()
+    assert sizes(hooks) == {"on_loop": 1, "on_step": 1}
+    assert next(hooks.members()) is greets
+    first.remove()
+    assert (sizes(hooks), list(hooks.members())) == ({}, [])
+
+
 def test_the_log_is_shown(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     import logging
     import sys

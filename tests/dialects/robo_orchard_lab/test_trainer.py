@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import logging
+import os
 import sys
 import weakref
 from pathlib import Path
@@ -215,10 +216,35 @@ def test_a_hook_that_fails_is_named_and_the_hooks_after_it_know(tmp_path: Path) 
     with pytest.raises(KeyError) as caught:
         trainer()
     hook, step = caught.value.__notes__
-    assert hook.startswith("in hook MyHook, at on_step, epoch=0 iter=0 rank=0 (tests/dialects/robo_orchard_lab/")
+    assert hook.startswith(
+        "in hook MyHook._on_step_end, at on_step, epoch=0 iter=0 rank=0 (tests/dialects/robo_orchard_lab/"
+    )
     assert step == "in epoch_id=0 step_id=0 global_step_id=0"
     assert recorder.seen == [">step e0 s0 g0", "<step e0 s0 g0 KeyError"]
     assert parts.folders(tmp_path / "checkpoints") == []
+
+
+@pytest.mark.parametrize("channels", [(), ("on_step", "on_batch", "on_model_forward", "on_model_backward")])
+def test_nothing_of_a_forward_that_failed_is_kept(channels: Any) -> None:
+    alive: list[weakref.ref[Any]] = []
+
+    def fail(model: Any, batch: Any) -> Any:
+        outputs = model(batch[0])
+        alive.extend([weakref.ref(outputs), weakref.ref(batch[0])])
+        raise KeyError("lost")
+
+    recorder = Recorder(*channels)
+    trainer = parts.trainer(hooks=recorder, batch_processor=SimpleBatchProcessor.from_callable(fail))
+    gc.disable()  # nothing is in a circle that only a collection would find
+    try:
+        with contextlib.suppress(KeyError):
+            trainer()
+        assert [one() for one in alive] == [None, None]
+    finally:
+        gc.enable()
+    assert recorder.seen[len(recorder.seen) // 2 :] == [
+        f"<{name.removeprefix('on_')} e0 s0 g0 KeyError" for name in reversed(channels[:3])
+    ]
 
 
 def test_nothing_of_a_step_that_failed_is_kept() -> None:
@@ -233,7 +259,7 @@ def test_nothing_of_a_step_that_failed_is_kept() -> None:
     trainer = parts.trainer(hooks=hook)
     with contextlib.suppress(KeyError):
         trainer()
-    gc.collect()  # the error and the args know each other
+    gc.collect()  # an error that began on the way out, and the way out, know each other
     assert [one() for one in alive] == [None, None, None]
 
 
@@ -437,6 +463,17 @@ def test_accumulation_may_change_while_training(windows: dict[int, int], updates
             "^validation is a ValidationHookConfig, not a function; write validation=ValidationHookConfig\\(...\\)$",
         ),
         (
+            {"grad_clip": LossTrackerConfig()},
+            TypeError,
+            "^grad_clip makes a GradientClippingHook, and LossTrackerConfig makes a LossTracker; write grad_clip="
+            "GradientClippingHookConfig\\(...\\), and give other hooks to the trainer as hooks=\\[...\\]$",
+        ),
+        (
+            {"validation": LossTrackerConfig()},
+            TypeError,
+            "^validation makes a ValidationHook, and LossTrackerConfig makes a LossTracker; write validation=Val",
+        ),
+        (
             {"resume_from": "workspace"},
             TypeError,
             "^resume_from is a ResumeCheckpointConfig, not a str; write "
@@ -541,9 +578,9 @@ def test_a_loss_with_parameters_is_prepared_and_saved_too(tmp_path: Path) -> Non
         (
             lambda model, batch: (None, None),
             LossNotProvidedError,
-            "gave no loss; return \\(outputs, loss\\), or make the",
+            "^<FunctionInfo function <lambda> from .*test_trainer.py:\\d+> gave no loss; return \\(outputs, loss\\)",
         ),
-        (lambda model, batch: forward(model, batch)[1], TypeError, "gives two things, the outputs and the loss"),
+        (lambda model, batch: forward(model, batch)[1], TypeError, "> gives two things, the outputs and the loss"),
         (lambda model, batch: (None, torch.zeros(())), HooklineError, "^the loss has no gradient"),
         (
             lambda model, batch: (None, model(batch[0])),
@@ -565,11 +602,87 @@ def test_what_a_forward_may_not_give(function: Any, kind: type[Exception], messa
 
 def test_a_processor_without_a_forward_says_so() -> None:
     with pytest.raises(NotImplementedError, match="^SimpleBatchProcessor has no forward"):
-        parts.trainer(max_step=1, batch_processor=SimpleBatchProcessor())()
+        SimpleBatchProcessor().forward(print, None)
+    with pytest.raises(TypeError) as refused:
+        parts.trainer(batch_processor=SimpleBatchProcessor())
+    assert str(refused.value) == (
+        "batch_processor is a SimpleBatchProcessor, which has no forward(model, batch); derive a class that has one, "
+        "or write SimpleBatchProcessor.from_callable(function)"
+    )
     with pytest.raises(TypeError, match="^from_callable takes a function of the model and a batch, not 3$"):
         SimpleBatchProcessor.from_callable(3)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="abstract"):
         BatchProcessorMixin()  # type: ignore[abstract]
+
+
+class Misspelt(SimpleBatchProcessor):
+    def foward(self, model: Any, batch: Any) -> Any: ...
+
+
+class NarrowForward(SimpleBatchProcessor):
+    def __init__(self) -> None: ...
+
+    def forward(self, model: Any) -> Any: ...  # type: ignore[override]
+
+
+def only_a_model(model: Any) -> Any: ...
+
+
+def drip(model: Any, batch: Any) -> Any:
+    yield
+
+
+@pytest.mark.parametrize(
+    ("make", "function", "message"),
+    [
+        (
+            Misspelt,
+            Misspelt.foward,
+            "Misspelt has no forward(model, batch), but <FunctionInfo function Misspelt.foward from {}>; is that one "
+            "meant? Call it forward",
+        ),
+        (
+            lambda: SimpleBatchProcessor.from_callable(only_a_model),  # type: ignore[arg-type]
+            only_a_model,
+            "<FunctionInfo function only_a_model from {}> is called with the model and a batch, and takes "
+            "(model: 'Any') -> 'Any'",
+        ),
+        (
+            lambda: SimpleBatchProcessor.from_callable(drip),
+            drip,
+            "<FunctionInfo function drip from {}> would never run: it is a generator or a coroutine",
+        ),
+    ],
+)
+def test_a_forward_that_cannot_be_right_is_refused_when_it_is_given(make: Any, function: Any, message: str) -> None:
+    with pytest.raises(TypeError) as refused:
+        make()
+    assert isinstance(refused.value, HookError)
+    place = f"{os.path.relpath(__file__)}:{function.__code__.co_firstlineno}"
+    assert str(refused.value) == message.format(place)
+
+
+def test_a_forward_is_looked_at_also_where_the_constructor_of_the_base_was_not_called() -> None:
+    with pytest.raises(
+        TypeError, match=r"NarrowForward\(id=\d+\).forward from .* and takes \(model: 'Any'\) -> 'Any'$"
+    ):
+        parts.trainer(batch_processor=NarrowForward())
+
+
+def test_a_forward_may_be_given_to_the_object() -> None:
+    class Given(SimpleBatchProcessor):
+        def __init__(self) -> None:
+            super().__init__()
+            self.forward = forward  # type: ignore[method-assign]
+
+    class Whole(SimpleBatchProcessor):
+        def __call__(self, pipeline_hooks: Any, on_batch_hook_args: Any, model: Any) -> None:
+            torch.autograd.backward(forward(model, on_batch_hook_args.batch)[1])
+
+    trainers = [parts.trainer(max_step=2, batch_processor=one) for one in (Given(), Whole())]
+    for trainer in trainers:
+        trainer()
+        assert trainer.trainer_progress_state.global_step_id == 2
 
 
 # -- SimpleTrainer

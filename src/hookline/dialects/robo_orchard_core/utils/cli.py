@@ -44,7 +44,13 @@ class SettingConfig(Config, BaseSettings):
     variable that happens to be called like a field would change a run.
     """
 
-    model_config = SettingsConfigDict(arbitrary_types_allowed=True, protected_namespaces=(), extra="forbid")
+    model_config = SettingsConfigDict(
+        arbitrary_types_allowed=True,
+        protected_namespaces=(),
+        extra="forbid",
+        ser_json_inf_nan="constants",
+        populate_by_name=True,
+    )
     __exclude_config_type__: ClassVar[bool] = True
 
     @classmethod

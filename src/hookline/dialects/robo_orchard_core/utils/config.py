@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
@@ -23,7 +23,8 @@ from pydantic_core.core_schema import SerializationInfo, SerializerFunctionWrapH
 
 from hookline.dialects.robo_orchard_core.refusals import SettingTypeError, SettingValueError
 from hookline.dialects.robo_orchard_core.utils import config_text
-from hookline.dialects.robo_orchard_core.utils.class_names import find_allowed, find_class, name_of
+from hookline.dialects.robo_orchard_core.utils.class_fields import found_in
+from hookline.dialects.robo_orchard_core.utils.class_names import find_class, name_of
 from hookline.errors import nearest
 
 __all__ = [
@@ -59,7 +60,13 @@ TYPED = "hookline_types"
 class Config(BaseModel):
     """A config. Wrong, missing and unknown fields are refused; `__post_init__` may check what fields mean together."""
 
-    model_config = ConfigDict(arbitrary_types_allowed=True, protected_namespaces=(), extra="forbid")
+    model_config = ConfigDict(
+        arbitrary_types_allowed=True,
+        protected_namespaces=(),
+        extra="forbid",
+        ser_json_inf_nan="constants",
+        populate_by_name=True,
+    )
     #: Whether its texts have no `__config_type__`.
     __exclude_config_type__: ClassVar[bool] = False
 
@@ -116,18 +123,19 @@ class Config(BaseModel):
         return config_text.write(self.to_dict("json", include_config_type, **options), format, indent)
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any], allow: Iterable[str] = ()) -> Self:
+    def from_dict(cls, data: dict[str, Any], allow: str | Iterable[str] = ()) -> Self:
         """A config out of a dict; the dict stays as it is."""
-        return cls.model_validate(data, context={ALLOW: tuple(allow)})
+        trusted = (allow,) if isinstance(allow, str) else tuple(allow)
+        return cls.model_validate(data, context={ALLOW: trusted})
 
     @classmethod
-    def from_str(cls, data: str, format: Format = "json", allow: Iterable[str] = ()) -> Self:
+    def from_str(cls, data: str, format: Format = "json", allow: str | Iterable[str] = ()) -> Self:
         """A config out of a text: of this class, or of the subclass that the text names.
 
         Args:
             data: The text.
             format: `json`, `yaml` or `toml`.
-            allow: Modules that the text may name functions, or classes of any kind, from; they are imported.
+            allow: Modules (or one) that the text may name functions, or classes of any kind, from; they are imported.
         """
         return cls.from_dict(config_text.read(data, format), allow)
 
@@ -137,7 +145,7 @@ class Config(BaseModel):
         Path(path).write_text(text, encoding="utf-8")
 
     @staticmethod
-    def load(path: str | Path, ensure_type: type[ConfigT] | None = None, allow: Iterable[str] = ()) -> Any:
+    def load(path: str | Path, ensure_type: type[ConfigT] | None = None, allow: str | Iterable[str] = ()) -> Any:
         """Read a file that `save` has written; of this type, if one is given, or a subclass."""
         return load_from(path, ensure_type, allow)
 
@@ -145,7 +153,9 @@ class Config(BaseModel):
 
     def replace(self, **fields: Any) -> Self:
         """A copy with other values, checked as all values are."""
-        return type(self).model_validate({name: getattr(self, name) for name in type(self).model_fields} | fields)
+        names = _names(type(self))
+        given = {names.get(name, name): value for name, value in fields.items()}
+        return type(self).model_validate({name: getattr(self, name) for name in type(self).model_fields} | given)
 
     def content_equal(self, other: Config) -> bool:
         """Whether the other one would be written as the same text."""
@@ -178,7 +188,7 @@ class ClassConfig(Config, Generic[T_co]):
 
     def create_instance_by_cfg(self, *args: Any, **kwargs: Any) -> T_co:
         """With a copy of this config as the first argument."""
-        own = {name: value for name, value in kwargs.items() if name in type(self).model_fields}
+        own = {name: value for name, value in kwargs.items() if name in _names(type(self))}
         rest = {name: value for name, value in kwargs.items() if name not in own}
         make: Callable[..., T_co] = self.class_type
         return make(self.replace(**own), *args, **rest)
@@ -203,68 +213,53 @@ class CallableConfig(Config, Generic[T_co]):
         return self.func(**(fields | kwargs))
 
 
-def load_config_class(data: str | dict[str, Any], format: Format = "json", allow: Iterable[str] = ()) -> Any:
+def load_config_class(data: str | dict[str, Any], format: Format = "json", allow: str | Iterable[str] = ()) -> Any:
     """A config of whatever class the data names."""
-    found = config_text.read(data, format) if isinstance(data, str) else data
-    if not isinstance(found, dict) or TYPE_KEY not in found:
-        raise SettingValueError(f"this says no class under '{TYPE_KEY}'; read it with the from_str of its class")
-    return Config.from_dict(found, allow)
+    return _of_named_class(config_text.read(data, format) if isinstance(data, str) else data, allow)
 
 
-def load_from(path: str | Path, ensure_type: type[ConfigT] | None = None, allow: Iterable[str] = ()) -> Any:
+def load_from(path: str | Path, ensure_type: type[ConfigT] | None = None, allow: str | Iterable[str] = ()) -> Any:
     """A config from a file, of whatever class it names; of this type, if one is given, or a subclass."""
-    format = typing.cast("Format", config_text.format_of(path))
-    found = load_config_class(Path(path).read_text(encoding="utf-8"), format, allow)
+    data = config_text.read_file(path)
+    try:
+        found = _of_named_class(data, allow)
+    except ValueError as error:
+        error.add_note(f"in {path}")
+        raise
     if ensure_type is not None and not isinstance(found, ensure_type):
         raise SettingTypeError(f"{path} holds a {type(found).__name__}, and a {ensure_type.__name__} is expected")
     return found
+
+
+def _of_named_class(data: Any, allow: str | Iterable[str]) -> Any:
+    if not isinstance(data, dict) or TYPE_KEY not in data:
+        raise SettingValueError(f"this says no class under '{TYPE_KEY}'; read it with the from_str of its class")
+    return Config.from_dict(data, allow)
 
 
 def _refuse_misspelt(cls: type[Config], data: dict[str, Any]) -> None:
     """Say which field an unknown one nearly is; pydantic refuses it, too, but only says that it is not permitted."""
     if cls.model_config.get("extra") != "forbid":
         return
-    known = set(cls.model_fields)
-    for field in cls.model_fields.values():
-        known |= {name for name in (field.alias, field.validation_alias) if isinstance(name, str)}
+    known = _names(cls)
     for name in data:
         best = nearest(name, known, 0.8) if isinstance(name, str) and name not in known else None
         if best is not None:
             raise SettingValueError(f"{cls.__name__} has no field '{name}'; did you mean '{best}'?")
 
 
-# -- fields that hold classes and functions
+def _names(cls: type[Config]) -> dict[str, str]:
+    """The fields by all their names: their own ones, and other ones that they have for those who write a config."""
+    found: dict[str, str] = {}
+    for own, field in cls.model_fields.items():
+        found |= {name: own for name in (field.alias, field.validation_alias) if isinstance(name, str)}
+    return found | {own: own for own in cls.model_fields}
 
 
 def _with_classes(cls: type[Config], data: dict[str, Any], allow: Iterable[str]) -> dict[str, Any]:
     """The data with classes and functions in the place of their names, where a field holds such."""
-    named = {name: value for name, value in data.items() if isinstance(value, str) and name in cls.model_fields}
-    found = {}
-    for name, value in named.items():
-        annotation = cls.model_fields[name].annotation
-        if any(part is str for part in _parts(annotation)):
-            continue
-        for part in _parts(annotation):
-            if part is type or typing.get_origin(part) is type:
-                found[name] = find_class(value, _expected(part), allow)
-            elif typing.get_origin(part) is Callable or part is Callable:
-                found[name] = find_allowed(value, allow)
-    return data | found
-
-
-def _parts(annotation: Any) -> Iterator[Any]:
-    """The annotation, or the parts of a union."""
-    if isinstance(annotation, typing.types.UnionType) or typing.get_origin(annotation) is typing.Union:  # type: ignore[attr-defined]
-        for part in typing.get_args(annotation):
-            yield from _parts(part)
-    else:
-        yield annotation
-
-
-def _expected(annotation: Any) -> type:
-    """What `type[...]` asks for; without anything in it, any class would do."""
-    arguments = typing.get_args(annotation)
-    expected = arguments[0] if arguments else object
-    if isinstance(expected, TypeVar):
-        expected = expected.__bound__ or object
-    return expected if isinstance(expected, type) else object
+    names = _names(cls)
+    return {
+        name: found_in(value, cls.model_fields[names[name]].annotation, allow) if name in names else value
+        for name, value in data.items()
+    }

@@ -41,18 +41,44 @@ def write(data: Any, format: str, indent: int | None = None) -> str:
     return tomli_w.dumps(_without_none(data))
 
 
-def read(text: str, format: str) -> Any:
-    """Text as plain data; nothing in it makes an object."""
+def read(text: str, format: str, source: str | Path = "") -> Any:
+    """Text as plain data; nothing in it makes an object. Errors name the source, if there is one."""
     if format == "yaml":
         try:
-            return plain(parse(text, lambda line, column: Mark("config", line, column)))
+            return plain(parse(text, lambda line, column: Mark(str(source) or "config", line, column)))
         except ConfigError as error:
             raise SettingValueError(str(error)) from None
     _refuse_unknown(format)
     try:
-        return json.loads(text) if format == "json" else _with_none(tomllib.loads(text))
-    except (json.JSONDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
-        raise SettingValueError(f"this is no {format.upper()}: {error}") from None
+        if format == "json":
+            return json.loads(text, object_pairs_hook=_without_repetition)
+        return _with_none(tomllib.loads(text))
+    except (json.JSONDecodeError, tomllib.TOMLDecodeError, RecursionError, _TwiceError) as error:
+        where = f"{source}: " if source else ""
+        raise SettingValueError(f"{where}this is no {format.upper()}: {error}") from None
+
+
+def read_file(path: str | Path) -> Any:
+    """A file as plain data."""
+    format = format_of(path)
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise SettingValueError(f"{path}: this is no text in UTF-8: {error}") from None
+    return read(text, format, path)
+
+
+class _TwiceError(ValueError):
+    """A key that a JSON object has twice."""
+
+
+def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise _TwiceError(f"the key '{key}' is given twice, as {found[key]!r} and as {value!r}")
+        found[key] = value
+    return found
 
 
 def format_of(path: str | Path) -> str:

@@ -7,6 +7,8 @@ import inspect
 import os
 from typing import Any
 
+from hookline.dialects.robo_orchard_core.refusals import HookTypeError
+
 #: Where this package's names begin; people know its classes by what comes after it.
 PREFIX = "hookline.dialects."
 
@@ -87,3 +89,22 @@ def _place(func: Any) -> str:
         except ValueError:  # on another drive
             path = code.co_filename
     return f"{path}:{code.co_firstlineno}"
+
+
+def refuse_uncallable(which: str, function: Any) -> None:
+    """Refuse what could not be called with one argument, or whose body would never run."""
+    if not callable(function):
+        raise HookTypeError(f"{which} is a function that takes the hook's argument, not {function!r}")
+    try:
+        never_runs = inspect.isgeneratorfunction(function) or inspect.iscoroutinefunction(function)
+        signature = inspect.signature(function)
+    except Exception:  # some callables cannot say what they take, and odd ones not even what they are
+        return
+    if never_runs:
+        raise HookTypeError(f"{which}={FunctionInfo(function)} would never run: it is a generator or a coroutine")
+    try:
+        signature.bind(None)
+    except TypeError:
+        raise HookTypeError(
+            f"{which}={FunctionInfo(function)} is called with one argument, and takes {signature}"
+        ) from None

@@ -6,18 +6,19 @@ left in the same order, each of them if it was entered, whatever else fails.
 
 from __future__ import annotations
 
-import inspect
 import textwrap
+import weakref
 from abc import ABCMeta, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, Self, TypeVar
 
 from hookline.dialects.robo_orchard_core.refusals import HookTypeError, HookValueError
-from hookline.dialects.robo_orchard_core.utils.function_info import FunctionInfo, class_name
+from hookline.dialects.robo_orchard_core.utils.function_info import FunctionInfo, class_name, refuse_uncallable
 from hookline.dialects.robo_orchard_core.utils.handles import HookHandler, RemoveableHandle
-from hookline.dialects.robo_orchard_core.utils.surround import by_begin, by_methods
+from hookline.dialects.robo_orchard_core.utils.surround import Arounds, by_begin, by_methods, number_of
 from hookline.plan import Plan
 
 __all__ = [
@@ -125,7 +126,7 @@ class HookContextFromCallable(HookContext[T]):
         super().__init__(name)
         for which, function in (("before", before), ("after", after)):
             if function is not None:
-                _refuse_uncallable(which, function)
+                refuse_uncallable(which, function)
         self._before = before
         self._after = after
 
@@ -140,8 +141,12 @@ class HookContextFromCallable(HookContext[T]):
         return None if self._after is None else FunctionInfo(self._after)
 
     def functions(self) -> tuple[Callable[[T], Any] | None, Callable[[T], Any] | None]:
-        """The two functions themselves, unless a subclass does more than call them."""
-        return (self._before, self._after) if type(self) is HookContextFromCallable else super().functions()
+        """The two functions themselves, each of them unless a subclass does more than call it."""
+        own = type(self)
+        return (
+            self._before if own.before is HookContextFromCallable.before else self.before,
+            self._after if own.after is HookContextFromCallable.after else self.after,
+        )
 
     def before(self, arg: T) -> None:
         """Call the first function, if there is one."""
@@ -154,23 +159,12 @@ class HookContextFromCallable(HookContext[T]):
             self._after(arg)
 
 
-def _refuse_uncallable(which: str, function: Any) -> None:
-    """Refuse what could not be called with one argument, or whose body would never run."""
-    if not callable(function):
-        raise HookTypeError(f"{which} is a function that takes the hook's argument, not {function!r}")
-    try:
-        never_runs = inspect.isgeneratorfunction(function) or inspect.iscoroutinefunction(function)
-        signature = inspect.signature(function)
-    except Exception:  # some callables cannot say what they take, and odd ones not even what they are
-        return
-    if never_runs:
-        raise HookTypeError(f"{which}={FunctionInfo(function)} would never run: it is a generator or a coroutine")
-    try:
-        signature.bind(None)
-    except TypeError:
-        raise HookTypeError(
-            f"{which}={FunctionInfo(function)} is called with one argument, and takes {signature}"
-        ) from None
+@dataclass(eq=False)
+class _Link:
+    """That one channel was added to another; the other one keeps it."""
+
+    source: HookContextChannel[Any]
+    taker: HookContextChannel[Any]
 
 
 class HookContextChannel(Generic[T]):
@@ -181,14 +175,19 @@ class HookContextChannel(Generic[T]):
         with channel.begin("a step"):
             ...
 
-    Hooks may be added and taken out at any time; a passage that is under way goes through those it began with.
+    Hooks may be added and taken out at any time; a passage that is under way goes through those it began with. What
+    comes to a channel, or goes, does so in all channels that it was added to.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
         self._scope = name if name.isidentifier() else "channel"
-        #: The hooks, each with the generator that the plan has of it; empty where surrounding can be left out.
-        self.entries: list[tuple[HookContext[T], Callable[..., Any]]] = []
+        #: The hooks, each with the generators that the plan has of it; empty where surrounding can be left out.
+        self.entries: list[tuple[HookContext[T], Arounds]] = []
+        #: Why each hook is here, by its id: every registration, and every channel that it came with.
+        self._reasons: dict[int, list[object]] = {}
+        self._sources: list[_Link] = []
+        self._takers: weakref.WeakSet[_Link] = weakref.WeakSet()
         self._plan = Plan(self, table={}, scopes={})
         self._plan.add_scope(self._scope, ("args",), left_in_order=True, known_as=name)
         #: What surrounds one passage, called with its argument; cheaper than `begin`, and without its `as`.
@@ -199,43 +198,78 @@ class HookContextChannel(Generic[T]):
     # -- registering
 
     def register(self, hook: HookContext[T]) -> RemoveableHandle[Callable[[], None]]:
-        """Add a hook behind the others; one that is there already stays where it is. The handle takes it out."""
+        """Add a hook behind the others; one that is there already stays where it is.
+
+        The handle takes this registration back; with the last one, the hook goes.
+        """
         if not isinstance(hook, HookContext):
             raise HookTypeError(f"'{self.name}' takes a HookContext, not a {type(hook).__name__}: {hook!r}")
-        if not any(known is hook for known, _ in self.entries):
-            own = type(hook).begin is not HookContext.begin
-            self.add(hook, by_begin(hook) if own else by_methods(hook))
-        return RemoveableHandle(lambda: self._discard(hook))
+        registration = object()
+        self._keep(hook, registration)
+        return RemoveableHandle(lambda: self._let_go(hook, registration))
 
     def register_hook_channel(self, channel: HookContextChannel[T]) -> RemoveableHandle[Callable[[], None]]:
-        """Add all hooks of a channel of the same name. The handle takes them out."""
+        """Add all hooks of a channel of the same name, also those that it gets later. The handle takes them out."""
         if channel.name != self.name:
             raise HookValueError(f"hooks of the channel '{channel.name}' cannot be registered at '{self.name}'")
-        hooks = [hook for hook, _ in channel.entries]
-        for hook in hooks:
-            self.register(hook)
+        if channel._holds(self):
+            raise HookValueError(f"the channel '{self.name}' cannot be added to itself, or to one that it holds")
+        link = _Link(channel, self)
+        for hook in channel:
+            self._keep(hook, link)
+        self._sources.append(link)
+        channel._takers.add(link)
+        return RemoveableHandle(lambda: self._part_from(link))
 
-        def remove() -> None:
-            for hook in hooks:
+    def add(self, hook: HookContext[T], arounds: Arounds) -> None:
+        """Add a hook as the generators that surround the channel's work."""
+        for around in arounds:
+            self._plan.on(f"around_{self._scope}", around)
+        self.entries.append((hook, arounds))
+
+    def _keep(self, hook: HookContext[T], reason: object) -> None:
+        """Have a hook for one more reason; a new one is passed on to the channels that this one was added to."""
+        known = self._reasons.get(id(hook))
+        if known is not None:
+            known.append(reason)
+            return
+        own = type(hook).begin is not HookContext.begin
+        self.add(hook, by_begin(hook) if own else by_methods(hook))
+        self._reasons[id(hook)] = [reason]
+        for link in list(self._takers):
+            link.taker._keep(hook, link)
+
+    def _let_go(self, hook: HookContext[T], reason: object) -> None:
+        reasons = self._reasons.get(id(hook), [])
+        if reason in reasons:
+            reasons.remove(reason)
+            if not reasons:
                 self._discard(hook)
 
-        return RemoveableHandle(remove)
-
-    def add(self, hook: HookContext[T], around: Callable[..., Any]) -> None:
-        """Add a hook as the generator that surrounds the channel's work."""
-        self._plan.on(f"around_{self._scope}", around)
-        self.entries.append((hook, around))
-
     def _discard(self, hook: HookContext[T]) -> None:
-        for entry in self.entries:
-            if entry[0] is hook:
-                self._plan.remove(entry[1])
-                self.entries.remove(entry)
-                return
+        entry = next(entry for entry in self.entries if entry[0] is hook)
+        for around in entry[1]:
+            self._plan.remove(around)
+        self.entries.remove(entry)
+        del self._reasons[id(hook)]
+        for link in list(self._takers):
+            link.taker._let_go(hook, link)
+
+    def _part_from(self, link: _Link) -> None:
+        if link in self._sources:
+            self._sources.remove(link)
+            link.source._takers.discard(link)
+            for hook in link.source:
+                self._let_go(hook, link)
+
+    def _holds(self, other: HookContextChannel[T]) -> bool:
+        return other is self or any(link.source._holds(other) for link in self._sources)
 
     def unregister_all(self) -> None:
-        """Take all hooks out."""
-        for hook, _ in list(self.entries):
+        """Take all hooks out, and part from all channels that were added."""
+        for link in list(self._sources):
+            self._part_from(link)
+        for hook in self:
             self._discard(hook)
 
     # -- calling
@@ -248,9 +282,9 @@ class HookContextChannel(Generic[T]):
 
     def failed_at(self, arg: Any) -> None:
         """Note where something failed: epoch, step of the run and process, as far as the argument has them."""
-        self.epoch = int(getattr(arg, "epoch_id", 0))
-        self.iter = int(getattr(arg, "global_step_id", 0))
-        self.rank = int(getattr(getattr(arg, "accelerator", None), "process_index", 0))
+        self.epoch = number_of(arg, "epoch_id")
+        self.iter = number_of(arg, "global_step_id")
+        self.rank = number_of(arg, "accelerator.process_index")
 
     # -- looking
 

@@ -10,6 +10,11 @@ import torch
 
 from hookline.dialects.robo_orchard_core.refusals import SettingTypeError, SettingValueError
 from hookline.dialects.robo_orchard_core.utils.function_info import FunctionInfo
+from hookline.dialects.robo_orchard_lab.pipeline.batch_processor.simple import (
+    SimpleBatchProcessor,
+    refuse_misspelt_forward,
+    refuse_wrong_forward,
+)
 from hookline.errors import ConfigError
 
 #: What accelerate takes in the place of an optimizer and a scheduler, where an engine of its own makes them.
@@ -48,14 +53,32 @@ def check_parts(accelerator: Any, model: Any, dataloader: Any, optimizer: Any, l
 
 
 def check_config(name: str, value: Any, kind: type, base: type) -> None:
-    """A setting that is a config is one, or none; it may be of any class that is derived from `base`."""
-    if value is None or isinstance(value, base):
+    """A setting that is a config is one, or none.
+
+    It may be of any class that is derived from `base`; where it makes something, of the kind that `kind` makes.
+    """
+    if value is None:
+        return
+    if isinstance(value, base):
+        _check_made(name, value, kind)
         return
     fields = value if isinstance(value, Mapping) else {}
     written = ", ".join(f"{key}={item!r}" for key, item in fields.items()) or "..."
     if name == "resume_from" and isinstance(value, str):
         written = f"resume_from={value!r}"
     raise SettingTypeError(f"{name} is a {kind.__name__}, not {_shown(value)}; write {name}={kind.__name__}({written})")
+
+
+def _check_made(name: str, config: Any, kind: Any) -> None:
+    """A config makes what the setting is for."""
+    if "class_type" not in kind.model_fields:
+        return
+    made, expected = config.class_type, kind.model_fields["class_type"].default
+    if not issubclass(made, expected):
+        raise SettingTypeError(
+            f"{name} makes a {expected.__name__}, and {type(config).__name__} makes a {made.__name__}; write "
+            f"{name}={kind.__name__}(...), and give other hooks to the trainer as hooks=[...]"
+        )
 
 
 def check_processor(processor: Any) -> None:
@@ -73,6 +96,20 @@ def check_processor(processor: Any) -> None:
             f"batch_processor is a SimpleBatchProcessor, not {FunctionInfo(processor)}; of a function that takes the "
             "model and a batch, SimpleBatchProcessor.from_callable(function) makes one"
         ) from None
+    if isinstance(processor, SimpleBatchProcessor) and type(processor).__call__ is SimpleBatchProcessor.__call__:
+        _check_forward(processor)
+
+
+def _check_forward(processor: SimpleBatchProcessor) -> None:
+    """A processor that calls its forward has one; its constructor need not have called that of its base."""
+    refuse_misspelt_forward(processor)
+    if getattr(processor.forward, "__func__", None) is SimpleBatchProcessor.forward:
+        name = type(processor).__name__
+        raise SettingTypeError(
+            f"batch_processor is a {name}, which has no forward(model, batch); derive a class that has one, or write "
+            "SimpleBatchProcessor.from_callable(function)"
+        )
+    refuse_wrong_forward(processor.forward)
 
 
 def _shown(value: Any) -> str:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from hookline.dialects.robo_orchard_core.refusals import HookTypeError
+from hookline.dialects.robo_orchard_core.utils.function_info import FunctionInfo
 from hookline.dialects.robo_orchard_lab.pipeline.batch_processor.mixin import BatchProcessorMixin
 from hookline.dialects.robo_orchard_lab.utils import as_sequence
-from hookline.errors import HooklineError
+from hookline.errors import HooklineError, nearest
 from hookline.steps import explain_backward
 
 if TYPE_CHECKING:
@@ -45,6 +47,7 @@ class SimpleBatchProcessor(BatchProcessorMixin):
     ) -> None:
         self.need_backward = need_backward
         self.transforms = as_sequence(transforms)
+        refuse_misspelt_forward(self)
 
     @staticmethod
     def from_callable(
@@ -55,6 +58,7 @@ class SimpleBatchProcessor(BatchProcessorMixin):
         """A processor out of a function that takes the model and a batch, and gives outputs and loss."""
         if not callable(forward):
             raise HookTypeError(f"from_callable takes a function of the model and a batch, not {forward!r}")
+        refuse_wrong_forward(forward)
         return _FromCallable(forward, need_backward, transforms)
 
     def forward(self, model: Callable[..., Any], batch: Any) -> tuple[Any, Any]:
@@ -91,7 +95,7 @@ class SimpleBatchProcessor(BatchProcessorMixin):
         if self.need_backward:
             if loss is None:
                 raise LossNotProvidedError(
-                    f"{type(self).__name__}.forward gave no loss; return (outputs, loss), or make the processor with "
+                    f"{FunctionInfo(self.forward)} gave no loss; return (outputs, loss), or make the processor with "
                     "need_backward=False"
                 )
             surround = hooks["on_model_backward"]
@@ -107,7 +111,7 @@ class SimpleBatchProcessor(BatchProcessorMixin):
         result = self.forward(model, batch)
         if not isinstance(result, tuple) or len(result) != 2:
             raise HookTypeError(
-                f"{type(self).__name__}.forward gives two things, the outputs and the loss (or None), "
+                f"{FunctionInfo(self.forward)} gives two things, the outputs and the loss (or None), "
                 f"not a {type(result).__name__}"
             )
         return result
@@ -127,6 +131,36 @@ def backward(args: PipelineHookArgs, loss: Any) -> None:
         if isinstance(error, RuntimeError):
             explain_backward(error, loss)
         raise
+
+
+def refuse_wrong_forward(forward: Any) -> None:
+    """Refuse a forward that cannot be called with the model and a batch, or whose body would never run."""
+    try:
+        never_runs = inspect.isgeneratorfunction(forward) or inspect.iscoroutinefunction(forward)
+        signature = inspect.signature(forward)
+    except Exception:  # some callables cannot say what they take, and odd ones not even what they are
+        return
+    if never_runs:
+        raise HookTypeError(f"{FunctionInfo(forward)} would never run: it is a generator or a coroutine")
+    try:
+        signature.bind(None, None)
+    except TypeError:
+        raise HookTypeError(
+            f"{FunctionInfo(forward)} is called with the model and a batch, and takes {signature}"
+        ) from None
+
+
+def refuse_misspelt_forward(processor: SimpleBatchProcessor) -> None:
+    """Refuse a processor with a method that nearly is its forward."""
+    cls = type(processor)
+    if cls.forward is SimpleBatchProcessor.forward and "forward" not in vars(processor):
+        own = [name for name in dir(cls) if not hasattr(SimpleBatchProcessor, name) and callable(getattr(cls, name))]
+        miss = nearest("forward", own, 0.85)
+        if miss is not None:
+            raise HookTypeError(
+                f"{cls.__name__} has no forward(model, batch), but {FunctionInfo(getattr(cls, miss))}; is that one "
+                "meant? Call it forward"
+            )
 
 
 class _FromCallable(SimpleBatchProcessor):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
+from hookline.dialects.robo_orchard_core.refusals import HookTypeError
 from hookline.dialects.robo_orchard_core.utils.function_info import known_as
 from hookline.dialects.robo_orchard_lab.pipeline.hooks.mixin import (
     HookContext,
@@ -44,6 +45,11 @@ class LossTracker(PipelineHooks):
     def update(self, outputs: Any, loss: torch.Tensor | None = None) -> None:
         """Take in the losses of one step."""
         for name, value in losses_of(outputs, loss):
+            if not hasattr(value, "detach"):
+                raise HookTypeError(
+                    f"the loss '{name}' is a {type(value).__name__}, and {type(self).__name__} takes tensors; make it "
+                    "one, or say which of the outputs are losses: loss_keys()"
+                )
             value = value.detach().float().mean()
             if self.cfg.moving_average and name in self._sums:
                 self._sums[name] = self._sums[name] + value

@@ -118,9 +118,15 @@ def shown(value: Any) -> str:
 
 
 def state_of(metric: Any) -> dict[str, Any] | None:
-    """The state of a metric of torchmetrics, whose state_dict is empty, or of any other that has one."""
+    """The state of a metric of torchmetrics, whose state_dict is empty, or of any other that has one.
+
+    It is that of all its parts, by their names: a collection has members, and a wrapper has what it wraps.
+    """
     if hasattr(metric, "metric_state"):
-        return {"values": dict(metric.metric_state), "updates": metric._update_count}
+        return {
+            name: {"values": {key: copied(value) for key, value in part.metric_state.items()}, "updates": updates}
+            for name, part, updates in parts_of(metric)
+        }
     return metric.state_dict() if hasattr(metric, "state_dict") else None
 
 
@@ -131,11 +137,30 @@ def give_back(metric: Any, state: dict[str, Any] | None) -> None:
     if not hasattr(metric, "metric_state"):
         metric.load_state_dict(state)
         return
-    for name, value in state["values"].items():
-        moved = [one.to(metric.device) for one in value] if isinstance(value, list) else value.to(metric.device)
-        setattr(metric, name, moved)
-    metric._update_count = state["updates"]
-    metric._computed = None
+    parts = {name: part for name, part, _ in parts_of(metric)}
+    if parts.keys() != state.keys():
+        raise HookValueError(
+            f"the state of a {type(metric).__name__} was saved with the parts {sorted(state)}, and it has "
+            f"{sorted(parts)} now"
+        )
+    for name, part in parts.items():
+        for key, value in state[name]["values"].items():
+            setattr(part, key, copied(value, part.device))
+        part._update_count = state[name]["updates"]
+        part._computed = None
+
+
+def parts_of(metric: Any) -> list[tuple[str, Any, int]]:
+    """A metric and all metrics in it, with their names and how often they were updated; a collection itself is none."""
+    inside = metric.named_modules()
+    return [(name, part, part._update_count) for name, part in inside if hasattr(part, "_update_count")]
+
+
+def copied(value: Any, device: Any = None) -> Any:
+    """A value of a state; copied, because members of a collection may share theirs and add to it where it is."""
+    if isinstance(value, list):
+        return [copied(one, device) for one in value]
+    return value.detach().to(device=device, copy=True)
 
 
 class MetricTrackerConfig(PipelineHooksConfig[MetricTracker]):
@@ -145,6 +170,6 @@ class MetricTrackerConfig(PipelineHooksConfig[MetricTracker]):
     metric_entrys: Sequence[MetricEntry] | MetricEntry
     reset_by: Literal["epoch", "step"] = "epoch"
     reset_freq: int = Field(default=1, ge=1)
-    step_log_freq: int = 512
-    epoch_log_freq: int = 1
+    step_log_freq: int = Field(default=512, ge=0)
+    epoch_log_freq: int = Field(default=1, ge=0)
     log_main_process_only: bool = True

@@ -118,12 +118,19 @@ class PipelineHookArgs:
         return made
 
 
+@dataclass(eq=False)
+class _Part:
+    """That hooks were added as a whole."""
+
+    hooks: PipelineHooks
+
+
 class PipelineHooks(ClassInitFromConfigMixin):
     """Hooks at the channels of the pipeline; a subclass registers its own ones in its constructor."""
 
     hooks: dict[str, HookContextChannel[PipelineHookArgs]]
-    #: The hooks that were added as a whole.
-    _parts: list[PipelineHooks]
+    #: The hooks that were added as a whole, each as often as it was.
+    _parts: list[_Part]
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """The channels are there from the beginning, also where a constructor leaves out `super().__init__()`."""
@@ -147,17 +154,17 @@ class PipelineHooks(ClassInitFromConfigMixin):
         return self._channel(channel).register(hook)
 
     def register_pipeline_hooks(self, hooks: PipelineHooks) -> RemoveableHandle[Callable[[], None]]:
-        """Add all hooks of another one. The handle takes them out."""
+        """Add all hooks of another one, also those that it gets later. The handle takes them out."""
         if not isinstance(hooks, PipelineHooks):
             raise HookTypeError(f"PipelineHooks can be added here, not a {type(hooks).__name__}; a config is called")
         handles = [self.hooks[name].register_hook_channel(channel) for name, channel in hooks.hooks.items()]
-        if not any(part is hooks for part in self._parts):
-            self._parts.append(hooks)
+        self._parts.append(part := _Part(hooks))
 
         def remove() -> None:
             for handle in handles:
                 handle.remove()
-            self._parts = [part for part in self._parts if part is not hooks]
+            if part in self._parts:
+                self._parts.remove(part)
 
         return RemoveableHandle(remove)
 
@@ -187,7 +194,7 @@ class PipelineHooks(ClassInitFromConfigMixin):
         """Everything that was registered, once each: hooks as a whole, what they are made of, and single contexts."""
         found: list[Any] = []
         for part in self._parts:
-            found += [part, *part.members()]
+            found += [part.hooks, *part.hooks.members()]
         found += [context for channel in self.hooks.values() for context in channel]
         seen: set[int] = set()
         for member in found:

@@ -107,6 +107,6 @@ class StatsMonitorConfig(PipelineHooksConfig[StatsMonitor]):
     class_type: type[StatsMonitor] = StatsMonitor
     batch_size: int | None = Field(default=None, ge=1)
     steps_per_epoch: int | None = Field(default=None, ge=1)
-    step_log_freq: int = 512
-    epoch_log_freq: int = 1
+    step_log_freq: int = Field(default=512, ge=0)
+    epoch_log_freq: int = Field(default=1, ge=0)
     window_size: int = Field(default=128, ge=1)
