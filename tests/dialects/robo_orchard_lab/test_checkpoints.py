@@ -552,3 +552,106 @@ def test_hooks_without_a_trainer_save_at_once(tmp_path: Path) -> None:
             raise ValueError("no")
     assert folders(tmp_path / "checkpoints") == ["checkpoint_0", "checkpoint_1"]
     assert json.dumps(folders(tmp_path)) == '["checkpoints", "saved_models"]'
+
+
+# -- signals
+
+ENDINGS = [
+    (signal.SIGTERM, SystemExit, 143),
+    (signal.SIGHUP, SystemExit, 129),
+    (signal.SIGINT, KeyboardInterrupt, None),
+]
+
+
+def signals_itself(number: int, at: int) -> PipelineHooks:
+    """A hook that sends a signal to its process in the middle of a step."""
+    hooks = PipelineHooks()
+    hooks.register_hook(
+        "on_batch",
+        HookContext.from_callable(
+            before=lambda args: os.kill(os.getpid(), number) if args.global_step_id == at else None
+        ),
+    )
+    return hooks
+
+
+@pytest.mark.parametrize(("number", "kind", "code"), ENDINGS)
+def test_a_signal_finishes_the_step_and_saves_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, number: int, kind: Any, code: int | None
+) -> None:
+    before, recorder = signal.getsignal(number), Recorder("on_loop", "on_epoch", "on_step")
+    with pytest.raises(kind) as caught:
+        parts.trainer(tmp_path, hooks=[signals_itself(number, at=6), recorder, SaveCheckpointConfig()])()
+    assert getattr(caught.value, "code", None) == code
+    assert signal.getsignal(number) is before
+    assert recorder.seen[-7:] == [
+        *(">epoch e1 s0 g5", ">step e1 s0 g5", "<step e1 s0 g5", ">step e1 s1 g6", "<step e1 s1 g6"),
+        f"<epoch e1 s2 g7 {kind.__name__}",
+        f"<loop e1 s2 g7 {kind.__name__}",
+    ]
+    found = tmp_path / "checkpoints"
+    assert folders(found) == ["checkpoint_0", "checkpoint_1"]
+    name = signal.Signals(number).name
+    assert f"ended by {name} after step 7: {found / 'checkpoint_1'} goes on from here" in caplog.text
+    resumed = parts.trainer(tmp_path, resume_from=resume(tmp_path))
+    assert resumed.place.step == 7
+    resumed()
+    straight = parts.trainer()
+    straight()
+    assert parts.equal(parts.weights(resumed), parts.weights(straight))
+
+
+def test_a_signal_waits_for_the_gradients_that_are_accumulated_and_is_saved_once(tmp_path: Path) -> None:
+    accelerator = parts.accelerator(tmp_path, gradient_accumulation_steps=3)
+    hooks = [signals_itself(signal.SIGTERM, at=0), EVERY_STEP, SaveModelConfig()]
+    trainer = parts.trainer(accelerator=accelerator, hooks=hooks)
+    with pytest.raises(SystemExit):
+        trainer()
+    assert trainer.place.step == 3
+    assert folders(tmp_path / "checkpoints") == ["checkpoint_0"]
+    assert folders(tmp_path / "saved_models") == []
+
+
+def test_a_signal_also_ends_training_where_nothing_is_saved(caplog: pytest.LogCaptureFixture) -> None:
+    trainer = parts.trainer(hooks=signals_itself(signal.SIGTERM, at=2))
+    with pytest.raises(SystemExit):
+        trainer()
+    assert "ended by SIGTERM after step 3: nothing was saved, since no hook saves checkpoints" in caplog.text
+    trainer()  # goes on
+    assert trainer.place.step == 2 * STEPS
+
+
+def test_a_signal_that_ends_the_workers_of_the_data_too_is_saved(tmp_path: Path) -> None:
+    class Ended(list[Any]):
+        def __iter__(self) -> Any:
+            yield from list(super().__iter__())[:2]
+            os.kill(os.getpid(), signal.SIGTERM)
+            raise RuntimeError("a worker exited")
+
+    with pytest.raises(SystemExit):
+        parts.trainer(tmp_path, dataloader=Ended(DataLoader(dataset(), BATCH)), hooks=SaveCheckpointConfig())()
+    state = store.read(tmp_path / "checkpoints" / "checkpoint_0" / "trainer_state.pth", sealed=True)
+    assert state["place"] == {"epoch": 0, "batch": 2, "step": 2}
+
+
+SIGNALLED = """
+import os, sys
+from pathlib import Path
+from tests.dialects.robo_orchard_lab import parts
+from tests.dialects.robo_orchard_lab.test_checkpoints import signals_itself
+from hookline.dialects.robo_orchard_lab.pipeline.hooks import SaveCheckpointConfig
+
+parts.trainer(Path(sys.argv[1]), hooks=[signals_itself(int(sys.argv[2]), at=1), SaveCheckpointConfig()])()
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, -signal.SIGINT)]
+)
+def test_how_a_process_ends_after_a_signal(tmp_path: Path, number: int, code: int) -> None:
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([os.getcwd(), *sys.path])}
+    ended = subprocess.run(
+        [sys.executable, "-c", SIGNALLED, tmp_path, str(int(number))], env=environment, check=False, capture_output=True
+    )
+    assert ended.returncode == code  # a shell calls the end by SIGINT 130
+    assert folders(tmp_path / "checkpoints") == ["checkpoint_0"]

@@ -14,7 +14,7 @@ from hookline.dialects.robo_orchard_core.utils.config import Config
 from hookline.dialects.robo_orchard_core.utils.function_info import known_as
 from hookline.dialects.robo_orchard_lab.pipeline import checks, contents, folders, saves
 from hookline.dialects.robo_orchard_lab.pipeline.direct import is_plain
-from hookline.dialects.robo_orchard_lab.pipeline.hooks.checkpoint import SavingHook
+from hookline.dialects.robo_orchard_lab.pipeline.hooks.checkpoint import SaveCheckpoint, SavingHook
 from hookline.dialects.robo_orchard_lab.pipeline.hooks.grad_clip import GradientClippingHook, GradientClippingHookConfig
 from hookline.dialects.robo_orchard_lab.pipeline.hooks.mixin import (
     PipelineHookArgs,
@@ -203,8 +203,10 @@ class HookBasedTrainer:
             if self.place.batch == 0:
                 self._restore()
             while not self._is_end():
-                self._epoch()
-                vars(args).update(vars(self.trainer_progress_state))
+                try:
+                    self._epoch()
+                finally:
+                    vars(args).update(vars(self.trainer_progress_state))
         if self._saves.asked:
             self._saves.write(at_last=True)
 
@@ -213,7 +215,7 @@ class HookBasedTrainer:
         args, finished = self._args(), True
         with self.hooks.hooks["on_epoch"].around(args):
             try:
-                batches = self.passes.begin(place.epoch, place.batch)
+                batches = self.passes.begin(place.epoch, place.batch, self._saves.end_if_signalled)
                 self._restore()
                 for batch in batches:
                     self._step(batch)
@@ -263,6 +265,12 @@ class HookBasedTrainer:
                     self.batch_processor(pipeline_hooks=hooks, on_batch_hook_args=args, model=self.model)
                 finally:
                     args.batch = None
+
+    def ask_for_checkpoints(self) -> None:
+        """Let every hook that saves checkpoints ask for one."""
+        for hook in self.hooks.members():
+            if isinstance(hook, SaveCheckpoint):
+                hook.save(self._args(), f"step {self.place.step - 1}")
 
     def _is_end(self) -> bool:
         return self.trainer_progress_state.is_training_end(self.max_step, self.max_epoch)

@@ -8,7 +8,7 @@ process, the device) stays accelerate's.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -50,8 +50,8 @@ class Passes:
         #: The loader that is being gone through.
         self._current: Any = None
 
-    def begin(self, epoch: int, start: int) -> Iterator[Any]:
-        """The batches of a pass from number `start` on."""
+    def begin(self, epoch: int, start: int, on_failure: Callable[[], None]) -> Iterator[Any]:
+        """The batches of a pass from number `start` on; where there should be one and an error comes, `on_failure`."""
         self.end()
         if self._twin is not None:
             found = self._begin_twin(self._twin, epoch, start)
@@ -61,7 +61,7 @@ class Passes:
             found = iterator(self._loader, seed=self.seed, epoch=epoch, start=start, state=None, resuming=start > 0)
             if self._device.type != "cpu":
                 found = (to_device(batch, self._device) for batch in found)
-        return self._checked(found, start)
+        return self._checked(found, start, on_failure)
 
     def _begin_twin(self, twin: ResumableLoader, epoch: int, start: int) -> Iterator[Any]:
         if not self._own_seed:
@@ -85,12 +85,16 @@ class Passes:
             )
         return iter(self._current) if self._stateful else seeded(self._current, mix(self.seed, epoch))
 
-    def _checked(self, found: Iterator[Any], start: int) -> Iterator[Any]:
+    def _checked(self, found: Iterator[Any], start: int, on_failure: Callable[[], None]) -> Iterator[Any]:
         """The batches; data that give none at all are refused, because training would never end."""
         given = start
-        for batch in found:
-            given += 1
-            yield batch
+        try:
+            for batch in found:
+                given += 1
+                yield batch
+        except Exception:
+            on_failure()
+            raise
         if not given:
             raise DataError(f"the {self._name} gave no batch, so there is nothing to train on")
 

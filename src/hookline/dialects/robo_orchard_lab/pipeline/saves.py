@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hookline import rng, workdir
+from hookline import rng, signals, workdir
 from hookline.checkpoint import hook_states, store
 from hookline.checkpoint.seal import Note
 from hookline.dialects.robo_orchard_core.refusals import SettingValueError
@@ -21,6 +22,7 @@ from hookline.dialects.robo_orchard_core.utils.function_info import known_as
 from hookline.dialects.robo_orchard_lab.pipeline import contents, folders
 from hookline.durations import clock
 from hookline.errors import StorageError, blame
+from hookline.terminal import Terminal
 
 if TYPE_CHECKING:
     from accelerate import Accelerator  # type: ignore[import-untyped]
@@ -87,31 +89,42 @@ def _needed(save_root: str | None) -> str:
 
 
 class Saves:
-    """What was asked for, and how it is written."""
+    """What was asked for, and how it is written. After a signal, training ends with a checkpoint."""
 
     def __init__(self, trainer: HookBasedTrainer) -> None:
         self._trainer = trainer
-        self.asked: list[Request] = []
+        self._requests: list[Request] = []
+        #: Whether there is something to do when the step, the epoch or the loop is over.
+        self.asked = False
+        #: The signal that wants training to end; 0 while there is none.
+        self.signalled = 0
+        self.terminal = Terminal()
         #: The time that training has waited for saves.
         self.seconds = 0.0
 
     def ask(self, request: Request) -> None:
         """Note a request; those for the same thing are one, with the model if any of them wants it."""
-        for number, known in enumerate(self.asked):
+        self.asked = True
+        for number, known in enumerate(self._requests):
             if (known.target, known.name) == (request.target, request.name):
-                self.asked[number] = replace(known, with_model=known.with_model or request.with_model)
+                self._requests[number] = replace(known, with_model=known.with_model or request.with_model)
                 return
-        self.asked.append(request)
+        self._requests.append(request)
 
     def write(self, at_last: bool = False) -> None:
         """Write what was asked for, unless gradients are being accumulated: then at the end of their window.
 
-        A training that ends inside of a window leaves those gradients out, as its weights do.
+        A training that ends inside of a window leaves those gradients out, as its weights do. After a signal, a
+        checkpoint is made wherever there is a hook that makes them, and training ends.
         """
         trainer, began = self._trainer, clock()
         if not trainer.accelerator.sync_gradients and not at_last:
             return
-        requests, self.asked = self.asked, []
+        self.asked = False
+        if number := self.signalled:
+            trainer.ask_for_checkpoints()
+        requests, self._requests = self._requests, []
+        saved: list[Path] = []
         for request in requests:
             try:
                 if request.name is None:
@@ -121,9 +134,22 @@ class Saves:
             except Exception as error:
                 blame(error, f"in a save to {request.target.parent}; what was saved there before is as it was")
                 raise
+            if request.name is None:
+                saved.append(written)
             if trainer.accelerator.is_main_process:
                 log.info("saved at the end of %s: %s", request.when, written)
         self.seconds += clock() - began
+        if number:
+            where = f"{saved[-1]} goes on from here" if saved else "nothing was saved, since no hook saves checkpoints"
+            log.warning("ended by %s after step %d: %s", signal.Signals(number).name, trainer.place.step, where)
+            raise signals.ending(number)
+        if self.signalled:  # it came while this was written
+            self.asked = True
+
+    def end_if_signalled(self) -> None:
+        """End training now; where the data fail after a signal, their workers were ended by it, too."""
+        if self.signalled:
+            self.write(at_last=True)
 
     def _state(self) -> dict[str, Any]:
         trainer = self._trainer
@@ -140,9 +166,14 @@ class Saves:
 
     @contextmanager
     def session(self, targets: list[Target], resumed: Path | None, begins: bool) -> Iterator[None]:
-        """Keep other runs out; when training begins, make way for what this one will write."""
-        accelerator, self.asked = self._trainer.accelerator, []
+        """Keep other runs out; when training begins, make way for what this one will write.
+
+        Signals end training in order; several processes would not hear of one at the same step, and are ended by it.
+        """
+        accelerator, self._requests, self.asked = self._trainer.accelerator, [], False
         with contextlib.ExitStack() as stack:
+            if accelerator.num_processes == 1:
+                stack.enter_context(signals.caught(self))
             if accelerator.is_main_process:
                 for beside in {target.beside.resolve(): target.beside for target in targets}.values():
                     workdir.claim(beside)
