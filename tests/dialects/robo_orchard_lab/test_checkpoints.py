@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import torch
 from accelerate import Accelerator  # type: ignore[import-untyped]
-from accelerate.utils import ProjectConfiguration, load  # type: ignore[import-untyped]
+from accelerate.utils import GradientAccumulationPlugin, ProjectConfiguration, load  # type: ignore[import-untyped]
 from safetensors.torch import load_file
 from torch.utils.data import DataLoader, SubsetRandomSampler
 
@@ -165,6 +165,34 @@ def test_weights_alone_are_saved_under_their_epoch_and_step(tmp_path: Path) -> N
     assert folders(found / "model_epoch_2_step_0") == ["0"]
     saved = load_file(found / "model_epoch_2_step_0" / "0" / "model.safetensors")
     assert all(torch.equal(saved[name], value) for name, value in trainer.model.state_dict().items())
+
+
+def test_models_have_the_weights_of_their_name_also_while_gradients_are_accumulated(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "robo_orchard_lab")
+    plugin = GradientAccumulationPlugin(num_steps=3, sync_with_dataloader=False)
+    then: dict[str, torch.Tensor] = {}
+
+    def keep(args: PipelineHookArgs) -> None:
+        then[f"model_epoch_{args.epoch_id}_step_{args.step_id}"] = args.model[0].weight.detach().clone()
+
+    hooks = PipelineHooks()
+    channel: Any
+    for channel in ("on_loop", "on_epoch", "on_step"):
+        hooks.register_hook(channel, HookContext.from_callable(after=keep))
+    parts.trainer(
+        accelerator=parts.accelerator(tmp_path, gradient_accumulation_plugin=plugin),
+        hooks=[hooks, SaveModelConfig(save_step_freq=1), SaveCheckpointConfig(save_step_freq=4)],
+    )()
+    found = tmp_path / "saved_models"
+    assert folders(found) == sorted(then)
+    for name, weight in then.items():
+        assert torch.equal(load_file(found / name / "0" / "model.safetensors")["0.weight"], weight), name
+    assert [text for text in caplog.messages if "checkpoint_" in text] == [
+        f"saved after step {step}, as asked at the end of {when}: {tmp_path / 'checkpoints' / f'checkpoint_{number}'}"
+        for number, (step, when) in enumerate([(6, "step 3"), (9, "step 7"), (10, "epoch 1")])
+    ]
 
 
 def test_weights_that_are_not_finite_are_never_saved(tmp_path: Path) -> None:

@@ -112,20 +112,23 @@ class Saves:
         self._requests.append(request)
 
     def write(self, at_last: bool = False) -> None:
-        """Write what was asked for, unless gradients are being accumulated: then at the end of their window.
+        """Write what was asked for; checkpoints wait until no gradients are being accumulated.
 
         A training that ends inside of a window leaves those gradients out, as its weights do. After a signal, a
         checkpoint is made wherever there is a hook that makes them, and training ends.
         """
         trainer, began = self._trainer, clock()
-        if not trainer.accelerator.sync_gradients and not at_last:
-            return
+        in_window = not trainer.accelerator.sync_gradients and not at_last
         self.asked = False
-        if number := self.signalled:
+        number = 0 if in_window else self.signalled
+        if number:
             trainer.ask_for_checkpoints()
         requests, self._requests = self._requests, []
         saved: list[Path] = []
         for request in requests:
+            if in_window and request.name is None:
+                self._requests.append(request)
+                continue
             try:
                 if request.name is None:
                     written = write_checkpoint(trainer.accelerator, request, self._state(), trainer.place.step)
@@ -137,13 +140,15 @@ class Saves:
             if request.name is None:
                 saved.append(written)
             if trainer.accelerator.is_main_process:
-                log.info("saved at the end of %s: %s", request.when, written)
+                log.info(
+                    "saved after step %d, as asked at the end of %s: %s", trainer.place.step, request.when, written
+                )
         self.seconds += clock() - began
         if number:
             where = f"{saved[-1]} goes on from here" if saved else "nothing was saved, since no hook saves checkpoints"
             log.warning("ended by %s after step %d: %s", signal.Signals(number).name, trainer.place.step, where)
             raise signals.ending(number)
-        if self.signalled:  # it came while this was written
+        if self._requests or self.signalled:  # a signal may have come while this was written
             self.asked = True
 
     def end_if_signalled(self) -> None:
