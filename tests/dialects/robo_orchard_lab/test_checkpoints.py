@@ -459,18 +459,21 @@ def test_a_resumed_run_goes_on_with_the_numbers_and_sets_later_ones_aside(tmp_pa
 def test_numbers_that_the_user_has_given_and_that_are_taken_are_refused_before_training(tmp_path: Path) -> None:
     parts.trainer(tmp_path, hooks=SaveCheckpointConfig())()
     recorder = Recorder("on_loop")
-    for number, taken in ((7, False), (1, True)):
+    for number, taken in ((7, None), (1, 1), (5, 7)):
         project = ProjectConfiguration(project_dir=str(tmp_path), automatic_checkpoint_naming=True, iteration=number)
         again = parts.trainer(
             accelerator=Accelerator(cpu=True, project_config=project),
             hooks=[recorder, SaveCheckpointConfig()],
             max_epoch=1,
         )
-        if taken:
-            with pytest.raises(
-                StorageError, match="checkpoint_1 is there already, and would be the next to be written"
-            ):
+        if taken is not None:
+            with pytest.raises(StorageError) as refused:
                 again()
+            assert str(refused.value) == (
+                f"{tmp_path / 'checkpoints' / f'checkpoint_{taken}'} is there already, and would be written over by a "
+                f"run that counts from iteration {number} on; give the ProjectConfiguration an iteration above 8, or "
+                "resume from that checkpoint"
+            )
         else:
             again()
     assert recorder.seen == [">loop e0 s0 g0", "<loop e1 s0 g5"]

@@ -209,12 +209,14 @@ class Saves:
         if resumed is not None and _holds(target, resumed):
             return [one for one in found if folders.number_of(one) > folders.number_of(resumed)]
         if given:  # the user has said where the numbers go on
-            if any(folders.number_of(one) == given for one in found):
+            taken = [one for one in found if folders.number_of(one) >= given]
+            if taken:
                 raise StorageError(
-                    f"{target.parent / f'checkpoint_{given}'} is there already, and would be the next to be "
-                    f"written; give the ProjectConfiguration another iteration than {given}, or resume from it"
+                    f"{taken[0]} is there already, and would be written over by a run that counts from iteration "
+                    f"{given} on; give the ProjectConfiguration an iteration above {folders.number_of(taken[-1])}, or "
+                    "resume from that checkpoint"
                 )
-            return []
+            found = []
         if resumed is None:
             found += [path for path in target.parent.glob("model_epoch_*") if path.is_dir()]
         return found
