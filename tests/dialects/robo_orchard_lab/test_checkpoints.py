@@ -456,6 +456,54 @@ def test_a_resumed_run_goes_on_with_the_numbers_and_sets_later_ones_aside(tmp_pa
     assert folders(tmp_path / "old-1") == ["checkpoint_1", "checkpoint_2"]
 
 
+def test_a_hook_that_comes_while_training_writes_over_nothing(tmp_path: Path) -> None:
+    earlier: list[Any] = [SaveCheckpointConfig(), SaveModelConfig()]
+    parts.trainer(tmp_path, hooks=earlier)()
+    late = parts.trainer(tmp_path)
+
+    def come(args: PipelineHookArgs) -> None:
+        for config in earlier:
+            late.hooks.register_pipeline_hooks(config())
+
+    late.hooks.register_hook("on_loop", HookContext.from_callable(before=come))
+    late()
+    assert folders(tmp_path) == ["checkpoints", "old-1", "old-2", "saved_models"]
+    assert folders(tmp_path / "old-1") == ["checkpoint_0", "checkpoint_1", "checkpoint_2"]
+    models = ["model_epoch_0_step_5", "model_epoch_1_step_5", "model_epoch_2_step_0"]
+    assert folders(tmp_path / "old-2") == models
+    assert folders(tmp_path / "checkpoints") == ["checkpoint_0", "checkpoint_1"]
+    assert folders(tmp_path / "saved_models") == models[:2]  # at the loop it came too late
+
+
+def test_a_hook_that_comes_while_training_keeps_other_runs_out(tmp_path: Path) -> None:
+    late, other = parts.trainer(tmp_path, max_step=3), parts.trainer(tmp_path, hooks=EVERY_STEP)
+
+    def come(args: PipelineHookArgs) -> None:
+        if args.global_step_id == 0:
+            late.hooks.register_pipeline_hooks(EVERY_STEP())
+        if args.global_step_id == 2:
+            with pytest.raises(StorageError, match="is in use by another run of this process"):
+                other()
+
+    late.hooks.register_hook("on_step", HookContext.from_callable(before=come))
+    late()
+    other()
+    assert folders(tmp_path / "old-1") == ["checkpoint_0", "checkpoint_1"]
+
+
+def test_a_resumed_run_goes_on_with_the_numbers_also_where_the_hook_comes_late(tmp_path: Path) -> None:
+    parts.trainer(tmp_path, hooks=SaveCheckpointConfig())()
+    found = tmp_path / "checkpoints"
+    late = parts.trainer(tmp_path, resume_from=resume(found / "checkpoint_0"))
+    late.hooks.register_hook(
+        "on_loop",
+        HookContext.from_callable(before=lambda args: late.hooks.register_pipeline_hooks(SaveCheckpointConfig()())),
+    )
+    late()
+    assert folders(found) == ["checkpoint_0", "checkpoint_1"]
+    assert folders(tmp_path / "old-1") == ["checkpoint_1", "checkpoint_2"]
+
+
 def test_numbers_that_the_user_has_given_and_that_are_taken_are_refused_before_training(tmp_path: Path) -> None:
     parts.trainer(tmp_path, hooks=SaveCheckpointConfig())()
     recorder = Recorder("on_loop")

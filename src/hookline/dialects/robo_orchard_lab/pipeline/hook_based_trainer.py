@@ -131,7 +131,6 @@ class HookBasedTrainer:
         self._resumed: Path | None = None
         #: What hooks and generators take back when training has come to the place of the checkpoint.
         self._pending: dict[str, Any] | None = None
-        self._started = False
         if resume_from is not None:
             self._resume(resume_from)
         self._start_epoch = self.trainer_progress_state.epoch_id
@@ -189,8 +188,7 @@ class HookBasedTrainer:
         if hooks:
             contents.refuse_unreadable(self.accelerator)
             hook_states.refuse_odd_states(contents.stateful(self.hooks))
-        with self._saves.session(targets, self._resumed, begins=not self._started):
-            self._started = True
+        with self._saves.session(targets, self._resumed):
             self._common, self._plain = self._common_args(), is_plain(self.accelerator)
             self.optimizer.zero_grad()
             if not self.model.training:  # a model that trains keeps parts that were frozen on purpose

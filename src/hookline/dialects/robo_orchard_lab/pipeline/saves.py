@@ -101,9 +101,17 @@ class Saves:
         self.terminal = Terminal()
         #: The time that training has waited for saves.
         self.seconds = 0.0
+        self._resumed: Path | None = None
+        #: Where the user had the numbers begin; accelerate goes on counting there.
+        self._given: int | None = None
+        #: The folders in which way was made for this run; the locks of a session, and what is locked.
+        self._entered: set[Path] = set()
+        self._locks = contextlib.ExitStack()
+        self._locked: set[Path] = set()
 
     def ask(self, request: Request) -> None:
         """Note a request; those for the same thing are one, with the model if any of them wants it."""
+        self._enter([request.target])  # a hook may have come since training began
         self.asked = True
         for number, known in enumerate(self._requests):
             if (known.target, known.name) == (request.target, request.name):
@@ -170,26 +178,39 @@ class Saves:
     # -- before and after a training
 
     @contextmanager
-    def session(self, targets: list[Target], resumed: Path | None, begins: bool) -> Iterator[None]:
-        """Keep other runs out; when training begins, make way for what this one will write.
+    def session(self, targets: list[Target], resumed: Path | None) -> Iterator[None]:
+        """Keep other runs out, and make way for what this one will write.
 
         Signals end training in order; several processes would not hear of one at the same step, and are ended by it.
         """
         accelerator, self._requests, self.asked = self._trainer.accelerator, [], False
-        with contextlib.ExitStack() as stack:
+        self._resumed, self._locked = resumed, set()
+        if self._given is None:
+            self._given = accelerator.project_configuration.iteration
+        with contextlib.ExitStack() as self._locks:
             if accelerator.num_processes == 1:
-                stack.enter_context(signals.caught(self))
-            if accelerator.is_main_process:
-                for beside in {target.beside.resolve(): target.beside for target in targets}.values():
-                    workdir.claim(beside)
-                    stack.enter_context(workdir.locked(beside))
-                    folders.sweep(beside)
-                if begins:
-                    self._make_way(targets, resumed)
+                self._locks.enter_context(signals.caught(self))
+            self._enter(targets)
             accelerator.wait_for_everyone()
-            if begins and resumed is not None and any(_holds(target, resumed) for target in targets):
-                accelerator.project_configuration.iteration = folders.number_of(resumed) + 1
             yield
+
+    def _enter(self, targets: list[Target]) -> None:
+        """Lock the folders of these targets; where this run has not saved yet, make way for what it will write."""
+        accelerator, resumed = self._trainer.accelerator, self._resumed
+        if accelerator.is_main_process:
+            for target in targets:
+                if (folder := target.beside.resolve()) not in self._locked:
+                    workdir.claim(target.beside)
+                    self._locks.enter_context(workdir.locked(target.beside))
+                    self._locked.add(folder)
+                    folders.sweep(target.beside)
+        new = [target for target in targets if target.parent.resolve() not in self._entered]
+        if new and accelerator.is_main_process:
+            self._make_way(new, resumed)
+        if resumed is not None and any(_holds(target, resumed) for target in new):
+            project, following = accelerator.project_configuration, folders.number_of(resumed) + 1
+            project.iteration = max(project.iteration, following) if self._entered else following
+        self._entered.update(target.parent.resolve() for target in new)
 
     def _make_way(self, targets: list[Target], resumed: Path | None) -> None:
         """What another run has left goes to `old-1/`, and so does what is later than the checkpoint of this one."""
@@ -204,7 +225,7 @@ class Saves:
 
     def _in_the_way(self, target: Target, resumed: Path | None) -> list[Path]:
         """What another run has left where this one saves."""
-        given = self._trainer.accelerator.project_configuration.iteration
+        given = self._given
         found = folders.checkpoints(target.parent)
         if resumed is not None and _holds(target, resumed):
             return [one for one in found if folders.number_of(one) > folders.number_of(resumed)]
