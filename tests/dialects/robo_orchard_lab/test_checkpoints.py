@@ -267,6 +267,63 @@ def test_a_run_goes_on_exactly_from_every_checkpoint(tmp_path: Path) -> None:
         assert resumed.optimizer.state_dict()["param_groups"] == straight.optimizer.state_dict()["param_groups"]
 
 
+class Rises(PipelineHooks):
+    """A level that is used from the beginning of an epoch on, and rises at its end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.level, self.begun = 1, 0
+        self.used: list[tuple[str, int]] = []
+        self.register_hook("on_loop", HookContext.from_callable(before=self._begin("loop")))
+        self.register_hook("on_epoch", HookContext.from_callable(before=self._begin("epoch"), after=self._rise))
+
+    def _begin(self, what: str) -> Any:
+        def begin(args: PipelineHookArgs) -> None:
+            self.begun += 1
+            self.used.append((what, self.level))
+
+        return begin
+
+    def _rise(self, args: PipelineHookArgs) -> None:
+        self.level += 1
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"level": self.level, "begun": self.begun}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.level, self.begun = state["level"], state["begun"]
+
+
+def test_hooks_have_their_states_from_the_beginning(tmp_path: Path) -> None:
+    parts.trainer(tmp_path, hooks=[Rises(), SaveCheckpointConfig(save_step_freq=4)])()
+    for number, used in ((1, [("loop", 2), ("epoch", 2)]), (2, [("loop", 2), ("epoch", 2)])):
+        path = tmp_path / "checkpoints" / f"checkpoint_{number}"  # at the end of an epoch; in the next one
+        rises = Rises()
+        parts.trainer(hooks=rises, resume_from=resume(path))()
+        assert rises.used == used
+        assert (rises.level, rises.begun) == (3, 3)
+
+
+def test_a_hook_may_need_its_before_to_take_its_state(tmp_path: Path) -> None:
+    class Opens(Rises):
+        def __init__(self) -> None:
+            super().__init__()
+            self.opened: list[int] | None = None
+            self.register_hook("on_loop", HookContext.from_callable(before=self._open))
+
+        def _open(self, args: PipelineHookArgs) -> None:
+            self.opened = []
+
+        def load_state_dict(self, state: dict[str, Any]) -> None:
+            assert self.opened is not None
+            self.opened.append(state["level"])
+
+    parts.trainer(tmp_path, max_epoch=1, hooks=[Opens(), SaveCheckpointConfig()])()
+    opens = Opens()
+    parts.trainer(hooks=opens, resume_from=resume(tmp_path))()
+    assert opens.opened == [2]
+
+
 def test_no_batch_is_repeated_or_left_out(tmp_path: Path) -> None:
     seen: list[Any] = []
 

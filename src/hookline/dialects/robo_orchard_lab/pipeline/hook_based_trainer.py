@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import logging
 from collections.abc import Iterable
 from pathlib import Path
@@ -166,6 +168,18 @@ class HookBasedTrainer:
         self._resumed, self._pending = folder, state
         log.info("resumed from %s: epoch %d, step %d", folder, self.place.epoch, self.place.batch)
 
+    def _restore_early(self) -> None:
+        """Give the hooks their states for what they do when the loop and the epoch begin.
+
+        They get them once more where training goes on, since they may count in a before; one that cannot take its state
+        yet, gets it only then.
+        """
+        states = {} if self._pending is None else self._pending["hooks"]
+        for name, hook in contents.stateful(self.hooks):
+            if name in states:
+                with contextlib.suppress(Exception):
+                    hook.load_state_dict(copy.deepcopy(states[name]))
+
     def _restore(self) -> None:
         """Give the hooks and, last, since they may draw, the generators their states."""
         state, self._pending = self._pending, None
@@ -193,6 +207,7 @@ class HookBasedTrainer:
             self.optimizer.zero_grad()
             if not self.model.training:  # a model that trains keeps parts that were frozen on purpose
                 self.model.train()
+            self._restore_early()
             self._loop()
 
     def _loop(self) -> None:
