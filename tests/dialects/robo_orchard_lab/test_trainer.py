@@ -87,6 +87,25 @@ def test_max_step_ends_an_epoch_in_the_middle() -> None:
     assert (trainer.place.epoch, trainer.place.batch, trainer.place.step) == (0, 2, 2)
 
 
+def test_the_same_trainer_goes_on_in_the_epoch_that_max_step_had_cut(caplog: pytest.LogCaptureFixture) -> None:
+    recorder = Recorder("on_epoch")
+    trainer = parts.trainer(max_step=2, max_epoch=2, hooks=[recorder])
+    trainer()
+    trainer()
+    assert (
+        "there is nothing left to train: TrainerProgressState(epoch_id=1, step_id=0, global_step_id=2)" in caplog.text
+    )
+    trainer.max_step = None
+    trainer()
+    assert recorder.seen == [
+        *(">epoch e0 s0 g0", "<epoch e0 s2 g2"),
+        *(">epoch e0 s2 g2", "<epoch e0 s5 g5", ">epoch e1 s0 g5", "<epoch e1 s5 g10"),
+    ]
+    straight = parts.trainer()
+    straight()
+    assert parts.equal(parts.weights(trainer), parts.weights(straight))
+
+
 def test_of_two_limits_the_first_to_come_ends_training() -> None:
     for max_step, max_epoch, steps in ((3, 9, 3), (99, 1, STEPS)):
         trainer = parts.trainer(max_step=max_step, max_epoch=max_epoch)

@@ -158,15 +158,18 @@ class HookBasedTrainer:
         state = contents.read_state(folder, self.accelerator)
         contents.load_accelerator(self.accelerator, folder)
         self.place.load_state_dict(state["place"])
-        progress = self.trainer_progress_state
-        progress.epoch_id, progress.step_id = self.place.epoch, self.place.batch
-        progress.global_step_id = self.place.step
+        self._count_from_place()
         self.passes.seed = int(state["seed"])
         if state.get("batches") != self.passes.length:
             had, has = state.get("batches"), self.passes.length
             log.warning("an epoch had %s batches when %s was saved, and has %s now", had, folder, has)
         self._resumed, self._pending = folder, state
         log.info("resumed from %s: epoch %d, step %d", folder, self.place.epoch, self.place.batch)
+
+    def _count_from_place(self) -> None:
+        """Hooks are told the place in the data; an epoch that `max_step` had cut goes on."""
+        progress, place = self.trainer_progress_state, self.place
+        progress.epoch_id, progress.step_id, progress.global_step_id = place.epoch, place.batch, place.step
 
     def _restore_early(self) -> None:
         """Give the hooks their states for what they do when the loop and the epoch begin.
@@ -192,11 +195,13 @@ class HookBasedTrainer:
     # -- training
 
     def __call__(self) -> None:
-        """Train; after a failure, a second call goes on with the step that failed."""
+        """Train; a second call goes on: with the step that failed, or, with greater limits, where training ended."""
         self._check_hooks()
-        if self._is_end():
+        place = self.place
+        if TrainerProgressState(place.epoch, place.batch, place.step).is_training_end(self.max_step, self.max_epoch):
             log.warning("there is nothing left to train: %s", self.trainer_progress_state)
             return
+        self._count_from_place()
         hooks = [hook for hook in self.hooks.members() if isinstance(hook, SavingHook)]
         targets = list(dict.fromkeys(hook.target(self.accelerator) for hook in hooks))
         if hooks:
