@@ -324,6 +324,23 @@ def test_a_hook_may_need_its_before_to_take_its_state(tmp_path: Path) -> None:
     assert opens.opened == [2]
 
 
+@pytest.mark.parametrize("at_ends", [True, False], ids=["windows end with the data", "windows go over the end"])
+@pytest.mark.parametrize("steps", [1, 4, 5, 6, 7])
+def test_a_run_that_ends_while_gradients_are_accumulated_goes_on_exactly(
+    tmp_path: Path, steps: int, at_ends: bool
+) -> None:
+    def run(**options: Any) -> list[torch.Tensor]:
+        plugin = GradientAccumulationPlugin(num_steps=3, sync_with_dataloader=at_ends)
+        accelerator = parts.accelerator(tmp_path, gradient_accumulation_plugin=plugin)
+        trainer = parts.trainer(accelerator=accelerator, hooks=SaveCheckpointConfig(), **options)
+        trainer()
+        return parts.weights(trainer)
+
+    straight = run(max_step=9)
+    run(max_step=steps)
+    assert parts.equal(run(max_step=9, resume_from=resume(tmp_path), seed=8), straight)
+
+
 def test_no_batch_is_repeated_or_left_out(tmp_path: Path) -> None:
     seen: list[Any] = []
 

@@ -210,6 +210,8 @@ class HookBasedTrainer:
         with self._saves.session(targets, self._resumed):
             self._common, self._plain = self._common_args(), is_plain(self.accelerator)
             self.optimizer.zero_grad()
+            if self._pending is not None:
+                contents.reopen_gradients(self.accelerator, self._pending.get("gradients"))
             if not self.model.training:  # a model that trains keeps parts that were frozen on purpose
                 self.model.train()
             self._restore_early()

@@ -122,8 +122,8 @@ class Saves:
     def write(self, at_last: bool = False) -> None:
         """Write what was asked for; checkpoints wait until no gradients are being accumulated.
 
-        A training that ends inside of a window leaves those gradients out, as its weights do. After a signal, a
-        checkpoint is made wherever there is a hook that makes them, and training ends.
+        A training that ends inside of a window has those gradients in its checkpoint. After a signal, a checkpoint is
+        made wherever there is a hook that makes them, and training ends.
         """
         trainer, began = self._trainer, clock()
         in_window = not trainer.accelerator.sync_gradients and not at_last
@@ -261,7 +261,8 @@ def write_checkpoint(accelerator: Accelerator, request: Request, state: dict[str
         project.automatic_checkpoint_naming = automatic
     if request.with_model:
         _save_models(accelerator, partial, "model" if len(accelerator._models) == 1 else "model_{}")
-    store.write({"rng": rng.state()}, partial / contents.rng_name(accelerator), Note(step))
+    own = {"rng": rng.state(), "gradients": contents.open_gradients(accelerator)}
+    store.write(own, partial / contents.rng_name(accelerator), Note(step))
     accelerator.wait_for_everyone()
     if accelerator.is_main_process:
         folders.seal_folder(partial, state, step)
