@@ -195,6 +195,29 @@ def test_models_have_the_weights_of_their_name_also_while_gradients_are_accumula
     ]
 
 
+def test_the_model_is_the_first_of_several_modules(tmp_path: Path) -> None:
+    class WithCriterion(SimpleBatchProcessor):
+        def __init__(self) -> None:
+            super().__init__()
+            self.criterion = torch.nn.Linear(3, 3)
+
+        def forward(self, model: Any, batch: Any) -> Any:
+            return parts.forward(lambda inputs: self.criterion(model(inputs)), batch)
+
+    hooks = [SaveModelConfig(), SaveCheckpointConfig()]
+    parts.trainer(tmp_path, max_step=1, batch_processor=WithCriterion(), hooks=hooks)()
+    model, criterion = ["0.bias", "0.weight", "2.bias", "2.weight"], ["bias", "weight"]
+    for file, names in (
+        ("saved_models/model_epoch_0_step_1/0/model.safetensors", model),
+        ("saved_models/model_epoch_0_step_1/1/model.safetensors", criterion),
+        ("checkpoints/checkpoint_0/model.safetensors", model),
+        ("checkpoints/checkpoint_0/model_1.safetensors", criterion),
+        ("checkpoints/checkpoint_0/model_0/model.safetensors", model),
+        ("checkpoints/checkpoint_0/model_1/model.safetensors", criterion),
+    ):
+        assert sorted(load_file(tmp_path / file)) == names, file
+
+
 def test_weights_that_are_not_finite_are_never_saved(tmp_path: Path) -> None:
     def spoil(args: PipelineHookArgs) -> None:
         if args.global_step_id == 1:

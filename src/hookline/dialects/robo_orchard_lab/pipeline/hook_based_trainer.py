@@ -120,11 +120,11 @@ class HookBasedTrainer:
                 self.hooks += own()
         self.hooks += PipelineHooks.from_hooks(hooks)
         self._check_hooks()
-        if hasattr(batch_processor, "prepare"):
-            batch_processor.prepare(accelerator)
         self.dataloader, self.model, self.optimizer, self.lr_scheduler = accelerator.prepare(
             dataloader, model, optimizer, lr_scheduler
         )
+        if hasattr(batch_processor, "prepare"):  # after the model, which is the first one in what accelerate saves
+            batch_processor.prepare(accelerator)
         self.passes = Passes(dataloader, self.dataloader, accelerator)
         self.trainer_progress_state = TrainerProgressState()
         #: Where in the data the training is.
