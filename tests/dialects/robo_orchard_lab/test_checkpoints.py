@@ -553,6 +553,36 @@ def test_a_resumed_run_goes_on_with_the_numbers_and_sets_later_ones_aside(tmp_pa
     assert folders(tmp_path / "old-1") == ["checkpoint_1", "checkpoint_2"]
 
 
+@pytest.mark.parametrize(
+    ("number", "stay"),
+    [  # after 4 steps, after an epoch, after 3 steps of the next one, at the end
+        (0, ["model_epoch_0_step_3"]),
+        (1, ["model_epoch_0_step_3", "model_epoch_0_step_5"]),
+        (2, ["model_epoch_0_step_3", "model_epoch_0_step_5", "model_epoch_1_step_2"]),
+        (4, None),
+    ],
+)
+def test_models_that_are_later_than_the_checkpoint_go_aside_too(
+    tmp_path: Path, number: int, stay: list[str] | None
+) -> None:
+    hooks = [SaveCheckpointConfig(save_step_freq=4), SaveModelConfig(save_step_freq=4)]
+    parts.trainer(tmp_path, hooks=hooks)()
+    (tmp_path / "saved_models" / "model_epoch_best").mkdir()  # the user's own
+    models = [name for name in folders(tmp_path / "saved_models") if name != "model_epoch_best"]
+    assert len(models) == 5
+    path = tmp_path / "checkpoints" / f"checkpoint_{number}"
+    seen: list[list[str]] = []
+    look = PipelineHooks()
+    look.register_hook(
+        "on_loop", HookContext.from_callable(before=lambda args: seen.append(folders(tmp_path / "saved_models")))
+    )
+    parts.trainer(tmp_path, hooks=[look, *hooks], max_epoch=3, resume_from=resume(path))()
+    stay = models if stay is None else stay
+    assert seen == [sorted([*stay, "model_epoch_best"])]
+    gone = sorted(name for name in folders(tmp_path / "old-1") if name.startswith("model"))
+    assert gone == [name for name in models if name not in stay]
+
+
 def test_a_hook_that_comes_while_training_writes_over_nothing(tmp_path: Path) -> None:
     earlier: list[Any] = [SaveCheckpointConfig(), SaveModelConfig()]
     parts.trainer(tmp_path, hooks=earlier)()

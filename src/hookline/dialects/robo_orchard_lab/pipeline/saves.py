@@ -104,6 +104,8 @@ class Saves:
         self._resumed: Path | None = None
         #: Where the user had the numbers begin; accelerate goes on counting there.
         self._given: int | None = None
+        #: The epoch and the batch that this run begins with; None for all.
+        self._began: tuple[int, int] | None = None
         #: The folders in which way was made for this run; the locks of a session, and what is locked.
         self._entered: set[Path] = set()
         self._locks = contextlib.ExitStack()
@@ -187,6 +189,7 @@ class Saves:
         self._resumed, self._locked = resumed, set()
         if self._given is None:
             self._given = accelerator.project_configuration.iteration
+            self._began = (self._trainer.place.epoch, self._trainer.place.batch) if resumed is not None else None
         with contextlib.ExitStack() as self._locks:
             if accelerator.num_processes == 1:
                 self._locks.enter_context(signals.caught(self))
@@ -225,11 +228,10 @@ class Saves:
 
     def _in_the_way(self, target: Target, resumed: Path | None) -> list[Path]:
         """What another run has left where this one saves."""
-        given = self._given
-        found = folders.checkpoints(target.parent)
+        given, found = self._given, folders.checkpoints(target.parent)
         if resumed is not None and _holds(target, resumed):
-            return [one for one in found if folders.number_of(one) > folders.number_of(resumed)]
-        if given:  # the user has said where the numbers go on
+            found = [one for one in found if folders.number_of(one) > folders.number_of(resumed)]
+        elif given:  # the user has said where the numbers go on
             taken = [one for one in found if folders.number_of(one) >= given]
             if taken:
                 raise StorageError(
@@ -238,9 +240,7 @@ class Saves:
                     "resume from that checkpoint"
                 )
             found = []
-        if resumed is None:
-            found += [path for path in target.parent.glob("model_epoch_*") if path.is_dir()]
-        return found
+        return found + folders.models(target.parent, self._began)
 
 
 def _holds(target: Target, checkpoint: Path) -> bool:
