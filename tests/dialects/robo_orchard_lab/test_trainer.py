@@ -668,3 +668,27 @@ def test_a_missing_library_is_named_with_what_installs_it(monkeypatch: pytest.Mo
     monkeypatch.setitem(sys.modules, "tomli_w", None)
     with pytest.raises(ConfigError, match=r"^writing TOML needs tomli_w, .*: pip install 'hookline\[robo_orchard\]'$"):
         OptimizerHookConfig().to_str(format="toml")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"grad_max_norm": 1.0}, "grad_max_norm=1.0 would do nothing without a grad_clip_mode; give one"),
+        ({"grad_clip_value": 0.5}, "grad_clip_value=0.5 would do nothing without a grad_clip_mode; give one"),
+        (
+            {"step_eval_freq": 2, "epoch_eval_freq": 1},
+            "step_eval_freq=2 and epoch_eval_freq=1 would do nothing without a val_dataloader; give one",
+        ),
+        (
+            {"accelerator": None, "val_dataloader": [1], "metric": Mean(), "epoch_eval_freq": 1},
+            "accelerator is an accelerate.Accelerator, not None",
+        ),
+    ],
+)
+def test_simple_trainer_refuses_what_would_do_nothing(options: dict[str, Any], message: str) -> None:
+    model = nn.Linear(4, 3)
+    given = {"accelerator": parts.accelerator(), "batch_processor": SimpleBatchProcessor.from_callable(forward)}
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(ConfigError) as refused:
+        SimpleTrainer(model, dataloader=two_batches(), optimizer=optimizer, max_step=1, **(given | options))
+    assert str(refused.value) == message
