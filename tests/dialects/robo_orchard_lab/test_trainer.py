@@ -348,9 +348,19 @@ def test_the_order_and_what_samples_draw_are_functions_of_the_seed() -> None:
 def test_data_without_a_batch_are_refused() -> None:
     with pytest.raises(DataError, match="^the list gave no batch, so there is nothing to train on"):
         batches_of([], max_step=1)
-    once = iter([1, 2])
-    with pytest.raises(DataError, match="^the list_iterator gave no batch"):
-        batches_of(once, max_step=5)
+
+
+def test_data_that_can_be_gone_through_only_once_say_so() -> None:
+    recorder = Recorder("on_epoch")
+    once: Any
+    for once in (iter(list(two_batches())), (batch for batch in two_batches())):
+        with pytest.raises(DataError) as refused:
+            parts.trainer(dataloader=once, max_epoch=2, hooks=recorder)()
+        assert str(refused.value) == (
+            f"the {type(once).__name__} can be gone through only once, and nothing is left in it; give data "
+            "that can be gone through again, as a DataLoader or a list, or less to train"
+        )
+    assert recorder.seen[:4] == [">epoch e0 s0 g0", "<epoch e0 s2 g2", ">epoch e1 s0 g2", "<epoch e1 s0 g2 DataError"]
 
 
 # -- accumulation

@@ -42,6 +42,7 @@ class Passes:
         self._name = type(given).__name__
         self._device = accelerator.device
         self._stateful = bool(getattr(prepared, "use_stateful_dataloader", False))
+        self._once = isinstance(given, Iterator)
         self._twin = as_resumable(given)
         self._own_seed = isinstance(given, ResumableLoader)
         self._loader = prepared if self._twin is None else _prepare(self._twin.inner, accelerator)
@@ -95,6 +96,11 @@ class Passes:
         except Exception:
             on_failure()
             raise
+        if not given and self._once:
+            raise DataError(
+                f"the {self._name} can be gone through only once, and nothing is left in it; give data "
+                "that can be gone through again, as a DataLoader or a list, or less to train"
+            )
         if not given:
             raise DataError(f"the {self._name} gave no batch, so there is nothing to train on")
 
