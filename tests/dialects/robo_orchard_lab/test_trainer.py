@@ -702,3 +702,16 @@ def test_simple_trainer_refuses_what_would_do_nothing(options: dict[str, Any], m
     with pytest.raises(ConfigError) as refused:
         SimpleTrainer(model, dataloader=two_batches(), optimizer=optimizer, max_step=1, **(given | options))
     assert str(refused.value) == message
+
+
+def test_an_optimizer_of_other_parameters_is_said_before_training(caplog: pytest.LogCaptureFixture) -> None:
+    parts.trainer()
+    processor: Any = SimpleBatchProcessor.from_callable(forward)
+    processor.criterion = nn.Linear(3, 3)
+    parts.trainer(batch_processor=processor, optimizer=torch.optim.SGD(processor.criterion.parameters(), lr=0.1))
+    assert caplog.messages == []
+    parts.trainer(optimizer=torch.optim.SGD(parts.net().parameters(), lr=0.1))
+    assert caplog.messages == [
+        "no parameter of the SGD belongs to the model (Sequential), so training will not change it; make the optimizer "
+        "with the parameters of the model that the trainer is given"
+    ]

@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from torch.nn import Module
+
 from hookline import rng
 from hookline.checkpoint import hook_states
 from hookline.dialects.robo_orchard_core.refusals import HookValueError, SettingValueError
@@ -110,6 +112,7 @@ class HookBasedTrainer:
         checks.check_config("grad_clip", grad_clip, GradientClippingHookConfig, PipelineHooksConfig)
         checks.check_config("validation", validation, ValidationHookConfig, PipelineHooksConfig)
         checks.check_config("resume_from", resume_from, ResumeCheckpointConfig, ResumeCheckpointConfig)
+        _warn_of_other_parameters(model, batch_processor, optimizer)
         self.accelerator = accelerator
         self.batch_processor = batch_processor
         self.max_step = max_step
@@ -316,3 +319,17 @@ class HookBasedTrainer:
         args = self._common.copy()
         args.__dict__.update(self.trainer_progress_state.__dict__)
         return args
+
+
+def _warn_of_other_parameters(model: Any, processor: Any, optimizer: Any) -> None:
+    """Say that an optimizer trains something else: the parameters of another model, or of one that was copied."""
+    groups = getattr(optimizer, "param_groups", ())  # an engine of accelerate's makes them later
+    parts = [part for part in getattr(processor, "__dict__", {}).values() if isinstance(part, Module)]
+    known = {id(parameter) for part in (model, *parts) for parameter in part.parameters()}
+    if groups and not any(id(parameter) in known for group in groups for parameter in group["params"]):
+        log.warning(
+            "no parameter of the %s belongs to the model (%s), so training will not change it; make the optimizer with "
+            "the parameters of the model that the trainer is given",
+            type(optimizer).__name__,
+            type(model).__name__,
+        )
