@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import torch
 from accelerate import Accelerator  # type: ignore[import-untyped]
-from accelerate.utils import ProjectConfiguration, load  # type: ignore[import-untyped]
+from accelerate.utils import GradientAccumulationPlugin, ProjectConfiguration, load  # type: ignore[import-untyped]
 from safetensors.torch import load_file
 from torch.utils.data import DataLoader, SubsetRandomSampler
 
@@ -167,6 +167,57 @@ def test_weights_alone_are_saved_under_their_epoch_and_step(tmp_path: Path) -> N
     assert all(torch.equal(saved[name], value) for name, value in trainer.model.state_dict().items())
 
 
+def test_models_have_the_weights_of_their_name_also_while_gradients_are_accumulated(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "robo_orchard_lab")
+    plugin = GradientAccumulationPlugin(num_steps=3, sync_with_dataloader=False)
+    then: dict[str, torch.Tensor] = {}
+
+    def keep(args: PipelineHookArgs) -> None:
+        then[f"model_epoch_{args.epoch_id}_step_{args.step_id}"] = args.model[0].weight.detach().clone()
+
+    hooks = PipelineHooks()
+    channel: Any
+    for channel in ("on_loop", "on_epoch", "on_step"):
+        hooks.register_hook(channel, HookContext.from_callable(after=keep))
+    parts.trainer(
+        accelerator=parts.accelerator(tmp_path, gradient_accumulation_plugin=plugin),
+        hooks=[hooks, SaveModelConfig(save_step_freq=1), SaveCheckpointConfig(save_step_freq=4)],
+    )()
+    found = tmp_path / "saved_models"
+    assert folders(found) == sorted(then)
+    for name, weight in then.items():
+        assert torch.equal(load_file(found / name / "0" / "model.safetensors")["0.weight"], weight), name
+    assert [text for text in caplog.messages if "checkpoint_" in text] == [
+        f"saved after step {step}, as asked at the end of {when}: {tmp_path / 'checkpoints' / f'checkpoint_{number}'}"
+        for number, (step, when) in enumerate([(6, "step 3"), (9, "step 7"), (10, "epoch 1")])
+    ]
+
+
+def test_the_model_is_the_first_of_several_modules(tmp_path: Path) -> None:
+    class WithCriterion(SimpleBatchProcessor):
+        def __init__(self) -> None:
+            super().__init__()
+            self.criterion = torch.nn.Linear(3, 3)
+
+        def forward(self, model: Any, batch: Any) -> Any:
+            return parts.forward(lambda inputs: self.criterion(model(inputs)), batch)
+
+    hooks = [SaveModelConfig(), SaveCheckpointConfig()]
+    parts.trainer(tmp_path, max_step=1, batch_processor=WithCriterion(), hooks=hooks)()
+    model, criterion = ["0.bias", "0.weight", "2.bias", "2.weight"], ["bias", "weight"]
+    for file, names in (
+        ("saved_models/model_epoch_0_step_1/0/model.safetensors", model),
+        ("saved_models/model_epoch_0_step_1/1/model.safetensors", criterion),
+        ("checkpoints/checkpoint_0/model.safetensors", model),
+        ("checkpoints/checkpoint_0/model_1.safetensors", criterion),
+        ("checkpoints/checkpoint_0/model_0/model.safetensors", model),
+        ("checkpoints/checkpoint_0/model_1/model.safetensors", criterion),
+    ):
+        assert sorted(load_file(tmp_path / file)) == names, file
+
+
 def test_weights_that_are_not_finite_are_never_saved(tmp_path: Path) -> None:
     def spoil(args: PipelineHookArgs) -> None:
         if args.global_step_id == 1:
@@ -237,6 +288,80 @@ def test_a_run_goes_on_exactly_from_every_checkpoint(tmp_path: Path) -> None:
             assert remembered.drawn == memory.drawn
         assert resumed.trainer_progress_state == straight.trainer_progress_state
         assert resumed.optimizer.state_dict()["param_groups"] == straight.optimizer.state_dict()["param_groups"]
+
+
+class Rises(PipelineHooks):
+    """A level that is used from the beginning of an epoch on, and rises at its end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.level, self.begun = 1, 0
+        self.used: list[tuple[str, int]] = []
+        self.register_hook("on_loop", HookContext.from_callable(before=self._begin("loop")))
+        self.register_hook("on_epoch", HookContext.from_callable(before=self._begin("epoch"), after=self._rise))
+
+    def _begin(self, what: str) -> Any:
+        def begin(args: PipelineHookArgs) -> None:
+            self.begun += 1
+            self.used.append((what, self.level))
+
+        return begin
+
+    def _rise(self, args: PipelineHookArgs) -> None:
+        self.level += 1
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"level": self.level, "begun": self.begun}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.level, self.begun = state["level"], state["begun"]
+
+
+def test_hooks_have_their_states_from_the_beginning(tmp_path: Path) -> None:
+    parts.trainer(tmp_path, hooks=[Rises(), SaveCheckpointConfig(save_step_freq=4)])()
+    for number, used in ((1, [("loop", 2), ("epoch", 2)]), (2, [("loop", 2), ("epoch", 2)])):
+        path = tmp_path / "checkpoints" / f"checkpoint_{number}"  # at the end of an epoch; in the next one
+        rises = Rises()
+        parts.trainer(hooks=rises, resume_from=resume(path))()
+        assert rises.used == used
+        assert (rises.level, rises.begun) == (3, 3)
+
+
+def test_a_hook_may_need_its_before_to_take_its_state(tmp_path: Path) -> None:
+    class Opens(Rises):
+        def __init__(self) -> None:
+            super().__init__()
+            self.opened: list[int] | None = None
+            self.register_hook("on_loop", HookContext.from_callable(before=self._open))
+
+        def _open(self, args: PipelineHookArgs) -> None:
+            self.opened = []
+
+        def load_state_dict(self, state: dict[str, Any]) -> None:
+            assert self.opened is not None
+            self.opened.append(state["level"])
+
+    parts.trainer(tmp_path, max_epoch=1, hooks=[Opens(), SaveCheckpointConfig()])()
+    opens = Opens()
+    parts.trainer(hooks=opens, resume_from=resume(tmp_path))()
+    assert opens.opened == [2]
+
+
+@pytest.mark.parametrize("at_ends", [True, False], ids=["windows end with the data", "windows go over the end"])
+@pytest.mark.parametrize("steps", [1, 4, 5, 6, 7])
+def test_a_run_that_ends_while_gradients_are_accumulated_goes_on_exactly(
+    tmp_path: Path, steps: int, at_ends: bool
+) -> None:
+    def run(**options: Any) -> list[torch.Tensor]:
+        plugin = GradientAccumulationPlugin(num_steps=3, sync_with_dataloader=at_ends)
+        accelerator = parts.accelerator(tmp_path, gradient_accumulation_plugin=plugin)
+        trainer = parts.trainer(accelerator=accelerator, hooks=SaveCheckpointConfig(), **options)
+        trainer()
+        return parts.weights(trainer)
+
+    straight = run(max_step=9)
+    run(max_step=steps)
+    assert parts.equal(run(max_step=9, resume_from=resume(tmp_path), seed=8), straight)
 
 
 def test_no_batch_is_repeated_or_left_out(tmp_path: Path) -> None:
@@ -428,21 +553,102 @@ def test_a_resumed_run_goes_on_with_the_numbers_and_sets_later_ones_aside(tmp_pa
     assert folders(tmp_path / "old-1") == ["checkpoint_1", "checkpoint_2"]
 
 
+@pytest.mark.parametrize(
+    ("number", "stay"),
+    [  # after 4 steps, after an epoch, after 3 steps of the next one, at the end
+        (0, ["model_epoch_0_step_3"]),
+        (1, ["model_epoch_0_step_3", "model_epoch_0_step_5"]),
+        (2, ["model_epoch_0_step_3", "model_epoch_0_step_5", "model_epoch_1_step_2"]),
+        (4, None),
+    ],
+)
+def test_models_that_are_later_than_the_checkpoint_go_aside_too(
+    tmp_path: Path, number: int, stay: list[str] | None
+) -> None:
+    hooks = [SaveCheckpointConfig(save_step_freq=4), SaveModelConfig(save_step_freq=4)]
+    parts.trainer(tmp_path, hooks=hooks)()
+    (tmp_path / "saved_models" / "model_epoch_best").mkdir()  # the user's own
+    models = [name for name in folders(tmp_path / "saved_models") if name != "model_epoch_best"]
+    assert len(models) == 5
+    path = tmp_path / "checkpoints" / f"checkpoint_{number}"
+    seen: list[list[str]] = []
+    look = PipelineHooks()
+    look.register_hook(
+        "on_loop", HookContext.from_callable(before=lambda args: seen.append(folders(tmp_path / "saved_models")))
+    )
+    parts.trainer(tmp_path, hooks=[look, *hooks], max_epoch=3, resume_from=resume(path))()
+    stay = models if stay is None else stay
+    assert seen == [sorted([*stay, "model_epoch_best"])]
+    gone = sorted(name for name in folders(tmp_path / "old-1") if name.startswith("model"))
+    assert gone == [name for name in models if name not in stay]
+
+
+def test_a_hook_that_comes_while_training_writes_over_nothing(tmp_path: Path) -> None:
+    earlier: list[Any] = [SaveCheckpointConfig(), SaveModelConfig()]
+    parts.trainer(tmp_path, hooks=earlier)()
+    late = parts.trainer(tmp_path)
+
+    def come(args: PipelineHookArgs) -> None:
+        for config in earlier:
+            late.hooks.register_pipeline_hooks(config())
+
+    late.hooks.register_hook("on_loop", HookContext.from_callable(before=come))
+    late()
+    assert folders(tmp_path) == ["checkpoints", "old-1", "old-2", "saved_models"]
+    assert folders(tmp_path / "old-1") == ["checkpoint_0", "checkpoint_1", "checkpoint_2"]
+    models = ["model_epoch_0_step_5", "model_epoch_1_step_5", "model_epoch_2_step_0"]
+    assert folders(tmp_path / "old-2") == models
+    assert folders(tmp_path / "checkpoints") == ["checkpoint_0", "checkpoint_1"]
+    assert folders(tmp_path / "saved_models") == models[:2]  # at the loop it came too late
+
+
+def test_a_hook_that_comes_while_training_keeps_other_runs_out(tmp_path: Path) -> None:
+    late, other = parts.trainer(tmp_path, max_step=3), parts.trainer(tmp_path, hooks=EVERY_STEP)
+
+    def come(args: PipelineHookArgs) -> None:
+        if args.global_step_id == 0:
+            late.hooks.register_pipeline_hooks(EVERY_STEP())
+        if args.global_step_id == 2:
+            with pytest.raises(StorageError, match="is in use by another run of this process"):
+                other()
+
+    late.hooks.register_hook("on_step", HookContext.from_callable(before=come))
+    late()
+    other()
+    assert folders(tmp_path / "old-1") == ["checkpoint_0", "checkpoint_1"]
+
+
+def test_a_resumed_run_goes_on_with_the_numbers_also_where_the_hook_comes_late(tmp_path: Path) -> None:
+    parts.trainer(tmp_path, hooks=SaveCheckpointConfig())()
+    found = tmp_path / "checkpoints"
+    late = parts.trainer(tmp_path, resume_from=resume(found / "checkpoint_0"))
+    late.hooks.register_hook(
+        "on_loop",
+        HookContext.from_callable(before=lambda args: late.hooks.register_pipeline_hooks(SaveCheckpointConfig()())),
+    )
+    late()
+    assert folders(found) == ["checkpoint_0", "checkpoint_1"]
+    assert folders(tmp_path / "old-1") == ["checkpoint_1", "checkpoint_2"]
+
+
 def test_numbers_that_the_user_has_given_and_that_are_taken_are_refused_before_training(tmp_path: Path) -> None:
     parts.trainer(tmp_path, hooks=SaveCheckpointConfig())()
     recorder = Recorder("on_loop")
-    for number, taken in ((7, False), (1, True)):
+    for number, taken in ((7, None), (1, 1), (5, 7)):
         project = ProjectConfiguration(project_dir=str(tmp_path), automatic_checkpoint_naming=True, iteration=number)
         again = parts.trainer(
             accelerator=Accelerator(cpu=True, project_config=project),
             hooks=[recorder, SaveCheckpointConfig()],
             max_epoch=1,
         )
-        if taken:
-            with pytest.raises(
-                StorageError, match="checkpoint_1 is there already, and would be the next to be written"
-            ):
+        if taken is not None:
+            with pytest.raises(StorageError) as refused:
                 again()
+            assert str(refused.value) == (
+                f"{tmp_path / 'checkpoints' / f'checkpoint_{taken}'} is there already, and would be written over by a "
+                f"run that counts from iteration {number} on; give the ProjectConfiguration an iteration above 8, or "
+                "resume from that checkpoint"
+            )
         else:
             again()
     assert recorder.seen == [">loop e0 s0 g0", "<loop e1 s0 g5"]
@@ -552,3 +758,106 @@ def test_hooks_without_a_trainer_save_at_once(tmp_path: Path) -> None:
             raise ValueError("no")
     assert folders(tmp_path / "checkpoints") == ["checkpoint_0", "checkpoint_1"]
     assert json.dumps(folders(tmp_path)) == '["checkpoints", "saved_models"]'
+
+
+# -- signals
+
+ENDINGS = [
+    (signal.SIGTERM, SystemExit, 143),
+    (signal.SIGHUP, SystemExit, 129),
+    (signal.SIGINT, KeyboardInterrupt, None),
+]
+
+
+def signals_itself(number: int, at: int) -> PipelineHooks:
+    """A hook that sends a signal to its process in the middle of a step."""
+    hooks = PipelineHooks()
+    hooks.register_hook(
+        "on_batch",
+        HookContext.from_callable(
+            before=lambda args: os.kill(os.getpid(), number) if args.global_step_id == at else None
+        ),
+    )
+    return hooks
+
+
+@pytest.mark.parametrize(("number", "kind", "code"), ENDINGS)
+def test_a_signal_finishes_the_step_and_saves_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, number: int, kind: Any, code: int | None
+) -> None:
+    before, recorder = signal.getsignal(number), Recorder("on_loop", "on_epoch", "on_step")
+    with pytest.raises(kind) as caught:
+        parts.trainer(tmp_path, hooks=[signals_itself(number, at=6), recorder, SaveCheckpointConfig()])()
+    assert getattr(caught.value, "code", None) == code
+    assert signal.getsignal(number) is before
+    assert recorder.seen[-7:] == [
+        *(">epoch e1 s0 g5", ">step e1 s0 g5", "<step e1 s0 g5", ">step e1 s1 g6", "<step e1 s1 g6"),
+        f"<epoch e1 s2 g7 {kind.__name__}",
+        f"<loop e1 s2 g7 {kind.__name__}",
+    ]
+    found = tmp_path / "checkpoints"
+    assert folders(found) == ["checkpoint_0", "checkpoint_1"]
+    name = signal.Signals(number).name
+    assert f"ended by {name} after step 7: {found / 'checkpoint_1'} goes on from here" in caplog.text
+    resumed = parts.trainer(tmp_path, resume_from=resume(tmp_path))
+    assert resumed.place.step == 7
+    resumed()
+    straight = parts.trainer()
+    straight()
+    assert parts.equal(parts.weights(resumed), parts.weights(straight))
+
+
+def test_a_signal_waits_for_the_gradients_that_are_accumulated_and_is_saved_once(tmp_path: Path) -> None:
+    accelerator = parts.accelerator(tmp_path, gradient_accumulation_steps=3)
+    hooks = [signals_itself(signal.SIGTERM, at=0), EVERY_STEP, SaveModelConfig()]
+    trainer = parts.trainer(accelerator=accelerator, hooks=hooks)
+    with pytest.raises(SystemExit):
+        trainer()
+    assert trainer.place.step == 3
+    assert folders(tmp_path / "checkpoints") == ["checkpoint_0"]
+    assert folders(tmp_path / "saved_models") == []
+
+
+def test_a_signal_also_ends_training_where_nothing_is_saved(caplog: pytest.LogCaptureFixture) -> None:
+    trainer = parts.trainer(hooks=signals_itself(signal.SIGTERM, at=2))
+    with pytest.raises(SystemExit):
+        trainer()
+    assert "ended by SIGTERM after step 3: nothing was saved, since no hook saves checkpoints" in caplog.text
+    trainer()  # goes on
+    assert trainer.place.step == 2 * STEPS
+
+
+def test_a_signal_that_ends_the_workers_of_the_data_too_is_saved(tmp_path: Path) -> None:
+    class Ended(list[Any]):
+        def __iter__(self) -> Any:
+            yield from list(super().__iter__())[:2]
+            os.kill(os.getpid(), signal.SIGTERM)
+            raise RuntimeError("a worker exited")
+
+    with pytest.raises(SystemExit):
+        parts.trainer(tmp_path, dataloader=Ended(DataLoader(dataset(), BATCH)), hooks=SaveCheckpointConfig())()
+    state = store.read(tmp_path / "checkpoints" / "checkpoint_0" / "trainer_state.pth", sealed=True)
+    assert state["place"] == {"epoch": 0, "batch": 2, "step": 2}
+
+
+SIGNALLED = """
+import os, sys
+from pathlib import Path
+from tests.dialects.robo_orchard_lab import parts
+from tests.dialects.robo_orchard_lab.test_checkpoints import signals_itself
+from hookline.dialects.robo_orchard_lab.pipeline.hooks import SaveCheckpointConfig
+
+parts.trainer(Path(sys.argv[1]), hooks=[signals_itself(int(sys.argv[2]), at=1), SaveCheckpointConfig()])()
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, -signal.SIGINT)]
+)
+def test_how_a_process_ends_after_a_signal(tmp_path: Path, number: int, code: int) -> None:
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([os.getcwd(), *sys.path])}
+    ended = subprocess.run(
+        [sys.executable, "-c", SIGNALLED, tmp_path, str(int(number))], env=environment, check=False, capture_output=True
+    )
+    assert ended.returncode == code  # a shell calls the end by SIGINT 130
+    assert folders(tmp_path / "checkpoints") == ["checkpoint_0"]

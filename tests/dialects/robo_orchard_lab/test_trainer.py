@@ -88,6 +88,25 @@ def test_max_step_ends_an_epoch_in_the_middle() -> None:
     assert (trainer.place.epoch, trainer.place.batch, trainer.place.step) == (0, 2, 2)
 
 
+def test_the_same_trainer_goes_on_in_the_epoch_that_max_step_had_cut(caplog: pytest.LogCaptureFixture) -> None:
+    recorder = Recorder("on_epoch")
+    trainer = parts.trainer(max_step=2, max_epoch=2, hooks=[recorder])
+    trainer()
+    trainer()
+    assert (
+        "there is nothing left to train: TrainerProgressState(epoch_id=1, step_id=0, global_step_id=2)" in caplog.text
+    )
+    trainer.max_step = None
+    trainer()
+    assert recorder.seen == [
+        *(">epoch e0 s0 g0", "<epoch e0 s2 g2"),
+        *(">epoch e0 s2 g2", "<epoch e0 s5 g5", ">epoch e1 s0 g5", "<epoch e1 s5 g10"),
+    ]
+    straight = parts.trainer()
+    straight()
+    assert parts.equal(parts.weights(trainer), parts.weights(straight))
+
+
 def test_of_two_limits_the_first_to_come_ends_training() -> None:
     for max_step, max_epoch, steps in ((3, 9, 3), (99, 1, STEPS)):
         trainer = parts.trainer(max_step=max_step, max_epoch=max_epoch)
@@ -355,9 +374,19 @@ def test_the_order_and_what_samples_draw_are_functions_of_the_seed() -> None:
 def test_data_without_a_batch_are_refused() -> None:
     with pytest.raises(DataError, match="^the list gave no batch, so there is nothing to train on"):
         batches_of([], max_step=1)
-    once = iter([1, 2])
-    with pytest.raises(DataError, match="^the list_iterator gave no batch"):
-        batches_of(once, max_step=5)
+
+
+def test_data_that_can_be_gone_through_only_once_say_so() -> None:
+    recorder = Recorder("on_epoch")
+    once: Any
+    for once in (iter(list(two_batches())), (batch for batch in two_batches())):
+        with pytest.raises(DataError) as refused:
+            parts.trainer(dataloader=once, max_epoch=2, hooks=recorder)()
+        assert str(refused.value) == (
+            f"the {type(once).__name__} can be gone through only once, and nothing is left in it; give data "
+            "that can be gone through again, as a DataLoader or a list, or less to train"
+        )
+    assert recorder.seen[:4] == [">epoch e0 s0 g0", "<epoch e0 s2 g2", ">epoch e1 s0 g2", "<epoch e1 s0 g2 DataError"]
 
 
 # -- accumulation
@@ -762,3 +791,40 @@ def test_a_missing_library_is_named_with_what_installs_it(monkeypatch: pytest.Mo
     monkeypatch.setitem(sys.modules, "tomli_w", None)
     with pytest.raises(ConfigError, match=r"^writing TOML needs tomli_w, .*: pip install 'hookline\[robo_orchard\]'$"):
         OptimizerHookConfig().to_str(format="toml")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"grad_max_norm": 1.0}, "grad_max_norm=1.0 would do nothing without a grad_clip_mode; give one"),
+        ({"grad_clip_value": 0.5}, "grad_clip_value=0.5 would do nothing without a grad_clip_mode; give one"),
+        (
+            {"step_eval_freq": 2, "epoch_eval_freq": 1},
+            "step_eval_freq=2 and epoch_eval_freq=1 would do nothing without a val_dataloader; give one",
+        ),
+        (
+            {"accelerator": None, "val_dataloader": [1], "metric": Mean(), "epoch_eval_freq": 1},
+            "accelerator is an accelerate.Accelerator, not None",
+        ),
+    ],
+)
+def test_simple_trainer_refuses_what_would_do_nothing(options: dict[str, Any], message: str) -> None:
+    model = nn.Linear(4, 3)
+    given = {"accelerator": parts.accelerator(), "batch_processor": SimpleBatchProcessor.from_callable(forward)}
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(ConfigError) as refused:
+        SimpleTrainer(model, dataloader=two_batches(), optimizer=optimizer, max_step=1, **(given | options))
+    assert str(refused.value) == message
+
+
+def test_an_optimizer_of_other_parameters_is_said_before_training(caplog: pytest.LogCaptureFixture) -> None:
+    parts.trainer()
+    processor: Any = SimpleBatchProcessor.from_callable(forward)
+    processor.criterion = nn.Linear(3, 3)
+    parts.trainer(batch_processor=processor, optimizer=torch.optim.SGD(processor.criterion.parameters(), lr=0.1))
+    assert caplog.messages == []
+    parts.trainer(optimizer=torch.optim.SGD(parts.net().parameters(), lr=0.1))
+    assert caplog.messages == [
+        "no parameter of the SGD belongs to the model (Sequential), so training will not change it; make the optimizer "
+        "with the parameters of the model that the trainer is given"
+    ]

@@ -63,6 +63,24 @@ def refuse_unreadable(accelerator: Accelerator) -> None:
         refuse_odd(registered.state_dict(), f"the state of {type(registered).__name__}")
 
 
+def open_gradients(accelerator: Accelerator) -> list[list[torch.Tensor | None]] | None:
+    """The gradients of a window that is not complete, by optimizer; none where nothing is being accumulated."""
+    if accelerator.sync_gradients:
+        return None
+    return [[parameter.grad for parameter in _parameters(optimizer)] for optimizer in accelerator._optimizers]
+
+
+def reopen_gradients(accelerator: Accelerator, saved: list[list[torch.Tensor | None]] | None) -> None:
+    """Take back what `open_gradients` gave; how much of the window is done, accelerate knows itself."""
+    for optimizer, gradients in zip(accelerator._optimizers, saved or (), strict=False):
+        for parameter, gradient in zip(_parameters(optimizer), gradients, strict=True):
+            parameter.grad = None if gradient is None else gradient.to(parameter.device)
+
+
+def _parameters(optimizer: Any) -> list[torch.Tensor]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
 def refuse_infinite(accelerator: Accelerator, step: int) -> None:
     """Refuse to save weights that are NaN or infinite."""
     for model in accelerator._models:
@@ -82,7 +100,8 @@ def read_state(folder: Path, accelerator: Accelerator) -> dict[str, Any]:
         )
     own = folder / rng_name(accelerator)
     if own.is_file():
-        state["rng"] = store.read(own, sealed=True)["rng"]
+        mine = store.read(own, sealed=True)
+        state["rng"], state["gradients"] = mine["rng"], mine.get("gradients")
     else:
         log.warning("%s has no %s: it was saved by another number of processes", folder, own.name)
     return state

@@ -20,6 +20,7 @@ from hookline.errors import StorageError
 
 SEAL = "trainer_state.pth"
 NAME = re.compile(r"checkpoint_([0-9]+)")
+MODEL = re.compile(r"model_epoch_([0-9]+)_step_([0-9]+)")
 #: Endings of folders that are being written or removed; after a kill they may be left, and are swept.
 PARTIAL, REMOVED = ".partial", ".removed"
 
@@ -34,6 +35,17 @@ def checkpoints(parent: Path) -> list[Path]:
     """The numbered checkpoints in a folder, the oldest first."""
     found = [path for path in parent.glob("checkpoint_*") if path.is_dir() and number_of(path) >= 0]
     return sorted(found, key=number_of)
+
+
+def models(parent: Path, after: tuple[int, int] | None) -> list[Path]:
+    """The saved models in a folder: all, or those written after a training had come to an epoch and a batch of it.
+
+    What a step saves has its number, from 0, and is later than that many batches; so is what an epoch saves at its end.
+    At the beginning of an epoch, a model may be the one that the training had ended with, and is not later.
+    """
+    found = {path: MODEL.fullmatch(path.name) for path in sorted(parent.glob("model_epoch_*")) if path.is_dir()}
+    places = {path: (int(match[1]), int(match[2])) for path, match in found.items() if match}
+    return [path for path, place in places.items() if after is None or place > after or (place == after and after[1])]
 
 
 # -- writing

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import logging
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from torch.nn import Module
 
 from hookline import rng
 from hookline.checkpoint import hook_states
@@ -14,7 +18,7 @@ from hookline.dialects.robo_orchard_core.utils.config import Config
 from hookline.dialects.robo_orchard_core.utils.function_info import known_as
 from hookline.dialects.robo_orchard_lab.pipeline import checks, contents, folders, saves
 from hookline.dialects.robo_orchard_lab.pipeline.direct import is_plain
-from hookline.dialects.robo_orchard_lab.pipeline.hooks.checkpoint import SavingHook
+from hookline.dialects.robo_orchard_lab.pipeline.hooks.checkpoint import SaveCheckpoint, SavingHook
 from hookline.dialects.robo_orchard_lab.pipeline.hooks.grad_clip import GradientClippingHook, GradientClippingHookConfig
 from hookline.dialects.robo_orchard_lab.pipeline.hooks.mixin import (
     PipelineHookArgs,
@@ -108,6 +112,7 @@ class HookBasedTrainer:
         checks.check_config("grad_clip", grad_clip, GradientClippingHookConfig, PipelineHooksConfig)
         checks.check_config("validation", validation, ValidationHookConfig, PipelineHooksConfig)
         checks.check_config("resume_from", resume_from, ResumeCheckpointConfig, ResumeCheckpointConfig)
+        _warn_of_other_parameters(model, batch_processor, optimizer)
         self.accelerator = accelerator
         self.batch_processor = batch_processor
         self.max_step = max_step
@@ -118,11 +123,11 @@ class HookBasedTrainer:
                 self.hooks += own()
         self.hooks += PipelineHooks.from_hooks(hooks)
         self._check_hooks()
-        if hasattr(batch_processor, "prepare"):
-            batch_processor.prepare(accelerator)
         self.dataloader, self.model, self.optimizer, self.lr_scheduler = accelerator.prepare(
             dataloader, model, optimizer, lr_scheduler
         )
+        if hasattr(batch_processor, "prepare"):  # after the model, which is the first one in what accelerate saves
+            batch_processor.prepare(accelerator)
         self.passes = Passes(dataloader, self.dataloader, accelerator)
         self.trainer_progress_state = TrainerProgressState()
         #: Where in the data the training is.
@@ -131,7 +136,6 @@ class HookBasedTrainer:
         self._resumed: Path | None = None
         #: What hooks and generators take back when training has come to the place of the checkpoint.
         self._pending: dict[str, Any] | None = None
-        self._started = False
         if resume_from is not None:
             self._resume(resume_from)
         self._start_epoch = self.trainer_progress_state.epoch_id
@@ -157,15 +161,30 @@ class HookBasedTrainer:
         state = contents.read_state(folder, self.accelerator)
         contents.load_accelerator(self.accelerator, folder)
         self.place.load_state_dict(state["place"])
-        progress = self.trainer_progress_state
-        progress.epoch_id, progress.step_id = self.place.epoch, self.place.batch
-        progress.global_step_id = self.place.step
+        self._count_from_place()
         self.passes.seed = int(state["seed"])
         if state.get("batches") != self.passes.length:
             had, has = state.get("batches"), self.passes.length
             log.warning("an epoch had %s batches when %s was saved, and has %s now", had, folder, has)
         self._resumed, self._pending = folder, state
         log.info("resumed from %s: epoch %d, step %d", folder, self.place.epoch, self.place.batch)
+
+    def _count_from_place(self) -> None:
+        """Hooks are told the place in the data; an epoch that `max_step` had cut goes on."""
+        progress, place = self.trainer_progress_state, self.place
+        progress.epoch_id, progress.step_id, progress.global_step_id = place.epoch, place.batch, place.step
+
+    def _restore_early(self) -> None:
+        """Give the hooks their states for what they do when the loop and the epoch begin.
+
+        They get them once more where training goes on, since they may count in a before; one that cannot take its state
+        yet, gets it only then.
+        """
+        states = {} if self._pending is None else self._pending["hooks"]
+        for name, hook in contents.stateful(self.hooks):
+            if name in states:
+                with contextlib.suppress(Exception):
+                    hook.load_state_dict(copy.deepcopy(states[name]))
 
     def _restore(self) -> None:
         """Give the hooks and, last, since they may draw, the generators their states."""
@@ -179,22 +198,26 @@ class HookBasedTrainer:
     # -- training
 
     def __call__(self) -> None:
-        """Train; after a failure, a second call goes on with the step that failed."""
+        """Train; a second call goes on: with the step that failed, or, with greater limits, where training ended."""
         self._check_hooks()
-        if self._is_end():
+        place = self.place
+        if TrainerProgressState(place.epoch, place.batch, place.step).is_training_end(self.max_step, self.max_epoch):
             log.warning("there is nothing left to train: %s", self.trainer_progress_state)
             return
+        self._count_from_place()
         hooks = [hook for hook in self.hooks.members() if isinstance(hook, SavingHook)]
         targets = list(dict.fromkeys(hook.target(self.accelerator) for hook in hooks))
         if hooks:
             contents.refuse_unreadable(self.accelerator)
             hook_states.refuse_odd_states(contents.stateful(self.hooks))
-        with self._saves.session(targets, self._resumed, begins=not self._started):
-            self._started = True
+        with self._saves.session(targets, self._resumed):
             self._common, self._plain = self._common_args(), is_plain(self.accelerator)
             self.optimizer.zero_grad()
+            if self._pending is not None:
+                contents.reopen_gradients(self.accelerator, self._pending.get("gradients"))
             if not self.model.training:  # a model that trains keeps parts that were frozen on purpose
                 self.model.train()
+            self._restore_early()
             self._loop()
 
     def _loop(self) -> None:
@@ -203,8 +226,10 @@ class HookBasedTrainer:
             if self.place.batch == 0:
                 self._restore()
             while not self._is_end():
-                self._epoch()
-                vars(args).update(vars(self.trainer_progress_state))
+                try:
+                    self._epoch()
+                finally:
+                    vars(args).update(vars(self.trainer_progress_state))
         if self._saves.asked:
             self._saves.write(at_last=True)
 
@@ -213,7 +238,7 @@ class HookBasedTrainer:
         args, finished = self._args(), True
         with self.hooks.hooks["on_epoch"].around(args):
             try:
-                batches = self.passes.begin(place.epoch, place.batch)
+                batches = self.passes.begin(place.epoch, place.batch, self._saves.end_if_signalled)
                 self._restore()
                 for batch in batches:
                     self._step(batch)
@@ -264,6 +289,12 @@ class HookBasedTrainer:
                 finally:
                     args.batch = None
 
+    def ask_for_checkpoints(self) -> None:
+        """Let every hook that saves checkpoints ask for one."""
+        for hook in self.hooks.members():
+            if isinstance(hook, SaveCheckpoint):
+                hook.save(self._args(), f"step {self.place.step - 1}")
+
     def _is_end(self) -> bool:
         return self.trainer_progress_state.is_training_end(self.max_step, self.max_epoch)
 
@@ -288,3 +319,17 @@ class HookBasedTrainer:
         args = self._common.copy()
         args.__dict__.update(self.trainer_progress_state.__dict__)
         return args
+
+
+def _warn_of_other_parameters(model: Any, processor: Any, optimizer: Any) -> None:
+    """Say that an optimizer trains something else: the parameters of another model, or of one that was copied."""
+    groups = getattr(optimizer, "param_groups", ())  # an engine of accelerate's makes them later
+    parts = [part for part in getattr(processor, "__dict__", {}).values() if isinstance(part, Module)]
+    known = {id(parameter) for part in (model, *parts) for parameter in part.parameters()}
+    if groups and not any(id(parameter) in known for group in groups for parameter in group["params"]):
+        log.warning(
+            "no parameter of the %s belongs to the model (%s), so training will not change it; make the optimizer with "
+            "the parameters of the model that the trainer is given",
+            type(optimizer).__name__,
+            type(model).__name__,
+        )

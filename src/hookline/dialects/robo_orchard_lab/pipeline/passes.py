@@ -8,7 +8,7 @@ process, the device) stays accelerate's.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -42,6 +42,7 @@ class Passes:
         self._name = type(given).__name__
         self._device = accelerator.device
         self._stateful = bool(getattr(prepared, "use_stateful_dataloader", False))
+        self._once = isinstance(given, Iterator)
         self._twin = as_resumable(given)
         self._own_seed = isinstance(given, ResumableLoader)
         self._loader = prepared if self._twin is None else _prepare(self._twin.inner, accelerator)
@@ -50,8 +51,8 @@ class Passes:
         #: The loader that is being gone through.
         self._current: Any = None
 
-    def begin(self, epoch: int, start: int) -> Iterator[Any]:
-        """The batches of a pass from number `start` on."""
+    def begin(self, epoch: int, start: int, on_failure: Callable[[], None]) -> Iterator[Any]:
+        """The batches of a pass from number `start` on; where there should be one and an error comes, `on_failure`."""
         self.end()
         if self._twin is not None:
             found = self._begin_twin(self._twin, epoch, start)
@@ -61,7 +62,7 @@ class Passes:
             found = iterator(self._loader, seed=self.seed, epoch=epoch, start=start, state=None, resuming=start > 0)
             if self._device.type != "cpu":
                 found = (to_device(batch, self._device) for batch in found)
-        return self._checked(found, start)
+        return self._checked(found, start, on_failure)
 
     def _begin_twin(self, twin: ResumableLoader, epoch: int, start: int) -> Iterator[Any]:
         if not self._own_seed:
@@ -85,12 +86,21 @@ class Passes:
             )
         return iter(self._current) if self._stateful else seeded(self._current, mix(self.seed, epoch))
 
-    def _checked(self, found: Iterator[Any], start: int) -> Iterator[Any]:
+    def _checked(self, found: Iterator[Any], start: int, on_failure: Callable[[], None]) -> Iterator[Any]:
         """The batches; data that give none at all are refused, because training would never end."""
         given = start
-        for batch in found:
-            given += 1
-            yield batch
+        try:
+            for batch in found:
+                given += 1
+                yield batch
+        except Exception:
+            on_failure()
+            raise
+        if not given and self._once:
+            raise DataError(
+                f"the {self._name} can be gone through only once, and nothing is left in it; give data "
+                "that can be gone through again, as a DataLoader or a list, or less to train"
+            )
         if not given:
             raise DataError(f"the {self._name} gave no batch, so there is nothing to train on")
 

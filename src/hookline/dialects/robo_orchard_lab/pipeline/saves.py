@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hookline import rng, workdir
+from hookline import rng, signals, workdir
 from hookline.checkpoint import hook_states, store
 from hookline.checkpoint.seal import Note
 from hookline.dialects.robo_orchard_core.refusals import SettingValueError
@@ -21,6 +22,7 @@ from hookline.dialects.robo_orchard_core.utils.function_info import known_as
 from hookline.dialects.robo_orchard_lab.pipeline import contents, folders
 from hookline.durations import clock
 from hookline.errors import StorageError, blame
+from hookline.terminal import Terminal
 
 if TYPE_CHECKING:
     from accelerate import Accelerator  # type: ignore[import-untyped]
@@ -87,32 +89,56 @@ def _needed(save_root: str | None) -> str:
 
 
 class Saves:
-    """What was asked for, and how it is written."""
+    """What was asked for, and how it is written. After a signal, training ends with a checkpoint."""
 
     def __init__(self, trainer: HookBasedTrainer) -> None:
         self._trainer = trainer
-        self.asked: list[Request] = []
+        self._requests: list[Request] = []
+        #: Whether there is something to do when the step, the epoch or the loop is over.
+        self.asked = False
+        #: The signal that wants training to end; 0 while there is none.
+        self.signalled = 0
+        self.terminal = Terminal()
         #: The time that training has waited for saves.
         self.seconds = 0.0
+        self._resumed: Path | None = None
+        #: Where the user had the numbers begin; accelerate goes on counting there.
+        self._given: int | None = None
+        #: The epoch and the batch that this run begins with; None for all.
+        self._began: tuple[int, int] | None = None
+        #: The folders in which way was made for this run; the locks of a session, and what is locked.
+        self._entered: set[Path] = set()
+        self._locks = contextlib.ExitStack()
+        self._locked: set[Path] = set()
 
     def ask(self, request: Request) -> None:
         """Note a request; those for the same thing are one, with the model if any of them wants it."""
-        for number, known in enumerate(self.asked):
+        self._enter([request.target])  # a hook may have come since training began
+        self.asked = True
+        for number, known in enumerate(self._requests):
             if (known.target, known.name) == (request.target, request.name):
-                self.asked[number] = replace(known, with_model=known.with_model or request.with_model)
+                self._requests[number] = replace(known, with_model=known.with_model or request.with_model)
                 return
-        self.asked.append(request)
+        self._requests.append(request)
 
     def write(self, at_last: bool = False) -> None:
-        """Write what was asked for, unless gradients are being accumulated: then at the end of their window.
+        """Write what was asked for; checkpoints wait until no gradients are being accumulated.
 
-        A training that ends inside of a window leaves those gradients out, as its weights do.
+        A training that ends inside of a window has those gradients in its checkpoint. After a signal, a checkpoint is
+        made wherever there is a hook that makes them, and training ends.
         """
         trainer, began = self._trainer, clock()
-        if not trainer.accelerator.sync_gradients and not at_last:
-            return
-        requests, self.asked = self.asked, []
+        in_window = not trainer.accelerator.sync_gradients and not at_last
+        self.asked = False
+        number = 0 if in_window else self.signalled
+        if number:
+            trainer.ask_for_checkpoints()
+        requests, self._requests = self._requests, []
+        saved: list[Path] = []
         for request in requests:
+            if in_window and request.name is None:
+                self._requests.append(request)
+                continue
             try:
                 if request.name is None:
                     written = write_checkpoint(trainer.accelerator, request, self._state(), trainer.place.step)
@@ -121,9 +147,24 @@ class Saves:
             except Exception as error:
                 blame(error, f"in a save to {request.target.parent}; what was saved there before is as it was")
                 raise
+            if request.name is None:
+                saved.append(written)
             if trainer.accelerator.is_main_process:
-                log.info("saved at the end of %s: %s", request.when, written)
+                log.info(
+                    "saved after step %d, as asked at the end of %s: %s", trainer.place.step, request.when, written
+                )
         self.seconds += clock() - began
+        if number:
+            where = f"{saved[-1]} goes on from here" if saved else "nothing was saved, since no hook saves checkpoints"
+            log.warning("ended by %s after step %d: %s", signal.Signals(number).name, trainer.place.step, where)
+            raise signals.ending(number)
+        if self._requests or self.signalled:  # a signal may have come while this was written
+            self.asked = True
+
+    def end_if_signalled(self) -> None:
+        """End training now; where the data fail after a signal, their workers were ended by it, too."""
+        if self.signalled:
+            self.write(at_last=True)
 
     def _state(self) -> dict[str, Any]:
         trainer = self._trainer
@@ -139,21 +180,40 @@ class Saves:
     # -- before and after a training
 
     @contextmanager
-    def session(self, targets: list[Target], resumed: Path | None, begins: bool) -> Iterator[None]:
-        """Keep other runs out; when training begins, make way for what this one will write."""
-        accelerator, self.asked = self._trainer.accelerator, []
-        with contextlib.ExitStack() as stack:
-            if accelerator.is_main_process:
-                for beside in {target.beside.resolve(): target.beside for target in targets}.values():
-                    workdir.claim(beside)
-                    stack.enter_context(workdir.locked(beside))
-                    folders.sweep(beside)
-                if begins:
-                    self._make_way(targets, resumed)
+    def session(self, targets: list[Target], resumed: Path | None) -> Iterator[None]:
+        """Keep other runs out, and make way for what this one will write.
+
+        Signals end training in order; several processes would not hear of one at the same step, and are ended by it.
+        """
+        accelerator, self._requests, self.asked = self._trainer.accelerator, [], False
+        self._resumed, self._locked = resumed, set()
+        if self._given is None:
+            self._given = accelerator.project_configuration.iteration
+            self._began = (self._trainer.place.epoch, self._trainer.place.batch) if resumed is not None else None
+        with contextlib.ExitStack() as self._locks:
+            if accelerator.num_processes == 1:
+                self._locks.enter_context(signals.caught(self))
+            self._enter(targets)
             accelerator.wait_for_everyone()
-            if begins and resumed is not None and any(_holds(target, resumed) for target in targets):
-                accelerator.project_configuration.iteration = folders.number_of(resumed) + 1
             yield
+
+    def _enter(self, targets: list[Target]) -> None:
+        """Lock the folders of these targets; where this run has not saved yet, make way for what it will write."""
+        accelerator, resumed = self._trainer.accelerator, self._resumed
+        if accelerator.is_main_process:
+            for target in targets:
+                if (folder := target.beside.resolve()) not in self._locked:
+                    workdir.claim(target.beside)
+                    self._locks.enter_context(workdir.locked(target.beside))
+                    self._locked.add(folder)
+                    folders.sweep(target.beside)
+        new = [target for target in targets if target.parent.resolve() not in self._entered]
+        if new and accelerator.is_main_process:
+            self._make_way(new, resumed)
+        if resumed is not None and any(_holds(target, resumed) for target in new):
+            project, following = accelerator.project_configuration, folders.number_of(resumed) + 1
+            project.iteration = max(project.iteration, following) if self._entered else following
+        self._entered.update(target.parent.resolve() for target in new)
 
     def _make_way(self, targets: list[Target], resumed: Path | None) -> None:
         """What another run has left goes to `old-1/`, and so does what is later than the checkpoint of this one."""
@@ -168,20 +228,19 @@ class Saves:
 
     def _in_the_way(self, target: Target, resumed: Path | None) -> list[Path]:
         """What another run has left where this one saves."""
-        given = self._trainer.accelerator.project_configuration.iteration
-        found = folders.checkpoints(target.parent)
+        given, found = self._given, folders.checkpoints(target.parent)
         if resumed is not None and _holds(target, resumed):
-            return [one for one in found if folders.number_of(one) > folders.number_of(resumed)]
-        if given:  # the user has said where the numbers go on
-            if any(folders.number_of(one) == given for one in found):
+            found = [one for one in found if folders.number_of(one) > folders.number_of(resumed)]
+        elif given:  # the user has said where the numbers go on
+            taken = [one for one in found if folders.number_of(one) >= given]
+            if taken:
                 raise StorageError(
-                    f"{target.parent / f'checkpoint_{given}'} is there already, and would be the next to be "
-                    f"written; give the ProjectConfiguration another iteration than {given}, or resume from it"
+                    f"{taken[0]} is there already, and would be written over by a run that counts from iteration "
+                    f"{given} on; give the ProjectConfiguration an iteration above {folders.number_of(taken[-1])}, or "
+                    "resume from that checkpoint"
                 )
-            return []
-        if resumed is None:
-            found += [path for path in target.parent.glob("model_epoch_*") if path.is_dir()]
-        return found
+            found = []
+        return found + folders.models(target.parent, self._began)
 
 
 def _holds(target: Target, checkpoint: Path) -> bool:
@@ -202,7 +261,8 @@ def write_checkpoint(accelerator: Accelerator, request: Request, state: dict[str
         project.automatic_checkpoint_naming = automatic
     if request.with_model:
         _save_models(accelerator, partial, "model" if len(accelerator._models) == 1 else "model_{}")
-    store.write({"rng": rng.state()}, partial / contents.rng_name(accelerator), Note(step))
+    own = {"rng": rng.state(), "gradients": contents.open_gradients(accelerator)}
+    store.write(own, partial / contents.rng_name(accelerator), Note(step))
     accelerator.wait_for_everyone()
     if accelerator.is_main_process:
         folders.seal_folder(partial, state, step)

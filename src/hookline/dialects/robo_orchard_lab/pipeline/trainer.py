@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from hookline.dialects.robo_orchard_core.refusals import SettingValueError
 from hookline.dialects.robo_orchard_core.utils.function_info import known_as
+from hookline.dialects.robo_orchard_lab.pipeline import checks
 from hookline.dialects.robo_orchard_lab.pipeline.hook_based_trainer import (
     GradientClippingHookConfig,
     HookBasedTrainer,
@@ -59,6 +60,11 @@ class SimpleTrainer(HookBasedTrainer):
             raise SettingValueError(f"a scheduler steps at every 'step', and no more at {lr_scheduler_step_at!r}")
         if val_dataloader is not None and metric is None:
             raise SettingValueError("a val_dataloader needs a metric")
+        _refuse_without(
+            "val_dataloader", val_dataloader, step_eval_freq=step_eval_freq, epoch_eval_freq=epoch_eval_freq
+        )
+        _refuse_without("grad_clip_mode", grad_clip_mode, grad_clip_value=grad_clip_value, grad_max_norm=grad_max_norm)
+        checks.check_parts(accelerator, model, dataloader, optimizer, lr_scheduler)
         self.metric = metric
         self.val_dataloader = None if val_dataloader is None else accelerator.prepare(val_dataloader)
         super().__init__(
@@ -100,3 +106,10 @@ class SimpleTrainer(HookBasedTrainer):
         if self.accelerator.is_main_process:
             log.info("evaluation: %s", found)
         return found
+
+
+def _refuse_without(needed: str, value: Any, **settings: Any) -> None:
+    """Refuse settings that would do nothing, because what they are about is not given."""
+    idle = [f"{name}={setting!r}" for name, setting in settings.items() if setting is not None]
+    if value is None and idle:
+        raise SettingValueError(f"{' and '.join(idle)} would do nothing without a {needed}; give one")
