@@ -44,13 +44,7 @@ class SettingConfig(Config, BaseSettings):
     variable that happens to be called like a field would change a run.
     """
 
-    model_config = SettingsConfigDict(
-        arbitrary_types_allowed=True,
-        protected_namespaces=(),
-        extra="forbid",
-        ser_json_inf_nan="constants",
-        populate_by_name=True,
-    )
+    model_config = SettingsConfigDict(**Config.model_config)  # type: ignore[typeddict-item]  # all that a config has
     __exclude_config_type__: ClassVar[bool] = True
 
     @classmethod

@@ -95,16 +95,21 @@ def refuse_uncallable(which: str, function: Any) -> None:
     """Refuse what could not be called with one argument, or whose body would never run."""
     if not callable(function):
         raise HookTypeError(f"{which} is a function that takes the hook's argument, not {function!r}")
+    refuse_wrong_call(function, "one argument", 1, f"{which}=")
+
+
+def refuse_wrong_call(function: Any, with_what: str, arguments: int, label: str = "") -> None:
+    """Refuse a function that does not take so many arguments, or whose body would never run."""
     try:
         never_runs = inspect.isgeneratorfunction(function) or inspect.iscoroutinefunction(function)
         signature = inspect.signature(function)
     except Exception:  # some callables cannot say what they take, and odd ones not even what they are
         return
     if never_runs:
-        raise HookTypeError(f"{which}={FunctionInfo(function)} would never run: it is a generator or a coroutine")
+        raise HookTypeError(f"{label}{FunctionInfo(function)} would never run: it is a generator or a coroutine")
     try:
-        signature.bind(None)
+        signature.bind(*[None] * arguments)
     except TypeError:
         raise HookTypeError(
-            f"{which}={FunctionInfo(function)} is called with one argument, and takes {signature}"
+            f"{label}{FunctionInfo(function)} is called with {with_what}, and takes {signature}"
         ) from None

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from hookline.dialects.robo_orchard_core.refusals import HookTypeError
-from hookline.dialects.robo_orchard_core.utils.function_info import FunctionInfo
+from hookline.dialects.robo_orchard_core.utils.function_info import FunctionInfo, refuse_wrong_call
 from hookline.dialects.robo_orchard_lab.pipeline.batch_processor.mixin import BatchProcessorMixin
 from hookline.dialects.robo_orchard_lab.utils import as_sequence
 from hookline.errors import HooklineError, nearest
@@ -135,19 +134,7 @@ def backward(args: PipelineHookArgs, loss: Any) -> None:
 
 def refuse_wrong_forward(forward: Any) -> None:
     """Refuse a forward that cannot be called with the model and a batch, or whose body would never run."""
-    try:
-        never_runs = inspect.isgeneratorfunction(forward) or inspect.iscoroutinefunction(forward)
-        signature = inspect.signature(forward)
-    except Exception:  # some callables cannot say what they take, and odd ones not even what they are
-        return
-    if never_runs:
-        raise HookTypeError(f"{FunctionInfo(forward)} would never run: it is a generator or a coroutine")
-    try:
-        signature.bind(None, None)
-    except TypeError:
-        raise HookTypeError(
-            f"{FunctionInfo(forward)} is called with the model and a batch, and takes {signature}"
-        ) from None
+    refuse_wrong_call(forward, "the model and a batch", 2)
 
 
 def refuse_misspelt_forward(processor: SimpleBatchProcessor) -> None:
