@@ -44,6 +44,7 @@ test: setup
 
 docs: setup
 	@$(BIN)/hookline hooks --markdown > docs/built-in-hooks.md
+	@$(BIN)/python -c "from hookline.cli import documentation as d; print(d.stub(), end='')" > src/hookline/hooks/__init__.pyi
 
 faults: setup
 	@$(TEST_ENV) $(BIN)/python -m tests.faults.figures --kills $(N)

@@ -15,14 +15,14 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from hookline import points
+from hookline.common.marks import Mark
+from hookline.common.nodes import plain
+from hookline.common.yaml_text import parse
 from hookline.config import from_dict
-from hookline.config.parse import parse
-from hookline.config.positions import Mark
-from hookline.config.tree import plain
 from hookline.dialects.imports import PACKAGES
-from hookline.registry import HOOKS, WRITERS
-from hookline.steps import cross_entropy, predict
+from hookline.engine.steps import cross_entropy, predict
+from hookline.plan import points
+from hookline.plan.registry import HOOKS, WRITERS
 from hookline.testing import toy_data
 
 ROOT = Path(__file__).parent.parent

@@ -15,10 +15,10 @@ import torch
 from torch import nn
 
 from hookline import Hook, Optim, Runner
-from hookline.clipping import Clip
-from hookline.data.move import to_device
+from hookline.data.transfer import to_device
+from hookline.engine.clipping import Clip
+from hookline.engine.steps import cross_entropy
 from hookline.errors import HookError, NumericsError, StorageError, exit_code_of
-from hookline.steps import cross_entropy
 from hookline.testing import MemoryWriter, Recorder, toy_data, toy_model, toy_runner
 
 
@@ -390,7 +390,7 @@ def test_skipping_a_step_that_was_made_is_refused() -> None:
 def test_a_device_that_this_machine_lacks_is_refused() -> None:
     from hookline.errors import ConfigError
 
-    with pytest.raises(ConfigError, match="^the device 'xla:0' is not there for this torch and machine; there is: "):
+    with pytest.raises(ConfigError, match="^the device 'xla:0' is not there for this torch and machine; available: "):
         toy_runner(device="xla:0")
 
 

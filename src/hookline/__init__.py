@@ -11,13 +11,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hookline import runs
-    from hookline.hook import Hook, Priority, every, not_a_point
-    from hookline.hub import MessageHub
-    from hookline.optim import Optim
-    from hookline.registry import HOOKS, WRITERS
-    from hookline.runner import Runner
-    from hookline.stages import EvalLoop, TrainLoop
+    from hookline.engine.loop_specs import EvalLoop, TrainLoop
+    from hookline.engine.optim import Optim
+    from hookline.engine.runner import Runner
+    from hookline.plan.hook import Hook, Priority, every, not_a_point
+    from hookline.plan.registry import HOOKS, WRITERS
+    from hookline.record.hub import MessageHub
+    from hookline.rundir import runs
     from hookline.writers.base import Writer
 
 __version__ = "0.1.0"
@@ -40,18 +40,18 @@ __all__ = [
 ]
 
 _HOME = {
-    "HOOKS": "registry",
-    "WRITERS": "registry",
-    "EvalLoop": "stages",
-    "Hook": "hook",
-    "MessageHub": "hub",
-    "Optim": "optim",
-    "Priority": "hook",
-    "Runner": "runner",
-    "TrainLoop": "stages",
+    "HOOKS": "plan.registry",
+    "WRITERS": "plan.registry",
+    "EvalLoop": "engine.loop_specs",
+    "Hook": "plan.hook",
+    "MessageHub": "record.hub",
+    "Optim": "engine.optim",
+    "Priority": "plan.hook",
+    "Runner": "engine.runner",
+    "TrainLoop": "engine.loop_specs",
     "Writer": "writers.base",
-    "every": "hook",
-    "not_a_point": "hook",
+    "every": "plan.hook",
+    "not_a_point": "plan.hook",
 }
 
 

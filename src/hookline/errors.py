@@ -88,4 +88,4 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     best = nearest(name, names)
     if best is not None:
         return f"did you mean '{best}'?"
-    return f"there is: {', '.join(names)}" if names else "there is none"
+    return f"available: {', '.join(names)}" if names else "none is available"

@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from hookline.hook import Hook
-from hookline.metrics import accuracy
-from hookline.optim import Optim
-from hookline.points import POINTS, SCOPES
-from hookline.runner import Runner
-from hookline.stages import EvalLoop, TrainLoop
-from hookline.steps import cross_entropy, predict
+from hookline.engine.loop_specs import EvalLoop, TrainLoop
+from hookline.engine.metrics import accuracy
+from hookline.engine.optim import Optim
+from hookline.engine.runner import Runner
+from hookline.engine.steps import cross_entropy, predict
+from hookline.plan.hook import Hook
+from hookline.plan.points import POINTS, SCOPES
 from hookline.writers.memory import MemoryWriter
 
 __all__ = ["Event", "MemoryWriter", "Recorder", "toy_data", "toy_model", "toy_runner"]

@@ -9,7 +9,7 @@ from textwrap import dedent
 
 import pytest
 
-from hookline.registry import DATASETS, HOOKS, METRICS, MODELS, STEPS, WRITERS
+from hookline.plan.registry import DATASETS, HOOKS, METRICS, MODELS, STEPS, WRITERS
 
 Write = Callable[[str, str], Path]
 
@@ -23,8 +23,8 @@ import torch
 from torch import nn
 from torch.optim import SGD
 
-from hookline.hook import Hook
-from hookline.registry import HOOKS
+from hookline.plan.hook import Hook
+from hookline.plan.registry import HOOKS
 
 
 class Net(nn.Module):

@@ -13,8 +13,8 @@ import torchmetrics
 
 from hookline.config.names import Resolver
 from hookline.errors import ConfigError
-from hookline.hook import Hook
-from hookline.registry import HOOKS, MODELS
+from hookline.plan.hook import Hook
+from hookline.plan.registry import HOOKS, MODELS
 
 Write = Callable[[str, str], Path]
 
@@ -38,7 +38,7 @@ def refused(slot: str, name: str, resolver: Resolver | None = None) -> str:
         ("dataloader", "DataLoader", torch.utils.data.DataLoader),
         ("metric", "MulticlassAccuracy", torchmetrics.classification.MulticlassAccuracy),
         ("metric", "torchmetrics.regression:MeanSquaredError", torchmetrics.MeanSquaredError),
-        ("hook", "hookline.hook:Hook", Hook),
+        ("hook", "hookline.plan.hook:Hook", Hook),
     ],
 )
 def test_what_torch_and_hookline_have_for_a_slot(slot: str, name: str, found: object) -> None:
@@ -142,9 +142,9 @@ def test_everything_else_is_refused(write: Write, name: str, message: str) -> No
         ),
         (
             "writer",
-            "hookline.hook:Hook",
-            "'hookline.hook:Hook' is refused: of hookline, a writer can be only subclasses of "
-            "hookline.writers.base.Writer; if you trust what it can do, add --allow hookline.hook",
+            "hookline.plan.hook:Hook",
+            "'hookline.plan.hook:Hook' is refused: of hookline, a writer can be only subclasses of "
+            "hookline.writers.base.Writer; if you trust what it can do, add --allow hookline.plan.hook",
         ),
     ],
 )
@@ -273,8 +273,8 @@ def test_a_missing_torchmetrics_names_the_extra(write: Write, monkeypatch: pytes
 
 def test_hooks_are_found_without_torch() -> None:
     code = (
-        "import sys; from hookline.config.names import Resolver; Resolver().resolve('hook', 'hookline.hook:Hook'); "
-        "print('torch' in sys.modules)"
+        "import sys; from hookline.config.names import Resolver; "
+        "Resolver().resolve('hook', 'hookline.plan.hook:Hook'); print('torch' in sys.modules)"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout == "False\n"

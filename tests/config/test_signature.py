@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from hookline.config.signature import hook_problems, signature_of
-from hookline.hook import Hook
+from hookline.plan.hook import Hook
 
 if TYPE_CHECKING:
     from somewhere import Unknown  # type: ignore[import-not-found]  # only a type checker would look for it
@@ -122,7 +122,7 @@ def test_what_is_missing_is_named_unless_it_is_misspelt() -> None:
     assert messages({}) == ["('x',): Everything needs the parameter 'number'"]
     assert messages({"nmber": 1}) == ["('x', 'nmber'): Everything has no parameter 'nmber'; did you mean 'number'?"]
     assert messages({"number": 1, "q": 1}, lambda number: number) == [
-        "('x', 'q'): <lambda> has no parameter 'q'; there is: number"
+        "('x', 'q'): <lambda> has no parameter 'q'; available: number"
     ]
 
 
@@ -179,7 +179,7 @@ class Actor(Hook):
             ["on_error: Actor acts on the training, so a run cannot go on without it; only observers can be disabled"],
         ),
         (Watcher, {"prioritty": 3}, ["prioritty: Watcher has no parameter 'prioritty'; did you mean 'priority'?"]),
-        (Actor, {"x": 3}, ["x: Actor has no parameter 'x'; there is: type, priority, on_error"]),
+        (Actor, {"x": 3}, ["x: Actor has no parameter 'x'; available: type, priority, on_error"]),
     ],
 )
 def test_hooks_have_a_priority_and_a_policy(hook: type[Hook], values: dict[str, Any], expected: list[str]) -> None:

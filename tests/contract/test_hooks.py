@@ -19,13 +19,14 @@ from typing import Any
 import pytest
 import torch
 
-from hookline import Hook, Runner, documentation
-from hookline.checkpoint import snapshot
-from hookline.config.parse import parse
-from hookline.config.positions import Mark
-from hookline.config.tree import plain
-from hookline.points import POINTS, SCOPES
-from hookline.registry import DEFAULT_HOOKS, HOOKS
+from hookline import Hook, Runner
+from hookline.cli import documentation
+from hookline.common.marks import Mark
+from hookline.common.nodes import plain
+from hookline.common.yaml_text import parse
+from hookline.engine import snapshot
+from hookline.plan.points import POINTS, SCOPES
+from hookline.plan.registry import DEFAULT_HOOKS, HOOKS
 from hookline.testing import toy_runner
 from tests.faults.runs import digest
 
@@ -294,8 +295,15 @@ def test_the_page_of_hooks_is_what_the_code_says() -> None:
 def test_every_hook_can_be_imported_by_its_name() -> None:
     from hookline import hooks
 
-    assert sorted(hooks.__all__) == NAMES
+    everything: dict[str, object] = {}
+    exec("from hookline.hooks import *", everything)
+    assert sorted(everything.keys() - {"__builtins__"}) == NAMES
     assert [getattr(hooks, name).__name__ for name in NAMES] == NAMES
+
+
+def test_editors_know_every_hook_by_its_name() -> None:
+    stub = (ROOT / "src" / "hookline" / "hooks" / "__init__.pyi").read_text(encoding="utf-8")
+    assert stub == documentation.stub(), "the stub is stale: make docs"
 
 
 def observers() -> list[str]:

@@ -24,12 +24,13 @@ import numpy as np
 import pytest
 import torch
 
-from hookline import Runner, Writer, rng
-from hookline.checkpoint.plain import refuse_odd
-from hookline.config.parse import parse
-from hookline.config.positions import Mark
-from hookline.config.tree import plain
-from hookline.registry import WRITERS
+from hookline import Runner, Writer
+from hookline.common import rng
+from hookline.common.marks import Mark
+from hookline.common.nodes import plain
+from hookline.common.plain import refuse_odd
+from hookline.common.yaml_text import parse
+from hookline.plan.registry import WRITERS
 from hookline.testing import toy_runner
 from hookline.writers import Writers
 from hookline.writers.mlflow import MlflowWriter

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from hookline.data.digits import CUTS, Digits, DigitsNet
 from hookline.data.loader import Order, ResumableLoader, mix
-from hookline.data.move import to_device
+from hookline.data.transfer import to_device
 from hookline.errors import ConfigError
 
 

@@ -190,7 +190,7 @@ def test_a_module_that_a_dialect_lacks_is_named() -> None:
     [
         ("mmengin", "did you mean 'mmengine'?"),
         ("robo_orchard", "did you mean 'robo_orchard_lab'?"),
-        ("lightning", f"there is: {', '.join(PACKAGES)}"),
+        ("lightning", f"available: {', '.join(PACKAGES)}"),
     ],
 )
 def test_a_wrong_name_is_refused_with_the_right_ones(name: str, hint: str) -> None:

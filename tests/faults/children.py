@@ -25,9 +25,17 @@ from typing import Any
 
 # All that the command line imports before it trains, so that no child does it again.
 PRELOADED = (
-    *("torch", "numpy", "hookline", "hookline.cli", "hookline.runner", "hookline.testing", "hookline.summary"),
     *(
-        "hookline.config.assemble",
+        "torch",
+        "numpy",
+        "hookline",
+        "hookline.cli",
+        "hookline.engine.runner",
+        "hookline.testing",
+        "hookline.cli.summary",
+    ),
+    *(
+        "hookline.config.assembly",
         "rich.console",
         "rich.table",
         "rich.progress",

@@ -346,7 +346,7 @@ def _references() -> list[Case]:
         reference(
             "attribute",
             '"${model.__class__.__init__}"',
-            "config.yaml:7:1 experiment_name: ${model.__class__.__init__} refers to nothing; there is: model.type",
+            "config.yaml:7:1 experiment_name: ${model.__class__.__init__} refers to nothing; available: model.type",
         ),
         reference(
             "climbs",

@@ -22,12 +22,12 @@ from torch.optim.lr_scheduler import CosineAnnealingLR
 from torch.utils.data import DataLoader, Dataset
 
 from hookline import EvalLoop, Hook, Optim, Runner, TrainLoop, cli
-from hookline.checkpoint import snapshot
 from hookline.cli.app import Commands
 from hookline.data.loader import ResumableLoader
+from hookline.engine import snapshot
+from hookline.engine.metrics import accuracy
+from hookline.engine.steps import cross_entropy, predict
 from hookline.hooks import EarlyStoppingHook, EMAHook
-from hookline.metrics import accuracy
-from hookline.steps import cross_entropy, predict
 from hookline.testing import toy_data
 
 DIGESTS = "digests.txt"

@@ -108,7 +108,7 @@ def _keys() -> list[Case]:
             "fault_27_parameter_of_a_custom_hook",
             2,
             listed(
-                "7:37  custom_hooks[0].colour: ProgressHook has no parameter 'colour'; there is: window, "
+                "7:37  custom_hooks[0].colour: ProgressHook has no parameter 'colour'; available: window, "
                 "smoothing_factor, monitor, rule, type, priority, on_error"
             ),
             custom_hooks="[{type: ProgressHook, colour: red}]",
@@ -240,7 +240,7 @@ def _values() -> list[Case]:
         bad(
             "value_device_not_here",
             2,
-            "the device 'xla:0' is not there for this torch and machine; there is: cpu",
+            "the device 'xla:0' is not there for this torch and machine; available: cpu",
             device="xla:0",
         ),
         bad(
@@ -249,7 +249,7 @@ def _values() -> list[Case]:
             listed("7:1  precision: expected 'fp32', 'bf16' or 'fp16', found 'fp8'"),
             precision="fp8",
         ),
-        bad("value_strategy", 2, "no strategy is called 'dpp'; there is: auto, single", strategy="dpp"),
+        bad("value_strategy", 2, "no strategy is called 'dpp'; available: auto, single", strategy="dpp"),
         bad(
             "value_match",
             2,

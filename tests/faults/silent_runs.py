@@ -292,7 +292,7 @@ def _evaluation() -> list[Case]:
             "val_metric_not_there",
             2,
             listed(
-                "3:100  val.metrics.accuracy: the module 'mynet' has no 'acuracy'; there is: system, Net, Data, "
+                "3:100  val.metrics.accuracy: the module 'mynet' has no 'acuracy'; available: system, Net, Data, "
                 "loss_of, predict"
             ),
             val=evaluation(metrics='{accuracy: "mynet:acuracy"}'),

@@ -14,11 +14,12 @@ from torch import nn
 from torch.utils.data import Dataset
 
 from hookline import EvalLoop, Hook, Optim, Runner, TrainLoop
-from hookline.checkpoint import snapshot, store
+from hookline.checkpoint import store
 from hookline.checkpoint.seal import Note
 from hookline.data.loader import ResumableLoader
+from hookline.engine import snapshot
+from hookline.engine.steps import cross_entropy, predict
 from hookline.errors import ConfigError, NumericsError, StorageError, exit_code_of
-from hookline.steps import cross_entropy, predict
 from hookline.testing import toy_data, toy_model, toy_runner
 
 
@@ -206,7 +207,7 @@ def test_fault_28_an_observer_that_draws_does_not_change_the_training(tmp_path: 
 
 
 def test_fault_29_a_second_run_in_the_folder_is_refused(tmp_path: Path) -> None:
-    """With pid and host, and free after a kill: see tests/test_workdir.py, where another process holds it."""
+    """With pid and host, and free after a kill: see tests/rundir/test_ownership.py, where another process holds it."""
     first, second = toy_runner(work_dir=tmp_path), toy_runner(work_dir=tmp_path)
     first.on("before_train")(lambda: second.val())
     with pytest.raises(StorageError, match=f"is in use by another run of this process \\({os.getpid()}\\)"):

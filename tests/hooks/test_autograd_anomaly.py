@@ -15,12 +15,12 @@ import torch
 from torch import Tensor, nn
 
 from hookline import Runner
-from hookline.calls import short_path
 from hookline.cli import main
+from hookline.engine.steps import cross_entropy
 from hookline.errors import ConfigError, NumericsError, exit_code_of
 from hookline.hooks import AutogradAnomalyHook
 from hookline.hooks.autograd_anomaly import describe
-from hookline.steps import cross_entropy
+from hookline.plan.calls import short_path
 from hookline.testing import toy_data, toy_model, toy_runner
 
 HERE = short_path(__file__)
@@ -117,7 +117,7 @@ def test_where_all_of_the_forward_pass_is_bundled_the_line_of_the_bundled_step_i
     error = failing(toy_runner(model=model, custom_hooks=[AutogradAnomalyHook()]))
     line = line_of(cross_entropy, "return")
     assert notes_of(error) == [
-        f"AutogradAnomalyHook: AddmmBackward0 failed; it belongs to hookline/steps.py:{line}, in cross_entropy: "
+        f"AutogradAnomalyHook: AddmmBackward0 failed; it belongs to hookline/engine/steps.py:{line}, in cross_entropy: "
         "return nn.functional.cross_entropy(model(inputs), target)"
     ]
 
@@ -331,7 +331,7 @@ def test_the_command_line_shows_the_line_and_ends_with_4(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     Path("rooted_step.py").write_text(
-        "from hookline.steps import cross_entropy\n\n\ndef step(model, batch):\n"
+        "from hookline.engine.steps import cross_entropy\n\n\ndef step(model, batch):\n"
         "    loss = cross_entropy(model, batch)\n    return loss + (loss * 0).sqrt() * 0\n"
     )
     words = [

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from hookline import Hook, Optim, Runner
 from hookline.cli import main
+from hookline.engine.steps import cross_entropy
 from hookline.errors import ConfigError, NumericsError, exit_code_of
 from hookline.hooks import CheckInvalidLossHook, EMAHook
-from hookline.steps import cross_entropy
 from hookline.testing import MemoryWriter, Recorder, toy_data, toy_model, toy_runner
 
 NAN, INF = math.nan, math.inf
@@ -354,7 +354,7 @@ def test_the_command_line_ends_with_it(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     Path("spoilt_step.py").write_text(
-        "from hookline.steps import cross_entropy\n\ncalls = []\n\n"
+        "from hookline.engine.steps import cross_entropy\n\ncalls = []\n\n"
         "def step(model, batch):\n    calls.append(0)\n"
         "    return cross_entropy(model, batch) * (float('nan') if len(calls) == 3 else 1)\n"
     )
@@ -377,7 +377,7 @@ def test_the_command_line_ends_with_it(
     if policy == "stop":
         monkeypatch.setattr(sys, "argv", ["hookline", "train", "--dry-run", *words, "train.step=spoilt_at_once:step"])
         Path("spoilt_at_once.py").write_text(
-            "from hookline.steps import cross_entropy\n\n"
+            "from hookline.engine.steps import cross_entropy\n\n"
             "def step(model, batch):\n    return cross_entropy(model, batch) * float('nan')\n"
         )
         with pytest.raises(SystemExit) as ended:
@@ -466,7 +466,7 @@ def test_a_config_names_it(tmp_path: Path) -> None:
         ({"interval": 0}, "interval must be an int of at least 1, not 0"),
         ({"interval": True}, "interval must be an int of at least 1, not True"),
         ({"policy": "skipp"}, "policy cannot be 'skipp'; did you mean 'skip'?"),
-        ({"policy": None}, "policy cannot be None; there is: raise, skip, stop"),
+        ({"policy": None}, "policy cannot be None; available: raise, skip, stop"),
         ({"max_skips": 0}, "max_skips must be an int of at least 1, not 0"),
     ],
 )

@@ -13,9 +13,9 @@ import torch
 
 from hookline import EvalLoop, Runner
 from hookline.checkpoint import seal, store
+from hookline.engine.steps import predict
 from hookline.errors import ConfigError, NumericsError, StorageError
 from hookline.hooks import CheckpointHook
-from hookline.steps import predict
 from hookline.testing import Recorder, toy_data, toy_model, toy_runner
 
 
@@ -147,7 +147,7 @@ def test_a_best_file_is_resumed_like_any_other_and_comparing_goes_on(tmp_path: P
             "CheckpointHook: save_best: 'speed/a' and 'speed_a' would be saved under the same name",
         ),
         ({"max_keep_best": 0}, "CheckpointHook: max_keep_best must be an int of at least 1, not 0"),
-        ({"on_save_error": "stop"}, "CheckpointHook: on_save_error cannot be 'stop'; there is: raise, go_on"),
+        ({"on_save_error": "stop"}, "CheckpointHook: on_save_error cannot be 'stop'; available: raise, go_on"),
         ({"save_on_exception": -1}, "CheckpointHook: save_on_exception is true, false or every how many steps, not -1"),
         (
             {"published_keys": ["stat_dict"]},

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from hookline import EvalLoop, Hook, Runner
+from hookline.engine.metrics import accuracy
+from hookline.engine.steps import predict
 from hookline.errors import ConfigError
 from hookline.hooks import EarlyStoppingHook
-from hookline.metrics import accuracy
-from hookline.steps import predict
 from hookline.testing import MemoryWriter, toy_data, toy_runner
 
 
@@ -152,7 +152,7 @@ def test_a_metric_that_is_missing_is_warned_about_once_and_ignored() -> None:
     runner = run([None, 0.5, None, 0.4, 0.4, 0.4], EarlyStoppingHook("accuracy", patience=2))
     assert runner.epoch == 5
     log = (runner.work_dir / "run.log").read_text()
-    warning = "warning: EarlyStoppingHook: validation gives no metric 'accuracy'; there is: odd (so it stops nothing)"
+    warning = "warning: EarlyStoppingHook: validation gives no metric 'accuracy'; available: odd (so it stops nothing)"
     assert log.count(warning) == 1
 
 
@@ -160,7 +160,7 @@ def test_if_strict_a_missing_metric_is_refused() -> None:
     hook = EarlyStoppingHook("accuracy", strict=True)
     assert list(hook.watched_metrics()) == ["accuracy"]
     assert list(EarlyStoppingHook("accuracy").watched_metrics()) == []
-    with pytest.raises(ConfigError, match="^EarlyStoppingHook: validation gives no metric 'accuracy'; there is: odd"):
+    with pytest.raises(ConfigError, match="^EarlyStoppingHook: validation gives no metric 'accuracy'; available: odd"):
         run([None, 0.5], hook)
     misspelt = EarlyStoppingHook("acuracy", "greater", strict=True)
     with pytest.raises(
@@ -174,7 +174,7 @@ def test_without_validation_it_is_warned_about_or_refused() -> None:
     runner.train()
     assert runner.epoch == 2
     log = (runner.work_dir / "run.log").read_text()
-    assert log.count("EarlyStoppingHook: validation gives no metric 'accuracy'; there is none (so it stops noth") == 1
+    assert log.count("EarlyStoppingHook: validation gives no metric 'accuracy'; none is available (so it stops n") == 1
     with pytest.raises(
         ConfigError, match="^EarlyStoppingHook waits for the metric 'accuracy', and this run has no val"
     ):

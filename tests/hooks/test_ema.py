@@ -13,14 +13,14 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from hookline import EvalLoop, Hook, Optim, Runner, TrainLoop
-from hookline.averaging import WeightAverage
 from hookline.checkpoint import store
 from hookline.checkpoint.seal import Note
+from hookline.common.averaging import WeightAverage
 from hookline.data.loader import ResumableLoader
+from hookline.engine.metrics import accuracy
+from hookline.engine.steps import cross_entropy, predict
 from hookline.errors import ConfigError, StorageError
 from hookline.hooks import EMAHook
-from hookline.metrics import accuracy
-from hookline.steps import cross_entropy, predict
 from hookline.testing import toy_data, toy_model, toy_runner
 
 State = dict[str, torch.Tensor]
@@ -522,7 +522,10 @@ def test_a_hook_that_joins_in_the_middle_averages_from_there_on() -> None:
             {"ema_type": "ExponentialMovingAvg"},
             "no average is called 'ExponentialMovingAvg'; did you mean 'Exponential",
         ),
-        ({"ema_type": Hook}, "ema_type is a name or a subclass of WeightAverage, not <class 'hookline.hook.Hook'>"),
+        (
+            {"ema_type": Hook},
+            "ema_type is a name or a subclass of WeightAverage, not <class 'hookline.plan.hook.Hook'>",
+        ),
         ({"momentum": 0}, "momentum must be above 0 and at most 1, not 0"),
         ({"ema_type": "MomentumAnnealingEMA", "gamma": -1}, "gamma must be above 0, not -1"),
         ({"interval": 0}, "interval must be an int of at least 1, not 0"),

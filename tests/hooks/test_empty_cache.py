@@ -15,7 +15,7 @@ from hookline.hooks import EmptyCacheHook
 from hookline.testing import toy_runner
 
 if TYPE_CHECKING:
-    from hookline.plan import Plan
+    from hookline.plan.plan import Plan
 
 POINTS = [
     f"{point}_{stage}_{unit}"

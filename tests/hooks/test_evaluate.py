@@ -19,9 +19,9 @@ from torch import nn
 from hookline import Hook, Runner
 from hookline.checkpoint import store
 from hookline.errors import ConfigError, HookError, StorageError
-from hookline.functions import label_of
 from hookline.hooks import EMAHook, EvaluateHook
-from hookline.points import POINTS
+from hookline.plan.functions import label_of
+from hookline.plan.points import POINTS
 from hookline.testing import MemoryWriter, toy_model, toy_runner
 
 State = dict[str, torch.Tensor]
@@ -747,7 +747,7 @@ def test_a_config_names_the_function(tmp_path: Path, monkeypatch: pytest.MonkeyP
         ({"save_best": ""}, "save_best must be a name, not ''"),
         ({"save_best": ["a"]}, "save_best must be a name, not ['a']"),
         ({"save_best": "odd"}, "save_best: the name 'odd' does not tell whether more or less of it is better; say so with rule: greater or rule: less"),  # noqa: E501  # whole
-        ({"rule": "more"}, "rule cannot be 'more'; there is: greater, less"),
+        ({"rule": "more"}, "rule cannot be 'more'; available: greater, less"),
     ],
 )  # fmt: skip
 def test_wrong_parameters_are_refused(parameters: dict[str, Any], message: str) -> None:

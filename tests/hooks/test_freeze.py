@@ -17,10 +17,10 @@ from torch.utils.data import TensorDataset
 
 from hookline import EvalLoop, Optim, Runner, TrainLoop
 from hookline.data.loader import ResumableLoader
+from hookline.engine.metrics import accuracy
+from hookline.engine.steps import cross_entropy, predict
 from hookline.errors import ConfigError, HooklineError
 from hookline.hooks import EMAHook, FreezeHook
-from hookline.metrics import accuracy
-from hookline.steps import cross_entropy, predict
 from hookline.testing import toy_data, toy_model, toy_runner
 
 State = dict[str, torch.Tensor]
@@ -687,7 +687,7 @@ def never_trained(model: Any) -> Optim:
         ),
         (
             {"patterns": "zzz"},
-            "'zzz' matches no parameter of the model; there is: backbone.0.weight, backbone.0.bias, "
+            "'zzz' matches no parameter of the model; available: backbone.0.weight, backbone.0.bias, "
             "backbone.1.weight, backbone.1.bias, head.weight, head.bias",
         ),
         (

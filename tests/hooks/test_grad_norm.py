@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from hookline import Hook, Optim, Runner
+from hookline.engine.steps import cross_entropy
 from hookline.errors import ConfigError
 from hookline.hooks import GradClipHook, GradNormHook
-from hookline.steps import cross_entropy
 from hookline.testing import MemoryWriter, toy_model, toy_runner
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from hookline.errors import ConfigError
 from hookline.hooks import LoggerHook
-from hookline.logs import LogCopies
+from hookline.rundir.log_copies import LogCopies
 from hookline.testing import MemoryWriter, toy_runner
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from torch.autograd import profiler as legacy
 from hookline import Hook, Runner
 from hookline.errors import ConfigError, HookError
 from hookline.hooks import ProfilerHook
+from hookline.hooks.profiling import LABEL, Profile
 from hookline.hooks.traces import SORTED_BY
-from hookline.profiling import LABEL, Profile
 from hookline.testing import toy_runner
 
 
@@ -535,16 +535,16 @@ def test_without_cuda_the_cpu_is_profiled_and_that_is_said(monkeypatch: pytest.M
         ({"schedule": {"wait": 1, "warmup": 2, "active": 2}, "by_epoch": False, "profile_times": 3},
          "the schedule records none of profile_times=3 iterations, because it waits for 3; profile_times counts those, too: give at least 5"),  # noqa: E501  # whole
         ({"on_trace_ready": 3}, "on_trace_ready is log_trace, tb_trace, a mapping with one of them as its type, or a function that takes the profiler, not 3"),  # noqa: E501  # whole
-        ({"on_trace_ready": "log"}, "the type of on_trace_ready cannot be 'log'; there is: log_trace, tb_trace"),
+        ({"on_trace_ready": "log"}, "the type of on_trace_ready cannot be 'log'; available: log_trace, tb_trace"),
         ({"on_trace_ready": {"type": "log_trase"}}, "the type of on_trace_ready cannot be 'log_trase'; did you mean 'log_trace'?"),  # noqa: E501  # whole
-        ({"on_trace_ready": {"sort_by": "count"}}, "the type of on_trace_ready cannot be None; there is: log_trace, tb_trace"),  # noqa: E501  # whole
+        ({"on_trace_ready": {"sort_by": "count"}}, "the type of on_trace_ready cannot be None; available: log_trace, tb_trace"),  # noqa: E501  # whole
         ({"on_trace_ready": {"type": "tb_trace", "dirname": "x"}}, "on_trace_ready: tb_trace has no setting 'dirname'; did you mean 'dir_name'?"),  # noqa: E501  # whole
         ({"on_trace_ready": {"type": "tb_trace", "dir_name": 3}}, "on_trace_ready: dir_name is a folder, not 3"),
         ({"on_trace_ready": {"type": "log_trace", "row_limit": 0}}, "on_trace_ready: row_limit must be an int of at least 1, not 0"),  # noqa: E501  # whole
         ({"on_trace_ready": {"type": "log_trace", "sort_by": "cpu_times"}}, "on_trace_ready: sort_by cannot be 'cpu_times'; did you mean 'cpu_time'?"),  # noqa: E501  # whole
         ({"stages": "train"}, "stages is a list of train, val, test, not 'train'"),
         ({"stages": []}, "stages is a list of train, val, test, not []"),
-        ({"stages": ["train", "validation"]}, "stages cannot be 'validation'; there is: train, val, test"),
+        ({"stages": ["train", "validation"]}, "stages cannot be 'validation'; available: train, val, test"),
     ],
 )  # fmt: skip
 def test_wrong_parameters_are_refused(parameters: dict[str, Any], message: str) -> None:

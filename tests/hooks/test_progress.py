@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from rich.console import Console
 
-from hookline.display import Pace, Picture
 from hookline.errors import ConfigError
 from hookline.hooks import ProgressHook
+from hookline.screen.display import Pace, Picture
 from hookline.testing import toy_runner
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ import pytest
 import torch
 from torch import distributed, nn
 
+from hookline.engine.steps import cross_entropy
 from hookline.errors import DistributedError, exit_code_of
 from hookline.hooks import EMAHook, SyncBuffersHook, sync_buffers
-from hookline.steps import cross_entropy
 from hookline.testing import toy_data, toy_model, toy_runner
 from tests.faults.children import close_all, start
 

@@ -347,7 +347,7 @@ LENGTH = "is a length of time as '11h50m', '1d2h', '45m' or '90s', or a number o
         ({"limit": "5m", "margin": "soon"}, f"margin {LENGTH}, not 'soon'"),
         ({"limit": 0}, "limit must be more than the margin of '0s', not 0"),
         ({"limit": "5m", "margin": 300}, "limit must be more than the margin of 300, not '5m'"),
-        ({"limit": "5m", "start": "now"}, "start cannot be 'now'; there is: process, run"),
+        ({"limit": "5m", "start": "now"}, "start cannot be 'now'; available: process, run"),
     ],
 )  # fmt: skip
 def test_wrong_parameters_are_refused_with_an_example(parameters: dict[str, Any], message: str) -> None:

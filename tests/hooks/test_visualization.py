@@ -13,11 +13,11 @@ import torch
 from torch import nn
 
 from hookline import EvalLoop, Hook, Runner
+from hookline.engine.metrics import accuracy
 from hookline.errors import ConfigError, DataError
-from hookline.functions import label_of
 from hookline.hooks import EMAHook, VisualizationHook
-from hookline.images import as_grid, as_image
-from hookline.metrics import accuracy
+from hookline.plan.functions import label_of
+from hookline.record.images import as_grid, as_image
 from hookline.testing import MemoryWriter, toy_data, toy_runner
 
 # Three batches of four gray images of 2 x 2 pixels; the mean of an image, in fifths, tells its class.

@@ -32,5 +32,5 @@ def test_it_follows_the_stream_that_is_there_when_it_writes(capsys: pytest.Captu
 
 
 def test_another_stream_is_refused() -> None:
-    with pytest.raises(ConfigError, match="^ConsoleWriter: stream cannot be 'stdin'; there is: stdout, stderr$"):
+    with pytest.raises(ConfigError, match="^ConsoleWriter: stream cannot be 'stdin'; available: stdout, stderr$"):
         ConsoleWriter("stdin")  # type: ignore[arg-type]  # it is the point

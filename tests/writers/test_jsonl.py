@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hookline import runs
+from hookline.rundir import runs
 from hookline.testing import toy_runner
 from hookline.writers import Writers, jsonl
 from hookline.writers.jsonl import JsonlWriter

@@ -15,7 +15,7 @@ import typer
 from hookline.errors import HooklineError
 
 if TYPE_CHECKING:
-    from hookline.config.load import LoadedConfig
+    from hookline.config.loading import LoadedConfig
 
 Words = Annotated[
     list[str] | None,

@@ -11,9 +11,9 @@ import typer
 
 if TYPE_CHECKING:
     from hookline.cli.side_by_side import Blocks, Row
-    from hookline.comparison import Outcome
-    from hookline.monitor import Monitor
-    from hookline.runs import Result, Run
+    from hookline.common.monitor import Monitor
+    from hookline.rundir.comparison import Outcome
+    from hookline.rundir.runs import Result, Run
 
 EXAMPLES = """\b
 Examples:
@@ -39,7 +39,7 @@ def run(
     as_json: Annotated[bool, typer.Option("--json", help="The same as JSON.")] = False,
 ) -> None:
     """Show what differs between runs in config and results; of one run alone, its results."""
-    from hookline import comparison, runs
+    from hookline.rundir import comparison, runs
 
     found = [runs.load(folder) for folder in dict.fromkeys(folders)]
     names = comparison.names_of(found, metric or ())
@@ -60,7 +60,7 @@ def run(
 
 def titles(runs: Sequence[Run]) -> list[str]:
     """What the runs are called: by their folders, or, where these have the same name, by their paths."""
-    from hookline.config.positions import one_line
+    from hookline.common.marks import one_line
 
     names = [each.path.resolve().name for each in runs]
     return [one_line(name) for name in (names if len(set(names)) == len(names) else [str(each.path) for each in runs])]
@@ -69,7 +69,7 @@ def titles(runs: Sequence[Run]) -> list[str]:
 def config_rows(differing: Mapping[str, Mapping[int, Any]], count: int) -> list[Row]:
     """A row for every key that differs."""
     from hookline.cli.side_by_side import Row
-    from hookline.config.positions import one_line
+    from hookline.common.marks import one_line
 
     return [
         Row(one_line(key), [_value(values[number]) if number in values else NOTHING for number in range(count)])
@@ -85,10 +85,10 @@ def _value(value: Any) -> str:
 def result_rows(outcomes: Sequence[Outcome], names: Sequence[str]) -> Iterator[Row]:
     """How far and how long, then the final and the best value of every metric."""
     from hookline.cli.side_by_side import Row
-    from hookline.comparison import watched, winners
-    from hookline.config.positions import one_line
-    from hookline.durations import as_duration
-    from hookline.monitor import Monitor
+    from hookline.common.durations import as_duration
+    from hookline.common.marks import one_line
+    from hookline.common.monitor import Monitor
+    from hookline.rundir.comparison import watched, winners
 
     yield Row("epochs", [str(each.epochs) for each in outcomes])
     yield Row("iterations", [str(each.iterations) for each in outcomes])
@@ -107,8 +107,8 @@ def result_rows(outcomes: Sequence[Outcome], names: Sequence[str]) -> Iterator[R
 
 def _results(label: str, results: Sequence[Result | None], rule: Monitor | None) -> Row:
     from hookline.cli.side_by_side import Row
-    from hookline.comparison import winners
-    from hookline.terminal import as_number
+    from hookline.common.numbers import as_number
+    from hookline.rundir.comparison import winners
 
     cells = [NOTHING if each is None else f"{as_number(each.value)} at {each.step}" for each in results]
     values = {number: each.value for number, each in enumerate(results) if each is not None}

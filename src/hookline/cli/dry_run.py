@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
-    from hookline.config.load import LoadedConfig
-    from hookline.runner import Runner
-    from hookline.stages import EvalLoop, TrainLoop
+    from hookline.config.loading import LoadedConfig
+    from hookline.engine.loop_specs import EvalLoop, TrainLoop
+    from hookline.engine.runner import Runner
 
 BATCHES = 2
 

@@ -28,10 +28,10 @@ def run(
     force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
 ) -> None:
     """Write the model's weights as safetensors."""
-    from hookline.checkpoint import describe
+    from hookline.checkpoint import inspection
     from hookline.checkpoint.export import export
 
     written = export(file, out, averaged=averaged, force=force)
-    print(f"{written.path}: {written.tensors} tensors, {describe.size(written.size)}")
+    print(f"{written.path}: {written.tensors} tensors, {inspection.size(written.size)}")
     if written.has_average and not averaged:
         print("these are the raw weights; it also holds averaged ones: --averaged")

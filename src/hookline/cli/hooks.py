@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from hookline.errors import HooklineError
-from hookline.registry import HOOKS
+from hookline.plan.registry import HOOKS
 
 EXAMPLES = """\b
 Examples:
@@ -27,7 +27,7 @@ def hooks(
     markdown: Annotated[bool, typer.Option("--markdown", help="The page of the docs, to standard output.")] = False,
 ) -> None:
     """List the hooks that a config can name, or show one of them in full."""
-    from hookline import documentation
+    from hookline.cli import documentation
 
     if markdown:
         print(documentation.page(), end="")
@@ -37,7 +37,7 @@ def hooks(
 
 def listing() -> str:
     """A line a hook: name, priority, what it does, where it comes from."""
-    from hookline import documentation
+    from hookline.cli import documentation
 
     rows = []
     for name in HOOKS:

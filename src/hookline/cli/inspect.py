@@ -23,6 +23,6 @@ def run(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A checkpoint, or the folder of a run.")],
 ) -> None:
     """Show what a checkpoint holds, or which a run has. A damaged FILE ends with exit code 5."""
-    from hookline.checkpoint import describe
+    from hookline.checkpoint import inspection
 
-    print(describe.folder(file) if file.is_dir() else describe.checkpoint(file))
+    print(inspection.folder(file) if file.is_dir() else inspection.checkpoint(file))

@@ -27,10 +27,10 @@ def plan(
     allow: Allow = None,
 ) -> None:
     """Check the hooks of CONFIG (and only these), and show who runs at each point, how often, and why there."""
-    from hookline.assembly import register_all
-    from hookline.config.build import build_hooks
-    from hookline.explain import Hooks
-    from hookline.plan import Plan
+    from hookline.config.builder import build_hooks
+    from hookline.engine.assembly import register_all
+    from hookline.plan.explanation import Hooks
+    from hookline.plan.plan import Plan
 
     loaded = load_config(words)
     default_hooks, custom_hooks = build_hooks(loaded, allow=allow or ())

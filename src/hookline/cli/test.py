@@ -25,8 +25,8 @@ def run(
     allow: Allow = None,
 ) -> None:
     """Test the weights of a checkpoint on the test set of CONFIG."""
+    from hookline.common.numbers import as_number
     from hookline.config import build_runner
-    from hookline.terminal import as_number
 
     if not checkpoint:
         raise typer.BadParameter("which weights? give a file", param_hint="--checkpoint")

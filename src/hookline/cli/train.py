@@ -10,7 +10,7 @@ import typer
 from hookline.cli.common import Allow, Words, load_config, to_the_end
 
 if TYPE_CHECKING:
-    from hookline.runner import Runner
+    from hookline.engine.runner import Runner
 
 EXAMPLES = """\b
 Examples:
@@ -55,7 +55,7 @@ def train(
     tested = runner.test() if runner.test_loops and not unfinished else {}
     if unfinished:
         runner.terminal.say("not tested, because it is not done: --resume goes on")
-    from hookline.summary import closing_table
+    from hookline.cli.summary import closing_table
 
     runner.terminal.open_log(runner.work_dir / "run.log")
     runner.terminal.show(closing_table(runner, seconds, tested))

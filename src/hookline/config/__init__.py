@@ -10,8 +10,9 @@ build        names -> objects -> Runner; optims: optimizers and schedulers
 describe     the JSON Schema, for editors
 """
 
-from hookline.config.build import build_runner
-from hookline.config.describe import json_schema
-from hookline.config.load import dump, from_dict, load, read
+from hookline.common.yaml_file import dump, read
+from hookline.config.builder import build_runner
+from hookline.config.editor_schema import json_schema
+from hookline.config.loading import from_dict, load
 
 __all__ = ["build_runner", "dump", "from_dict", "json_schema", "load", "read"]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hookline.config.positions import Keys, Problem, show
+from hookline.common.marks import Keys, Problem, show
 from hookline.errors import did_you_mean, nearest
 
 if TYPE_CHECKING:

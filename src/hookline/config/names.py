@@ -18,7 +18,7 @@ from typing import Any
 
 from hookline.config.modules import TRUSTED, Modules, Trust, split_name
 from hookline.errors import ConfigError, did_you_mean, nearest
-from hookline.registry import DATASETS, HOOKS, METRICS, MODELS, STEPS, WRITERS, Registry
+from hookline.plan.registry import DATASETS, HOOKS, METRICS, MODELS, STEPS, WRITERS, Registry
 
 _METRIC_FIELDS = (
     *("classification", "regression", "aggregation", "clustering", "nominal", "retrieval", "segmentation", "shape"),
@@ -56,7 +56,7 @@ SLOTS = {
     "function": Slot("function"),
     "metric": Slot("metric", METRICS, _METRIC_HOMES, ("torchmetrics:Metric",), "metrics"),
     "step": Slot("step", STEPS),
-    "hook": Slot("hook", HOOKS, (), ("hookline.hook:Hook",)),
+    "hook": Slot("hook", HOOKS, (), ("hookline.plan.hook:Hook",)),
     "writer": Slot("writer", WRITERS, (), ("hookline.writers.base:Writer",)),
 }
 

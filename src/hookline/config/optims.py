@@ -11,15 +11,15 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.utils._foreach_utils import _get_fused_kernels_supported_devices
 
-from hookline.config.check import AUTO, sections
+from hookline.common.patterns import matching, no_match
 from hookline.config.signature import filled_parameter, signature_of
-from hookline.optim import Optim
-from hookline.patterns import matching, no_match
+from hookline.config.validation import AUTO, sections
+from hookline.engine.optim import Optim
 
 if TYPE_CHECKING:
-    from hookline.config.make import Maker
-    from hookline.config.positions import Keys
-    from hookline.stages import TrainLoop
+    from hookline.common.marks import Keys
+    from hookline.config.factory import Maker
+    from hookline.engine.loop_specs import TrainLoop
 
 Named = dict[str, nn.Parameter]
 

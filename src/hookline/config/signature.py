@@ -23,10 +23,10 @@ from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
 
+from hookline.common.marks import Keys, Problem
 from hookline.config.messages import problems_of
-from hookline.config.positions import Keys, Problem
 from hookline.errors import HookError
-from hookline.hook import Priority
+from hookline.plan.hook import Priority
 
 if typing.TYPE_CHECKING:
     from collections.abc import Callable, Mapping

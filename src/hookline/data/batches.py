@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from hookline.checkpoint.plain import refuse_odd
+from hookline.common.plain import refuse_odd
 from hookline.data.sources import is_stateful, iterator
 from hookline.errors import DataError, blame
 
 if TYPE_CHECKING:
-    from hookline.costs import Cost
+    from hookline.plan.costs import Cost
 
 END = object()
 

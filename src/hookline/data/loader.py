@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate, get_worker_info
 
-from hookline.checks import check_int
+from hookline.common.checks import check_int
 from hookline.data.workers import WorkerStart
 from hookline.errors import ConfigError, DataError, blame
 

@@ -17,7 +17,7 @@ from typing import Any, cast
 
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, SequentialSampler
 
-from hookline import rng
+from hookline.common import rng
 from hookline.data.loader import ResumableLoader, mix
 
 log = logging.getLogger("hookline")

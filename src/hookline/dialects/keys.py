@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from hookline.errors import ConfigError
-from hookline.points import near_miss
+from hookline.plan.points import near_miss
 
 
 def refuse_near_misses(

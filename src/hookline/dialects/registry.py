@@ -6,8 +6,8 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from hookline import registry
 from hookline.errors import ConfigError
+from hookline.plan import registry
 
 T = TypeVar("T", bound=Callable[..., Any])
 
@@ -18,7 +18,7 @@ class Registry(registry.Registry):
     """Names -> classes; what the system itself brings may be replaced, which is said, because its documents do so."""
 
     def _add(self, name: str, item: T, force: bool) -> T:
-        if name in self._builtin and name not in self._registered and not self._same_definition(name, item):
+        if name in self.builtin and name not in self._registered and not self._same_definition(name, item):
             log.warning("the %s '%s' of %s takes the place of the built-in one", self.kind, name, item.__module__)
             force = True
         return super()._add(name, item, force)

@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import hookline
-from hookline.calls import short_path
-from hookline.checks import check_int, warn_of_the_end
+from hookline.common.checks import check_int, warn_of_the_end
 from hookline.errors import ConfigError, NumericsError, blame
-from hookline.hook import Hook
+from hookline.plan.calls import short_path
+from hookline.plan.hook import Hook
 
 if TYPE_CHECKING:
-    from hookline.runner import Runner
+    from hookline.engine.runner import Runner
 
 # How torch begins its warning about where in the forward pass something was computed, and a frame in it.
 REPORT = re.compile(r"\s*(?:Error detected in|Previous calculation was induced by) (\w+)")
@@ -160,7 +160,7 @@ def user_frames(report: str) -> list[str]:
     """The frames of a forward pass from the user's step on, without those of torch, as `file:line, in name: source`."""
     import torch
 
-    from hookline import loops
+    from hookline.engine import loops
 
     frames = FRAME.findall(report)
     below = [number for number, frame in enumerate(frames, 1) if frame[0] == loops.__file__]

@@ -7,11 +7,11 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+from hookline.common.monitor import AUTO, Rule
 from hookline.errors import ConfigError
-from hookline.monitor import AUTO, Rule
 
 if TYPE_CHECKING:
-    from hookline.monitor import Monitor
+    from hookline.common.monitor import Monitor
 
 
 class Best:

@@ -6,16 +6,16 @@ import math
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn
 
-from hookline.checks import check_choice, check_int
+from hookline.common.checks import check_choice, check_int
+from hookline.engine.numerics import infinite
 from hookline.errors import NumericsError
-from hookline.hook import Hook
-from hookline.hub import read_numbers
-from hookline.numerics import infinite
+from hookline.plan.hook import Hook
+from hookline.record.hub import read_numbers
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from hookline.runner import Runner
+    from hookline.engine.runner import Runner
 
 
 class Loss(NamedTuple):

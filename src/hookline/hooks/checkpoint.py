@@ -9,17 +9,17 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from hookline.checkpoint.keeping import by_age, keep_newest
-from hookline.checkpoint.request import Request
-from hookline.checks import check_choice, check_int
+from hookline.checkpoint.retention import by_age, keep_newest
+from hookline.common.checks import check_choice, check_int
+from hookline.common.monitor import AUTO, monitor
+from hookline.common.numbers import as_number
+from hookline.engine.requests import Request
 from hookline.errors import ConfigError, did_you_mean, nearest
-from hookline.hook import Hook
 from hookline.hooks.best import Best, remove_others, rules_of
-from hookline.monitor import AUTO, monitor
-from hookline.terminal import as_number
+from hookline.plan.hook import Hook
 
 if TYPE_CHECKING:
-    from hookline.runner import Runner
+    from hookline.engine.runner import Runner
 
 
 #: The parts that every checkpoint has; hooks may add others.
@@ -263,12 +263,12 @@ class CheckpointHook(Hook):
     def after_run(self, runner: Runner) -> None:
         """Publish the last and the best."""
         if self.published_keys and runner.running == "train":
-            from hookline.checkpoint import publish  # it needs torch, and a hook's parameters are read without
+            from hookline.checkpoint import publishing  # it needs torch, and a hook's parameters are read without
 
             folder = self.checkpoint_folder(runner)
             names = [best_name for best in self.best.values() for _, best_name in best.kept]
             found = [*by_age(folder, self._names())[-1:], *(folder / name for name in names)]
-            for path in publish.all_of(found, self.published_keys):
+            for path in publishing.all_of(found, self.published_keys):
                 runner.terminal.say(f"published {path}")
 
     def before_save_checkpoint(self, runner: Runner, checkpoint: Mapping[str, Any]) -> None:

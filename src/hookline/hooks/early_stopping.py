@@ -7,14 +7,14 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from hookline.checks import check_int, check_number
+from hookline.common.checks import check_int, check_number
+from hookline.common.monitor import BestSoFar, Monitor, refuse_unknown
+from hookline.common.monitor import monitor as watch
 from hookline.errors import ConfigError
-from hookline.hook import Hook
-from hookline.monitor import BestSoFar, Monitor, refuse_unknown
-from hookline.monitor import monitor as watch
+from hookline.plan.hook import Hook
 
 if TYPE_CHECKING:
-    from hookline.runner import Runner
+    from hookline.engine.runner import Runner
 
 log = logging.getLogger("hookline")
 

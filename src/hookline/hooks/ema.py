@@ -8,17 +8,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
-from hookline import averaging
-from hookline.averaging import WeightAverage
-from hookline.checks import check_int, warn_of_the_end
+from hookline.common import averaging
+from hookline.common.averaging import WeightAverage
+from hookline.common.checks import check_int, warn_of_the_end
 from hookline.errors import ConfigError, StorageError, did_you_mean
-from hookline.hook import Hook
+from hookline.plan.hook import Hook
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from hookline.runner import Runner
-    from hookline.stages import EvalLoop
+    from hookline.engine.loop_specs import EvalLoop
+    from hookline.engine.runner import Runner
 
 NAMES = ("ExponentialMovingAverage", "StochasticWeightAverage", "MomentumAnnealingEMA")
 
@@ -54,7 +54,7 @@ class EMAHook(Hook):
           - {type: EMAHook, momentum: 0.001}
 
     Args:
-        ema_type: The kind of average, by name, or a subclass of `hookline.averaging.WeightAverage`.
+        ema_type: The kind of average, by name, or a subclass of `hookline.common.averaging.WeightAverage`.
         momentum: How much a step counts: e = (1 - momentum) e + momentum x.
         gamma: For MomentumAnnealingEMA, whose momentum is gamma / (gamma + steps), and never below `momentum`.
         interval: Average the first optimizer step and every so many after it.
@@ -158,7 +158,7 @@ class EMAHook(Hook):
     @contextmanager
     def _with_raw_weights(self) -> Iterator[None]:
         """The second pass draws no random numbers that training would miss."""
-        from hookline import rng  # it needs torch, and a hook's parameters are read without
+        from hookline.common import rng  # it needs torch, and a hook's parameters are read without
 
         with rng.untouched(), self.average.unswapped():
             yield

@@ -6,10 +6,10 @@ import gc
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from hookline.hook import Hook
+from hookline.plan.hook import Hook
 
 if TYPE_CHECKING:
-    from hookline.runner import Runner
+    from hookline.engine.runner import Runner
 
 STAGES = ("train", "val", "test")
 
@@ -83,6 +83,6 @@ class EmptyCacheHook(Hook):
     after_train_iter = after_val_iter = after_test_iter = before_train_epoch
 
     def _empty_cache(self, runner: Runner) -> Callable[[], Any] | None:
-        from hookline.devices import device_function  # it needs torch, and a hook's parameters are read without
+        from hookline.common.devices import device_function  # it needs torch, and a hook's parameters are read without
 
         return device_function(runner.device, "empty_cache")

@@ -8,18 +8,19 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, get_args
 
-from hookline.checkpoint.request import Request
-from hookline.checks import check_choice, check_int
+from hookline.common.checks import check_choice, check_int
+from hookline.common.modes import in_mode
+from hookline.common.monitor import AUTO, BestSoFar, Rule
+from hookline.common.monitor import monitor as watch
+from hookline.common.numbers import as_number
+from hookline.engine.requests import Request
 from hookline.errors import ConfigError, did_you_mean
-from hookline.functions import asked_for, label_of, name_of
-from hookline.hook import Hook
 from hookline.hooks.best import in_file_name, remove_others
-from hookline.monitor import AUTO, BestSoFar, Rule
-from hookline.monitor import monitor as watch
-from hookline.terminal import as_number
+from hookline.plan.functions import asked_for, label_of, name_of
+from hookline.plan.hook import Hook
 
 if TYPE_CHECKING:
-    from hookline.runner import Runner
+    from hookline.engine.runner import Runner
 
 
 class EvaluateHook(Hook):
@@ -178,11 +179,11 @@ class EvaluateHook(Hook):
         runner.terminal.say("  ".join([place, self.prefix, *texts]))
 
     def _measure(self, runner: Runner) -> Any:
-        from hookline import loops, rng  # they need torch, and a hook's parameters are read without
+        from hookline.common import rng  # they need torch, and a hook's parameters are read without
 
         began = time.perf_counter()
         try:
-            with rng.untouched(), loops.in_mode(runner.model, training=False):
+            with rng.untouched(), in_mode(runner.model, training=False):
                 return self._call(model=runner.model, runner=runner)
         finally:
             runner.seconds_evaluating += time.perf_counter() - began
@@ -286,7 +287,7 @@ class EvaluateHook(Hook):
 
 def results_of(function: Any, given: Any) -> dict[str, float]:
     """What a function that evaluates has given, as numbers by name; None is none at all."""
-    from hookline.metrics import plain  # it needs torch, and a hook's parameters are read without
+    from hookline.engine.metrics import plain  # it needs torch, and a hook's parameters are read without
 
     if given is None:
         return {}

@@ -6,16 +6,16 @@ import logging
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from hookline.checks import check_int
+from hookline.common.checks import check_int
+from hookline.common.patterns import matching, no_match
 from hookline.errors import ConfigError
-from hookline.hook import Hook
-from hookline.patterns import matching, no_match
+from hookline.plan.hook import Hook
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from hookline.optim import Optim
-    from hookline.runner import Runner
+    from hookline.engine.optim import Optim
+    from hookline.engine.runner import Runner
 
 log = logging.getLogger("hookline")
 

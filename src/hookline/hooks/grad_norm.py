@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from hookline.checks import check_int
-from hookline.clipping import check_norm_type
-from hookline.hook import Hook
+from hookline.common.checks import check_int
+from hookline.engine.clipping import check_norm_type
+from hookline.plan.hook import Hook
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from hookline.optim import Optim
-    from hookline.runner import Runner
+    from hookline.engine.optim import Optim
+    from hookline.engine.runner import Runner
 
 # What the norm of everything is called.
 TOTAL = "total"

@@ -8,18 +8,18 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hookline.checks import check_int
+from hookline.common.checks import check_int
+from hookline.common.numbers import as_number, as_time
+from hookline.engine.numerics import refuse_infinite_loss
 from hookline.errors import ConfigError, did_you_mean
-from hookline.hook import Hook, every
 from hookline.hooks.timer import TIMES
-from hookline.logs import LogCopies
-from hookline.numerics import refuse_infinite_loss
-from hookline.smoothing import Smoothing, rules_of
-from hookline.terminal import as_number, as_time
+from hookline.plan.hook import Hook, every
+from hookline.record.smoothing import Smoothing, rules_of
+from hookline.rundir.log_copies import LogCopies
 
 if TYPE_CHECKING:
-    from hookline.runner import Runner
-    from hookline.stages import TrainLoop
+    from hookline.engine.loop_specs import TrainLoop
+    from hookline.engine.runner import Runner
 
 
 log = logging.getLogger("hookline")

@@ -6,11 +6,11 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from hookline.errors import ConfigError
-from hookline.hook import Hook
+from hookline.plan.hook import Hook
 
 if TYPE_CHECKING:
-    from hookline.optim import Optim, Scheduled
-    from hookline.runner import Runner
+    from hookline.engine.optim import Optim, Scheduled
+    from hookline.engine.runner import Runner
 
 POINTS_OF = {
     "iter": "after_train_iter",

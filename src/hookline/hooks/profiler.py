@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from hookline.checks import check_choice, check_int
+from hookline.common.checks import check_choice, check_int
 from hookline.errors import ConfigError, HookError
-from hookline.hook import Hook
 from hookline.hooks.traces import Traces
+from hookline.plan.hook import Hook
 
 if TYPE_CHECKING:
-    from hookline.profiling import Profile
-    from hookline.runner import Runner
+    from hookline.engine.runner import Runner
+    from hookline.hooks.profiling import Profile
 
 log = logging.getLogger("hookline")
 
@@ -241,7 +241,7 @@ class ProfilerHook(Hook):
     def _begin(self, runner: Runner, stage: Stage) -> Profile | None:
         """The profiler, begun if it is not; None when this stage is done."""
         if self._profile is None and self._left.get(stage):
-            from hookline.profiling import Profile, refuse_another
+            from hookline.hooks.profiling import Profile, refuse_another
 
             refuse_another(thoroughly=False)
             self._recorded = []
@@ -261,7 +261,7 @@ class ProfilerHook(Hook):
             profile.end()
 
     def _refuse_what_cannot_be(self) -> None:
-        from hookline.profiling import refuse_another
+        from hookline.hooks.profiling import refuse_another
 
         refuse_another()
         if not self._activities():

@@ -6,17 +6,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
-from hookline.checks import check_choice, check_int, check_number
-from hookline.display import Bar, Pace, Picture, clock
+from hookline.common.checks import check_choice, check_int, check_number
+from hookline.common.monitor import BestSoFar
+from hookline.common.monitor import monitor as watch
+from hookline.common.numbers import as_number, as_time
 from hookline.errors import ConfigError
-from hookline.hook import Hook
-from hookline.monitor import BestSoFar
-from hookline.monitor import monitor as watch
-from hookline.smoothing import ExponentialMean
-from hookline.terminal import as_number, as_time
+from hookline.plan.hook import Hook
+from hookline.record.smoothing import ExponentialMean
+from hookline.screen.display import Bar, Pace, Picture, clock
 
 if TYPE_CHECKING:
-    from hookline.runner import Runner
+    from hookline.engine.runner import Runner
 
 MIB = 2**20
 # What surrounds the batches of an evaluation, besides its name.
@@ -205,7 +205,7 @@ class ProgressHook(Hook):
     def _memory(self, runner: Runner) -> str:
         import psutil
 
-        from hookline.devices import device_function
+        from hookline.common.devices import device_function
 
         texts = [f"{psutil.Process().memory_info().rss / MIB:.0f} MiB"]
         used = device_function(runner.device, "memory_allocated")

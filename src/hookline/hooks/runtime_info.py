@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hookline.hook import Hook
-from hookline.hub import recordable
-from hookline.numerics import refuse_infinite_loss
+from hookline.engine.numerics import refuse_infinite_loss
+from hookline.plan.hook import Hook
+from hookline.record.hub import recordable
 
 if TYPE_CHECKING:
-    from hookline.hub import History
-    from hookline.optim import Optim
-    from hookline.runner import Runner
+    from hookline.engine.optim import Optim
+    from hookline.engine.runner import Runner
+    from hookline.record.hub import History
 
 
 class RuntimeInfoHook(Hook):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from hookline.hook import Hook, every
+from hookline.plan.hook import Hook, every
 
 if TYPE_CHECKING:
-    from hookline.runner import Runner
+    from hookline.engine.runner import Runner
 
 
 class DistSamplerSeedHook(Hook):

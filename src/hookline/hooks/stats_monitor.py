@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from hookline.checks import check_int
-from hookline.durations import clock
-from hookline.hook import Hook
-from hookline.terminal import as_number, as_time
+from hookline.common.checks import check_int
+from hookline.common.durations import clock
+from hookline.common.numbers import as_number, as_time
+from hookline.plan.hook import Hook
 
 if TYPE_CHECKING:
-    from hookline.runner import Runner
+    from hookline.engine.runner import Runner
 
 PREFIX = "train/stats/"
 MIB = 2**20
@@ -116,7 +116,7 @@ class StatsMonitorHook(Hook):
         self._samples.clear()
         self._unwritten = None
         if self.batch_size is None:
-            from hookline.metrics import batch_size  # it needs torch, and a hook's parameters are read without
+            from hookline.engine.metrics import batch_size  # it needs torch, and a hook's parameters are read without
 
             self._size_of = batch_size
         self._restart(runner)
@@ -205,7 +205,7 @@ def learning_rates(runner: Runner) -> dict[str, float]:
 
 def memory(runner: Runner) -> dict[str, float]:
     """MiB of main memory, and the most so far on a device that counts it, which is no wait for the device."""
-    from hookline.devices import device_function  # it needs torch, and a hook's parameters are read without
+    from hookline.common.devices import device_function  # it needs torch, and a hook's parameters are read without
 
     found = {"process_mib": process_memory() / MIB}
     most = device_function(runner.device, "max_memory_allocated")

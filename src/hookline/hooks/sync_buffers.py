@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from hookline.errors import DistributedError
-from hookline.hook import Hook
+from hookline.plan.hook import Hook
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from hookline.runner import Runner
+    from hookline.engine.runner import Runner
 
 
 class SyncBuffersHook(Hook):

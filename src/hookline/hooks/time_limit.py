@@ -6,14 +6,14 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from hookline.checks import check_choice, check_int
-from hookline.durations import as_duration, clock, seconds_of
+from hookline.common.checks import check_choice, check_int
+from hookline.common.durations import as_duration, clock, seconds_of
 from hookline.errors import ConfigError
-from hookline.hook import Hook
+from hookline.plan.hook import Hook
 
 if TYPE_CHECKING:
-    from hookline.position import Position
-    from hookline.runner import Runner
+    from hookline.engine.position import Position
+    from hookline.engine.runner import Runner
 
 # How much longer than the longest so far the last save may take: the disks of a cluster are shared.
 SAFETY = 1.5

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from hookline.costs import FIRST, PERIOD, Cost
-from hookline.hook import Hook
-from hookline.hub import History
+from hookline.plan.costs import FIRST, PERIOD, Cost
+from hookline.plan.hook import Hook
+from hookline.record.hub import History
 
 if TYPE_CHECKING:
-    from hookline.runner import Runner
+    from hookline.engine.runner import Runner
 
 # What a stage's times are called, behind its name.
 TIMES = ("time", "data_time")

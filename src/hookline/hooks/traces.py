@@ -8,12 +8,12 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hookline.checks import check_choice, check_int
+from hookline.common.checks import check_choice, check_int
 from hookline.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
-    from hookline.profiling import Profile
-    from hookline.runner import Runner
+    from hookline.engine.runner import Runner
+    from hookline.hooks.profiling import Profile
 
 log = logging.getLogger("hookline")
 

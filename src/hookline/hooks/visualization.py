@@ -6,14 +6,14 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from hookline.checks import check_int
+from hookline.common.checks import check_int
 from hookline.errors import ConfigError, DataError
-from hookline.functions import asked_for, label_of
-from hookline.hook import Hook
-from hookline.images import CHANNELS, as_grid, as_image, columns_of, describe
+from hookline.plan.functions import asked_for, label_of
+from hookline.plan.hook import Hook
+from hookline.record.images import CHANNELS, as_grid, as_image, columns_of, describe
 
 if TYPE_CHECKING:
-    from hookline.runner import Runner
+    from hookline.engine.runner import Runner
 
 log = logging.getLogger("hookline")
 
@@ -147,7 +147,7 @@ class VisualizationHook(Hook):
             shown = images[: self.max_images]
             texts = captions_of(outputs, len(images))[: len(shown)] if self.caption else []
             return {"": (as_grid(shown), in_rows(texts, columns_of(len(shown))) if texts else None)}
-        from hookline import rng  # it needs torch, and a hook's parameters are read without
+        from hookline.common import rng  # it needs torch, and a hook's parameters are read without
 
         with rng.untouched():
             given = self._call(data_batch=batch, outputs=outputs, runner=runner)

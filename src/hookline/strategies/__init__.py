@@ -43,6 +43,6 @@ def pick_device(name: str | torch.device) -> torch.device:
             raise ConfigError(f"no device is called '{name}': {str(error).splitlines()[0]}") from None
         if device.type not in ("cpu", "meta") and (accelerator is None or accelerator.type != device.type):
             has = accelerator.type if accelerator is not None else "cpu"
-            raise ConfigError(f"the device '{name}' is not there for this torch and machine; there is: {has}")
+            raise ConfigError(f"the device '{name}' is not there for this torch and machine; available: {has}")
         return device
     return accelerator if accelerator is not None else torch.device("cpu")

@@ -36,6 +36,8 @@ class Writer(ABC):
     keeps_images: ClassVar[bool] = True
     #: Whether its calls are made by a thread beside the training, because they wait for a server or a database.
     in_background = False
+    #: What it makes in the run's folder unless told otherwise, so that a later run archives it.
+    default_files: ClassVar[tuple[str, ...]] = ()
     #: Whether its files are cut back when a run is resumed from an earlier checkpoint.
     cuts_back = False
     #: How the run has ended; to be looked at in `close`.

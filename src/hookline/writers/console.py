@@ -6,8 +6,8 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
-from hookline.checks import check_choice
-from hookline.terminal import as_number
+from hookline.common.checks import check_choice
+from hookline.common.numbers import as_number
 from hookline.writers.base import Writer
 from hookline.writers.values import flat
 

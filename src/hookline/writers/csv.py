@@ -23,6 +23,8 @@ class CsvWriter(RecordWriter):
         filename: The file in the run's folder.
     """
 
+    default_files = ("metrics.csv",)
+
     def __init__(self, filename: str = "metrics.csv") -> None:
         super().__init__(filename)
         #: All columns that records have, and how many of them the file has already.

@@ -188,7 +188,7 @@ class Delivery:
             return {key: value for key, value in load[1][0].items() if key != "iter"}
         if self._first_to_do("begin"):
             return {}
-        from hookline.checkpoint.plain import refuse_odd  # it needs torch, which is here by now
+        from hookline.common.plain import refuse_odd  # it needs torch, which is here by now
 
         try:
             state = dict(self.writer.state_dict())

@@ -28,6 +28,8 @@ class JsonlWriter(RecordWriter):
 
     limit = None
 
+    default_files = ("metrics.jsonl",)
+
     def __init__(self, filename: str = "metrics.jsonl") -> None:
         super().__init__(filename)
 

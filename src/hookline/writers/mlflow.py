@@ -57,6 +57,8 @@ class MlflowWriter(Writer):
 
     in_background = True
 
+    default_files = (DATABASE, ARTIFACTS)
+
     def __init__(
         self,
         tracking_uri: str | None = None,
@@ -180,7 +182,7 @@ class MlflowWriter(Writer):
 
     def write_image(self, name: str, image: NDArray[np.uint8], step: int, caption: str | None = None) -> None:
         """A PNG file, and beside it the caption, if there is one."""
-        from hookline.images import as_png
+        from hookline.record.images import as_png
 
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / f"{step:08d}.png"

@@ -45,6 +45,7 @@ class TensorboardWriter(FileWriter):
     """
 
     label = "folder"
+    default_files = ("tensorboard",)
 
     def __init__(self, folder: str = "tensorboard") -> None:
         super().__init__(folder)
@@ -79,7 +80,7 @@ class TensorboardWriter(FileWriter):
 
     def write_image(self, name: str, image: NDArray[np.uint8], step: int, caption: str | None = None) -> None:
         """A PNG, with the caption as its description."""
-        from hookline.images import as_png
+        from hookline.record.images import as_png
 
         height, width, *depth = image.shape
         event = self._event(wall_time=time.time(), step=step)
@@ -207,8 +208,8 @@ def graph_of(model: nn.Module, inputs: Any) -> bytes:
     from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
     from torch.utils.tensorboard import SummaryWriter
 
-    from hookline import rng
-    from hookline.loops import in_mode
+    from hookline.common import rng
+    from hookline.common.modes import in_mode
 
     with ExitStack() as leaving:
         folder = leaving.enter_context(tempfile.TemporaryDirectory())

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from hookline.errors import DataError, HooklineError
-from hookline.hub import PLAIN
+from hookline.record.hub import PLAIN
 
 if TYPE_CHECKING:
     import numpy as np
@@ -95,8 +95,8 @@ def _as_float(name: str, number: int) -> float:
 
 
 def plain_image(name: str, image: Any) -> NDArray[np.uint8]:
-    """An image of any kind that `hookline.images` knows as a uint8 array; a batch or a list as a grid."""
-    from hookline.images import as_grid, as_image
+    """An image of any kind that `hookline.record.images` knows as a uint8 array; a batch or a list as a grid."""
+    from hookline.record.images import as_grid, as_image
 
     try:
         return as_grid(image) if isinstance(image, (list, tuple)) else as_image(image)

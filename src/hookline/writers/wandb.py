@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from hookline.checks import check_choice
+from hookline.common.checks import check_choice
 from hookline.errors import ConfigError
 from hookline.writers.base import Writer
 from hookline.writers.extras import need
@@ -64,6 +64,8 @@ class WandbWriter(Writer):
         mode: `online`, `offline`, or `disabled` to write nothing; what `WANDB_MODE` says, unless given, and else
             online.
     """
+
+    default_files = ("wandb",)
 
     def __init__(
         self,

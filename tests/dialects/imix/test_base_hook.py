@@ -15,7 +15,7 @@ from hookline.dialects.imix.engine.base_engine import CommonEngine, EngineBase
 from hookline.dialects.imix.engine.hooks import HOOKS, HookBase, PriorityStatus, build_hook
 from hookline.dialects.imix.engine.hooks.ema import EMAIterHook
 from hookline.errors import ConfigError, HookError
-from hookline.hook import Hook
+from hookline.plan.hook import Hook
 from hookline.testing import Recorder as NativeRecorder
 
 from .engines import Recorder, engine_in
@@ -312,7 +312,7 @@ def test_a_point_of_ones_own_may_take_its_arguments_alone(tmp_path: Path) -> Non
     engine.train()
     engine.call_hook("after_counted", n=7)
     assert shares.seen == [(1, 1), (2, 3), (0, 1), (1, 1), (2, 7)]
-    with pytest.raises(HookError, match=r"after_counted\(runner, m\) gives no argument 'n'; there is: m$"):
+    with pytest.raises(HookError, match=r"after_counted\(runner, m\) gives no argument 'n'; available: m$"):
         engine.call_hook("after_counted", m=1)
 
 

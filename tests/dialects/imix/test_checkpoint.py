@@ -13,8 +13,8 @@ import pytest
 import torch
 from torch import nn
 
-from hookline.averaging import ExponentialMovingAverage
 from hookline.checkpoint import store
+from hookline.common.averaging import ExponentialMovingAverage
 from hookline.dialects.imix.engine.hooks import CheckPointHook, EMAEpochHook, EMAIterHook, HookBase
 from hookline.errors import ConfigError, HookError, StorageError
 from hookline.testing import toy_data, toy_model

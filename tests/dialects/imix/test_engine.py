@@ -11,10 +11,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from hookline.checkpoint.request import Request
 from hookline.dialects.imix.engine import CommonEngine, EngineBase, imixEngine
 from hookline.dialects.imix.engine.hooks import CheckPointHook, HookBase, OptimizerHook, PriorityStatus
 from hookline.dialects.imix.utils import Config
+from hookline.engine.requests import Request
 from hookline.errors import ConfigError, HookError, HooklineError, NumericsError, StorageError
 from hookline.hooks import CheckInvalidLossHook
 from hookline.testing import toy_data, toy_model

@@ -14,12 +14,12 @@ from torch import Tensor, nn
 
 from hookline import Optim
 from hookline.checkpoint import store
+from hookline.common.numbers import as_time
 from hookline.dialects.imix.engine.hooks import HookBase
 from hookline.dialects.imix.solver import build_lr_scheduler
+from hookline.engine.steps import cross_entropy
 from hookline.errors import ConfigError, exit_code_of
 from hookline.hooks import IterTimerHook
-from hookline.steps import cross_entropy
-from hookline.terminal import as_time
 from hookline.testing import toy_data, toy_model, toy_runner
 from tests.clock import Clock
 

@@ -14,8 +14,8 @@ from torch import nn
 from hookline.dialects.mmengine.hooks import CheckpointHook, Hook
 from hookline.dialects.mmengine.hooks.hook import STAGES
 from hookline.dialects.mmengine.registry import HOOKS
-from hookline.plan import Plan
-from hookline.points import Point
+from hookline.plan.plan import Plan
+from hookline.plan.points import Point
 from hookline.testing import toy_data
 from tests.dialects.mmengine.parts import VAL, runner_of
 

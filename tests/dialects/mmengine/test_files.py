@@ -114,7 +114,7 @@ def test_handlers_and_places_of_a_project(tmp_path: Path) -> None:
         fileio.register_backend("shelf", Shelf)
     with pytest.raises(ValueError, match=r"^files are read from this machine; for the prefix 's3' register a class"):
         fileio.get("s3://bucket/x")
-    with pytest.raises(ValueError, match=r"^files that end with '.xyz' are not known; there is: json, yaml"):
+    with pytest.raises(ValueError, match=r"^files that end with '.xyz' are not known; available: json, yaml"):
         fileio.load("x.xyz")
     with pytest.raises(TypeError, match=r"^load reads a path, or an open file with file_format='json', not 3$"):
         fileio.load(3)

@@ -13,7 +13,7 @@ from hookline.dialects.mmengine.hooks import Hook
 from hookline.dialects.mmengine.registry import HOOKS
 from hookline.dialects.mmengine.runner import Priority, get_priority
 from hookline.errors import HookError
-from hookline.points import POINTS
+from hookline.plan.points import POINTS
 from tests.dialects.mmengine.parts import Seen, runner_of
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from hookline import averaging
+from hookline.common import averaging
 from hookline.dialects.mmengine.model import (
     BaseAveragedModel,
     BaseDataPreprocessor,

@@ -22,9 +22,9 @@ from hookline.dialects.mmengine.optim import (
     build_param_schedulers,
 )
 from hookline.dialects.mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS, OPTIMIZERS
+from hookline.engine.optim import optims_of
+from hookline.engine.steps import cross_entropy
 from hookline.errors import ConfigError
-from hookline.optim import optims_of
-from hookline.steps import cross_entropy
 from hookline.testing import toy_data, toy_model
 from tests.dialects.mmengine.parts import VAL, ToyNet, runner_of, weights
 
@@ -268,7 +268,7 @@ def test_several_optims_are_asked_one_by_one() -> None:
     state = optims.state_dict()
     optims.load_state_dict(state)
     with pytest.raises(
-        KeyError, match=r"^there is a state of 'third', and no such optimizer; there is: first, second$"
+        KeyError, match=r"^there is a state of 'third', and no such optimizer; available: first, second$"
     ):
         optims.load_state_dict({"third": {}})
     with pytest.raises(TypeError, match=r"^'bad' in an OptimWrapperDict is an OptimWrapper, not 3$"):

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hookline.averaging import ExponentialMovingAverage
 from hookline.checkpoint import store
+from hookline.common.averaging import ExponentialMovingAverage
 from hookline.dialects.pointrix.dataset import DATA_SET_REGISTRY
 from hookline.dialects.pointrix.engine import DefaultTrainer
 from hookline.dialects.pointrix.hook import HOOK_REGISTRY, Hook

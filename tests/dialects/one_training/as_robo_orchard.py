@@ -12,8 +12,8 @@ from accelerate.utils import ProjectConfiguration, set_seed  # type: ignore[impo
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from hookline.averaging import ExponentialMovingAverage
 from hookline.checkpoint import store
+from hookline.common.averaging import ExponentialMovingAverage
 from hookline.dialects.robo_orchard_lab.pipeline import HookBasedTrainer
 from hookline.dialects.robo_orchard_lab.pipeline.batch_processor import SimpleBatchProcessor
 from hookline.dialects.robo_orchard_lab.pipeline.hooks import SaveCheckpointConfig, ValidationHookConfig

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from hookline import EvalLoop, Optim, Runner, TrainLoop
 from hookline.checkpoint import store
+from hookline.engine.metrics import accuracy
+from hookline.engine.steps import cross_entropy, predict
 from hookline.hooks import EMAHook
-from hookline.metrics import accuracy
-from hookline.steps import cross_entropy, predict
 from tests.dialects.one_training import shared
 
 if TYPE_CHECKING:

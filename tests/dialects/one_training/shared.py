@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from hookline.metrics import accuracy
+from hookline.engine.metrics import accuracy
 from hookline.testing import toy_data
 
 SEED, EPOCHS, BATCH = 7, 3, 8

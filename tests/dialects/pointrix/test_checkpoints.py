@@ -14,8 +14,8 @@ import pytest
 import torch
 from torch import nn
 
-from hookline.checkpoint import describe
-from hookline.checkpoint.fitting import fit_lengths
+from hookline.checkpoint import inspection
+from hookline.checkpoint.compatibility import fit_lengths
 from hookline.checkpoint.seal import read_note
 from hookline.dialects.pointrix.engine.default_datapipeline import BaseDataPipeline
 from hookline.dialects.pointrix.hook import CheckPointHook, Hook, LogHook
@@ -82,7 +82,7 @@ def test_one_layout_and_one_kind_of_name(tmp_path: Path) -> None:
         assert found["position"]["iter"] == int(name[6:11])
         assert list(found["hooks"]) == ["LogHook"]
     assert json.loads((tmp_path / "last_checkpoint").read_text())["name"] == "chkpnt00005.pth"
-    assert "a run can go on from it" in describe.checkpoint(tmp_path / "chkpnt00005.pth")
+    assert "a run can go on from it" in inspection.checkpoint(tmp_path / "chkpnt00005.pth")
     assert sorted(path.name for path in tmp_path.iterdir() if path.suffix != ".pth") == [
         *("config.yaml", "last_checkpoint", "plan.txt", "run.log"),
     ]

@@ -11,7 +11,7 @@ import torch
 from hookline.dialects.pointrix.hook.base_hook import HOOK_REGISTRY, Hook
 from hookline.dialects.pointrix.logger import Logger
 from hookline.dialects.pointrix.logger.writer import Writer
-from hookline.terminal import Terminal
+from hookline.screen.terminal import Terminal
 from tests.dialects.pointrix.scene import SceneTrainer, config
 
 if TYPE_CHECKING:

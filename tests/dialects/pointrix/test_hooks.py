@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 from hookline.dialects.pointrix.hook import HOOK_REGISTRY, CheckPointHook, Hook, LogHook, parse_hooks
 from hookline.dialects.pointrix.hook.points import POINTS
 from hookline.errors import ConfigError, HookError
-from hookline.hook import every
+from hookline.plan.hook import every
 from tests.dialects.pointrix.scene import SceneTrainer, config
 
 
@@ -159,7 +159,7 @@ def test_a_hook_that_cannot_be_made_is_refused(given: dict[str, Any], message: s
 
 
 def test_an_unknown_name_is_a_key_error_too() -> None:
-    with pytest.raises(KeyError, match="^no hook is called 'Nothing'; there is: CheckPointHook, LogHook$"):
+    with pytest.raises(KeyError, match="^no hook is called 'Nothing'; available: CheckPointHook, LogHook$"):
         HOOK_REGISTRY.get("Nothing")
 
 
@@ -225,9 +225,9 @@ def test_a_type_error_names_the_hook_and_keeps_its_traceback(tmp_path: Path) -> 
         (
             "after_render",
             {"picture": 1},
-            r"^Draws\.after_render \(.*\): .* gives no argument 'image'; there is: picture$",
+            r"^Draws\.after_render \(.*\): .* gives no argument 'image'; available: picture$",
         ),
-        ("before_train", {"speed": 1}, r"^before_train\(runner\) takes no argument 'speed'; there is none$"),
+        ("before_train", {"speed": 1}, r"^before_train\(runner\) takes no argument 'speed'; none is available$"),
         ("after_load_checkpoint", {}, r"^after_load_checkpoint\(runner, checkpoint\) was called without checkpoint$"),
     ],
 )

@@ -24,7 +24,7 @@ from hookline.dialects.pointrix.logger import (
     parse_writer,
 )
 from hookline.errors import ConfigError, HooklineError
-from hookline.terminal import Terminal
+from hookline.screen.terminal import Terminal
 from tests.clock import Clock
 from tests.dialects.pointrix.scene import SceneTrainer, config
 
@@ -255,7 +255,7 @@ def test_a_writer_that_lacks_one_of_the_three_functions_cannot_be_made(tmp_path:
             {"writer_type": "TensorbordWriter"},
             "no logger is called 'TensorbordWriter'; did you mean 'TensorboardWriter'?",
         ),
-        ({"writer_type": "JsonlWriter", "file": "a"}, "JsonlWriter has no parameter 'file'; there is: experiment_name"),
+        ({"writer_type": "JsonlWriter", "file": "a"}, "JsonlWriter has no parameter 'file'; available: experiment"),
     ],
 )
 def test_a_writer_that_cannot_be_made_is_refused(tmp_path: Path, given: dict[str, Any], message: str) -> None:

@@ -18,7 +18,7 @@ from hookline.dialects.pointrix.model import MODEL_REGISTRY
 from hookline.dialects.pointrix.optimizer import BaseOptimizer, ExponLRScheduler, OptimizerList, parse_optimizer
 from hookline.dialects.pointrix.renderer import RENDERER_REGISTRY
 from hookline.errors import ConfigError, HooklineError, NumericsError
-from hookline.terminal import Terminal
+from hookline.screen.terminal import Terminal
 from tests.dialects.pointrix.scene import SIDE, Blur, Fall, Scene, SceneTrainer, Views, config
 
 
@@ -276,14 +276,14 @@ def test_what_has_no_part_here_is_left_out_or_refused(tmp_path: Path, caplog: py
 @pytest.mark.parametrize(
     ("section", "given", "message"),
     [
-        ("model", {"name": "Scen"}, "no model is called 'Scen'; there is: PictureScene"),
+        ("model", {"name": "Scen"}, "no model is called 'Scen'; available: PictureScene"),
         ("model", {"points": 2}, "the section of a model names its class as 'name'; this one has ['points']"),
         ("renderer", {"name": "PlainBlurr"}, "no renderer is called 'PlainBlurr'; did you mean 'PlainBlur'?"),
         ("scheduler", {"params": {}}, "the section of a scheduler names its class as 'name'; this one has ['params']"),
         (
             "scheduler",
             {"name": "ExponLRScheduler", "params": {"p": {"init": 1.0, "final": 1.0}}},
-            "scheduler: params of 'p' have no 'max_steps'; there is: init, final",
+            "scheduler: params of 'p' have no 'max_steps'; available: init, final",
         ),
         ("optimizer", {"a": {"name": "Adma"}}, "optimizer 'a': 'name' is an optimizer of torch, as Adam, not 'Adma'"),
         ("optimizer", {"a": {"nam": "Adam"}}, "optimizer 'a' has no 'nam'; did you mean 'name'?"),
@@ -333,7 +333,7 @@ def test_several_optimizers_step_as_one_and_a_module_may_be_a_group() -> None:
     assert torch.allclose(model.point_cloud.position, before - 0.5)  # the first has cleared the gradients
     state = optimizers.state_dict()
     optimizers.load_state_dict(state)
-    with pytest.raises(ConfigError, match=r"^there is no optimizer 'c' here; there is: a, b$"):
+    with pytest.raises(ConfigError, match=r"^there is no optimizer 'c' here; available: a, b$"):
         optimizers.load_state_dict({"c": {}})
 
 
@@ -365,7 +365,7 @@ def test_a_device_that_is_not_there_is_refused_and_the_default_is_what_is_there(
 ) -> None:
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
     assert DefaultTrainer({}, tmp_path).device == "cpu"
-    with pytest.raises(ConfigError, match="^the device 'cuda' is not there for this torch and machine; there is: cpu$"):
+    with pytest.raises(ConfigError, match="^the device 'cuda' is not there for this torch and machine; available: cpu"):
         DefaultTrainer({"device": "cuda"}, tmp_path)
 
 

@@ -62,7 +62,7 @@ def test_there_are_six_channels_and_an_unknown_one_is_refused() -> None:
     with pytest.raises(KeyError) as caught:
         hooks.register_hook("on_stpe", HookContext.from_callable())  # type: ignore[arg-type]
     assert str(caught.value) == "there is no channel 'on_stpe'; did you mean 'on_step'?"
-    with pytest.raises(KeyError, match="there is no channel 'on_optimizer_step'; there is: on_loop, "):
+    with pytest.raises(KeyError, match="there is no channel 'on_optimizer_step'; available: on_loop, "):
         hooks.begin("on_optimizer_step", PipelineHookArgs(None))  # type: ignore[arg-type]
 
 

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from hookline.dialects.imix.engine.forward import as_output, forward_of
 from hookline.dialects.imix.engine.hooks.base_hook import HookBase, PriorityStatus
 from hookline.dialects.imix.engine.running import EngineRunner, runner_of, step_of
+from hookline.engine.loop_specs import TrainLoop
 from hookline.errors import ConfigError, HookError, HooklineError
-from hookline.hook import Hook
-from hookline.plan import Plan
-from hookline.stages import TrainLoop
+from hookline.plan.hook import Hook
+from hookline.plan.plan import Plan
 
 
 class EngineBase:

@@ -8,8 +8,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from hookline.engine.steps import as_outputs
 from hookline.errors import ConfigError, blame
-from hookline.steps import as_outputs
 
 #: What iMIX's engine gives to a model besides the batch.
 COUNTERS = {"cur_epoch": "epoch", "cur_iter": "iter", "inner_iter": "inner_iter"}

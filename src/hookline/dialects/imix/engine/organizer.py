@@ -16,7 +16,7 @@ from hookline.dialects.imix.engine.hooks.periods.log_buffer_imix import LogBuffe
 from hookline.dialects.imix.engine.settings import ABSENT, Settings, read
 from hookline.dialects.imix.solver import build_lr_scheduler
 from hookline.errors import ConfigError, HookError
-from hookline.hook import Hook
+from hookline.plan.hook import Hook
 
 #: The loggers of a config that names none.
 LOGGERS = ("CommonMetricLoggerHook", "JSONLoggerHook", "TensorboardLoggerHook")

@@ -7,21 +7,21 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hookline.calls import failing_call
-from hookline.costs import Cost
 from hookline.dialects.imix.engine.hooks.base_hook import HookBase
 from hookline.dialects.imix.engine.hooks.periods.log_buffer_imix import LogBufferStorage, LogBufferWriter
 from hookline.dialects.imix.engine.parts import Parts
 from hookline.dialects.imix.engine.update import HookedOptim, WithoutUpdates
+from hookline.engine.numerics import refuse_infinite_loss
+from hookline.engine.runner import Runner
 from hookline.errors import blame
-from hookline.hook import Hook
 from hookline.hooks.runtime_info import number_of
-from hookline.numerics import refuse_infinite_loss
-from hookline.runner import Runner
+from hookline.plan.calls import failing_call
+from hookline.plan.costs import Cost
+from hookline.plan.hook import Hook
 from hookline.strategies import pick_device
 
 if TYPE_CHECKING:
-    from hookline.stages import TrainLoop
+    from hookline.engine.loop_specs import TrainLoop
 
 # Those of hookline's default hooks whose work hooks of the dialect do.
 LEFT_OUT = dict.fromkeys(("runtime_info", "timer", "logger", "param_scheduler", "checkpoint"))

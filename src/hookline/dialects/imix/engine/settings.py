@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hookline.checks import check_int
+from hookline.common.checks import check_int
 from hookline.data.batches import length_of
 from hookline.dialects.imix.utils.config import Config
 from hookline.dialects.keys import refuse_near_misses

@@ -9,8 +9,8 @@ from typing import Any
 
 from torch import Tensor
 
-from hookline.hook import Hook
-from hookline.optim import Optim
+from hookline.engine.optim import Optim
+from hookline.plan.hook import Hook
 
 log = logging.getLogger("hookline")
 

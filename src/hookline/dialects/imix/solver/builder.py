@@ -11,7 +11,7 @@ from torch.optim import Optimizer, lr_scheduler
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
 from hookline.errors import ConfigError, did_you_mean
-from hookline.registry import construct
+from hookline.plan.registry import construct
 
 
 def build_optimizer(cfg: Any, model: torch.nn.Module) -> Optimizer:

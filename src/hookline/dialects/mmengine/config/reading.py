@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hookline.config.parse import parse
-from hookline.config.positions import Mark
-from hookline.config.tree import plain
+from hookline.common.marks import Mark
+from hookline.common.nodes import plain
+from hookline.common.yaml_text import parse
 from hookline.dialects.mmengine.config import python_file
 from hookline.dialects.mmengine.config.config_dict import ConfigDict, converted
 from hookline.dialects.mmengine.config.merging import joined, merged, without_markers

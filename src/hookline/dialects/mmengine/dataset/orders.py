@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-from hookline import rng
+from hookline.common import rng
 from hookline.data.loader import Order, mix
 from hookline.dialects.mmengine.dataset.sampler import InfiniteSampler, _SeededSampler
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from hookline.dialects.mmengine.errors import ConfigValueError
 from hookline.dialects.mmengine.evaluator.metric import refuse_no_metric
 from hookline.dialects.mmengine.registry import METRICS
+from hookline.engine.metrics import Metrics, plain
 from hookline.errors import blame
-from hookline.metrics import Metrics, plain
 
 if TYPE_CHECKING:
     import torch

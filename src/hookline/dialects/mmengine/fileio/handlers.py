@@ -187,5 +187,5 @@ def register_handler(file_formats: str | list[str], **kwargs: Any) -> Callable[[
 def handler_of(ending: str) -> BaseFileHandler:
     """What reads and writes files of an ending."""
     if ending not in HANDLERS:
-        raise ConfigValueError(f"files that end with '.{ending}' are not known; there is: {', '.join(HANDLERS)}")
+        raise ConfigValueError(f"files that end with '.{ending}' are not known; available: {', '.join(HANDLERS)}")
     return HANDLERS[ending]

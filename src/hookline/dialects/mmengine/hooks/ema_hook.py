@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hookline.averaging import WeightAverage
+from hookline.common.averaging import WeightAverage
 from hookline.dialects.mmengine.errors import ConfigTypeError
 from hookline.dialects.mmengine.hooks.hook import Hook
 from hookline.dialects.mmengine.hooks.signatures import as_in_the_original

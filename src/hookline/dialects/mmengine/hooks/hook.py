@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from hookline import hook
 from hookline.errors import HookError
+from hookline.plan import hook
 
 if TYPE_CHECKING:
-    from hookline.runner import Runner as NativeRunner
+    from hookline.engine.runner import Runner as NativeRunner
 
 #: What a loader gives, for annotations.
 DATA_BATCH = dict[str, Any] | tuple[Any, ...] | list[Any] | None

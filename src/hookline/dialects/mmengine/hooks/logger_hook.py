@@ -8,7 +8,7 @@ from hookline.dialects.mmengine.hooks.hook import Hook
 from hookline.dialects.mmengine.hooks.signatures import as_in_the_original
 from hookline.dialects.mmengine.hooks.storage import refuse_other_storage
 from hookline.hooks import logger
-from hookline.smoothing import Smoothing, rules_of
+from hookline.record.smoothing import Smoothing, rules_of
 
 #: What the original copies; hookline's own files end otherwise, too.
 USUAL_SUFFIXES = (".json", ".log", ".py", "yaml")

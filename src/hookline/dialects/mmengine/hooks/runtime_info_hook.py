@@ -9,7 +9,7 @@ from hookline.dialects.mmengine.hooks.signatures import as_in_the_original
 from hookline.hooks import runtime_info
 
 if TYPE_CHECKING:
-    from hookline.optim import Optim
+    from hookline.engine.optim import Optim
 
 
 @as_in_the_original

@@ -10,7 +10,7 @@ import numpy as np
 
 from hookline.dialects.mmengine.errors import ConfigKeyError, ConfigValueError
 from hookline.errors import did_you_mean
-from hookline.hub import KEPT, History
+from hookline.record.hub import KEPT, History
 
 
 class HistoryBuffer(History):

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from hookline.dialects.mmengine.errors import ConfigTypeError, ConfigValueError
 from hookline.dialects.mmengine.instances import ManagerMixin
-from hookline.terminal import TerminalHandler
+from hookline.screen.terminal import TerminalHandler
 
 if TYPE_CHECKING:
-    from hookline.terminal import Terminal
+    from hookline.screen.terminal import Terminal
 
 
 class MMLogger(logging.Logger, ManagerMixin):

@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 
-from hookline import hub
-from hookline.checkpoint.plain import refuse_odd, without_numpy
+from hookline.common.plain import refuse_odd, without_numpy
 from hookline.dialects.mmengine.errors import ConfigKeyError, ConfigTypeError
 from hookline.dialects.mmengine.instances import ManagerMixin
 from hookline.dialects.mmengine.logging.history_buffer import HistoryBuffer
 from hookline.errors import HookError, did_you_mean
+from hookline.record import hub
 
 log = logging.getLogger("hookline")
 

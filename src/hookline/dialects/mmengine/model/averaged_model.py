@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hookline import averaging
+from hookline.common import averaging
 from hookline.dialects.mmengine.errors import ConfigValueError
 
 

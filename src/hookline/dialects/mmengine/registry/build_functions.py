@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from hookline.dialects.mmengine.errors import ConfigKeyError, ConfigTypeError
 from hookline.errors import ConfigError, did_you_mean
-from hookline.registry import construct
+from hookline.plan.registry import construct
 
 if TYPE_CHECKING:
     from hookline.dialects.mmengine.registry.registry import Registry

@@ -10,12 +10,12 @@ from typing import Any
 
 from torch import nn
 
-from hookline.checks import check_int
+from hookline.common.checks import check_int
 from hookline.dialects.mmengine.errors import ConfigTypeError, ConfigValueError
 from hookline.dialects.mmengine.registry import HOOKS, LOOPS, MODELS
+from hookline.engine.loop_specs import EvalLoop, TrainLoop
 from hookline.errors import HookError, did_you_mean, nearest
-from hookline.hook import Hook
-from hookline.stages import EvalLoop, TrainLoop
+from hookline.plan.hook import Hook
 
 #: The hooks that every run has, by the key that `default_hooks` changes them with.
 DEFAULT_HOOKS: dict[str, dict[str, Any]] = {
@@ -151,8 +151,8 @@ def default_hooks(changes: Mapping[str, Any] | None) -> Iterator[Any]:
             value = {"type": DEFAULT_HOOKS[key]["type"], **value}
         if isinstance(value, Mapping) and "type" not in value:
             raise HookError(
-                f"no default hook is called '{key}'; there is: {', '.join(DEFAULT_HOOKS)}. One more hook is a hook, or "
-                "a dict with a 'type'"
+                f"no default hook is called '{key}'; available: {', '.join(DEFAULT_HOOKS)}. One more hook is a hook, "
+                "or a dict with a 'type'"
             )
         chosen[key] = value
     yield from (value for value in chosen.values() if value is not None)

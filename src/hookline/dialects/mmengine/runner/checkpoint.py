@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from hookline.checkpoint import store
-from hookline.checkpoint.fitting import misfits
-from hookline.checkpoint.snapshot import load_fitting
+from hookline.checkpoint.compatibility import misfits
 from hookline.dialects.mmengine.hooks.storage import refuse_other_storage
 from hookline.dialects.mmengine.runner import foreign
+from hookline.engine.snapshot import load_fitting
 from hookline.errors import StorageError
 from hookline.strategies.single import unwrap
 

@@ -10,7 +10,7 @@ from typing import Any
 from hookline.data.batches import length_of
 from hookline.dialects.mmengine.errors import ConfigKeyError, ConfigValueError
 from hookline.errors import did_you_mean
-from hookline.smoothing import Smoothing, rules_of
+from hookline.record.smoothing import Smoothing, rules_of
 
 #: Of the names that match, a mean is shown; of all others, the newest value.
 USUAL_PATTERN = r".*(loss|time|data_time|grad_norm).*"

@@ -7,18 +7,18 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from hookline import loops
 from hookline.dialects.mmengine.evaluator.evaluator import Evaluator, EvaluatorMetrics
 from hookline.dialects.mmengine.runner.amp import autocast
 from hookline.dialects.mmengine.runner.base_loop import BaseLoop
 from hookline.dialects.mmengine.runner.utils import calc_dynamic_intervals
-from hookline.stages import EvalLoop, TrainLoop
+from hookline.engine import loops
+from hookline.engine.loop_specs import EvalLoop, TrainLoop
 
 if TYPE_CHECKING:
     from torch import nn
 
     from hookline.dialects.mmengine.runner.runner import Runner
-    from hookline.position import Position
+    from hookline.engine.position import Position
 
 
 def train_step(model: Any, batch: Any, optim: Any) -> Any:

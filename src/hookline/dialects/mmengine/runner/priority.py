@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hookline.errors import HookError, did_you_mean
-from hookline.hook import Priority
+from hookline.plan.hook import Priority
 
 __all__ = ["Priority", "get_priority"]
 

@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import torch
 
-from hookline import rng
-from hookline import runner as native
-from hookline.checkpoint import seal, snapshot, store
-from hookline.checkpoint.plain import refuse_odd, without_numpy
-from hookline.checkpoint.request import Request
-from hookline.checks import check_int
+from hookline.checkpoint import seal, store
+from hookline.common import rng
+from hookline.common.checks import check_int
+from hookline.common.plain import refuse_odd, without_numpy
 from hookline.dialects.keys import refuse_near_misses
 from hookline.dialects.mmengine.config import Config
 from hookline.dialects.mmengine.errors import ConfigKeyError, ConfigTypeError, ConfigValueError
@@ -30,15 +28,18 @@ from hookline.dialects.mmengine.runner.folder import WorkDir
 from hookline.dialects.mmengine.runner.log_processor import LogProcessor
 from hookline.dialects.mmengine.runner.utils import set_random_seed
 from hookline.dialects.plain import plain_data
+from hookline.engine import runner as native
+from hookline.engine import snapshot
+from hookline.engine.optim import OptimDict, optims_of
+from hookline.engine.requests import Request
 from hookline.errors import HookError
-from hookline.optim import OptimDict, optims_of
-from hookline.registry import DEFAULT_HOOKS
+from hookline.plan.registry import DEFAULT_HOOKS
 from hookline.strategies.single import unwrap
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from hookline.stages import EvalLoop, TrainLoop
+    from hookline.engine.loop_specs import EvalLoop, TrainLoop
 
 #: Where nothing is half done, so that a checkpoint can be written at once.
 AT_REST = ("before_run", "before_train", "after_train", "after_run")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
-from hookline import rng
+from hookline.common import rng
 
 
 def set_random_seed(seed: int | None = None, deterministic: bool = False, diff_rank_seed: bool = False) -> int:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 from hookline.dialects.mmengine.config import Config
 from hookline.dialects.mmengine.errors import ConfigKeyError
 from hookline.errors import did_you_mean
-from hookline.images import as_png
+from hookline.record.images import as_png
 from hookline.writers.base import Writer
 from hookline.writers.jsonl import JsonlWriter
 

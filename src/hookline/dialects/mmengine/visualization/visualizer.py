@@ -12,14 +12,14 @@ from hookline.dialects.mmengine.instances import ManagerMixin
 from hookline.dialects.mmengine.registry import VISBACKENDS
 from hookline.dialects.mmengine.visualization.vis_backend import FOLDER, BaseVisBackend
 from hookline.errors import ConfigError
-from hookline.images import as_image
-from hookline.writers.together import Writers
+from hookline.record.images import as_image
+from hookline.writers.router import Writers
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from hookline.runner import Runner
+    from hookline.engine.runner import Runner
     from hookline.writers.base import Writer
 
 

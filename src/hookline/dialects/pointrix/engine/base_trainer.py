@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hookline import rng
+from hookline.common import rng
 from hookline.dialects.pointrix.engine import parts
 from hookline.dialects.pointrix.engine.running import failures_told
 from hookline.dialects.pointrix.engine.saving import Saving
@@ -17,10 +17,10 @@ from hookline.dialects.pointrix.hook import parse_hooks
 from hookline.dialects.pointrix.hook.points import POINTS, SCOPES
 from hookline.dialects.pointrix.logger import Logger
 from hookline.dialects.pointrix.utils.config import config_to_primitive, parse_structured
+from hookline.engine.position import Position
 from hookline.errors import ConfigError, HookError, NumericsError
 from hookline.hooks.runtime_info import number_of
-from hookline.plan import Plan
-from hookline.position import Position
+from hookline.plan.plan import Plan
 from hookline.strategies import pick_device
 
 
@@ -98,7 +98,7 @@ class BaseTrainer:
         self.cfg: Any = parse_structured(self.Config, cfg)
         self.device = self._device(cfg, device)
         self.name = name or Path(exp_dir).resolve().name
-        #: What a signal asks for, and the terminal; see `hookline.signals`.
+        #: What a signal asks for, and the terminal; see `hookline.engine.signals`.
         self.terminal, self.signalled, self.asked = Logger.terminal, 0, False
         self.position = Position()
         self.saving = Saving(self)
@@ -218,6 +218,7 @@ class BaseTrainer:
         """Make the model as large as the one in a checkpoint; called before the shapes are checked.
 
         As it is, the parameters and buffers of `model.point_cloud` get as many points as the checkpoint has. Where
-        points are elsewhere: `fit_lengths(self.model, checkpoint["state_dict"])` of `hookline.checkpoint.fitting`.
+        points are elsewhere: `fit_lengths(self.model, checkpoint["state_dict"])`, from
+        `hookline.checkpoint.compatibility`.
         """
         parts.fit_point_cloud(self.model, checkpoint["state_dict"])

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hookline.calls import blame_step
 from hookline.dialects.pointrix.engine import parts, running
 from hookline.dialects.pointrix.engine.base_trainer import BaseTrainer
 from hookline.errors import ConfigError
+from hookline.plan.calls import blame_step
 
 
 class DefaultTrainer(BaseTrainer):

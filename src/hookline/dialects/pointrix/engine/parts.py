@@ -11,15 +11,15 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from hookline.checkpoint import fitting
+from hookline.checkpoint import compatibility
+from hookline.common.modes import in_mode
 from hookline.dialects.pointrix.engine.default_datapipeline import BaseDataPipeline
 from hookline.dialects.pointrix.logger import parse_writer
 from hookline.dialects.pointrix.model import parse_model
 from hookline.dialects.pointrix.optimizer import OptimizerList, parse_optimizer, parse_scheduler
 from hookline.dialects.pointrix.renderer import parse_renderer
+from hookline.engine.steps import describe, explain_backward
 from hookline.errors import ConfigError, StorageError
-from hookline.loops import in_mode
-from hookline.steps import describe, explain_backward
 
 if TYPE_CHECKING:
     from hookline.dialects.pointrix.engine.base_trainer import BaseTrainer
@@ -200,7 +200,7 @@ def grows_itself(model: Any) -> bool:
 
 def model_misfits(model: Any, state: Mapping[str, Any]) -> list[str]:
     """What of a model's state does not fit; a model that takes its state in its own way decides itself."""
-    return [] if grows_itself(model) else fitting.misfits(model, state)
+    return [] if grows_itself(model) else compatibility.misfits(model, state)
 
 
 def optimizer_misfits(optimizer: Any, saved: Any) -> list[str]:
@@ -208,7 +208,7 @@ def optimizer_misfits(optimizer: Any, saved: Any) -> list[str]:
     if isinstance(optimizer, Optimizer):
         if not isinstance(saved, Mapping) or "param_groups" not in saved:
             return ["the optimizer: the checkpoint has no state for it"]
-        return fitting.optimizer_misfits("the optimizer", optimizer, saved)
+        return compatibility.optimizer_misfits("the optimizer", optimizer, saved)
     if isinstance(inner := getattr(optimizer, "optimizer", None), Optimizer):
         return optimizer_misfits(inner, saved)
     several = getattr(optimizer, "optimizer_dict", None)
@@ -230,4 +230,4 @@ def fit_point_cloud(model: Any, state: Mapping[str, Any]) -> list[str]:
     """Give the point cloud of a model as many points as a checkpoint has."""
     if not isinstance(model, nn.Module) or not hasattr(model, "point_cloud"):
         return []
-    return fitting.fit_lengths(model, state, within="point_cloud.")
+    return compatibility.fit_lengths(model, state, within="point_cloud.")

@@ -8,17 +8,18 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hookline import signals, workdir
 from hookline.checkpoint import store
 from hookline.dialects.pointrix.logger import Writer
 from hookline.dialects.pointrix.utils.config import config_to_primitive, dump_config
+from hookline.engine import signals
+from hookline.engine.session import log_failure, own_log
 from hookline.errors import HooklineError, blame
-from hookline.session import log_failure, own_log
+from hookline.rundir import archive, ownership
 
 if TYPE_CHECKING:
-    from hookline.checkpoint.saving import Source
     from hookline.dialects.pointrix.engine.base_trainer import BaseTrainer
-    from hookline.plan import Plan
+    from hookline.engine.saving import Source
+    from hookline.plan.plan import Plan
 
 
 @contextmanager
@@ -60,20 +61,20 @@ def session(trainer: BaseTrainer) -> Iterator[None]:
 def open_folder(trainer: BaseTrainer, leaving: ExitStack) -> Source | None:
     """Claim the folder and read what the run goes on from; the files of an earlier run make way for a fresh one."""
     folder, terminal = Path(trainer.exp_dir), trainer.terminal
-    workdir.claim(folder)
-    leaving.enter_context(workdir.locked(folder))
+    ownership.claim(folder)
+    leaving.enter_context(ownership.locked(folder))
     store.sweep(folder)
     source = trainer.saving.find()
     records = list(trainer.writer.files()) if hasattr(trainer.writer, "files") else []
     moved = None
     if source is None and trainer.cfg.resume is True:
-        workdir.drop_records(folder, records)
+        archive.drop_records(folder, records)
     elif source is None or not source.is_inside([folder]):
-        moved = workdir.set_aside(folder, records)
+        moved = archive.set_aside(folder, records)
     terminal.open_log(folder / "run.log")
     if moved is not None:
         terminal.say(f"{folder} held an earlier run; its files are in {moved} now")
-        leaving.push(partial(workdir.put_back, moved, folder, trainer))
+        leaving.push(partial(archive.put_back, moved, folder, trainer))
     (folder / "plan.txt").write_text(trainer.plan.explain() + "\n", encoding="utf-8")
     dump_config(folder / "config.yaml", trainer.cfg)
     return source
@@ -85,7 +86,7 @@ def records(trainer: BaseTrainer) -> Iterator[None]:
     if trainer.running:
         yield
         return
-    workdir.claim(Path(trainer.exp_dir))
+    ownership.claim(Path(trainer.exp_dir))
     begin_writer(trainer, resuming=False)
     try:
         yield

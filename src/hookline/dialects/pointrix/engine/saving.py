@@ -23,14 +23,16 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from hookline import rng, signals, workdir
-from hookline.checkpoint import fitting, hook_states, seal, snapshot, store
-from hookline.checkpoint.plain import refuse_odd, without_numpy
-from hookline.checkpoint.saving import Source
+from hookline.checkpoint import compatibility, seal, store
+from hookline.common import rng
+from hookline.common.plain import refuse_odd, without_numpy
 from hookline.dialects.pointrix.engine import parts
 from hookline.dialects.pointrix.utils.checkpoints import NAME, NAMES
+from hookline.engine import hook_states, signals, snapshot
+from hookline.engine.numerics import refuse_infinite_weights
+from hookline.engine.saving import Source
 from hookline.errors import StorageError
-from hookline.numerics import refuse_infinite_weights
+from hookline.rundir import archive
 
 if TYPE_CHECKING:
     from hookline.dialects.pointrix.engine.base_trainer import BaseTrainer
@@ -183,14 +185,14 @@ class Saving:
                 f"{type(trainer.datapipeline).__name__} has no state_dict: the run goes on exactly if what its "
                 "next_train(step) gives depends on the step alone; otherwise it needs state_dict and load_state_dict"
             )
-        for difference in fitting.changed_surroundings(checkpoint["meta"], self._meta()):
+        for difference in compatibility.changed_surroundings(checkpoint["meta"], self._meta()):
             log.warning("%s", difference)
 
     def _make_way(self, path: Path) -> None:
         """Checkpoints that are later in the run than the one it goes on from go aside: it will come there anew."""
         note = seal.read_note(path)
         assert note is not None, "what is resumed has a seal"
-        old = workdir.set_later_aside(path.parent, note)
+        old = archive.set_later_aside(path.parent, note)
         if old is not None:
             store.point_to(path, path.parent, seal.digest(path), note.step)
             self._trainer.terminal.say(f"checkpoints that are later in the run than {path.name} are in {old} now")

@@ -11,7 +11,7 @@ from hookline.dialects.pointrix.hook.checkpoint_hook import CheckPointHook
 from hookline.dialects.pointrix.hook.log_hook import LogHook
 from hookline.dialects.pointrix.utils.config import config_to_primitive
 from hookline.errors import ConfigError
-from hookline.registry import construct
+from hookline.plan.registry import construct
 
 __all__ = ["HOOK_REGISTRY", "CheckPointHook", "Hook", "LogHook", "parse_hooks"]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from hookline import hook
 from hookline.dialects.pointrix.hook.points import POINTS
 from hookline.dialects.pointrix.utils.registry import Registry
-from hookline.hook import not_a_point
+from hookline.plan import hook
+from hookline.plan.hook import not_a_point
 
 HOOK_REGISTRY = Registry(
     "HOOK",

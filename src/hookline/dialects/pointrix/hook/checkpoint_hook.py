@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from hookline.checkpoint.keeping import keep_newest
-from hookline.checks import check_int
+from hookline.checkpoint.retention import keep_newest
+from hookline.common.checks import check_int
 from hookline.dialects.pointrix.hook.base_hook import Hook
 from hookline.dialects.pointrix.utils.checkpoints import NAMES
 

@@ -9,8 +9,8 @@ from typing import Any
 from hookline.dialects.pointrix.hook.base_hook import Hook
 from hookline.dialects.pointrix.logger.console import Logger
 from hookline.dialects.pointrix.logger.progress import ProgressLogger
-from hookline.hub import read_numbers
-from hookline.smoothing import ExponentialMean
+from hookline.record.hub import read_numbers
+from hookline.record.smoothing import ExponentialMean
 
 # How much the newest loss counts in what the bar shows.
 NEWEST = 0.4

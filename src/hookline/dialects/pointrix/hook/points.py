@@ -22,7 +22,7 @@
 
 from __future__ import annotations
 
-from hookline.points import Point
+from hookline.plan.points import Point
 
 POINTS: dict[str, Point] = {
     point.name: point

@@ -20,7 +20,7 @@ from hookline.dialects.pointrix.logger.writer import (
 from hookline.dialects.pointrix.utils.config import config_to_primitive
 from hookline.dialects.pointrix.utils.sections import taken
 from hookline.errors import ConfigError
-from hookline.registry import construct
+from hookline.plan.registry import construct
 
 __all__ = [
     "LOGGER_REGISTRY",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from hookline.terminal import Terminal
+from hookline.screen.terminal import Terminal
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from hookline.common.numbers import as_time
 from hookline.dialects.pointrix.logger.console import Logger
-from hookline.display import Bar, Pace, Picture, clock
 from hookline.errors import HooklineError, did_you_mean
-from hookline.terminal import Terminal, as_time
+from hookline.screen.display import Bar, Pace, Picture, clock
+
+if TYPE_CHECKING:
+    from hookline.screen.terminal import Terminal
 
 
 @dataclass

@@ -11,7 +11,7 @@ from hookline.dialects.pointrix.logger.console import ErrorLogger, Logger
 from hookline.dialects.pointrix.logger.progress import ProgressLogger
 from hookline.dialects.pointrix.utils.config import config_to_primitive
 from hookline.dialects.pointrix.utils.registry import Registry
-from hookline.writers.together import Writers
+from hookline.writers.router import Writers
 
 __all__ = [
     "LOGGER_REGISTRY",
@@ -107,7 +107,7 @@ class NativeWriter(Writer):
         self._write("write_scalars", scalars, step)
 
     def write_image(self, name: str, image: Any, step: int, caption: str | None = None) -> None:
-        """One image of a step: anything that `hookline.images` knows."""
+        """One image of a step: anything that `hookline.record.images` knows."""
         self._write("write_image", name, image, step, caption)
 
     def write_config(self, name: str, config_dict: Mapping[str, Any], step: int) -> None:

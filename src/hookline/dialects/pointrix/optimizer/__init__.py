@@ -14,7 +14,7 @@ from hookline.dialects.pointrix.optimizer.scheduler import SCHEDULER_REGISTRY, E
 from hookline.dialects.pointrix.utils.config import config_to_primitive
 from hookline.dialects.pointrix.utils.sections import taken
 from hookline.errors import ConfigError, did_you_mean
-from hookline.registry import construct
+from hookline.plan.registry import construct
 
 __all__ = [
     "OPTIMIZER_REGISTRY",

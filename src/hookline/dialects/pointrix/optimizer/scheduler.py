@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from hookline.checks import check_int, check_number
+from hookline.common.checks import check_int, check_number
 from hookline.dialects.pointrix.utils.config import config_to_primitive
 from hookline.dialects.pointrix.utils.registry import Registry
 from hookline.errors import ConfigError
@@ -50,7 +50,7 @@ class ExponLRScheduler:
 def _fall(name: str, values: Mapping[str, Any], scale: float) -> tuple[float, float, int]:
     for key in ("init", "final", "max_steps"):
         if key not in values:
-            raise ConfigError(f"scheduler: params of '{name}' have no '{key}'; there is: {', '.join(values)}")
+            raise ConfigError(f"scheduler: params of '{name}' have no '{key}'; available: {', '.join(values)}")
     check_number(f"scheduler: init of '{name}'", values["init"], above=0)
     check_number(f"scheduler: final of '{name}'", values["final"], above=0)
     check_int(f"scheduler: max_steps of '{name}'", values["max_steps"], least=1)

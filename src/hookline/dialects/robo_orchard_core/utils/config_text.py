@@ -8,9 +8,9 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from hookline.config.parse import parse
-from hookline.config.positions import Mark
-from hookline.config.tree import plain
+from hookline.common.marks import Mark
+from hookline.common.nodes import plain
+from hookline.common.yaml_text import parse
 from hookline.dialects.robo_orchard_core.refusals import SettingValueError
 from hookline.errors import ConfigError, did_you_mean
 

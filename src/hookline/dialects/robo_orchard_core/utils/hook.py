@@ -19,7 +19,7 @@ from hookline.dialects.robo_orchard_core.refusals import HookTypeError, HookValu
 from hookline.dialects.robo_orchard_core.utils.function_info import FunctionInfo, class_name, refuse_uncallable
 from hookline.dialects.robo_orchard_core.utils.handles import HookHandler, RemoveableHandle
 from hookline.dialects.robo_orchard_core.utils.surround import Arounds, by_begin, by_methods, number_of
-from hookline.plan import Plan
+from hookline.plan.plan import Plan
 
 __all__ = [
     "FunctionInfo",

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from hookline.checkpoint import store
-from hookline.checkpoint.plain import refuse_odd
+from hookline.common.plain import refuse_odd
 from hookline.dialects.robo_orchard_core.utils.function_info import known_as
 from hookline.dialects.robo_orchard_lab.pipeline import folders
+from hookline.engine.numerics import refuse_infinite_weights
 from hookline.errors import StorageError, blame
-from hookline.numerics import refuse_infinite_weights
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

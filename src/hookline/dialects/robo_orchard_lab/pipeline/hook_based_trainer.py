@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch.nn import Module
 
-from hookline import rng
-from hookline.checkpoint import hook_states
+from hookline.common import rng
 from hookline.dialects.robo_orchard_core.refusals import HookValueError, SettingValueError
 from hookline.dialects.robo_orchard_core.utils.config import Config
 from hookline.dialects.robo_orchard_core.utils.function_info import known_as
@@ -29,6 +28,7 @@ from hookline.dialects.robo_orchard_lab.pipeline.hooks.optimizer import Optimize
 from hookline.dialects.robo_orchard_lab.pipeline.hooks.validation import ValidationHookConfig
 from hookline.dialects.robo_orchard_lab.pipeline.passes import Passes
 from hookline.dialects.robo_orchard_lab.pipeline.progress import Place, TrainerProgressState
+from hookline.engine import hook_states
 from hookline.errors import blame
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from torch.utils.data import DataLoader
 
 from hookline.data.batches import length_of
 from hookline.data.loader import ResumableLoader, mix
-from hookline.data.move import to_device
 from hookline.data.sources import as_resumable, iterator, seeded
+from hookline.data.transfer import to_device
 from hookline.dialects.robo_orchard_core.utils.function_info import known_as
 from hookline.errors import DataError
 

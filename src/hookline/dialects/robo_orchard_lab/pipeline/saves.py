@@ -14,15 +14,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hookline import rng, signals, workdir
-from hookline.checkpoint import hook_states, store
+from hookline.checkpoint import store
 from hookline.checkpoint.seal import Note
+from hookline.common import rng
+from hookline.common.durations import clock
 from hookline.dialects.robo_orchard_core.refusals import SettingValueError
 from hookline.dialects.robo_orchard_core.utils.function_info import known_as
 from hookline.dialects.robo_orchard_lab.pipeline import contents, folders
-from hookline.durations import clock
+from hookline.engine import hook_states, signals
 from hookline.errors import StorageError, blame
-from hookline.terminal import Terminal
+from hookline.rundir import archive, ownership
+from hookline.screen.terminal import Terminal
 
 if TYPE_CHECKING:
     from accelerate import Accelerator  # type: ignore[import-untyped]
@@ -203,8 +205,8 @@ class Saves:
         if accelerator.is_main_process:
             for target in targets:
                 if (folder := target.beside.resolve()) not in self._locked:
-                    workdir.claim(target.beside)
-                    self._locks.enter_context(workdir.locked(target.beside))
+                    ownership.claim(target.beside)
+                    self._locks.enter_context(ownership.locked(target.beside))
                     self._locked.add(folder)
                     folders.sweep(target.beside)
         new = [target for target in targets if target.parent.resolve() not in self._entered]
@@ -221,7 +223,7 @@ class Saves:
         for target in targets:
             left.setdefault(target.beside, []).extend(self._in_the_way(target, resumed))
         for beside, found in left.items():
-            old = workdir.move_aside(beside, dict.fromkeys(found))
+            old = archive.move_aside(beside, dict.fromkeys(found))
             if old is not None:
                 where = " and ".join(dict.fromkeys(str(one.parent) for one in found))
                 log.warning("what an earlier run had saved in %s is in %s now", where, old)

@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
+from hookline.common.modes import in_mode
 from hookline.dialects.robo_orchard_core.refusals import SettingValueError
 from hookline.dialects.robo_orchard_core.utils.function_info import known_as
 from hookline.dialects.robo_orchard_lab.pipeline import checks
@@ -18,7 +19,6 @@ from hookline.dialects.robo_orchard_lab.pipeline.hook_based_trainer import (
     ResumeCheckpointConfig,
     ValidationHookConfig,
 )
-from hookline.loops import in_mode
 
 if TYPE_CHECKING:
     import torch

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from hookline.checks import check_int
+from hookline.common.checks import check_int
 from hookline.dialects.imix.engine.hooks.base_hook import HookBase
 from hookline.dialects.imix.engine.hooks.periods.elsewhere import check_path, place
 from hookline.errors import ConfigError
@@ -56,7 +56,7 @@ class AutogradProfilerHook(HookBase):
         if not self._predicate(trainer):
             yield
             return
-        from hookline.profiling import Profile, refuse_another
+        from hookline.hooks.profiling import Profile, refuse_another
 
         refuse_another(thoroughly=False)
         profile = Profile(self._activities(), {}, 0, {}, lambda profile: self._write(profile, trainer))

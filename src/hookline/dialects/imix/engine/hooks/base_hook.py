@@ -8,7 +8,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 from hookline.errors import HookError, did_you_mean
-from hookline.hook import Priority
+from hookline.plan.hook import Priority
 
 if TYPE_CHECKING:
     from hookline.dialects.imix.engine.parts import Parts

@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from hookline.averaging import ExponentialMovingAverage
 from hookline.checkpoint import store
-from hookline.checkpoint.keeping import by_age
+from hookline.checkpoint.retention import by_age
 from hookline.checkpoint.seal import Note
+from hookline.common.averaging import ExponentialMovingAverage
 from hookline.dialects.imix.engine.hooks.base_hook import HookBase
 from hookline.errors import HookError
-from hookline.functions import asked_for
+from hookline.plan.functions import asked_for
 
 log = logging.getLogger("hookline")
 

@@ -9,19 +9,20 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from hookline import loops, rng
 from hookline.checkpoint import store
-from hookline.checkpoint.request import Request
 from hookline.checkpoint.seal import Note, read_note
-from hookline.checks import check_int
+from hookline.common import rng
+from hookline.common.checks import check_int
+from hookline.common.modes import in_mode
+from hookline.common.monitor import monitor
+from hookline.common.numbers import as_number
 from hookline.dialects.imix.engine.hooks.base_hook import HookBase
 from hookline.dialects.imix.engine.hooks.ema import averaged_weights
 from hookline.dialects.imix.engine.hooks.periods.elsewhere import check_path, place
+from hookline.engine.requests import Request
 from hookline.errors import ConfigError
-from hookline.functions import asked_for
 from hookline.hooks.evaluate import results_of
-from hookline.monitor import monitor
-from hookline.terminal import as_number
+from hookline.plan.functions import asked_for
 
 BEST = "best_result.pth"
 BEST_MODEL = "model_best.pth"
@@ -133,7 +134,7 @@ class EvaluateHook(HookBase):
     def _measure(self, trainer: Any) -> Any:
         runner, began = trainer.runner, time.perf_counter()
         try:
-            with averaged_weights(trainer), rng.untouched(), loops.in_mode(runner.model, training=False):
+            with averaged_weights(trainer), rng.untouched(), in_mode(runner.model, training=False):
                 return self._call(model=trainer.model, trainer=trainer)
         finally:
             runner.seconds_evaluating += time.perf_counter() - began

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from hookline.checks import check_int
+from hookline.common.checks import check_int
+from hookline.common.numbers import as_time
 from hookline.dialects.imix.engine.hooks.base_hook import HookBase
-from hookline.terminal import as_time
 
 
 class IterationTimerHook(HookBase):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from hookline.checks import check_choice
-from hookline.clipping import Clip
+from hookline.common.checks import check_choice
 from hookline.dialects.imix.engine.hooks.base_hook import HookBase, PriorityStatus
+from hookline.engine.clipping import Clip
 from hookline.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:

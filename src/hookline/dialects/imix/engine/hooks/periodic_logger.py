@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from hookline.checks import check_int
+from hookline.common.checks import check_int
 from hookline.dialects.imix.engine.hooks.base_hook import HookBase
 from hookline.dialects.imix.engine.hooks.builder import build_hook
 from hookline.dialects.imix.engine.hooks.periods.log_buffer_imix import record_is_due, write_all

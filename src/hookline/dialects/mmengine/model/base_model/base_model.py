@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hookline.calls import NOTHING
 from hookline.dialects.mmengine.errors import ConfigTypeError, ConfigValueError
 from hookline.dialects.mmengine.model.base_model.data_preprocessor import BaseDataPreprocessor
 from hookline.dialects.mmengine.model.base_module import BaseModule
 from hookline.dialects.mmengine.registry import MODELS
+from hookline.plan.calls import NOTHING
 
 
 class BaseModel(BaseModule):

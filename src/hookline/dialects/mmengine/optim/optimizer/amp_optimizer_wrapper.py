@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from hookline.calls import NOTHING
 from hookline.dialects.mmengine.errors import ConfigTypeError, ConfigValueError
 from hookline.dialects.mmengine.optim.optimizer.optimizer_wrapper import OptimWrapper
 from hookline.errors import ConfigError, did_you_mean
+from hookline.plan.calls import NOTHING
 
 
 class AmpOptimWrapper(OptimWrapper):

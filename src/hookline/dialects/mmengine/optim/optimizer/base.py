@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from hookline.optim import Optim
+from hookline.engine.optim import Optim
 
 
 class BaseOptimWrapper(Optim):

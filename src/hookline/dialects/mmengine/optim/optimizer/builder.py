@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 from hookline.dialects.mmengine.errors import ConfigTypeError
 from hookline.dialects.mmengine.optim.optimizer.optimizer_wrapper_dict import OptimWrapperDict
 from hookline.dialects.mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS, OPTIM_WRAPPERS, OPTIMIZERS
-from hookline.optim import Optim, OptimDict
+from hookline.engine.optim import Optim, OptimDict
 
 if TYPE_CHECKING:
     from torch import nn

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from hookline.calls import NOTHING
-from hookline.clipping import Clip, gradient_norm
 from hookline.dialects.mmengine.errors import ConfigTypeError, ConfigValueError
 from hookline.dialects.mmengine.optim.optimizer.base import BaseOptimWrapper
+from hookline.engine.clipping import Clip, gradient_norm
 from hookline.errors import did_you_mean
+from hookline.plan.calls import NOTHING
 
 log = logging.getLogger("hookline")
 

@@ -7,8 +7,8 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from hookline.dialects.mmengine.errors import ConfigKeyError, ConfigTypeError
+from hookline.engine.optim import Optim, OptimDict
 from hookline.errors import HooklineError, did_you_mean
-from hookline.optim import Optim, OptimDict
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

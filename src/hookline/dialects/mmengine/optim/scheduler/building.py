@@ -9,8 +9,8 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from hookline.dialects.mmengine.errors import ConfigTypeError, ConfigValueError
 from hookline.dialects.mmengine.registry import PARAM_SCHEDULERS
+from hookline.engine.optim import Optim, OptimDict, Scheduled, When
 from hookline.errors import did_you_mean
-from hookline.optim import Optim, OptimDict, Scheduled, When
 
 
 def build_param_schedulers(

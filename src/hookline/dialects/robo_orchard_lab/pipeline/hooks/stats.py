@@ -8,6 +8,7 @@ from datetime import timedelta
 
 from pydantic import Field
 
+from hookline.common.durations import clock
 from hookline.data.batches import length_of
 from hookline.dialects.robo_orchard_core.utils.function_info import known_as
 from hookline.dialects.robo_orchard_lab.pipeline.hooks.frequency import due_after_epoch, due_after_step
@@ -17,8 +18,7 @@ from hookline.dialects.robo_orchard_lab.pipeline.hooks.mixin import (
     PipelineHooks,
     PipelineHooksConfig,
 )
-from hookline.durations import clock
-from hookline.metrics import batch_size
+from hookline.engine.metrics import batch_size
 
 __all__ = ["StatsMonitor", "StatsMonitorConfig"]
 

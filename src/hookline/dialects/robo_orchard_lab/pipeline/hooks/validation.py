@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from hookline import rng
+from hookline.common import rng
+from hookline.common.modes import in_mode
 from hookline.dialects.robo_orchard_core.refusals import SettingTypeError
 from hookline.dialects.robo_orchard_core.utils.function_info import FunctionInfo
 from hookline.dialects.robo_orchard_lab.pipeline.hooks.frequency import (
@@ -22,7 +23,6 @@ from hookline.dialects.robo_orchard_lab.pipeline.hooks.mixin import (
     PipelineHooks,
     PipelineHooksConfig,
 )
-from hookline.loops import in_mode
 
 __all__ = ["ValidationHook", "ValidationHookConfig"]
 

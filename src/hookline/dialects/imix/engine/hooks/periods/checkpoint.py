@@ -8,15 +8,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hookline.checkpoint.keeping import by_age, keep_newest
-from hookline.checkpoint.request import Request
-from hookline.checks import check_int
+from hookline.checkpoint.retention import by_age, keep_newest
+from hookline.common.checks import check_int
 from hookline.dialects.imix.engine.hooks.base_hook import HookBase
 from hookline.dialects.imix.engine.hooks.ema import drop_averages
+from hookline.engine.requests import Request
 from hookline.errors import ConfigError
 
 if TYPE_CHECKING:
-    from hookline.position import Position
+    from hookline.engine.position import Position
 
 
 #: The epoch in the name of a checkpoint.

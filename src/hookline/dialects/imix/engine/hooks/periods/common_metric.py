@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+from hookline.common.numbers import as_time
 from hookline.dialects.imix.engine.hooks.periods.log_buffer_imix import LogBufferWriter
-from hookline.terminal import as_time
 
 SEPARATOR = " \t "
 TIMES = {"lr": "lr:{:.6e}", "data_time": "load_data_time:{:.4f}", "iter_time": "iter_time:{:.4f}"}

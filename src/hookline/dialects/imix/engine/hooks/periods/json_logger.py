@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from hookline.checks import check_int
+from hookline.common.checks import check_int
 from hookline.dialects.imix.engine.hooks.periods.elsewhere import Lines, check_path, place
 from hookline.dialects.imix.engine.hooks.periods.log_buffer_imix import LogBufferWriter
 

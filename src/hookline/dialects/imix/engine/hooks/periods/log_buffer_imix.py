@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hookline.dialects.imix.engine.hooks.base_hook import HookBase
+from hookline.engine.numerics import refuse_infinite_loss
 from hookline.errors import HooklineError, did_you_mean
-from hookline.hub import PLAIN, MessageHub
-from hookline.numerics import refuse_infinite_loss
+from hookline.record.hub import PLAIN, MessageHub
 from hookline.writers.values import plain_image, plain_values
 
 if TYPE_CHECKING:
-    from hookline.hub import History
+    from hookline.record.hub import History
 
 #: Where the numbers of a buffer stand in the hub.
 PREFIX = "train/"
@@ -142,7 +142,7 @@ class LogBufferStorage:
             self.put_scalar(name, data, smoothing_hint, is_epoch)
 
     def put_image(self, name: str, data: Any) -> None:
-        """An image, or several as a grid: anything that `hookline.images` knows."""
+        """An image, or several as a grid: anything that `hookline.record.images` knows."""
         image = plain_image(name, data)
         if self.keeps_images:
             self.images.append(Shown(self._prefix + name, image, self.iter))

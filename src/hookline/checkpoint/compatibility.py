@@ -1,0 +1,171 @@
+"""Whether a checkpoint fits a run: everything that does not is listed before anything is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from hookline.common import rng
+from hookline.engine.position import Position
+from hookline.errors import StorageError
+
+if TYPE_CHECKING:
+    from torch import nn
+    from torch.optim import Optimizer
+
+    from hookline.engine.optim import Optim
+    from hookline.engine.runner import Runner
+
+
+def refuse_malformed(checkpoint: Mapping[str, Any], path: str) -> None:
+    """Refuse parts of another kind than those that `take` gives; a hook may have changed them."""
+    odd = [
+        key
+        for key in ("meta", "state_dict", "position", "hooks", "message_hub", "rng")
+        if not _is_dict(checkpoint[key])
+    ]
+    if not odd:
+        known = Position().state_dict()
+        odd += [
+            f"position['{name}']"
+            for name, value in checkpoint["position"].items()
+            if name in known and type(value) is not type(known[name])
+        ]
+        odd += [f"hooks['{name}']" for name, state in checkpoint["hooks"].items() if not _is_dict(state)]
+        odd += [
+            f"message_hub['{name}']"
+            for name in ("scalars", "info")
+            if not _is_dict(checkpoint["message_hub"].get(name))
+        ]
+        odd += [
+            f"message_hub['scalars']['{name}']"
+            for name, saved in checkpoint["message_hub"].get("scalars", {}).items()
+            if not _is_dict(saved) or not isinstance(saved.get("values"), (Tensor, list))
+        ]
+        odd += [f"rng['{name}']" for name in rng.malformed(checkpoint["rng"])]
+    if odd:
+        raise StorageError(f"{path} cannot be used: {', '.join(odd)} is not what a run saves there")
+
+
+def misfits(model: nn.Module, state: Mapping[str, Any]) -> list[str]:
+    """What of a model's state is missing, surplus or of another shape."""
+    own = model.state_dict()
+    found = [f"missing: {name} {tuple(own[name].shape)}" for name in own if name not in state]
+    found += [f"surplus: {name}" for name in state if name not in own]
+    for name in own:
+        if name in state and shape_of(state[name]) != shape_of(own[name]):
+            found.append(f"{name}: the model has {shape_of(own[name])}, the checkpoint {shape_of(state[name])}")
+    return found
+
+
+def fit_lengths(model: nn.Module, state: Mapping[str, Any], within: str = "") -> list[str]:
+    """Make parameters and buffers as long as a checkpoint has them, where nothing but their first dimension differs.
+
+    For models whose points are added and removed while they train. Parameters stay the same objects, so an optimizer
+    keeps them; their numbers mean nothing until the state is loaded. Only names that begin with `within` are looked at;
+    gives those that were changed.
+    """
+    changed = []
+    for name, own in [*model.named_parameters(), *model.named_buffers()]:
+        saved = state.get(name)
+        if not name.startswith(within) or not isinstance(saved, Tensor) or saved.shape == own.shape:
+            continue
+        if saved.ndim == own.ndim > 0 and saved.shape[1:] == own.shape[1:]:
+            own.data = own.data.new_empty(saved.shape)
+            own.grad = None
+            changed.append(name)
+    return changed
+
+
+def refuse_lacking(model: nn.Module, state: Mapping[str, Any], path: str) -> None:
+    """Refuse weights that leave a part of the model as it was: what is measured then would be something else."""
+    lacking = [problem for problem in misfits(model, state) if not problem.startswith("surplus")]
+    if lacking:
+        raise StorageError(f"{path} does not fit the model, so it cannot be measured:\n  " + "\n  ".join(lacking))
+
+
+def data_misfits(runner: Runner, at: Mapping[str, Any]) -> list[str]:
+    """Whether the data has become shorter than where the run stands."""
+    length, batch = runner.train_loop.length, at.get("batch", 0)
+    if length is None or batch <= length:
+        return []
+    return [f"the data: the checkpoint stands at batch {batch} of its epoch, and the loader has only {length} now"]
+
+
+def optim_misfits(name: str, optim: Optim, checkpoint: Mapping[str, Any]) -> list[str]:
+    """What of an optim's state is missing or has another shape."""
+    who = f"optim '{name}'" if name else "the optimizer"
+    saved = part(checkpoint["optimizer"], name)
+    if not isinstance(saved, Mapping) or "param_groups" not in saved:
+        return [f"{who}: the checkpoint has no state for it"]
+    then, now = checkpoint["meta"].get("optims", {}).get(name), kinds_of(optim)
+    found = []
+    if then != now:
+        found.append(f"{who}: this run has {', '.join(now)}, the checkpoint {', '.join(map(str, then or ['none']))}")
+    found += optimizer_misfits(who, optim.optimizer, saved)
+    scaler = part(checkpoint.get("scaler"), name)
+    if (optim.scaler is None) != (scaler is None):
+        here, there = ("no", "a") if optim.scaler is None else ("a", "no")
+        found.append(f"{who}: this run has {here} gradient scaler, the checkpoint {there}; the precision has changed")
+    return found
+
+
+def optimizer_misfits(who: str, optimizer: Optimizer, saved: Mapping[str, Any]) -> list[str]:
+    """What of an optimizer's state is for other groups, or for parameters of another shape."""
+    own, groups = optimizer.param_groups, saved["param_groups"]
+    sizes = [len(group["params"]) for group in own], [len(group["params"]) for group in groups]
+    if sizes[0] != sizes[1]:
+        return [f"{who}: this run has groups of {sizes[0]} parameters, the checkpoint of {sizes[1]}"]
+    found = []
+    owned = [parameter for group in own for parameter in group["params"]]
+    parameters = dict(zip((i for group in groups for i in group["params"]), owned, strict=True))
+    for index, state in saved["state"].items():
+        if index not in parameters:
+            found.append(f"{who}: the checkpoint has a state of a parameter {index}, which is in no group")
+            continue
+        for key, value in state.items():
+            shape = parameters[index].shape
+            if isinstance(value, Tensor) and value.ndim and value.ndim == len(shape) and value.shape != shape:
+                found.append(f"{who}: {key} of parameter {index} is {tuple(value.shape)}, and that is {tuple(shape)}")
+    return found
+
+
+def changed_surroundings(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What differs between the process that saved a checkpoint and this one, so that results may differ in bits."""
+    names = {"torch": "torch {}", "numpy": "numpy {}", "threads": "{} threads", "world_size": "{} processes"}
+    settings = {"precision": "the precision {}", "accumulate": "accumulate {}", "batches": "{} batches an epoch"}
+    changed = [key for key in (*names, "device") if key in saved and saved[key] != now[key]]
+    found = []
+    if changed:
+        then, here = (", ".join(names.get(key, "{}").format(each[key]) for key in changed) for each in (saved, now))
+        found.append(f"saved with {then}, and this is {here}: results may differ in their last bits")
+    for key, text in settings.items():
+        if key in saved and saved[key] != now[key]:
+            found.append(f"saved with {text.format(saved[key])}, and this run has {now[key]}: it goes on with that")
+    if saved.get("seed") != now["seed"]:
+        found.append(
+            f"saved with the seed {saved.get('seed')}, and this run has {now['seed']}: the data comes in another order "
+            "from here on"
+        )
+    return found
+
+
+def kinds_of(optim: Optim) -> list[str]:
+    """The classes of an optimizer and its schedulers, to compare."""
+    return [type(optim.optimizer).__name__, *(type(each.scheduler).__name__ for each in optim.schedulers)]
+
+
+def part(value: Any, name: str) -> Any:
+    """The part of one optim; a run with just one has no names."""
+    return value.get(name) if name and isinstance(value, Mapping) else value
+
+
+def _is_dict(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
+def shape_of(value: Any) -> Any:
+    """The shape of a tensor, or what kind of thing it is."""
+    return tuple(value.shape) if hasattr(value, "shape") else type(value).__name__

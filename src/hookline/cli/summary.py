@@ -1,0 +1,57 @@
+"""The table at the end of a run: what came out, what it took, where it lies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+from rich.text import Text
+
+from hookline.common.numbers import as_number, as_time
+from hookline.hooks.timer import TIMES
+
+if TYPE_CHECKING:
+    from hookline.engine.runner import Runner
+
+
+def closing_table(runner: Runner, seconds: float, tested: Mapping[str, Any]) -> Table:
+    """Results, times and places of a run that has just ended."""
+    table = Table(title=Text(runner.experiment_name), show_header=False, title_justify="left", min_width=40)
+
+    table.add_column()
+    table.add_column(overflow="fold")
+
+    def row(label: str, text: str, style: str | None = None) -> None:  # as Text, since brackets mean styles to rich
+        table.add_row(Text(label), Text(text), style=style)
+
+    row("trained", f"{runner.epoch} epochs, {runner.iter} iterations in {as_time(seconds)}")
+    hub = runner.hub
+    if "train/loss" in hub.scalars:
+        row("train loss", f"{as_number(hub.get_scalar('train/loss').mean(20))}, the mean of the last 20 steps")
+    for name, history in hub.scalars.items():
+        if name.startswith("val/") and name.removeprefix("val/") not in TIMES:
+            row(name.replace("/", " ", 1), as_number(history.current()))
+    for name, value in tested.items():
+        row(f"test {name}", as_number(value), style="bold")
+    if "train/time" in hub.scalars and "train/data_time" in hub.scalars:
+        step, data = hub.get_scalar("train/time").mean(), hub.get_scalar("train/data_time").mean()
+        row("a step", f"{step * 1e3:.2f} ms, {data * 1e3:.2f} ms of it waiting for data")
+    if spent := hub.get_info("seconds_of"):
+        spent = {**spent, "start and end": seconds - sum(spent.values())}
+        row("time", _seconds(spent) or "less than 0.1 s")
+    if (costs := hub.get_info("seconds_of_hooks")) is not None:
+        by_hook = {name: sum(points.values()) for name, points in costs.items()}
+        dearest = dict(sorted(by_hook.items(), key=lambda item: -item[1])[:3])
+        row("hooks", _seconds(dearest) or "less than 0.1 s each")
+    if hub.get_info("best_ckpt"):
+        row("best checkpoint", str(runner.saving.folders[0] / hub.get_info("best_ckpt")))
+    if runner.saving.last_path is not None:
+        row("last checkpoint", str(runner.saving.last_path))
+    row("run", str(runner.work_dir))
+    return table
+
+
+def _seconds(spent: Mapping[str, float]) -> str:
+    """What took a tenth of a second or more: `data 1.2 s, steps 8.3 s`."""
+    return ", ".join(f"{name} {value:.1f} s" for name, value in spent.items() if value >= 0.05)

@@ -1,0 +1,101 @@
+"""A config as a tree of plain values that know where they stand.
+
+Nodes are never changed once made, so an anchor, a base and an interpolation can share them. Each knows how large it
+is with everything that it shares written out: a few hundred bytes of aliases can stand for billions of values, and
+are refused here by arithmetic, before anything is copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from hookline.common.marks import Keys, Mark, refusal, show
+from hookline.errors import ConfigError
+
+# Far above any config; reading as many takes about two seconds, which bounds what a hostile file can cost.
+MAX_NODES = 20_000
+MAX_DEPTH = 100
+
+Value = str | int | float | bool | None | list["Node"] | dict[str, "Node"]
+
+
+class TooLargeError(ConfigError):
+    """More values, or more levels of them, than a config can mean."""
+
+    def __init__(self, mark: Mark, reason: str) -> None:
+        super().__init__(f"{mark}: {reason}; this is no config")
+        self.reason = f"{reason}; this is no config"
+
+
+class Node:
+    """A scalar, a list or a mapping, with its place (that of its key, where it has one) and its written-out size."""
+
+    __slots__ = ("depth", "mark", "replaces", "size", "value")
+    size: int
+    depth: int
+
+    def __init__(self, value: Value, mark: Mark, *, replaces: bool = False) -> None:
+        inside: Iterable[Node] = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        self.value = value
+        self.mark = mark
+        #: Marked `_delete_: true`: replaces what it would otherwise be merged into.
+        self.replaces = replaces
+        self.size = 1 + sum(node.size for node in inside)
+        self.depth = 1 + max((node.depth for node in inside), default=0)
+        if self.size > MAX_NODES:
+            raise TooLargeError(mark, f"more than {MAX_NODES:,} values, counting repeated ones")
+        if self.depth > MAX_DEPTH:
+            raise TooLargeError(mark, f"more than {MAX_DEPTH} levels deep")
+
+    def at(self, mark: Mark) -> Node:
+        """The same value, standing elsewhere."""
+        return Node(self.value, mark, replaces=self.replaces)
+
+
+def is_text(value: str) -> bool:
+    """Whether files, paths and JSON can hold this text: no NUL, and no half of a character."""
+    return "\0" not in value and not any("\ud800" <= character <= "\udfff" for character in value)
+
+
+def plain(node: Node) -> Any:
+    """The builtins that a tree stands for, nothing of them shared."""
+    if isinstance(node.value, dict):
+        return {key: plain(child) for key, child in node.value.items()}
+    if isinstance(node.value, list):
+        return [plain(child) for child in node.value]
+    return node.value
+
+
+def walk(node: Node, keys: Keys = ()) -> Iterator[tuple[Keys, Node]]:
+    """Every value of a tree with its keys, parents first."""
+    yield keys, node
+    if isinstance(node.value, dict):
+        for key, child in node.value.items():
+            yield from walk(child, (*keys, key))
+    elif isinstance(node.value, list):
+        for index, child in enumerate(node.value):
+            yield from walk(child, (*keys, index))
+
+
+def from_plain(value: Any, mark: Mark, keys: Keys = ()) -> Node:
+    """A tree of Python data; what YAML could not say is refused. Tuples become lists."""
+    if len(keys) > MAX_DEPTH:
+        raise TooLargeError(mark, f"more than {MAX_DEPTH} levels deep, or a part of it contains itself")
+    if isinstance(value, dict):
+        for key in value:
+            if not isinstance(key, str):
+                raise refusal(mark, keys, f"a key must be a string, not {show(key)}")
+        return Node({key: from_plain(child, mark, (*keys, key)) for key, child in value.items()}, mark)
+    if isinstance(value, (list, tuple)):
+        return Node([from_plain(child, mark, (*keys, index)) for index, child in enumerate(value)], mark)
+    if isinstance(value, str) and not is_text(value):
+        raise refusal(mark, keys, "the text holds a character that no file can (NUL, or half of one)")
+    if type(value) in (str, int, float, bool, type(None)):
+        return Node(value, mark)
+    raise refusal(
+        mark,
+        keys,
+        f"a config holds plain values (strings, numbers, true and false, null, lists, mappings), "
+        f"not {type(value).__name__}",
+    )

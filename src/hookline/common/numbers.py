@@ -1,0 +1,20 @@
+"""Numbers and durations as text for people."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def as_number(value: Any, digits: int = 4) -> str:
+    """A number for people: `0.4103`, `3.00e-05`, `12`."""
+    if not isinstance(value, float):
+        return str(value)
+    if value == 0 or 10.0 ** -(digits - (digits > 1)) <= abs(value) < 1e5:
+        return f"{value:.{digits}f}"
+    return f"{value:.{max(digits // 2, 1)}e}"
+
+
+def as_time(seconds: float) -> str:
+    """A time for people: `0:04:31`."""
+    whole = int(seconds)
+    return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"

@@ -1,0 +1,40 @@
+"""Parameters by pattern: how a config's `params` and `param_groups` choose them, and how hooks do.
+
+    matching("*.bias", ["head.weight", "head.bias"])      -> ["head.bias"]
+
+A pattern is compared with whole names, in the way of file names: `*`, `?` and `[abc]`, and case counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from fnmatch import fnmatchcase
+
+from hookline.errors import nearest
+
+
+def matching(patterns: str | Iterable[str], names: Iterable[str]) -> list[str]:
+    """The names that one of the patterns matches, in their order.
+
+    >>> matching(["backbone.*", "*.bias"], ["backbone.weight", "head.weight", "head.bias"])
+    ['backbone.weight', 'head.bias']
+    """
+    listed = [patterns] if isinstance(patterns, str) else list(patterns)
+    return [name for name in names if any(fnmatchcase(name, pattern) for pattern in listed)]
+
+
+def no_match(pattern: str, names: Collection[str]) -> str:
+    """The message about a pattern that matches none of these parameters, with what was probably meant.
+
+    >>> no_match("backbone", ["backbone.weight", "head.weight"])
+    "'backbone' matches no parameter of the model; did you mean 'backbone.*'?"
+    """
+    inside = f"{pattern.rstrip('.')}.*"
+    if matching(inside, names):
+        hint = f"did you mean '{inside}'?"
+    elif (best := nearest(pattern, names, cutoff=0.4)) is not None:
+        hint = f"the nearest is '{best}'"
+    else:
+        some = list(names)
+        hint = f"available: {', '.join(some[:8]) + ', ...' * (len(some) > 8) or 'none'}"
+    return f"'{pattern}' matches no parameter of the model; {hint}"

@@ -1,0 +1,201 @@
+"""YAML text -> a tree of plain values with positions.
+
+The values are read from the parser's events, not from its constructors, so that no tag can ever make an object. They
+follow YAML 1.2: `1e-3` is a number, `on` and dates are strings.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.events import (
+    AliasEvent,
+    DocumentStartEvent,
+    MappingEndEvent,
+    MappingStartEvent,
+    ScalarEvent,
+    SequenceEndEvent,
+    SequenceStartEvent,
+)
+from ruamel.yaml.reader import ReaderError
+
+from hookline.common.marks import Keys, Mark, refusal, show
+from hookline.common.nodes import MAX_DEPTH, MAX_NODES, Node, TooLargeError, is_text
+from hookline.errors import ConfigError
+
+_WORDS = {
+    **dict.fromkeys(["", "~", "null", "Null", "NULL"]),
+    **dict.fromkeys(["true", "True", "TRUE"], True),
+    **dict.fromkeys(["false", "False", "FALSE"], False),
+    **dict.fromkeys([".inf", ".Inf", ".INF", "+.inf", "+.Inf", "+.INF"], float("inf")),
+    **dict.fromkeys(["-.inf", "-.Inf", "-.INF"], float("-inf")),
+    **dict.fromkeys([".nan", ".NaN", ".NAN"], float("nan")),
+}
+_INT = re.compile(r"[-+]?[0-9]+")
+_OCTAL = re.compile(r"0o[0-7]+")
+_HEX = re.compile(r"0x[0-9a-fA-F]+")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_PLAIN_TAGS = {"!", "tag:yaml.org,2002:str", "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"}
+
+
+def scalar(text: str) -> str | int | float | bool | None:
+    """What an unquoted YAML 1.2 scalar means.
+
+    >>> [scalar(text) for text in ("1e-3", "0x10", "on", "~", "True", "2026-01-01")]
+    [0.001, 16, 'on', None, True, '2026-01-01']
+    """
+    if text in _WORDS:
+        return _WORDS[text]
+    if _INT.fullmatch(text):
+        return int(text)
+    if _OCTAL.fullmatch(text):
+        return int(text[2:], 8)
+    if _HEX.fullmatch(text):
+        return int(text[2:], 16)
+    return float(text) if _FLOAT.fullmatch(text) else text
+
+
+def reads_as_text(text: str) -> bool:
+    """Whether an unquoted scalar is a string."""
+    return text not in _WORDS and not any(kind.fullmatch(text) for kind in (_INT, _OCTAL, _HEX, _FLOAT))
+
+
+def parse(text: str, mark: Callable[[int, int], Mark]) -> Node:
+    """The tree of a YAML text; `mark` turns line and column, counted from 1, into a place."""
+    parser = _Parser(mark)
+    try:
+        return parser.document(YAML(typ="safe", pure=True).parse(text))
+    except MarkedYAMLError as error:
+        at = error.problem_mark or error.context_mark
+        where = mark(at.line + 1, at.column + 1) if at is not None else mark(1, 1)
+        hint = "; inside of [] and {}, a ${...} stands in quotes" if "got '{'" in (error.problem or "") else ""
+        raise ConfigError(f"{where}: this is not YAML: {error.problem or error.context}{hint}") from error
+    except ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        column = error.position - (text.rfind("\n", 0, error.position) + 1) + 1
+        shown = show(text[error.position : error.position + 1])
+        raise ConfigError(f"{mark(line, column)}: this is not YAML: the character {shown} is not allowed") from error
+    except (YAMLError, ValueError) as error:
+        # ruamel turns some malformed escapes and directives into a bare ValueError.
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ConfigError(f"{mark(1, 1)}: this is not YAML: {reason}") from error
+
+
+class _Parser:
+    """One document's events, turned into nodes from the inside out."""
+
+    def __init__(self, mark: Callable[[int, int], Mark]) -> None:
+        self.mark = mark
+        self.read = 0
+        self.anchors: dict[str, Node | None] = {}  # None while the anchored value is still open
+
+    def document(self, events: Iterator[Any]) -> Node:
+        root: Node | None = None
+        for event in events:
+            if not isinstance(event, DocumentStartEvent):
+                continue
+            if root is not None:
+                raise ConfigError(f"{self.place(event)}: a second document begins here; a config is one document")
+            root = self.value(next(events), events, ())
+        return root if root is not None else Node(None, self.mark(1, 1))
+
+    def place(self, event: Any) -> Mark:
+        return self.mark(event.start_mark.line + 1, event.start_mark.column + 1)
+
+    def value(self, event: Any, events: Iterator[Any], keys: Keys) -> Node:
+        place = self.place(event)
+        if isinstance(event, AliasEvent):
+            return self.alias(event.anchor, place, keys)
+        self.read += 1
+        if self.read > MAX_NODES:
+            raise refusal(place, keys[:1], f"more than {MAX_NODES:,} values; this is no config")
+        if len(keys) > MAX_DEPTH:
+            raise refusal(place, keys[:1], f"more than {MAX_DEPTH} levels deep; this is no config")
+        if event.tag is not None and str(event.tag) not in _PLAIN_TAGS:
+            tag = str(event.tag).replace("tag:yaml.org,2002:", "!!")
+            raise refusal(place, keys, f"the tag {show(tag)} is refused; a config holds plain values, without tags")
+        if event.anchor is not None:
+            self.anchors[event.anchor] = None
+        node = self.make(self.content(event, events, keys), place, keys)
+        if event.anchor is not None:
+            self.anchors[event.anchor] = node
+        return node
+
+    def alias(self, name: str, place: Mark, keys: Keys) -> Node:
+        if name not in self.anchors:
+            raise refusal(place, keys, f"there is no anchor '&{name}' before this '*{name}'; text with a '*' is quoted")
+        node = self.anchors[name]
+        if node is None:
+            raise refusal(place, keys, f"'*{name}' stands inside of its own '&{name}'")
+        return node.at(place)
+
+    def make(self, value: Any, place: Mark, keys: Keys) -> Node:
+        try:
+            return Node(value, place)
+        except TooLargeError as error:
+            raise refusal(place, keys, error.reason) from None
+
+    def content(self, event: Any, events: Iterator[Any], keys: Keys) -> Any:
+        if isinstance(event, ScalarEvent):
+            return self.scalar(event, keys)
+        if isinstance(event, SequenceStartEvent):
+            return self.sequence(events, keys)
+        assert isinstance(event, MappingStartEvent)
+        return self.mapping(events, keys)
+
+    def scalar(self, event: Any, keys: Keys) -> str | int | float | bool | None:
+        text: str = event.value
+        if not is_text(text):
+            raise refusal(self.place(event), keys, "the text holds a character that no file can (NUL, or half of one)")
+        if not event.implicit[0] or event.tag is not None:
+            return text
+        try:
+            return scalar(text)
+        except ValueError:
+            raise refusal(self.place(event), keys, f"the number has {len(text)} digits, too many to read") from None
+
+    def sequence(self, events: Iterator[Any], keys: Keys) -> list[Node]:
+        items: list[Node] = []
+        while not isinstance(event := next(events), SequenceEndEvent):
+            items.append(self.value(event, events, (*keys, len(items))))
+        return items
+
+    def mapping(self, events: Iterator[Any], keys: Keys) -> dict[str, Node]:
+        own: dict[str, Node] = {}
+        merged: dict[str, Node] = {}
+        seen: dict[str, Mark] = {}
+        while not isinstance(event := next(events), MappingEndEvent):
+            key, place = self.key(event, keys), self.place(event)
+            if key in seen:
+                raise refusal(place, (*keys, key), f"this key was given already, at {seen[key]}")
+            seen[key] = place
+            node = self.value(next(events), events, (*keys, key))
+            if key == "<<" and event.implicit[0]:
+                merged = self.merged(node, (*keys, key))
+            else:
+                own[key] = node.at(place)
+        return merged | own
+
+    def key(self, event: Any, keys: Keys) -> str:
+        place = self.place(event)
+        if not isinstance(event, ScalarEvent):
+            raise refusal(place, keys, "a key must be a string, and here is a list, a mapping or an alias")
+        if event.tag is not None and str(event.tag) not in _PLAIN_TAGS:
+            raise refusal(place, keys, f"the tag {show(str(event.tag))} is refused; a key is a plain string")
+        key = self.scalar(event, keys)
+        if not isinstance(key, str):
+            raise refusal(place, keys, f"a key must be a string, not {show(key)}; write it in quotes: '{event.value}'")
+        return key
+
+    def merged(self, node: Node, keys: Keys) -> dict[str, Node]:
+        """The keys that `<<` brings: of several mappings, the first that has a key gives it."""
+        result: dict[str, Node] = {}
+        for part in node.value if isinstance(node.value, list) else [node]:
+            if not isinstance(part.value, dict):
+                raise refusal(node.mark, keys, f"'<<' takes a mapping or a list of them, not {show(part.value)}")
+            result = part.value | result
+        return result

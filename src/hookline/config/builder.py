@@ -1,0 +1,48 @@
+"""A checked config -> a Runner with its parts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from hookline.config.factory import Maker
+from hookline.config.names import Resolver
+from hookline.config.validation import check, check_hooks
+from hookline.plan.registry import DEFAULT_HOOKS
+
+if TYPE_CHECKING:
+    from hookline.config.loading import LoadedConfig
+    from hookline.engine.runner import Runner
+
+Hooks = tuple[dict[str, dict[str, Any] | None], list[dict[str, Any]]]
+
+
+def build_runner(loaded: LoadedConfig, *, allow: Sequence[str] = ()) -> Runner:
+    """Check a config, then build everything it names and put it together.
+
+    The random state is set from `seed` before the model is made, so that a config always gives the same weights.
+    `allow` lists modules that it may name besides those beside it.
+    """
+    resolver = Resolver(loaded.file, allow)
+    check(loaded, resolver)
+
+    from hookline.config.assembly import Assembly  # with torch, which a config that is refused does not wait for
+
+    maker = Maker(loaded, resolver)
+    return Assembly(maker).runner(*_hooks(maker, loaded.data))
+
+
+def build_hooks(loaded: LoadedConfig, allow: Sequence[str] = ()) -> Hooks:
+    """The default and the custom hooks of a config as the Runner takes them, without building model or data."""
+    resolver = Resolver(loaded.file, allow)
+    check_hooks(loaded, resolver)
+    return _hooks(Maker(loaded, resolver), loaded.data)
+
+
+def _hooks(maker: Maker, data: Mapping[str, Any]) -> Hooks:
+    defaults = data.get("default_hooks") or {}
+    custom = [maker.hook(("custom_hooks", i), value) for i, value in enumerate(data.get("custom_hooks") or ())]
+    return (
+        {key: maker.hook(("default_hooks", key), value, DEFAULT_HOOKS[key]) for key, value in defaults.items()},
+        [hook for hook in custom if hook is not None],
+    )

@@ -1,0 +1,138 @@
+"""A YAML file -> merged plain data that knows where each value came from.
+
+    loaded = load("digits.yaml", overrides=["optim.optimizer.lr=0.1"])
+    loaded.data["optim"]["optimizer"]["lr"]        0.1
+    loaded.locate(("optim", "optimizer", "type"))  digits.yaml:14:15
+
+In order: the file with its `_base_` files under it, the overrides over it, then `${...}` references.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hookline.common.marks import Keys, Mark, Problem, dotted, refusal, refuse_all, show
+from hookline.common.nodes import Node, from_plain, plain, walk
+from hookline.common.yaml_file import nearest_file, read_mapping
+from hookline.config.interpolation import interpolate, missing
+from hookline.config.merging import conflicts, decides, merge, read_markers
+from hookline.config.overrides import apply
+from hookline.errors import ConfigError
+
+BASE = "_base_"
+MAX_BASES = 50
+
+
+@dataclass
+class LoadedConfig:
+    """Merged plain data, the place of every value in it, and what is worth saying about the merge."""
+
+    data: dict[str, Any]
+    where: dict[Keys, Mark] = field(default_factory=dict)
+    file: Path | None = None
+    notices: list[str] = field(default_factory=list)
+
+    @property
+    def title(self) -> str:
+        """What messages call the whole config."""
+        return "config" if self.file is None else str(self.file)
+
+    def mark(self, keys: Keys) -> Mark:
+        """The place of a value, or of the nearest known one around it."""
+        for length in range(len(keys), -1, -1):
+            if keys[:length] in self.where:
+                return self.where[keys[:length]]
+        return Mark(self.title)
+
+    def locate(self, keys: Keys) -> str:
+        """The place of a value for people: `digits.yaml:12:5`."""
+        return str(self.mark(keys))
+
+
+def load(path: str | os.PathLike[str], overrides: Iterable[str] = ()) -> LoadedConfig:
+    """Read a YAML file with its bases, apply overrides, and resolve references."""
+    if "\0" in os.fspath(path):
+        raise ConfigError(f"{os.fspath(path)!r}: a path cannot hold a NUL character")
+    file = Path(path)
+    notices: list[str] = []
+    root = _with_bases(file, (), {}, notices)
+    return _finish(root, overrides, file, notices)
+
+
+def from_dict(config: Mapping[str, Any], overrides: Iterable[str] = ()) -> LoadedConfig:
+    """The same from Python data, which is copied."""
+    mark = Mark("config")
+    root = from_plain(dict(config), mark)
+    assert isinstance(root.value, dict)
+    if BASE in root.value:
+        raise ConfigError(f"config {BASE}: only a file can have bases")
+    return _finish(read_markers(root), overrides, None, [])
+
+
+def _finish(root: Node, overrides: Iterable[str], file: Path | None, notices: list[str]) -> LoadedConfig:
+    for override in overrides:
+        root = apply(root, override)
+    title = "config" if file is None else str(file)
+    gaps = [(mark, Problem(keys, "missing, must be given")) for keys, mark in missing(root)]
+    refuse_all(title, gaps)
+    root = interpolate(root)
+    where = {keys: node.mark for keys, node in walk(root)}
+    return LoadedConfig(plain(root), where, file, list(dict.fromkeys(notices)))
+
+
+def _with_bases(file: Path, chain: tuple[Path, ...], seen: dict[Path, Node], notices: list[str]) -> Node:
+    """A file merged over its bases. A base that several files share is read once."""
+    real = file.resolve()
+    if real in (step.resolve() for step in chain):
+        shown = " -> ".join(str(step) for step in (*chain, file))
+        raise ConfigError(f"{chain[-1]}: {BASE} goes round in a circle: {shown}")
+    if len(chain) >= MAX_BASES:
+        raise ConfigError(f"{chain[0]}: more than {MAX_BASES} files, each with the next as its {BASE}")
+    if real in seen:
+        return seen[real]
+    own = _read_mapping(file)
+    assert isinstance(own.value, dict)
+    base = own.value.get(BASE)
+    own = read_markers(Node({key: node for key, node in own.value.items() if key != BASE}, own.mark))
+    under: Node | None = None
+    for node in _base_nodes(base):
+        at = Path(os.path.normpath(file.parent / str(node.value)))
+        if not at.exists():
+            raise refusal(node.mark, (BASE,), f"there is no file {at}{nearest_file(at)}")
+        tree = _with_bases(at, (*chain, file), seen, notices)
+        if under is not None:
+            notices += _notices(under, tree, own, file)
+        under = tree if under is None else merge(under, tree)
+    seen[real] = own if under is None else merge(under, own)
+    return seen[real]
+
+
+def _base_nodes(base: Node | None) -> list[Node]:
+    if base is None:
+        return []
+    nodes = base.value if isinstance(base.value, list) else [base]
+    for node in nodes:
+        if not isinstance(node.value, str) or not node.value:
+            raise refusal(node.mark, (BASE,), f"expected a path or a list of paths, found {show(node.value)}")
+    return nodes
+
+
+def _notices(under: Node, over: Node, own: Node, file: Path) -> list[str]:
+    return [
+        f"{found.second.mark} {dotted(found.keys)}: {show(plain(found.second))} replaces "
+        f"{show(plain(found.first))} of {found.first.mark}; to decide between the two, set it in {file}"
+        for found in conflicts(under, over)
+        if not decides(own, found.keys)
+    ]
+
+
+def _read_mapping(file: Path) -> Node:
+    root = read_mapping(file)
+    for keys, node in walk(root):
+        if keys[-1:] == (BASE,) and len(keys) > 1:
+            raise refusal(node.mark, keys, f"{BASE} belongs to the top of a file")
+    return root

@@ -1,0 +1,1 @@
+"""The training engine: the Runner, its loops, the update, requests, sessions, signals and saving."""

@@ -1,0 +1,75 @@
+"""Hooks and writers out of what the user hands over: objects, names, or dicts with `type`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from hookline.errors import ConfigError, HookError, did_you_mean
+from hookline.plan.hook import Hook
+from hookline.plan.registry import DEFAULT_HOOKS, HOOKS, WRITERS, Registry, construct
+from hookline.writers.base import Writer
+
+if TYPE_CHECKING:
+    from hookline.plan.plan import Plan
+
+
+def register_all(plan: Plan, default_hooks: Mapping[str, Any] | None, custom_hooks: Iterable[Any]) -> None:
+    """Register the default hooks, as changed by the user, and then the user's own."""
+    changes = dict(default_hooks or {})
+    for key in changes:
+        if key not in DEFAULT_HOOKS:
+            raise HookError(f"no default hook is called '{key}'; {did_you_mean(key, DEFAULT_HOOKS)}")
+    for key, name in DEFAULT_HOOKS.items():
+        value = changes.get(key, {})
+        if value is not None:
+            register(plan, {"type": name, **value} if isinstance(value, Mapping) else value)
+    for hook in custom_hooks:
+        register(plan, hook)
+
+
+def register(plan: Plan, given: Any, priority: Any = None, on_error: Any = None) -> None:
+    """Register a hook given as an object, a name, or a dict with `type`, which stays as it is."""
+    if isinstance(given, Hook):
+        plan.add(given, priority, on_error)
+        return
+    factory, parameters, who = _described(HOOKS, given)
+    placed = parameters.pop("priority", None)
+    tolerance = parameters.pop("on_error", None)
+    hook = construct(factory, parameters, who)
+    if not isinstance(hook, Hook):
+        raise HookError(
+            f"{who} is no hook: it gives a {type(hook).__name__}, which does not inherit from hookline.Hook"
+        )
+    where = "argument" if priority is not None else "config"
+    plan.add(hook, placed if priority is None else priority, tolerance if on_error is None else on_error, where)
+
+
+def writer(given: Any) -> Writer:
+    """A writer given as an object, a name, or a dict with `type`."""
+    if isinstance(given, Writer):
+        return given
+    factory, parameters, who = _described(WRITERS, given)
+    if lacking := sorted(getattr(factory, "__abstractmethods__", ())):
+        raise ConfigError(f"{who} cannot be a writer yet: it lacks {', '.join(lacking)}")
+    made = construct(factory, parameters, who)
+    if not isinstance(made, Writer):
+        raise ConfigError(f"{who} is no writer: it gives a {type(made).__name__}")
+    return made
+
+
+def _described(registry: Registry, given: Any) -> tuple[Callable[..., Any], dict[str, Any], str]:
+    """The class, the parameters and the name out of `"EMAHook"` or `{"type": "EMAHook", ...}`."""
+    if isinstance(given, str):
+        given = {"type": given}
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"a {registry.kind} is an object, a name or a dict with 'type', not {given!r}")
+    if "type" not in given:
+        raise ConfigError(f"a {registry.kind} given as a dict needs a 'type'; this one has {sorted(given)}")
+    parameters = {name: value for name, value in given.items() if name != "type"}
+    kind = given["type"]
+    if isinstance(kind, str):
+        return registry.get(kind), parameters, kind
+    if not callable(kind):
+        raise ConfigError(f"the 'type' of a {registry.kind} is a name or a class, not {kind!r}")
+    return kind, parameters, getattr(kind, "__name__", repr(kind))

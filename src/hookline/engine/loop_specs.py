@@ -1,0 +1,135 @@
+"""TrainLoop and EvalLoop: what a stage of a run goes through, with which step, and for how long."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+from hookline.common.checks import check_int
+from hookline.data.batches import length_of
+from hookline.engine.metrics import Metrics
+from hookline.engine.steps import call_model, updates_itself
+from hookline.errors import ConfigError
+
+if TYPE_CHECKING:
+    from hookline.engine.position import Position
+
+
+class TrainLoop:
+    """How to train: the data, the step, how long, and how often to validate.
+
+    Args:
+        dataloader: Gives the batches; a length is not needed.
+        step: `(model, batch)` in, loss out. With a parameter named `optim`, it makes its own updates. Without a step,
+            the model is called with the batch.
+        max_epochs: Train this many epochs; or
+        max_iters: this many iterations, going round the data as often as needed.
+        val_interval: Validate every so many epochs (1) or iterations (1,000), and after the last.
+        val_begin: The first epoch or iteration to validate after (1); 0 validates before the first step.
+        limit_batches: Use only so many batches of each pass.
+    """
+
+    def __init__(
+        self,
+        dataloader: Iterable[Any],
+        step: Callable[..., Any] | None = None,
+        *,
+        max_epochs: int | None = None,
+        max_iters: int | None = None,
+        val_interval: int | None = None,
+        val_begin: int = 1,
+        limit_batches: int | None = None,
+    ) -> None:
+        if (max_epochs is None) == (max_iters is None):
+            raise ConfigError("TrainLoop needs max_epochs or max_iters, one of the two")
+        self.by_epoch = max_epochs is not None
+        self.dataloader = dataloader
+        self.step: Callable[..., Any] = step if step is not None else call_model
+        self.updates_itself = updates_itself(self.step)
+        self.max_epochs = max_epochs
+        self.max_iters = max_iters
+        self.val_interval = val_interval if val_interval is not None else (1 if self.by_epoch else 1000)
+        self.val_begin = val_begin
+        self.limit_batches = limit_batches
+        limits = {
+            "max_epochs": max_epochs,
+            "max_iters": max_iters,
+            "val_interval": self.val_interval,
+            "limit_batches": limit_batches,
+        }
+        for name, value in limits.items():
+            if value is not None:
+                check_int(name, value, least=1)
+        check_int("val_begin", val_begin, least=0)
+
+    @property
+    def length(self) -> int | None:
+        """Batches of one pass, where that is known."""
+        return length_of(self.dataloader, self.limit_batches)
+
+    def counts_epochs(self, by_epoch: bool | None, who: str) -> bool:
+        """Whether a hook counts epochs: as this loop does, unless it says otherwise; epochs need a loop of epochs."""
+        if by_epoch and not self.by_epoch:
+            raise ConfigError(f"{who}: by_epoch=True needs training by epochs, and this run trains by iterations")
+        return self.by_epoch if by_epoch is None else by_epoch
+
+    def is_over(self, at: Position) -> bool:
+        """Whether everything that was asked for is done."""
+        return at.epoch >= self.max_epochs if self.max_epochs is not None else at.iter >= (self.max_iters or 0)
+
+    def validation_due(self, at: Position) -> bool:
+        """Whether validation stands between this position and the next step."""
+        if at.val_requested:
+            return True
+        if at.validated_at == at.iter or (self.by_epoch and at.batch):
+            return False
+        done = at.epoch if self.by_epoch else at.iter
+        return (done >= self.val_begin and done % self.val_interval == 0) or (done > 0 and self.is_over(at))
+
+
+class EvalLoop:
+    """How to validate or test: the data, the step, the metrics.
+
+    Args:
+        dataloader: Gives the batches.
+        step: `(model, batch)` in, what the metrics take out: `(preds, target)`. Without one, the model is called.
+        metrics: Name -> torchmetrics object, or a callable that is averaged by sample.
+        loss: A training step whose loss is measured on this data too, as the metric `loss`.
+        limit_batches: Use only so many batches.
+    """
+
+    def __init__(
+        self,
+        dataloader: Iterable[Any],
+        step: Callable[..., Any] | None = None,
+        *,
+        metrics: Mapping[str, Any] | Any | None = None,
+        loss: Callable[..., Any] | None = None,
+        limit_batches: int | None = None,
+    ) -> None:
+        if limit_batches is not None:
+            check_int("limit_batches", limit_batches, least=1)
+        self.dataloader = dataloader
+        self.step = step if step is not None else call_model
+        self.only_loss = loss is not None and step is None and metrics is None
+        self.metrics = Metrics(metrics)
+        self.loss = loss
+        self.limit_batches = limit_batches
+        #: Gives a context to evaluate in. A hook that measures the same data in another way adds a copy of a loop to
+        #: `runner.val_loops`, with a context of its own.
+        self.within: Callable[[], AbstractContextManager[Any]] = nullcontext
+
+    @property
+    def length(self) -> int | None:
+        """Batches, where that is known."""
+        return length_of(self.dataloader, self.limit_batches)
+
+
+def eval_loops(given: EvalLoop | Mapping[str, EvalLoop] | None, what: str) -> dict[str, EvalLoop]:
+    """Evaluation loops by name; a single one has the empty name."""
+    loops = {} if given is None else dict(given) if isinstance(given, Mapping) else {"": given}
+    for loop in loops.values():
+        if not isinstance(loop, EvalLoop):
+            raise ConfigError(f"{what} is an EvalLoop or a dict of them by name, not {loop!r}")
+    return loops

@@ -1,0 +1,115 @@
+"""Metrics of an evaluation: torchmetrics objects, or plain callables that are averaged by sample."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sized
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from hookline.errors import HooklineError
+
+
+def accuracy(preds: Tensor, target: Tensor) -> Tensor:
+    """The share of samples whose greatest output is the right class.
+
+    >>> accuracy(torch.tensor([[0.1, 0.9], [0.8, 0.2]]), torch.tensor([1, 1])).item()
+    0.5
+    """
+    return (preds.argmax(dim=-1) == target).float().mean()
+
+
+class Average:
+    """The mean of a number over samples: `update(value, samples)`; read once, at the end."""
+
+    def __init__(self) -> None:
+        self._values: list[Tensor] = []
+        self._samples: list[int] = []
+
+    def update(self, value: Any, samples: int) -> None:
+        """Add the mean of one batch."""
+        tensor = torch.as_tensor(value).detach()
+        self._values.append(tensor.float().mean() if tensor.numel() > 1 else tensor.reshape(()))
+        self._samples.append(samples)
+
+    def compute(self) -> float:
+        """The mean over all samples."""
+        values = torch.stack([value.cpu().double() for value in self._values])
+        weights = torch.tensor(self._samples, dtype=torch.float64)
+        return float((values * weights).sum() / weights.sum())
+
+
+class Metrics:
+    """The metrics of one evaluation loop, reset at its start: `update` a batch, `compute` at the end."""
+
+    def __init__(self, metrics: Mapping[str, Any] | Any | None) -> None:
+        if metrics is None:
+            metrics = {}
+        if not isinstance(metrics, Mapping) or hasattr(metrics, "compute"):
+            metrics = {"": metrics}  # a MetricCollection names its metrics itself
+        self._metrics = dict(metrics)
+        for name, metric in self._metrics.items():
+            if not hasattr(metric, "update") and not callable(metric):
+                raise HooklineError(f"the metric '{name}' is neither callable nor has update and compute: {metric!r}")
+
+    def reset(self, device: torch.device) -> None:
+        """Begin anew, on the device of the run."""
+        self._averages: dict[str, Average] = {}
+        for metric in self._stateful():
+            if hasattr(metric, "to"):
+                metric.to(device)
+            metric.reset()
+
+    def _stateful(self) -> list[Any]:
+        return [metric for metric in self._metrics.values() if hasattr(metric, "compute")]
+
+    def update(self, outputs: Any, batch: Any) -> None:
+        """Take the outputs of the evaluation step: a tuple as arguments, a mapping as keywords."""
+        for name, metric in self._metrics.items():
+            take = metric.update if hasattr(metric, "compute") else metric
+            try:
+                value = _call(take, outputs)
+            except Exception as error:
+                error.add_note(f"in the metric '{name}', called with what the evaluation step gave")
+                raise
+            if take is metric:
+                self._averages.setdefault(name, Average()).update(value, batch_size(outputs, batch))
+
+    def compute(self) -> dict[str, Any]:
+        """All results; a metric that gives several names them itself."""
+        results: dict[str, Any] = {}
+        for name, metric in self._metrics.items():
+            value = metric.compute() if hasattr(metric, "compute") else self._averages[name].compute()
+            if isinstance(value, Mapping):
+                results |= {f"{name}/{key}" if name else key: plain(inner) for key, inner in value.items()}
+            else:
+                results[name or type(metric).__name__] = plain(value)
+        return results
+
+
+def _call(take: Callable[..., Any], outputs: Any) -> Any:
+    if isinstance(outputs, Mapping):
+        return take(**outputs)
+    if isinstance(outputs, (tuple, list)):
+        return take(*outputs)
+    return take(outputs)
+
+
+def plain(value: Any) -> Any:
+    """A float where the value is a single number; a tensor on the CPU otherwise."""
+    if isinstance(value, Tensor):
+        return value.item() if value.numel() == 1 else value.detach().cpu()
+    item = getattr(value, "item", None)
+    return item() if item is not None and getattr(value, "size", 0) == 1 else value
+
+
+def batch_size(*candidates: Any) -> int:
+    """How many samples a batch has: the first dimension of the last tensor in it (the target, where there is one)."""
+    for candidate in candidates:
+        values = list(candidate.values()) if isinstance(candidate, Mapping) else candidate
+        for value in reversed(values) if isinstance(values, (tuple, list)) else [values]:
+            if isinstance(value, Tensor) and value.ndim:
+                return value.shape[0]
+    last = candidates[-1]
+    return len(cast("Sized", last)) if isinstance(last, (tuple, list)) else 1

@@ -1,0 +1,68 @@
+"""Numbers that training cannot go on with: found where they are read anyway, so that no step waits for it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any
+
+from hookline.errors import NumericsError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from hookline.engine.runner import Runner
+
+
+def refuse_infinite_loss(runner: Runner, done: int | None = None) -> None:
+    """End the run when a loss since the last record is NaN or Inf, before it is logged or saved as if it were a result.
+
+    With fp16 only the newest counts: the scaler leaves out a step that overflows, and the next one may be fine. `done`
+    is how many iterations are finished, where the counter has not moved on yet.
+    """
+    history = runner.hub.scalars.get("train/loss")
+    if history is None:
+        return
+    for loss in history.last(1 if runner.precision == "fp16" else max(history.fresh, 1)):
+        if not math.isfinite(loss):
+            raise NumericsError(
+                f"the loss has become {loss} by iteration {runner.iter if done is None else done}, so training cannot "
+                f"go on; look at the learning rate, the data and the precision, {runner.way_out_of_nan}"
+            )
+
+
+def refuse_infinite_weights(state: Mapping[str, Any], weights: Collection[str], iteration: int) -> None:
+    """End the run when a weight is NaN or Inf, before it is saved: a finite loss can come with such gradients.
+
+    Buffers may hold an Inf on purpose, as masks do, but never a NaN.
+    """
+    odd = infinite(state, weights)
+    if odd:
+        more = f" and {len(odd) - 3} more" if len(odd) > 3 else ""
+        raise NumericsError(
+            f"{', '.join(odd[:3])}{more} of the model became NaN or Inf by iteration {iteration}, although the loss "
+            "may be finite; nothing was saved. Look at the gradients (a square root or a division of 0), the learning "
+            "rate and the precision, and resume from the checkpoint before"
+        )
+
+
+def infinite(state: Mapping[str, Any], weights: Collection[str]) -> list[str]:
+    """The names of weights with a NaN or an Inf in them, and of other tensors with a NaN; one wait for the device."""
+    import torch
+
+    named = {name: value.detach() for name, value in state.items() if _is_floating(value)}
+    if not named:
+        return []
+    # A sum is a quick look: it is finite only if all of its terms are. Where it is not, it may have overflowed.
+    sums = [value.sum(dtype=torch.float32) for value in named.values()]
+    finite = torch.stack([each.to(sums[0].device, non_blocking=True) for each in sums]).isfinite().tolist()
+    suspects = [name for name, fine in zip(named, finite, strict=True) if not fine]
+    return [name for name in suspects if _is_odd(named[name], only_nan=name not in weights)]
+
+
+def _is_floating(value: Any) -> bool:
+    return hasattr(value, "is_floating_point") and value.is_floating_point() and value.numel() > 0
+
+
+def _is_odd(value: Tensor, only_nan: bool) -> bool:
+    return bool((value.isnan() if only_nan else ~value.isfinite()).any())

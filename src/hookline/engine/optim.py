@@ -1,0 +1,351 @@
+"""Optim: the one owner of an update.
+
+    optim = Optim(optimizer, schedulers=[StepLR(optimizer, 30)], accumulate=4, clip_norm=1.0)
+    optim.update(loss)
+
+`update` runs the backward pass of one micro-batch and, where the accumulation window ends, unscales, clips, steps and
+zeroes, with the four points around them. The loop calls it for an ordinary step; a step of one's own (a GAN), or a
+dialect, calls it itself. Without a runner it works too, just without hooks.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, cast, get_args
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+
+from hookline.engine.clipping import Clip
+from hookline.engine.steps import explain_backward
+from hookline.errors import ConfigError, HooklineError, did_you_mean
+from hookline.plan.calls import NOTHING
+from hookline.plan.plan import Plan
+
+When = Literal["epoch", "iter", "step", "val"]
+WHENS: tuple[str, ...] = get_args(When)
+
+
+@dataclass
+class Scheduled:
+    """A scheduler, and when it steps; with `val`, on which metric (the first, unless named)."""
+
+    scheduler: LRScheduler
+    when: When | None
+    monitor: str | None = None
+    stepped: bool = False
+
+    @property
+    def times(self) -> tuple[When | None, ...]:
+        """When it steps."""
+        return (self.when, "epoch") if takes_metrics(self.scheduler) else (self.when,)
+
+    def step(self, metrics: Mapping[str, Any] | None = None) -> None:
+        """Step once; a scheduler at `val` that looks at a metric gets it."""
+        if metrics is not None and isinstance(self.scheduler, ReduceLROnPlateau):
+            self.scheduler.step(self._metric(metrics))
+            return
+        if metrics is not None and takes_metrics(self.scheduler):
+            self.scheduler.step(metrics)  # type: ignore[arg-type]  # it is of a class that says so
+            return
+        if self.stepped:
+            self.scheduler.step()
+            return
+        self.stepped = True
+        with warnings.catch_warnings():
+            # torch warns when the first step comes before the optimizer's, which accumulation makes the right order.
+            warnings.filterwarnings("ignore", "Detected call of `lr_scheduler.step")
+            self.scheduler.step()
+
+    def _metric(self, metrics: Mapping[str, Any]) -> float:
+        name = self.monitor if self.monitor is not None else next(iter(metrics), "")
+        if name not in metrics:
+            who = type(self.scheduler).__name__
+            raise ConfigError(
+                f"{who} steps on the metric '{name}', which validation does not give; {did_you_mean(name, metrics)}"
+            )
+        return cast("float", metrics[name])
+
+
+def takes_metrics(scheduler: LRScheduler) -> bool:
+    """Whether a scheduler's class says so with `takes_metrics = True`.
+
+    It steps at `val` with all metrics of the validation, and without any after epochs, so that it can count them.
+    """
+    return bool(getattr(scheduler, "takes_metrics", False))
+
+
+class Optim:
+    """Optimizer, schedulers, and the update: window, backward, scaler, clipping, step, zero.
+
+    Args:
+        optimizer: Any torch optimizer.
+        schedulers: torch schedulers, each alone or paired with when it steps: `(scheduler, "epoch" | "iter" | "step" |
+            "val")`, or `(scheduler, "val", "accuracy")`. Alone, it follows the training loop: epochs or iterations.
+            One whose class says `takes_metrics = True` steps at validations with all their metrics, and after epochs.
+        accumulate: How many micro-batches make one update. A window that is cut short at the end of an epoch (or of a
+            run by iterations) counts with its own number.
+        clip_norm: The greatest total norm of the gradients.
+        clip_value: The greatest absolute value of a gradient.
+        norm_type: Which norm `clip_norm` means, and `grad_norm` tells.
+        keep_gradients: Leave the gradients where they are until the next window begins, for hooks that look at them
+            after the step; they take memory during the next forward pass.
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        schedulers: Iterable[Any] = (),
+        accumulate: int = 1,
+        clip_norm: float | None = None,
+        clip_value: float | None = None,
+        norm_type: float = 2.0,
+        keep_gradients: bool = False,
+    ) -> None:
+        if not isinstance(optimizer, Optimizer):
+            raise ConfigError(f"Optim needs a torch optimizer, not a {type(optimizer).__name__}")
+        if not isinstance(accumulate, int) or isinstance(accumulate, bool) or accumulate < 1:
+            raise ConfigError(f"accumulate is how many micro-batches make an update, at least 1, not {accumulate!r}")
+        self.optimizer = optimizer
+        self.schedulers = [_scheduled(given) for given in schedulers]
+        self.accumulate = accumulate
+        self.clip = Clip.of(clip_norm, clip_value, norm_type)
+        self.keep_gradients = keep_gradients
+        self.scaler: torch.amp.GradScaler | None = None
+        self.plan = Plan(self)
+        #: Finished optimizer steps.
+        self.updates = 0
+        #: Micro-batches in the open window; 0 between two updates.
+        self.micro = 0
+        #: The total norm of the gradients before they were last clipped, on the device; and those that nobody has
+        #: recorded yet.
+        self.grad_norm: Tensor | None = None
+        self.norms: deque[Tensor] = deque(maxlen=100)
+        #: Tells how many micro-batches can still come before a window has to end, where that is known.
+        self._left: Callable[[], int | None] = lambda: None
+        #: Whether it is this optim's update that the points around an optimizer step are called for, and whether it
+        #: has just made that step: a scaler may have left it out.
+        self.updating = False
+        self.stepping = False
+        self.scaler_skipped = False
+        self._window = accumulate
+        self._skip = False
+        #: Whether there are others, whose backward passes may leave gradients in the parameters of this one.
+        self._several = False
+
+    def attach(
+        self,
+        plan: Plan,
+        precision: str,
+        device: torch.device,
+        unit: When,
+        left: Callable[[], int | None],
+        several: bool = False,
+    ) -> None:
+        """Take part in a run: its hooks, its precision, the unit of schedulers that name none, what is left to do."""
+        self.plan = plan
+        self._left = left
+        self._several = several
+        if precision == "fp16" and self.scaler is None:
+            self.scaler = torch.amp.GradScaler(device.type)
+        for scheduled in self.schedulers:
+            if scheduled.when is None:
+                at_val = isinstance(scheduled.scheduler, ReduceLROnPlateau) or takes_metrics(scheduled.scheduler)
+                scheduled.when = "val" if at_val else unit
+
+    # -- the update
+
+    def update(self, loss: Tensor, outputs: dict[str, Any] | None = None) -> None:
+        """Add one micro-batch to the window, and make the update where the window ends.
+
+        `outputs` is what the points give to hooks; a `before_backward` may put another loss into it.
+        """
+        plan = self.plan
+        if (self._several or self.keep_gradients) and self.micro == 0:
+            self.optimizer.zero_grad()
+        plain = self.accumulate == 1 and self.scaler is None and self.clip is None
+        if plain and plan.silent_update and not (self.micro or self._skip):  # nobody looks: as one writes it by hand
+            try:
+                loss.backward()  # type: ignore[no-untyped-call]  # torch has no annotations here
+            except RuntimeError as error:
+                explain_backward(error, loss)
+                raise
+            self.optimizer.step()
+            if not self.keep_gradients:
+                self.optimizer.zero_grad()
+            self.updates += 1
+            return
+        if self.micro == 0:
+            self._window = self._next_window()
+        if self._backward({"loss": loss} if outputs is None else outputs, self._window) and self.micro >= self._window:
+            self._step()
+
+    def _next_window(self) -> int:
+        """How many micro-batches a window that begins now will have."""
+        left = self._left() if self.accumulate > 1 else None
+        return self.accumulate if left is None else min(self.accumulate, left)
+
+    def _backward(self, outputs: dict[str, Any], share: int, **options: Any) -> bool:
+        """The backward pass of one of `share` micro-batches, with its points; False if it is not to count."""
+        plan = self.plan
+        with plan.around("backward", outputs) if plan.around_backward else NOTHING:
+            if plan.before_backward:
+                plan.before_backward(outputs)
+            if self._skip:
+                return False
+            loss = outputs["loss"]
+            try:
+                scaled = loss if share == 1 else loss / share
+                (scaled if self.scaler is None else self.scaler.scale(scaled)).backward(**options)
+            except RuntimeError as error:
+                explain_backward(error, loss)
+                raise
+            if plan.after_backward:
+                plan.after_backward(outputs)
+        self.micro += 1
+        if self._skip:
+            self._drop_window()
+            return False
+        return True
+
+    def reset(self) -> None:
+        """Forget a window that was cut off, and its gradients."""
+        self._skip, self.updating, self.stepping = False, False, False
+        self.optimizer.zero_grad()
+        self.micro = 0
+
+    def open_window(self) -> dict[str, Any] | None:
+        """An open window as plain data, with the gradients that are in it."""
+        if not self.micro:
+            return None
+        return {
+            "micro": self.micro,
+            "window": self._window,
+            "gradients": [parameter.grad for parameter in self.parameters()],
+        }
+
+    def reopen_window(self, state: Mapping[str, Any]) -> None:
+        """Take back what `open_window` gave."""
+        self.micro, self._window = state["micro"], state["window"]
+        for parameter, gradient in zip(self.parameters(), state["gradients"], strict=True):
+            parameter.grad = None if gradient is None else gradient.to(parameter.device)
+
+    def flush(self) -> None:
+        """End the window now: what it holds makes an update of its own size."""
+        if self.micro:
+            self._skip = False  # a micro-batch that was skipped is not in it
+            self._step()
+
+    def skip(self) -> None:
+        """Leave the current micro-batch out, or, after its backward pass, drop the window that it is in."""
+        self._skip = True
+
+    def forget_skip(self) -> None:
+        """A skip holds for one iteration."""
+        self._skip = False
+
+    def _step(self) -> None:
+        self._make_step(1.0 if self.micro == self._window else self._window / self.micro)
+        if not self.keep_gradients:
+            self.optimizer.zero_grad()
+        self.micro = 0
+
+    def _make_step(self, factor: float, **options: Any) -> None:
+        """The optimizer's step with its points, for gradients times a factor; they stay."""
+        plan, scaler = self.plan, self.scaler
+        self.updating = True
+        with plan.around("optimizer_step") if plan.around_optimizer_step else NOTHING:
+            if scaler is not None:
+                scaler.unscale_(self.optimizer)
+            if factor != 1.0:
+                self._rescale(factor)
+            if plan.before_optimizer_step:
+                plan.before_optimizer_step()
+            if not self._skip:
+                if self.clip is not None:
+                    self.grad_norm = self.clip(self.parameters())
+                    self.norms.append(self.grad_norm)
+                if scaler is None:
+                    self.optimizer.step(**options)
+                else:
+                    scaler.step(self.optimizer, **options)
+            if scaler is not None:
+                self._update_scale(scaler)
+            if not self._skip:
+                if plan.after_optimizer_step:
+                    self.stepping = not self.scaler_skipped
+                    plan.after_optimizer_step()
+                    self.stepping = False
+                self.updates += 1
+        self.updating = False
+
+    def _update_scale(self, scaler: torch.amp.GradScaler) -> None:
+        """A lowered scale means that the step was skipped. Asking waits for the device, so only for hooks that look."""
+        asked = bool(self.plan.after_optimizer_step)
+        before = scaler.get_scale() if asked else 0.0
+        scaler.update()
+        self.scaler_skipped = asked and scaler.get_scale() < before
+
+    def _drop_window(self) -> None:
+        self.optimizer.zero_grad()
+        self.micro = 0
+
+    def _rescale(self, factor: float) -> None:
+        """The window ended before its expected size, by which each loss was divided."""
+        for parameter in self.parameters():
+            if parameter.grad is not None:
+                parameter.grad.mul_(factor)
+
+    # -- around the update
+
+    def parameters(self) -> list[Tensor]:
+        """All parameters that this optimizer updates."""
+        return [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+
+    def named_groups(self) -> list[tuple[str, dict[str, Any]]]:
+        """The parameter groups, by what their learning rates are called: `lr`, `lr_1`, `lr_<name>`."""
+        labels = [group.get("name", number) for number, group in enumerate(self.optimizer.param_groups)]
+        names = [f"lr_{label}" if label else "lr" for label in labels]
+        return list(zip(names, self.optimizer.param_groups, strict=True))
+
+    def learning_rates(self) -> list[float]:
+        """The learning rate of every parameter group."""
+        return [float(group["lr"]) for group in self.optimizer.param_groups]
+
+
+def _scheduled(given: Any) -> Scheduled:
+    scheduler, when, monitor = (*given, None, None)[:3] if isinstance(given, (tuple, list)) else (given, None, None)
+    if not isinstance(scheduler, LRScheduler):
+        raise ConfigError(f"a scheduler is a torch LRScheduler, alone or in a pair with when it steps, not {given!r}")
+    if when is not None and when not in WHENS:
+        raise ConfigError(f"{type(scheduler).__name__} cannot step at '{when}'; {did_you_mean(str(when), WHENS)}")
+    if isinstance(scheduler, ReduceLROnPlateau) and when not in (None, "val"):
+        raise ConfigError(f"ReduceLROnPlateau steps on a metric, so at 'val', not at '{when}'")
+    if monitor is not None and when != "val":
+        raise ConfigError(f"{type(scheduler).__name__}: the metric '{monitor}' needs 'val' before it")
+    return Scheduled(scheduler, when, monitor)
+
+
+class OptimDict(dict[str, Optim]):
+    """Several optims by name, as a step with a parameter `optim` gets them; a wrong name gives the nearest."""
+
+    def __missing__(self, name: str) -> Optim:
+        raise HooklineError(f"there is no optim '{name}'; {did_you_mean(name, self)}")
+
+
+def optims_of(given: Any) -> Optim | OptimDict | None:
+    """One optim, or several by name; a bare torch optimizer is wrapped."""
+    if given is None or isinstance(given, (Optim, OptimDict)):
+        return given
+    if isinstance(given, Optimizer):
+        return Optim(given)
+    if isinstance(given, Mapping) and given:
+        made = {str(name): optims_of(value) for name, value in given.items()}
+        if all(isinstance(optim, Optim) for optim in made.values()):
+            return OptimDict(cast("dict[str, Optim]", made))
+    raise ConfigError(f"optim is an Optim, a torch optimizer, or a dict of them, not {given!r}")

@@ -1,0 +1,22 @@
+# Made by `make docs` from the files of this folder.
+from hookline.hooks.autograd_anomaly import AutogradAnomalyHook as AutogradAnomalyHook
+from hookline.hooks.check_invalid_loss import CheckInvalidLossHook as CheckInvalidLossHook
+from hookline.hooks.checkpoint import CheckpointHook as CheckpointHook
+from hookline.hooks.early_stopping import EarlyStoppingHook as EarlyStoppingHook
+from hookline.hooks.ema import EMAHook as EMAHook
+from hookline.hooks.empty_cache import EmptyCacheHook as EmptyCacheHook
+from hookline.hooks.evaluate import EvaluateHook as EvaluateHook
+from hookline.hooks.freeze import FreezeHook as FreezeHook
+from hookline.hooks.grad_clip import GradClipHook as GradClipHook
+from hookline.hooks.grad_norm import GradNormHook as GradNormHook
+from hookline.hooks.logger import LoggerHook as LoggerHook
+from hookline.hooks.param_scheduler import ParamSchedulerHook as ParamSchedulerHook
+from hookline.hooks.profiler import ProfilerHook as ProfilerHook
+from hookline.hooks.progress import ProgressHook as ProgressHook
+from hookline.hooks.runtime_info import RuntimeInfoHook as RuntimeInfoHook
+from hookline.hooks.sampler_seed import DistSamplerSeedHook as DistSamplerSeedHook
+from hookline.hooks.stats_monitor import StatsMonitorHook as StatsMonitorHook
+from hookline.hooks.sync_buffers import SyncBuffersHook as SyncBuffersHook
+from hookline.hooks.time_limit import TimeLimitHook as TimeLimitHook
+from hookline.hooks.timer import IterTimerHook as IterTimerHook
+from hookline.hooks.visualization import VisualizationHook as VisualizationHook

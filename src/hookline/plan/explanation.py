@@ -1,0 +1,126 @@
+"""A plan as text: what `hookline plan` and `print(runner.hooks)` show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, overload
+
+from hookline.plan.hook import Priority
+
+if TYPE_CHECKING:
+    from hookline.plan.calls import Call
+    from hookline.plan.plan import Entry, Plan
+
+COUNTED = {
+    "iteration": "iteration",
+    "epoch": "epoch",
+    "batch": "batch",
+    "validation": "validation",
+    "update": "optimizer step",
+}
+
+
+def _places(plan: Plan) -> Iterator[tuple[str, tuple[Call, ...]]]:
+    """Points and scopes with somebody in them, each scope before the point that it begins with."""
+    shown = set()
+    for name in plan.points:
+        stem = name.partition("_")[2]
+        around = f"around_{stem}"
+        if around in plan.scopes and around not in shown:
+            shown.add(around)
+            if calls := plan.calls_at(around):
+                yield around, calls
+        if calls := plan.calls_at(name):
+            yield name, calls
+    for name in plan.scopes:
+        if name not in shown and (calls := plan.calls_at(name)):
+            yield name, calls
+
+
+def explain(plan: Plan) -> str:
+    """For every point: who runs, in which order, how often, and why there."""
+    entries = {call: entry for entry in plan.entries for call in entry.calls}
+    lines = []
+    for name, calls in _places(plan):
+        point = (plan.points | plan.scopes)[name]
+        left = "the same order" if point.left_in_order else "reverse"
+        lines.append(str(point) + (f"   entered in this order, left in {left}" if name in plan.scopes else ""))
+        rows = [
+            (call.who, Priority.label(entries[call].priority), how_often(call), why(plan, entries[call]))
+            for call in calls
+        ]
+        widths = [max(len(row[column]) for row in rows) for column in range(3)]
+        for number, row in enumerate(rows, 1):
+            cells = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False))
+            lines.append(f"  {number:>2}  {cells}  {row[3]}".rstrip())
+        lines.append("")
+    for entry in plan.entries:
+        if entry.undeclared:
+            lines.append(f"{entry.name} has methods for when call_hook names them: {', '.join(entry.undeclared)}")
+    if not lines:
+        return "no hook is called at any point"
+    return "\n".join(lines if lines[-1] else lines[:-1])
+
+
+def how_often(call: Call) -> str:
+    """`every iteration`, `every 10 iterations`, `every 2 epochs`; `each time` at a point that counts nothing."""
+    if call.point.counts is None:
+        return "each time"
+    unit = COUNTED[call.point.counts]
+    if call.every is None:
+        return f"every {unit}"
+    if call.every.by_epoch:
+        unit = "epoch"
+    return f"every {call.every.n} {unit}s" if call.every.n > 1 else f"every {unit}"
+
+
+def why(plan: Plan, entry: Entry) -> str:
+    """What decides a hook's place: where its priority comes from, and what it or others state."""
+    reasons = [f"priority from the {entry.priority_from}"]
+    for other in plan.entries:
+        if other is entry:
+            continue
+        if any(other.is_a(wanted) for wanted in getattr(entry.hook, "runs_after", ())):
+            reasons.append(f"after {other.name}")
+        if any(other.is_a(wanted) for wanted in getattr(entry.hook, "runs_before", ())):
+            reasons.append(f"before {other.name}")
+    return ", ".join(reasons)
+
+
+class Hooks(Sequence[Any]):
+    """The hooks of a run in plan order; printed, the tree of who runs where."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+
+    @overload
+    def __getitem__(self, index: int) -> Any: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Any]: ...
+
+    def __getitem__(self, index: int | slice) -> Any:
+        return [entry.hook for entry in self._plan.entries][index]
+
+    def __len__(self) -> int:
+        return len(self._plan.entries)
+
+    def __str__(self) -> str:
+        entries = {call: entry for entry in self._plan.entries for call in entry.calls}
+        lines = [f"{len(self)} hooks"]
+        for name, calls in _places(self._plan):
+            lines.append(f"├── {name}")
+            for index, call in enumerate(calls):
+                corner = "└──" if call is calls[-1] else "├──"
+                method = getattr(call.method, "__name__", type(call.method).__name__)
+                shown = call.who if method == call.who else f"{call.who}.{method}"
+                often = f", {how_often(call)}" if call.every is not None else ""
+                priority = Priority.label(entries[call].priority)
+                lines.append(f"│   {corner} {index}: {shown}  {priority}{often}  {call.where}")
+        starts = [number for number, line in enumerate(lines) if line.startswith("├")]
+        if starts:
+            for number in range(starts[-1], len(lines)):
+                lines[number] = ("└" if number == starts[-1] else " ") + lines[number][1:]
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} hooks: {', '.join(entry.name for entry in self._plan.entries)}>"

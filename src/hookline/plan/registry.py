@@ -1,0 +1,200 @@
+"""Names -> classes, so that YAML can say `type: EMAHook`.
+
+A registry knows three kinds of names: what was registered by a decorator, what hookline itself brings (imported when
+first asked for), and what installed packages offer through an entry point group.
+
+    @HOOKS.register()
+    class MyHook(Hook): ...
+
+    HOOKS.get("MyHook")
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any, TypeVar, overload
+
+from hookline.errors import ConfigError, did_you_mean
+
+T = TypeVar("T", bound=Callable[..., Any])
+
+
+class Registry:
+    """What can be named in one slot of a config."""
+
+    def __init__(
+        self,
+        kind: str,
+        *,
+        builtin: Mapping[str, str] | Callable[[], Mapping[str, str]] | None = None,
+        group: str | None = None,
+    ) -> None:
+        """Create a registry.
+
+        Args:
+            kind: What messages call an item: `hook`.
+            builtin: Name -> `module:attribute`, or a function that finds them when they are first needed.
+            group: The entry point group of installed packages.
+        """
+        self.kind = kind
+        self._find_builtin = builtin if callable(builtin) else lambda: builtin or {}
+        self._group = group
+        self._registered: dict[str, Callable[..., Any]] = {}
+
+    @cached_property
+    def builtin(self) -> dict[str, str]:
+        """What hookline itself brings: name -> `module:attribute`."""
+        return dict(self._find_builtin())
+
+    @cached_property
+    def _plugins(self) -> dict[str, EntryPoint]:
+        if self._group is None:
+            return {}
+        return {entry.name: entry for entry in entry_points(group=self._group)}
+
+    @overload
+    def register(self, item: T, /) -> T: ...
+    @overload
+    def register(self, name: str | None = None, *, force: bool = False) -> Callable[[T], T]: ...
+
+    def register(self, name: Any = None, *, force: bool = False) -> Any:
+        """Register a class or function: `@R.register`, `@R.register()` or `@R.register("name")`.
+
+        A name that is taken is refused, unless `force=True` replaces it. The same definition may come again, as it
+        does when a notebook cell or a module is run twice.
+        """
+        if name is not None and not isinstance(name, str):
+            return self._add(name.__name__, name, force)
+
+        def decorate(item: T) -> T:
+            return self._add(name or item.__name__, item, force)
+
+        return decorate
+
+    register_module = register
+
+    def _add(self, name: str, item: T, force: bool) -> T:
+        if self._holds(name) and not force and not self._same_definition(name, item):
+            raise ConfigError(
+                f"the {self.kind} name '{name}' is taken by {self.origin(name)}; "
+                f"choose another name, or replace it with register('{name}', force=True)"
+            )
+        self._registered[name] = item
+        return item
+
+    def _same_definition(self, name: str, item: Callable[..., Any]) -> bool:
+        where = (item.__module__, item.__qualname__)
+        old = self._registered.get(name)
+        if old is not None:
+            return (old.__module__, old.__qualname__) == where
+        return self.builtin.get(name) == f"{where[0]}:{where[1]}"
+
+    def get(self, name: str) -> Callable[..., Any]:
+        """What is registered under this name; an unknown name is refused with the nearest one."""
+        if name in self._registered:
+            return self._registered[name]
+        if name in self.builtin:
+            module, _, attribute = self.builtin[name].partition(":")
+            item: Callable[..., Any] = getattr(importlib.import_module(module), attribute)
+            return item
+        if name in self._plugins:
+            return self._load_plugin(name)
+        raise ConfigError(f"no {self.kind} is called '{name}'; {did_you_mean(name, self)}")
+
+    def _load_plugin(self, name: str) -> Callable[..., Any]:
+        entry = self._plugins[name]
+        try:
+            item = entry.load()
+        except Exception as error:
+            raise ConfigError(f"the {self.kind} '{name}' of {self.origin(name)} cannot be loaded: {error}") from error
+        if not inspect.isclass(item):
+            raise ConfigError(f"the {self.kind} '{name}' of {self.origin(name)} must be a class, not {item!r}")
+        self._registered[name] = item
+        return item
+
+    def origin(self, name: str) -> str:
+        """Where a name comes from, for people: `hookline`, a module, or a package and its entry point."""
+        if name in self._registered and name not in self._plugins:
+            module: str = self._registered[name].__module__
+            return module
+        if name in self.builtin:
+            return "hookline"
+        entry = self._plugins[name]
+        package = entry.dist.name if entry.dist is not None else "an installed package"
+        return f"{package} ({entry.value})"
+
+    def _holds(self, name: object) -> bool:
+        return name in self._registered or name in self.builtin or name in self._plugins
+
+    def __contains__(self, name: object) -> bool:
+        return self._holds(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted({*self._registered, *self.builtin, *self._plugins}))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def _built_in_hooks() -> dict[str, str]:
+    """Find the hooks in `hooks/` by reading its files, so that a new hook is one new file."""
+    return {name: f"hookline.hooks.{module}:{name}" for module, name in _classes_in("hooks", "Hook")}
+
+
+def _built_in_writers() -> dict[str, str]:
+    """Find the writers in `writers/`: `jsonl` is the class JsonlWriter in `jsonl.py`."""
+    return {
+        module: f"hookline.writers.{module}:{name}"
+        for module, name in _classes_in("writers", "Writer")
+        if name.lower() == f"{module}writer"
+    }
+
+
+def _classes_in(package: str, ending: str) -> Iterator[tuple[str, str]]:
+    """Module and name of each public class with this ending; nothing is imported."""
+    for path in sorted((Path(__file__).parents[1] / package).glob("[a-z]*.py")):
+        for name in re.findall(rf"^class ([A-Za-z]\w*{ending})\b", path.read_text(encoding="utf-8"), re.MULTILINE):
+            yield path.stem, name
+
+
+HOOKS = Registry("hook", builtin=_built_in_hooks, group="hookline.hooks")
+# The hooks that every run has, by the key that `default_hooks` changes them with.
+DEFAULT_HOOKS = {
+    "runtime_info": "RuntimeInfoHook",
+    "timer": "IterTimerHook",
+    "sampler_seed": "DistSamplerSeedHook",
+    "logger": "LoggerHook",
+    "param_scheduler": "ParamSchedulerHook",
+    "checkpoint": "CheckpointHook",
+}
+WRITERS = Registry("writer", builtin=_built_in_writers, group="hookline.writers")
+MODELS = Registry("model", builtin={"DigitsNet": "hookline.data.digits:DigitsNet"})
+DATASETS = Registry("dataset", builtin={"Digits": "hookline.data.digits:Digits"})
+METRICS = Registry("metric", builtin={"accuracy": "hookline.engine.metrics:accuracy"})
+STEPS = Registry(
+    "step",
+    builtin={"cross_entropy": "hookline.engine.steps:cross_entropy", "predict": "hookline.engine.steps:predict"},
+)
+
+
+def construct(factory: Callable[..., Any], parameters: Mapping[str, Any], who: str) -> Any:
+    """Make an object from parameters by name; one that it does not take, or lacks, is refused with a hint."""
+    try:
+        known = inspect.signature(factory).parameters
+    except ValueError:  # a class written in C that does not say what it takes
+        return factory(**parameters)
+    if not any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in known.values()):
+        for name in parameters:
+            if name not in known:
+                raise ConfigError(f"{who} has no parameter '{name}'; {did_you_mean(name, known)}")
+    for name, parameter in known.items():
+        variable = parameter.kind in (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+        if parameter.default is inspect.Parameter.empty and not variable and name not in parameters:
+            raise ConfigError(f"{who} needs the parameter '{name}'")
+    return factory(**parameters)

@@ -1,0 +1,1 @@
+"""Numbers and pictures of a run, in memory: the hub, smoothing, images."""

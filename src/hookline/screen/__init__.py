@@ -1,0 +1,1 @@
+"""The terminal: lines, the progress display, notebooks."""

@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from hookline.checkpoint import store
+from hookline.checkpoint.retention import by_age, keep_newest
+from hookline.checkpoint.seal import Note
+
+NAMES = re.compile(r"step_[0-9]+\.pth")
+
+
+def saved(folder: Path, *places: tuple[int, int]) -> list[Path]:
+    paths = [folder / f"step_{step}{validations}.pth" for step, validations in places]
+    for path, place in zip(paths, places, strict=True):
+        store.write({"state_dict": {}}, path, Note(*place))
+    return paths
+
+
+def test_checkpoints_come_in_the_order_of_the_run_and_others_are_left_out(tmp_path: Path) -> None:
+    ninth, tenth, validated = saved(tmp_path, (9, 0), (10, 0), (10, 1))
+    saved(tmp_path, (11, 0))[0].rename(tmp_path / "best.pth")
+    (tmp_path / "step_12.pth").write_bytes(b"written by something else")
+    assert by_age(tmp_path, NAMES) == [ninth, tenth, validated]
+
+
+def test_only_the_newest_stay_and_the_one_that_was_just_saved(tmp_path: Path) -> None:
+    first, second, third, fourth = saved(tmp_path, (1, 0), (2, 0), (3, 0), (4, 0))
+    (tmp_path / "step_0.pth").touch()
+    keep_newest(2, NAMES, fourth)
+    assert by_age(tmp_path, NAMES) == [third, fourth]
+    assert (tmp_path / "step_0.pth").exists()
+    saved(tmp_path, (1, 0))
+    keep_newest(2, NAMES, first)
+    assert by_age(tmp_path, NAMES) == [first, third, fourth]
+    keep_newest(1, NAMES, fourth)
+    assert by_age(tmp_path, NAMES) == [fourth]
+    assert not second.exists()

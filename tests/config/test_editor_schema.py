@@ -1,0 +1,162 @@
+"""The JSON Schema takes what is right and refuses what is misspelt, as an editor would use it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from hookline.config import from_dict, json_schema, load
+from hookline.config.names import Resolver
+from hookline.plan.registry import HOOKS
+
+Write = Callable[[str, str], Path]
+
+GOOD: dict[str, Any] = {
+    "_base_": ["common.yaml"],
+    "model": {"type": "mynet:Net", "hidden": 3},
+    "train": {"dataloader": {"dataset": {"type": "mynet:Data"}, "batch_size": 8}, "max_epochs": 2},
+    "val": {"a": {"dataloader": {"type": "mynet:loader", "x": 1}, "metrics": {"acc": "accuracy", "f": {"type": "F1"}}}},
+    "test": {"dataloader": {"dataset": {"type": "mynet:Data"}}, "step": "predict"},
+    "optim": {
+        "optimizer": {"type": "SGD", "lr": 0.1, "fused": "auto"},
+        "schedulers": [{"type": "StepLR", "step_size": "auto", "when": "iter"}],
+        "param_groups": [{"match": "*.bias", "weight_decay": 0}],
+    },
+    "custom_hooks": [
+        {"type": "ToyHook", "momentum": 1, "mode": "x", "paths": ["a"], "priority": "low", "on_error": "disable"},
+        {"type": "mine:Hook", "whatever": 1, "priority": 30},
+        "ActorHook",
+        "mine.Hook",
+    ],
+    "default_hooks": {"timer": None, "logger": {"priority": 80}, "checkpoint": {"type": "mine:Saver", "x": 1}},
+    "writers": ["jsonl", {"type": "jsonl"}, {"type": "mine:Writer", "x": 1}],
+    "seed": 1,
+    "resume": "some/file.pth",
+    "points": {"after_render": ["image"]},
+}
+
+
+@pytest.fixture
+def validator(mynet: Write) -> Draft202012Validator:
+    Resolver().import_modules(["mynet"])
+    return Draft202012Validator(json_schema())
+
+
+def test_the_schema_is_one(validator: Draft202012Validator) -> None:
+    Draft202012Validator.check_schema(validator.schema)
+
+
+def test_a_right_config_is_valid(validator: Draft202012Validator) -> None:
+    assert [error.message for error in validator.iter_errors(GOOD)] == []
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "custom_hooks.0.momentun=1",
+        "custom_hooks.0.momentum=fast",
+        "custom_hooks.0={type: ToyHook}",
+        "custom_hooks.0.priority=LOWW",
+        "custom_hooks.0.priority=101",
+        "custom_hooks.0.on_error=ignore",
+        "custom_hooks.0.type=ToyHok",
+        "custom_hooks.2=ActorHok",
+        "default_hooks.loger={}",
+        "default_hooks.logger={priorty: 1}",
+        "writers.0=jsnl",
+        "train.dataloader.batch_sise=2",
+        "train.dataloader.batch_size=0",
+        "train.max_epoch=2",
+        "val.a.step=3",
+        "test.datalaoder={}",
+        "optim.optimizer.fused=3",
+        "optim.schedulers.0.when=sometimes",
+        "optim.param_groups.0={weight_decay: 0}",
+        "optim.clip_norm=0",
+        "precision=fp8",
+        "seed='1'",
+        "sed=1",
+    ],
+)
+def test_what_is_wrong_is_not_valid(validator: Draft202012Validator, override: str) -> None:
+    good = {key: value for key, value in GOOD.items() if key != "_base_"}
+    assert validator.is_valid(from_dict(good).data)
+    assert not validator.is_valid(from_dict(good, [override]).data)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "_base_: common.yaml\ntrain: {max_epochs: 5}",
+        "_base_: common.yaml\noptim: {_delete_: true, optimizer: {type: SGD}}\nval: {_delete_: true, a: {}}",
+        "_base_: common.yaml\ndefault_hooks: {logger: {_delete_: true}}",
+        "model: {type: Net}\nseed: ${x}\ntrain: {max_epochs: '???', dataloader: '${data}'}\nval: ${val2}",
+        "model: {type: Net}\ncustom_hooks: [{type: ToyHook, momentum: '${x}'}, '${hook}']",
+    ],
+)
+def test_files_may_leave_out_what_a_base_gives_and_use_references(validator: Draft202012Validator, text: str) -> None:
+    from hookline.common.marks import Mark
+    from hookline.common.nodes import plain
+    from hookline.common.yaml_text import parse
+
+    data = plain(parse(text, lambda line, column: Mark("x", line, column)))
+    assert [error.message for error in validator.iter_errors(data)] == []
+
+
+def test_a_file_without_base_needs_a_model(validator: Draft202012Validator) -> None:
+    assert not validator.is_valid({"seed": 1})
+
+
+def test_hooks_bring_their_types_defaults_and_words(validator: Draft202012Validator) -> None:
+    schema: Any = validator.schema
+    hook = schema["$defs"]["hook.ToyHook"]
+    assert hook["description"] == "Watches."
+    assert hook["required"] == ["type", "momentum"]
+    assert hook["additionalProperties"] is False
+    properties = {name: value for name, value in hook["properties"].items() if name not in ("priority", "on_error")}
+    reference = {"$ref": "#/$defs/reference"}
+    assert properties == {
+        "type": {"const": "ToyHook"},
+        "momentum": {"anyOf": [{"type": "number"}, reference], "description": "How fast it forgets."},
+        "mode": {
+            "anyOf": [{"type": "string"}, {"type": "integer"}, {"type": "null"}, reference],
+            "default": None,
+            "description": "What to watch.",
+        },
+        "paths": {"type": "array", "items": {"type": "string"}, "default": []},
+    }
+
+
+def test_every_key_is_described(validator: Draft202012Validator) -> None:
+    schema: Any = validator.schema
+    lacking = [
+        f"{title}.{name}"
+        for title, section in [("Config", schema), *schema["$defs"].items()]
+        if title.endswith(("Section", "Part", "Config"))
+        for name, value in section.get("properties", {}).items()
+        if not value.get("description")
+    ]
+    assert lacking == []
+
+
+def test_a_hook_that_cannot_be_loaded_is_open(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(HOOKS.builtin, "LostHook", "hookline.not_there:LostHook")
+    config = {"model": {"type": "x"}, "custom_hooks": [{"type": "LostHook", "x": 1}]}
+    assert Draft202012Validator(json_schema()).is_valid(config)
+
+
+def test_a_file_on_disk_is_valid(mynet: Write, validator: Draft202012Validator) -> None:
+    mynet("run.yaml", "model: {type: 'mynet:Net'}\ncustom_hooks: [{type: ToyHook, momentum: 0.5}]\n")
+    assert validator.is_valid(load("run.yaml").data)
+
+
+def test_the_schema_is_made_without_torch() -> None:
+    code = "import sys; from hookline.config import json_schema; json_schema(); print('torch' in sys.modules)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout == "False\n"

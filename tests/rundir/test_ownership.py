@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hookline.errors import StorageError
+from hookline.rundir import ownership
+from hookline.testing import toy_runner
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from hookline.rundir import ownership
+with ownership.locked(Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_second_run_is_refused_with_pid_and_host_and_the_lock_is_free_after_a_kill(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        said = json.loads((tmp_path / ".lock").read_text())
+        for start in ("train", "val", "test"):
+            with pytest.raises(StorageError) as refused:
+                getattr(toy_runner(work_dir=tmp_path), start)()
+            assert str(refused.value) == (
+                f"{tmp_path} is in use by process {holder.pid} on {os.uname().nodename} since {said['since']}; wait "
+                "for that run, end it, or choose another work_dir"
+            )
+        assert sorted(path.name for path in tmp_path.iterdir()) == [".lock"]
+        holder.kill()
+        holder.wait()
+    assert (tmp_path / ".lock").exists()
+    toy_runner(work_dir=tmp_path).train()
+    assert not (tmp_path / ".lock").exists()
+
+
+def test_two_runs_of_one_process_do_not_share_a_folder(tmp_path: Path) -> None:
+    first, second = toy_runner(work_dir=tmp_path), toy_runner(work_dir=tmp_path)
+    first.on("before_train")(lambda: second.train())
+    with pytest.raises(StorageError, match=re.escape(f"is in use by another run of this process ({os.getpid()})")):
+        first.train()
+    second.train()
+
+
+def test_the_lock_is_taken_when_a_run_starts_and_not_when_it_is_made(tmp_path: Path) -> None:
+    with ownership.locked(tmp_path):
+        runner = toy_runner(work_dir=tmp_path)
+    runner.train()
+    assert runner.iter == 8

@@ -1,0 +1,371 @@
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hookline
+from hookline.checkpoint.seal import read_note
+from hookline.errors import ConfigError, HooklineError, StorageError
+from hookline.rundir import ownership, runs
+from hookline.rundir.columns import UnknownMetricError
+from hookline.testing import toy_runner
+
+RECORDS: list[dict[str, Any]] = [
+    {"step": 2, "epoch": 1, "train/loss": 0.5},
+    {"step": 4, "epoch": 1, "train/loss": 0.25},
+    {"step": 4, "epoch": 1, "val/accuracy": 0.5, "val/loss": None},
+    {"step": 8, "epoch": 2, "val/accuracy": 0.75, "val/loss": 2},
+    {"step": 12, "epoch": 3, "val/accuracy": 0.75, "val/loss": 1.5},
+]
+
+
+def made(folder: Path, records: list[dict[str, Any]] | str = RECORDS) -> Path:
+    """A folder with these records."""
+    folder.mkdir(parents=True, exist_ok=True)
+    text = records if isinstance(records, str) else "".join(json.dumps(record) + "\n" for record in records)
+    (folder / "metrics.jsonl").write_text(text)
+    return folder
+
+
+def refused(kind: type[HooklineError], path: Path, part: str) -> str:
+    with pytest.raises(kind) as found:
+        getattr(runs.load(path), part)
+    return str(found.value)
+
+
+# ---------------------------------------------------------------------------------------------------- a real run
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "toy"
+    hooks = {"checkpoint": {"save_best": "accuracy", "max_keep_best": 9}, "logger": {"interval": 2}}
+    config = {"optim": {"lr": 0.1, "note": "a ${b} and $c"}, "tags": ["1e-3", 1e-3]}
+    toy_runner(max_epochs=2, work_dir=folder, default_hooks=hooks, config=config).train()
+    return folder
+
+
+def test_a_run_gives_its_config_its_records_its_plan_and_its_log(real: Path) -> None:
+    run = runs.load(str(real))
+    assert (run.name, run.path, run.has_config, run.running) == ("toy", real, True, False)
+    assert run.config == {"optim": {"lr": 0.1, "note": "a ${b} and $c"}, "tags": ["1e-3", 1e-3]}
+    assert run.plan == (real / "plan.txt").read_text()
+    assert run.log == (real / "run.log").read_text().splitlines()
+    assert run.metrics["step"].tolist() == [2, 4, 4, 6, 8, 8]
+    assert run.metrics["epoch"].tolist() == [1, 1, 1, 2, 2, 2]
+    lines = [json.loads(line) for line in (real / "metrics.jsonl").read_text().splitlines()]
+    losses = [line.get("train/loss", float("nan")) for line in lines]
+    np.testing.assert_array_equal(run.metrics["train/loss"], losses)
+    assert np.isnan(losses).tolist() == [False, False, True, False, False, True]
+    assert run.metrics.steps("val/accuracy").tolist() == [4, 8]
+    assert run.final("val/accuracy") == (lines[-1]["val/accuracy"], 8)
+
+
+def test_checkpoints_come_in_the_order_of_the_run_with_what_their_names_and_seals_say(real: Path) -> None:
+    found = runs.load(real).checkpoints
+    names = ["epoch_1.pth", "best_accuracy_epoch_1.pth", "epoch_2.pth", "best_accuracy_epoch_2.pth"]
+    assert [each.path for each in found] == [real / name for name in names if (real / name).exists()]
+    said = {each.path.name: (each.step, each.epoch, each.metric, each.is_best, each.complete) for each in found}
+    assert said["epoch_1.pth"] == (4, 1, None, False, True)
+    assert said["best_accuracy_epoch_1.pth"] == (4, 1, "accuracy", True, True)
+    assert said["epoch_2.pth"] == (8, 2, None, False, True)
+    assert all(each.is_intact() for each in found)
+
+
+def test_checkpoints_that_are_damaged_or_called_otherwise_are_told_and_those_of_others_left_out(
+    real: Path, tmp_path: Path
+) -> None:
+    data = (real / "epoch_1.pth").read_bytes()
+    made(tmp_path)
+    for name in ("model_7.pth", "best_clean_loss_iter_4.pth"):
+        (tmp_path / name).write_bytes(data)
+    (tmp_path / "epoch_3.pth").write_bytes(data[:-300])
+    (tmp_path / "iter_9.pth").write_bytes(data[:-300])
+    (tmp_path / "theirs.pth").write_bytes(b"theirs")
+    (tmp_path / "iter_1.pth").mkdir()
+    (tmp_path / "flipped_1.pth").write_bytes(data[:999] + bytes([data[999] ^ 1]) + data[1000:])
+    found = runs.load(tmp_path).checkpoints
+    assert [(each.path.name, each.step, each.epoch, each.metric, each.complete) for each in found] == [
+        ("epoch_3.pth", None, 3, None, False),
+        ("best_clean_loss_iter_4.pth", 4, None, "clean_loss", True),
+        ("flipped_1.pth", 4, None, None, True),
+        ("model_7.pth", 4, None, None, True),
+        ("iter_9.pth", 9, None, None, False),
+    ]
+    assert {each.path.name: each.damage() for each in found if not each.is_intact()} == {
+        "epoch_3.pth": "it does not end with a seal, so it was cut short, damaged, or written by something else",
+        "flipped_1.pth": "its bytes do not match its SHA-256",
+        "iter_9.pth": "it does not end with a seal, so it was cut short, damaged, or written by something else",
+    }
+
+
+def test_a_checkpoint_that_goes_away_while_the_folder_is_read_is_none(
+    real: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def vanish(path: Path) -> Any:
+        if path.name == "epoch_1.pth":
+            raise FileNotFoundError(path)
+        return read_note(path)
+
+    monkeypatch.setattr(runs, "read_note", vanish)
+    assert "epoch_1.pth" not in [each.path.name for each in runs.load(real).checkpoints]
+
+
+def test_a_run_that_is_going_on_can_be_read_from_inside_and_keeps_its_lock(tmp_path: Path) -> None:
+    seen: list[Any] = []
+    runner = toy_runner(work_dir=tmp_path, default_hooks={"logger": {"interval": 2}})
+
+    @runner.on("after_train_epoch")
+    def look(runner: Any) -> None:
+        runner.writers.flush()
+        run = runs.load(tmp_path)
+        seen.append((run.running, run.metrics["step"].tolist(), [each.step for each in run.checkpoints]))
+        code = "import sys, pathlib; from hookline.rundir.ownership import *\nwith locked(pathlib.Path(sys.argv[1])): 1"
+        other = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)
+        assert f"is in use by process {os.getpid()}" in other.stderr
+
+    runner.train()
+    assert seen == [(True, [2, 4], []), (True, [2, 4, 4, 6, 8], [4])]
+    assert runs.load(tmp_path).running is False
+
+
+def test_whether_a_run_is_going_on_is_told_by_the_process_that_its_lock_names(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
+        said = {"pid": other.pid, "host": os.uname().nodename, "since": "today"}
+        (made(tmp_path) / ownership.LOCK).write_text(json.dumps(said))
+        run = runs.load(tmp_path)
+        assert run.running is True
+        other.communicate(b"\n")
+    assert run.running is False
+    (tmp_path / ownership.LOCK).write_text(json.dumps(said | {"host": "elsewhere"}))
+    assert run.running is None
+    (tmp_path / ownership.LOCK).write_text("")
+    assert run.running is None
+
+
+def test_nothing_of_it_needs_torch_or_writes(real: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in [real, *real.iterdir()]}
+    code = (
+        "import sys, hookline\n"
+        "run = hookline.runs.load(sys.argv[1])\n"
+        "run.config, run.metrics['train/loss'], run.plan, run.log, run.best('val/accuracy'), run.running\n"
+        "assert run.checkpoints[0].is_intact()\n"
+        "assert 'torch' not in sys.modules"
+    )
+    ended = subprocess.run([sys.executable, "-c", code, str(real)], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert {path: path.stat().st_mtime_ns for path in [real, *real.iterdir()]} == before
+
+
+def test_the_module_is_a_public_name() -> None:
+    assert hookline.rundir.runs is runs
+    assert hookline.__all__[-1] == "runs"
+
+
+# ------------------------------------------------------------------------------------------------------ columns
+
+
+def test_columns_have_a_row_a_record_and_nan_where_it_has_no_value(tmp_path: Path) -> None:
+    metrics = runs.load(made(tmp_path)).metrics
+    assert list(metrics) == ["step", "epoch", "train/loss", "val/accuracy", "val/loss"]
+    assert metrics.names == ["train/loss", "val/accuracy", "val/loss"]
+    assert (len(metrics), metrics.rows) == (5, 5)
+    nan = float("nan")
+    np.testing.assert_array_equal(metrics["train/loss"], [0.5, 0.25, nan, nan, nan])
+    np.testing.assert_array_equal(metrics["val/loss"], [nan, nan, nan, 2, 1.5])
+    assert [metrics[name].dtype for name in metrics] == [np.int64, np.int64, np.float64, np.float64, np.float64]
+    assert metrics["step"].tolist() == [2, 4, 4, 8, 12]
+    assert metrics["epoch"].tolist() == [1, 1, 1, 2, 3]
+    assert repr(metrics) == f"<{tmp_path}/metrics.jsonl: 5 records of train/loss, val/accuracy, val/loss>"
+
+
+def test_a_series_has_no_gaps_but_keeps_what_was_recorded_as_not_finite(tmp_path: Path) -> None:
+    metrics = runs.load(made(tmp_path)).metrics
+    steps, values = metrics.series("train/loss")
+    assert (steps.tolist(), values.tolist()) == ([2, 4], [0.5, 0.25])
+    steps, values = metrics.series("val/loss")
+    assert steps.tolist() == metrics.steps("val/loss").tolist() == [4, 8, 12]
+    np.testing.assert_array_equal(values, [float("nan"), 2, 1.5])
+
+
+def test_a_column_is_the_callers_own(tmp_path: Path) -> None:
+    metrics = runs.load(made(tmp_path)).metrics
+    metrics["val/accuracy"][:] = 0
+    metrics["step"][:] = 0
+    assert metrics.series("val/accuracy")[1].tolist() == [0.5, 0.75, 0.75]
+    assert metrics["step"].tolist() == [2, 4, 4, 8, 12]
+
+
+def test_records_without_an_epoch_leave_gaps_in_its_column(tmp_path: Path) -> None:
+    metrics = runs.load(made(tmp_path, [{"step": 1, "mine": True}, {"step": 2, "epoch": 1}])).metrics
+    np.testing.assert_array_equal(metrics["epoch"], [float("nan"), 1])
+    np.testing.assert_array_equal(metrics["mine"], [1, float("nan")])
+
+
+def test_an_unknown_name_is_refused_with_the_nearest_as_a_mapping_would(tmp_path: Path) -> None:
+    metrics = runs.load(made(tmp_path)).metrics
+    message = f"{tmp_path}/metrics.jsonl: nothing is recorded as 'val/acuracy'; did you mean 'val/accuracy'?"
+    for ask in (metrics.__getitem__, metrics.series, metrics.steps):
+        with pytest.raises(UnknownMetricError) as found:
+            ask("val/acuracy")
+        assert str(found.value) == message
+    assert isinstance(found.value, ConfigError)
+    assert isinstance(found.value, KeyError)
+    assert ("val/acuracy" in metrics, metrics.get("val/acuracy")) == (False, None)
+
+
+def test_a_last_line_that_is_being_written_is_left_and_a_whole_one_taken(tmp_path: Path) -> None:
+    whole = "".join(json.dumps(record) + "\n" for record in RECORDS[:2])
+    for half in ('{"step": 4, "epo', '{"step": 4', "{", "\u00e4"):
+        assert runs.load(made(tmp_path, whole + half)).metrics["step"].tolist() == [2, 4], half
+    (tmp_path / "metrics.jsonl").write_bytes(whole.encode() + "ä".encode()[:1])
+    assert runs.load(tmp_path).metrics["step"].tolist() == [2, 4]
+    assert runs.load(made(tmp_path, whole + '{"step": 6}')).metrics["step"].tolist() == [2, 4, 6]
+    assert runs.load(made(tmp_path, "")).metrics["step"].tolist() == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "a line of somebody else",
+        '{"step": 4, "epo{"step": 6}',
+        "[1, 2]",
+        '{"train/loss": 0.5}',
+        '{"step": 1.5}',
+        '{"step": true}',
+        '{"step": 1, "train/loss": "0.5"}',
+        '{"step": 1, "train/loss": [0.5]}',
+        '{"step": 1' + 100 * "0" + "}",
+        "[" * 100_000,
+    ],
+)
+def test_a_line_that_is_no_record_is_refused_with_its_number(tmp_path: Path, line: str) -> None:
+    made(tmp_path, f'{{"step": 1}}\n\n{line}\n{{"step": 2}}\n')
+    shown = repr(line) if len(line) <= 60 else f"{line[:60]!r}..."
+    assert refused(StorageError, tmp_path, "metrics") == (
+        f"{tmp_path}/metrics.jsonl:3: this is no record: {shown}; a record is a line of JSON with a step and numbers, "
+        'as {"step": 120, "train/loss": 0.41}'
+    )
+
+
+def test_a_record_that_somebody_wrote_oddly_does_not_hide_the_others(tmp_path: Path) -> None:
+    lines = [
+        '{"step": 1, "epoch": null, "big": 1' + 20 * "0" + "}",
+        '{"step": 2, "epoch": 1.5, "big": 1' + 400 * "0" + "}",
+    ]
+    metrics = runs.load(made(tmp_path, "\n".join(lines) + "\n")).metrics
+    assert metrics["step"].tolist() == [1, 2]
+    np.testing.assert_array_equal(metrics["epoch"], [np.nan, 1.5])
+    np.testing.assert_array_equal(metrics["big"], [1e20, np.nan])
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_columns_go_to_a_data_frame_where_its_library_is_there(
+    library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metrics = runs.load(made(tmp_path)).metrics
+    convert = getattr(metrics, f"to_{library}")
+    monkeypatch.setitem(sys.modules, library, None)  # as if it were not installed
+    with pytest.raises(ConfigError, match=re.escape(f"{library} is not installed; pip install 'hookline[{library}]'")):
+        convert()
+    fake: Any = types.ModuleType(library)
+    fake.DataFrame = lambda columns: {name: column.tolist() for name, column in columns.items()}
+    monkeypatch.setitem(sys.modules, library, fake)
+    frame = convert()
+    assert list(frame) == ["step", "epoch", "train/loss", "val/accuracy", "val/loss"]
+    assert (frame["step"], frame["val/accuracy"][2:]) == ([2, 4, 4, 8, 12], [0.5, 0.75, 0.75])
+
+
+# ------------------------------------------------------------------------------------------------------- results
+
+
+def test_the_best_is_the_first_of_the_best_by_the_rule_of_its_name_or_the_one_given(tmp_path: Path) -> None:
+    run = runs.load(made(tmp_path))
+    assert run.best("val/accuracy") == runs.Result(value=0.75, step=8)
+    assert run.best("val/accuracy", rule="less") == (0.5, 4)
+    assert run.best("val/loss") == (1.5, 12)
+    assert run.best("train/loss", "greater") == (0.5, 2)
+    assert run.final("val/loss") == (1.5, 12)
+
+
+def test_a_best_that_there_is_not_is_refused(tmp_path: Path) -> None:
+    run = runs.load(made(tmp_path, [{"step": 1, "val/loss": None, "speed": 3}]))
+    assert np.isnan(run.final("val/loss").value)
+    for metric, rule, message in (
+        ("val/los", None, "/metrics.jsonl: nothing is recorded as 'val/los'; did you mean 'val/loss'?"),
+        ("val/loss", None, ": no value of 'val/loss' is a finite number, so none is the best"),
+        ("val/loss", "more", ": best: the rule for 'val/loss' is 'greater' or 'less', not 'more'"),
+        (
+            *("speed", None),
+            ": best: the name 'speed' does not tell whether more or less of it is better; say so with rule: greater "
+            "or rule: less",
+        ),
+    ):
+        with pytest.raises(HooklineError) as found:
+            run.best(metric, rule)
+        assert str(found.value) == f"{tmp_path}{message}"
+    assert run.best("speed", "greater") == (3.0, 1)
+
+
+# ----------------------------------------------------------------------------------------- what is not there
+
+
+def test_what_a_run_has_not_left_is_refused_by_name_and_records_are_none(real: Path, tmp_path: Path) -> None:
+    (tmp_path / "epoch_1.pth").write_bytes((real / "epoch_1.pth").read_bytes())
+    run = runs.load(tmp_path)
+    assert (run.has_config, run.name, run.metrics.names) == (False, tmp_path.name, [])
+    assert refused(StorageError, tmp_path, "config") == (
+        f"{tmp_path} has no config.yaml: the run was made in Python; Runner(config=...) records what you give it"
+    )
+    assert refused(StorageError, tmp_path, "plan") == f"{tmp_path}/plan.txt cannot be read: No such file or directory"
+    assert refused(StorageError, tmp_path, "log") == f"{tmp_path}/run.log cannot be read: No such file or directory"
+    (tmp_path / "metrics.jsonl").mkdir()
+    assert refused(StorageError, tmp_path, "metrics") == f"{tmp_path}/metrics.jsonl cannot be read: Is a directory"
+
+
+def test_a_config_that_is_no_config_is_refused_with_its_place(tmp_path: Path) -> None:
+    (made(tmp_path) / "config.yaml").write_text("- 1\n")
+    assert refused(ConfigError, tmp_path, "config") == (
+        f"{tmp_path}/config.yaml:1:1: a config is a mapping of keys to values, and this is a list"
+    )
+
+
+def test_the_config_may_name_the_run(tmp_path: Path) -> None:
+    (made(tmp_path) / "config.yaml").write_text("experiment_name: first try\n")
+    assert runs.load(tmp_path).name == "first try"
+
+
+def test_a_folder_that_is_no_run_is_refused_with_what_was_probably_meant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    made(Path("runs/digits"))
+    made(Path("runs/faces"))
+    Path("project").mkdir()
+    Path("project/config.yaml").write_text("model: {type: Linear}\n")
+    Path("project/theirs.pth").write_bytes(b"theirs")
+    no_run = "is not the folder of a run: it has neither metrics.jsonl nor run.log nor a checkpoint"
+    for path, message in (
+        ("runs", f"runs {no_run}; there are runs in it: runs/digits, runs/faces"),
+        ("project", f"project {no_run}"),
+        ("runs/digit", "there is no folder runs/digit; did you mean 'digits'?"),
+        ("runs/x", "there is no folder runs/x; available: digits, faces"),
+        ("nowhere/x", "there is no folder nowhere/x"),
+        (
+            "runs/digits/metrics.jsonl",
+            "runs/digits/metrics.jsonl is a file; a run is the folder that holds metrics.jsonl, run.log and the "
+            "checkpoints",
+        ),
+    ):
+        with pytest.raises(ConfigError) as found:
+            runs.load(path)
+        assert str(found.value) == message

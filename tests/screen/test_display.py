@@ -1,0 +1,80 @@
+"""The live display: lines that fit any width, and how often they are drawn."""
+
+from __future__ import annotations
+
+import pytest
+
+from hookline.screen.display import PAUSE, Bar, Pace, Picture, fitted
+
+
+def picture() -> Picture:
+    bar = Bar("epoch 3/15", 45, 255, ("31.2 it/s", "eta 0:00:07"))
+    return Picture(bar, ["loss 0.1243", "lr 4.82e-03", "best accuracy 0.9609", "412 MiB"], Bar("val", 3, 10))
+
+
+@pytest.mark.parametrize(
+    ("width", "lines"),
+    [
+        (
+            100,
+            [
+                "epoch 3/15 ━━━━━━━─────────────────────────────────  45/255  31.2 it/s  eta 0:00:07",
+                "loss 0.1243  lr 4.82e-03  best accuracy 0.9609  412 MiB",
+                "val ━━━━━━━━━━━━────────────────────────────  3/10",
+            ],
+        ),
+        (
+            60,
+            [
+                "epoch 3/15 ━━━──────────────  45/255  31.2 it/s  eta 0:00:07",
+                "loss 0.1243  lr 4.82e-03  best accuracy 0.9609  412 MiB",
+                "val ━━━━━━━━━━━━────────────────────────────  3/10",
+            ],
+        ),
+        (
+            40,
+            [
+                "epoch 3/15 ━━────────  45/255  31.2 it/s",
+                "loss 0.1243  lr 4.82e-03",
+                "val ━━━━━━━━━─────────────────────  3/10",
+            ],
+        ),
+        (
+            20,
+            [
+                "epoch 3/15 45/255",
+                "loss 0.1243",
+                "val ━━━───────  3/10",
+            ],
+        ),
+    ],
+)
+def test_what_does_not_fit_is_left_out(width: int, lines: list[str]) -> None:
+    found = [line.plain for line in picture().lines(width)]
+    assert found == lines
+    assert max(map(len, found)) <= width
+
+
+def test_a_length_that_nobody_knows_has_no_bar() -> None:
+    assert Bar("iter", 45, None, ("31.2 it/s",)).line(80).plain == "iter 45  31.2 it/s"
+
+
+def test_more_than_there_should_be_is_a_full_bar() -> None:
+    assert Bar("val", 12, 10).line(24).plain == "val ━━━━━━━━━━━━━  12/10"
+
+
+@pytest.mark.parametrize(
+    ("took", "next_at"),
+    [(0.001, 10.001 + PAUSE), (0.002, 10.002 + PAUSE), (0.01, 10.01 + 1.0), (0.1, 10.1 + 10.0)],
+)
+def test_it_is_drawn_four_times_a_second_at_most_and_for_a_hundredth_of_the_time(took: float, next_at: float) -> None:
+    pace = Pace()
+    assert pace.is_due(10.0)
+    pace.drawn(10.0, 10.0 + took)
+    assert not pace.is_due(next_at - 1e-6)
+    assert pace.is_due(next_at + 1e-6)
+    assert pace.spent == pytest.approx(took)
+
+
+def test_at_least_the_first_text_is_there() -> None:
+    assert fitted(["a long text", "b"], 3) == "a long text"

@@ -1,0 +1,95 @@
+"""The progress display in a real Jupyter kernel."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from queue import Empty
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from jupyter_client.manager import KernelManager
+
+from hookline.screen.notebook import in_notebook
+
+if TYPE_CHECKING:
+    from jupyter_client.blocking.client import BlockingKernelClient
+
+CELL = """
+import hookline.screen.display
+hookline.screen.display.PAUSE, hookline.screen.display.SHARE = 0, float("inf")  # drawn every time
+
+from hookline.hooks import ProgressHook
+from hookline.testing import toy_runner
+
+parts = {"max_epochs": 2, "batches": 3, "default_hooks": {"logger": {"interval": 1}}}
+toy_runner(custom_hooks=[ProgressHook()], quiet=False, **parts).train()
+print("the cell goes on")
+"""
+
+
+@pytest.fixture
+def kernel() -> Iterator[BlockingKernelClient]:
+    manager = KernelManager(transport="ipc", kernel_name="python3")
+    manager.start_kernel()
+    client = manager.blocking_client()
+    client.start_channels()
+    try:
+        client.wait_for_ready(timeout=120)
+        yield client
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+
+
+def outputs(client: BlockingKernelClient, code: str) -> list[tuple[str, Any]]:
+    """What a cell shows, in order: its kind, and the text or the HTML."""
+    asked, found = client.execute(code), list[tuple[str, Any]]()
+    while True:
+        try:
+            message = client.get_iopub_msg(timeout=120)
+        except Empty:
+            raise AssertionError(f"the kernel stays silent after {found}") from None
+        kind, content = message["msg_type"], message["content"]
+        if message["parent_header"].get("msg_id") != asked:
+            continue
+        if kind == "status" and content["execution_state"] == "idle":
+            return found
+        if kind == "stream":
+            found += [(kind, line) for line in content["text"].splitlines()]
+        elif kind in ("display_data", "update_display_data"):
+            found.append((kind, content["data"]["text/html"]))
+        elif kind == "error":
+            raise AssertionError("\n".join(content["traceback"]))
+
+
+def test_in_a_notebook_one_output_is_drawn_anew_and_goes_at_the_end(kernel: BlockingKernelClient) -> None:
+    shown = outputs(kernel, CELL)
+    assert shown[0] == ("display_data", "")
+    drawings = [html for kind, html in shown if kind == "update_display_data"]
+    assert drawings[-1] == ""
+    pictures = [str(re.sub("</?pre>| [━─]+ ", "", html)).splitlines() for html in drawings[:-1]]
+    assert [(" ".join(lines[0].split()[:3]), lines[2:]) for lines in pictures] == [
+        ("epoch 1/2 0/6", []),
+        ("epoch 1/2 1/6", []),
+        ("epoch 1/2 2/6", []),
+        ("epoch 1/2 3/6", []),
+        ("epoch 1/2 3/6", ["saving epoch_1.pth"]),
+        ("epoch 1/2 3/6", ["val 1/2"]),
+        ("epoch 1/2 3/6", ["val 2/2"]),
+        ("epoch 2/2 4/6", []),
+        ("epoch 2/2 5/6", []),
+        ("epoch 2/2 6/6", []),
+        ("epoch 2/2 6/6", ["saving epoch_2.pth"]),
+        ("epoch 2/2 6/6", ["val 1/2"]),
+        ("epoch 2/2 6/6", ["val 2/2"]),
+    ]
+    assert [text for kind, text in shown if kind == "stream"] == [
+        "epoch 1  val  accuracy 0.7500",
+        "epoch 2  val  accuracy 0.9375",
+        "the cell goes on",
+    ]
+
+
+def test_a_plain_process_is_no_notebook() -> None:
+    assert not in_notebook()

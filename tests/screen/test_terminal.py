@@ -1,0 +1,180 @@
+"""What is shown never ends a run, and run.log has it all, without control characters."""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+import re
+import subprocess
+import sys
+import termios
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+from rich.live import Live
+
+from hookline.cli.summary import closing_table
+from hookline.common.numbers import as_number
+from hookline.screen.console import LiveScreen
+from hookline.screen.display import Bar, Picture
+from hookline.screen.terminal import Terminal
+from hookline.testing import toy_runner
+
+TRAINS = """
+from hookline.testing import toy_runner
+runner = toy_runner(quiet=False, default_hooks={"logger": {"interval": 1}}, batches=50, work_dir="run")
+runner.train()
+open("ended", "w").write(str(runner.iter))
+"""
+
+
+def test_a_run_goes_on_when_nobody_reads_what_it_shows(tmp_path: Path) -> None:
+    reads, writes = os.pipe()
+    process = subprocess.Popen(
+        [sys.executable, "-c", TRAINS], cwd=tmp_path, stdout=writes, stderr=subprocess.PIPE, text=True
+    )
+    os.close(writes)
+    os.read(reads, 1)
+    os.close(reads)
+    _, errors = process.communicate(timeout=120)
+    assert (process.returncode, errors, (tmp_path / "ended").read_text()) == (0, "", "100")
+    lines = (tmp_path / "run" / "run.log").read_text().splitlines()
+    assert sum("  iter " in line for line in lines) == 100
+
+
+WATCHED = """
+import hookline.screen.display
+hookline.screen.display.PAUSE, hookline.screen.display.SHARE = 0, float("inf")  # drawn every time
+
+from hookline.hooks import ProgressHook
+from hookline.testing import toy_runner
+
+runner = toy_runner(quiet=False, custom_hooks=[ProgressHook()], batches=3, work_dir="run")
+runner.on("after_train_epoch")(lambda: print("a line of a hook"))
+runner.train()
+print("the end")
+"""
+
+
+def test_on_a_real_terminal_the_display_is_drawn_below_the_lines_and_leaves_nothing(tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (24, 80))
+    environment = {**os.environ, "TERM": "xterm-256color", "PYTHONIOENCODING": "utf-8"}
+    process = subprocess.Popen(
+        [sys.executable, "-c", WATCHED], cwd=tmp_path, env=environment, stdout=theirs, stderr=theirs, text=True
+    )
+    os.close(theirs)
+    shown = b""
+    with suppress(OSError):  # the end of a terminal
+        while part := os.read(ours, 65536):
+            shown += part
+    os.close(ours)
+    assert process.wait(timeout=60) == 0
+    text = shown.decode()
+    bars = re.findall("epoch ([12]/2) .*?([0-6]/6)", re.sub("\\x1b\\[[0-9;?]*[A-Za-z]", "", text))
+    assert list(dict.fromkeys(bars)) == [
+        *[("1/2", f"{done}/6") for done in range(4)],
+        *[("2/2", f"{done}/6") for done in range(4, 7)],
+    ]
+    assert text.count("a line of a hook") == 2
+    after = text.rpartition("a line of a hook")[2]
+    erased = after.rpartition("the end")[0].rpartition("\x1b[2K")[2]  # what is written after the last thing erased
+    assert (erased, text[-9:]) == ("", "the end\r\n")
+
+
+def test_letters_that_a_screen_cannot_show_are_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", screen)
+    terminal = Terminal()
+    terminal.say("größe")
+    terminal.detail(lambda: "naïve")
+    terminal.flush()
+    screen.seek(0)
+    assert screen.read() == "gr\\xf6\\xdfe\nna\\xefve\n"
+
+
+def test_a_bar_is_plain_where_the_screen_knows_no_lines() -> None:
+    file = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    Console(file=file, width=40, color_system=None).print(Picture(Bar("epoch 1/2", 3, 6)))
+    file.seek(0)
+    assert file.read() == "epoch 1/2 ============-------------  3/6\n"
+
+
+def test_a_full_disk_under_run_log_is_told_once_and_costs_lines_and_not_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "run.log").symlink_to("/dev/full")
+    terminal = Terminal()
+    terminal.open_log(tmp_path / "run.log")
+    terminal.say("one")
+    terminal.say("two")
+    terminal.close_log()
+    assert capsys.readouterr().out == (
+        "one\nwarning: run.log cannot be written: No space left on device; the run goes on\ntwo\n"
+    )
+
+
+def test_a_line_is_in_the_log_at_once_and_without_control_characters(tmp_path: Path) -> None:
+    terminal = Terminal(quiet=True)
+    terminal.open_log(tmp_path / "run.log")
+    terminal.say("a\x1b[31mred\x07 thing :key: and\ttab\nnext line")
+    assert (tmp_path / "run.log").read_text().partition("  ")[
+        2
+    ] == "a\\x1b[31mred\\x07 thing :key: and\ttab\nnext line\n"
+    terminal.close_log()
+
+
+def test_no_name_means_a_picture_or_a_colour(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    runner = toy_runner(work_dir=tmp_path / "lr[bold] s3:key:weights a[/b]", max_epochs=1)
+    runner.train()
+    runner.hub.update_scalar("val/acc[macro]", 0.5)
+    runner.terminal.quiet = False
+    terminal = Terminal()
+    terminal.say("saved s3:key:weights")
+    terminal.show(closing_table(runner, 1.0, {}))
+    shown = capsys.readouterr().out.replace("\n", "")
+    assert "saved s3:key:weights" in shown
+    assert "lr[bold] s3:key:weights a[/b]" in shown
+    assert "val acc[macro]" in shown
+
+
+def test_on_a_narrow_screen_paths_of_the_closing_table_go_on_in_the_next_line(tmp_path: Path) -> None:
+    runner = toy_runner(work_dir=tmp_path / "a_run_with_quite_a_long_name", max_epochs=1)
+    runner.train()
+    file = io.StringIO()
+    Console(file=file, width=40).print(closing_table(runner, 1.0, {}))
+    cells = "".join(line.split("│")[2].strip() for line in file.getvalue().splitlines() if "│" in line)
+    assert str(runner.work_dir / "epoch_1.pth") in cells
+
+
+def test_a_narrower_screen_has_wrapped_the_display_which_is_taken_back_whole() -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=60, color_system=None)
+    live = Live(console=console, transient=True, auto_refresh=False)
+    screen = LiveScreen(console, live)
+    with live:
+        screen.draw(Picture(Bar("epoch 1/2", 3, 6), ["loss 0.5000"]))
+        file: Any = console.file
+        file.truncate(0)
+        console.width = 25
+        screen.draw(Picture(Bar("epoch 1/2", 4, 6), ["loss 0.4000"]))
+        # The bar of 55 cells takes three rows of 25 now: two more to go up than the display has lines.
+        assert file.getvalue().lstrip("\0").startswith("\x1b[2K\x1b[1A" * 2 + "\r\x1b[2K\x1b[1A\x1b[2K")
+
+
+@pytest.mark.parametrize(
+    ("value", "digits", "text"),
+    [
+        (5.0, 0, "5"),
+        (0.5, 0, "5.0e-01"),
+        (0.5, 1, "0.5"),
+        (0.05, 1, "5.0e-02"),
+        (0.05, 4, "0.0500"),
+        (3e-5, 4, "3.00e-05"),
+    ],
+)
+def test_a_number_has_its_digits_where_that_says_something(value: float, digits: int, text: str) -> None:
+    assert as_number(value, digits) == text

@@ -1,0 +1,102 @@
+"""Who imports whom: layers only point down, and no dialect knows another one."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import hookline
+from hookline.dialects.imports import PACKAGES
+
+SOURCE = Path(hookline.__file__).parent
+DIALECTS = "hookline.dialects"
+
+#: From the bottom up: a package imports only from itself and from those before it.
+LAYERS = (
+    *("errors", "common", "plan", "record", "data", "checkpoint", "strategies", "writers", "screen", "rundir"),
+    *("engine", "hooks", "config", "dialects", "cli"),
+)
+#: Public modules that only pass on names of a package, and what stands above all layers.
+PUBLIC = {"metrics", "steps", "images", "averaging", "runs", "testing", "__init__", "__main__"}
+#: Imports that point up, each for a reason.
+UPWARD = {
+    # types alone, so that `self.runner` of a hook is known to editors
+    ("plan/hook.py", "hookline.engine.runner.Runner"),
+    # inside the one method that builds a runner from a config
+    ("engine/runner.py", "hookline.config.build_runner"),
+    ("engine/runner.py", "hookline.config.from_dict"),
+    ("engine/runner.py", "hookline.config.load"),
+    # still to go: what is compared is known to the engine
+    ("checkpoint/compatibility.py", "hookline.engine.optim.Optim"),
+    ("checkpoint/compatibility.py", "hookline.engine.position.Position"),
+    ("checkpoint/compatibility.py", "hookline.engine.runner.Runner"),
+    ("rundir/log_copies.py", "hookline.engine.runner.Runner"),
+}
+
+
+def imports_of(path: Path) -> Iterator[str]:
+    """The full names of all that a file imports, wherever it does."""
+    package = ("hookline", *path.relative_to(SOURCE).parent.parts)
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        if isinstance(node, ast.Import):
+            yield from (each.name for each in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            start = package[: len(package) + 1 - node.level] if node.level else ()
+            module = ".".join([*start, *([node.module] if node.module else [])])
+            yield from (f"{module}.{each.name}" for each in node.names)
+
+
+def is_in(name: str, package: str) -> bool:
+    return name == package or name.startswith(f"{package}.")
+
+
+def layer_of(name: str) -> int | None:
+    """The layer of a module; None for what stands outside of them."""
+    part = name.split(".")[1] if "." in name else ""
+    return LAYERS.index(part) if part in LAYERS else None
+
+
+def core_files() -> list[Path]:
+    return [path for path in SOURCE.rglob("*.py") if path.relative_to(SOURCE).parts[0] != "dialects"]
+
+
+def test_every_module_is_in_a_package() -> None:
+    assert {path.stem for path in SOURCE.glob("*.py")} == PUBLIC | {"errors"}
+    folders = {path.parent.name for path in SOURCE.glob("*/*.py")}
+    assert folders == set(LAYERS) - {"errors"}
+
+
+def test_a_package_imports_only_what_is_below_it() -> None:
+    upward = set()
+    for path in core_files():
+        own = layer_of(f"hookline.{path.relative_to(SOURCE).parts[0]}")
+        if own is None:
+            continue
+        for name in imports_of(path):
+            if name.startswith("hookline."):  # the package itself has the version, and imports nothing
+                layer = layer_of(name)
+                if layer is None or layer > own:
+                    upward.add((path.relative_to(SOURCE).as_posix(), name))
+    assert upward - UPWARD == set()
+    assert UPWARD - upward == set(), "an exception that is not needed any more"
+
+
+def test_nothing_outside_of_the_dialects_imports_them_except_the_command_that_is_about_nothing_else() -> None:
+    files = core_files()
+    assert len(files) > 100
+    found = {
+        path.relative_to(SOURCE).as_posix()
+        for path in files
+        if any(is_in(name, DIALECTS) for name in imports_of(path)) or DIALECTS in path.read_text(encoding="utf-8")
+    }
+    assert found == {"cli/run_as.py"}
+
+
+def test_a_dialect_imports_no_other_dialect_and_no_original() -> None:
+    for package in PACKAGES:
+        for path in (SOURCE / "dialects" / package).rglob("*.py"):
+            for name in imports_of(path):
+                others = set(PACKAGES) - set(PACKAGES[package])
+                assert not any(is_in(name, f"{DIALECTS}.{other}") for other in others), (path, name)
+                assert name.partition(".")[0] not in PACKAGES, (path, name)
