@@ -27,11 +27,6 @@ UPWARD = {
     ("engine/runner.py", "hookline.config.build_runner"),
     ("engine/runner.py", "hookline.config.from_dict"),
     ("engine/runner.py", "hookline.config.load"),
-    # still to go: what is compared is known to the engine
-    ("checkpoint/compatibility.py", "hookline.engine.optim.Optim"),
-    ("checkpoint/compatibility.py", "hookline.engine.position.Position"),
-    ("checkpoint/compatibility.py", "hookline.engine.runner.Runner"),
-    ("rundir/log_copies.py", "hookline.engine.runner.Runner"),
 }
 
 

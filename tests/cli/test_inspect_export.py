@@ -28,8 +28,8 @@ def test_inspect_says_what_is_in_a_file_from_when_and_whether_it_is_intact(run: 
     assert code == 0
     rows = [(line[:16].strip(), line[18:]) for line in output.splitlines()]
     assert [name for name, _ in rows] == [
-        *["file", "", "run", "saved", "on", "hooks", "stands", "state_dict", "recorded", "hook states", "rng"],
-        *["records of", "optimizer", "scaler", "param_schedulers", "use"],
+        *["file", "", "run", "saved", "on", "hooks", "stands", "state_dict", "optimizer", "param_schedulers"],
+        *["scaler", "recorded", "records of", "hook states", "rng", "use"],
     ]
     found = dict(rows)
     assert re.fullmatch(r"epoch_1.pth, [0-9.]+ kB", found["file"])

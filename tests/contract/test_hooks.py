@@ -148,7 +148,7 @@ def surroundings(runner: Runner) -> dict[str, Any]:
         "progress": runner.terminal.progress,
         "loops": [list(runner.val_loops), list(runner.test_loops)],
         "running": runner.running,
-        "clipping": [optim.clip for optim in runner.optims],
+        "clipping": [optim.clip for optim in runner.optims.values()],
     }
 
 

@@ -10,6 +10,7 @@ from torch import nn
 
 from hookline import EvalLoop, Hook, Optim, Runner, TrainLoop
 from hookline.engine.metrics import Metrics, accuracy
+from hookline.engine.requests import Stop
 from hookline.engine.steps import cross_entropy, predict
 from hookline.errors import ConfigError, DataError, HookError, HooklineError, exit_code_of
 from hookline.testing import Event, Recorder, toy_data, toy_model, toy_runner
@@ -228,7 +229,7 @@ def test_stop_ends_training_after_the_iteration_without_the_epochs_end_and_witho
     ]
     assert recorder.names.count("after_train_epoch") == 1
     assert recorder.names.count("before_val") == 1
-    assert (runner.position.stopped, runner.position.stopped_by) == ("enough", "Asking")
+    assert runner.requests.stopped == Stop("enough", "Asking")
     assert "stopped by Asking: enough" in (runner.work_dir / "run.log").read_text()
 
 
@@ -273,11 +274,11 @@ def test_a_stop_at_the_end_of_the_epoch_waits_for_the_run_that_goes_on(tmp_path:
 
     runner = toy_runner(work_dir=tmp_path, max_epochs=5, custom_hooks=[Stopping()])
     runner.train()
-    assert (runner.iter, runner.position.stopped) == (6, "time is up")
+    assert (runner.iter, runner.stopped.reason) == (6, "time is up")
     if again == "resumed":
         runner = toy_runner(work_dir=tmp_path, max_epochs=5, custom_hooks=[Stopping()], resume=True)
     runner.train()
-    assert (runner.iter, runner.position.stopped, runner.position.stopped_by) == (8, "enough", "Stopping")
+    assert (runner.iter, runner.requests.stopped) == (8, Stop("enough", "Stopping", "epoch"))
 
 
 def test_a_stop_for_good_counts_more_than_one_for_now() -> None:
@@ -291,7 +292,7 @@ def test_a_stop_for_good_counts_more_than_one_for_now() -> None:
         runner.stop("time is up again", for_now=True)
 
     runner.train()
-    assert (runner.iter, runner.position.stopped, runner.position.stopped_for_now) == (1, "good enough", False)
+    assert (runner.iter, runner.stopped.reason, runner.stopped.for_now) == (1, "good enough", False)
 
 
 @pytest.mark.parametrize("by", ["max_epochs", "max_iters"])

@@ -113,7 +113,7 @@ def test_fp16_scales_unscales_before_the_point_and_skips_a_step_that_overflows()
 
     runner = toy_runner(max_epochs=1, batches=3, precision="fp16", custom_hooks=[Explode(), recorder], val=None)
     runner.train()
-    optim = runner.sole_optim
+    optim = runner.optims.sole
     assert optim.scaler is not None
     assert optim.scaler.get_scale() == 2.0**15
     assert len(recorder.events) == 3

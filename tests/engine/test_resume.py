@@ -64,7 +64,7 @@ def without_times(path: Path) -> list[dict[str, Any]]:
 def assert_same_end(ours: Runner, theirs: Runner) -> None:
     for name, value in theirs.model.state_dict().items():
         assert value.equal(ours.model.state_dict()[name]), name
-    assert str(ours.sole_optim.optimizer.state_dict()) == str(theirs.sole_optim.optimizer.state_dict())
+    assert str(ours.optims.sole.optimizer.state_dict()) == str(theirs.optims.sole.optimizer.state_dict())
     assert ours.position == theirs.position
     assert ours.updates == theirs.updates
     counters = [[hook.seen for hook in runner.hooks if isinstance(hook, Counter)] for runner in (ours, theirs)]

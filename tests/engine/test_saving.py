@@ -22,7 +22,6 @@ from hookline import EvalLoop, Hook, Optim, Runner
 from hookline.checkpoint import seal, store
 from hookline.checkpoint.copies import Copies
 from hookline.engine import hook_states
-from hookline.engine.requests import Request
 from hookline.engine.steps import predict
 from hookline.errors import HookError, StorageError
 from hookline.hooks import CheckpointHook
@@ -99,7 +98,7 @@ def test_every_scheduler_resumes_exactly(tmp_path: Path, name: str, beside: bool
     resumed = make(tmp_path / "broken", resume=True)
     resumed.train()
     assert str(resumed.model.state_dict()) == str(whole.model.state_dict())
-    assert resumed.sole_optim.learning_rates() == whole.sole_optim.learning_rates()
+    assert resumed.optims.sole.learning_rates() == whole.optims.sole.learning_rates()
 
 
 # ------------------------------------------------------------------------------------------- what can be saved
@@ -577,7 +576,7 @@ def test_more_facts_go_into_the_meta_of_one_checkpoint_and_none_of_its_own_is_re
         def after_train_epoch(self, runner: Runner) -> None:
             if runner.epoch == 0:
                 more: dict[str, Any] = {"classes": ["a", "b"], "epoch": 99}
-                runner.saving.ask(Request(template="mine_{}.pth", meta=more, background=background))
+                runner.request_save("mine_{}.pth", meta=more, background=background)
                 more["classes"].append("too late")
 
     toy_runner(max_epochs=2, work_dir=tmp_path, custom_hooks=[Asks()]).train()
@@ -637,7 +636,7 @@ def test_a_request_may_name_its_file_out_of_where_the_run_stands_when_it_is_writ
     class Asks(Hook):
         def after_train_iter(self, runner: Runner) -> None:
             if runner.iter == 1:
-                runner.saving.ask(Request(name=lambda at: f"at_{at.epoch}_{at.iter}.pth"))
+                runner.request_save(lambda at: f"at_{at.epoch}_{at.iter}.pth")
 
     runner = toy_runner(
         work_dir=tmp_path, max_epochs=1, accumulate=3, default_hooks={"checkpoint": None}, custom_hooks=[Asks()]

@@ -238,7 +238,7 @@ def test_a_signal_that_is_ignored_stays_ignored() -> None:
         assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)
-    assert (runner.iter, runner.signalled) == (12, 0)
+    assert (runner.iter, runner.requests.signal) == (12, 0)
 
 
 def test_a_window_of_gradients_is_finished_before_a_signal_saves(tmp_path: Path) -> None:

@@ -201,8 +201,8 @@ def test_with_fp16_skipped_batches_leave_the_scale_alone(interval: int) -> None:
     hooks = [Spoil(4), CheckInvalidLossHook(interval, policy="skip")]
     runner = toy_runner(max_epochs=1, batches=8, custom_hooks=hooks, precision="fp16", val=None)
     runner.train()
-    assert runner.sole_optim.scaler is not None
-    assert runner.sole_optim.scaler.get_scale() == 2.0**16
+    assert runner.optims.sole.scaler is not None
+    assert runner.optims.sole.scaler.get_scale() == 2.0**16
     assert (runner.updates, runner.hub.get_scalar("train/skipped").last()) == (7, [1])
 
 
@@ -211,8 +211,8 @@ def test_with_fp16_the_scaler_has_left_out_what_came_between_two_checks(policy: 
     hooks = [Spoil(2), CheckInvalidLossHook(interval=4, policy=policy)]
     runner = toy_runner(max_epochs=1, batches=8, custom_hooks=hooks, precision="fp16", val=None)
     runner.train()
-    assert runner.sole_optim.scaler is not None
-    assert runner.sole_optim.scaler.get_scale() == 2.0**15
+    assert runner.optims.sole.scaler is not None
+    assert runner.optims.sole.scaler.get_scale() == 2.0**15
     assert (runner.iter, runner.exit_code) == (8, 0)
     assert all(parameter.isfinite().all() for parameter in runner.model.parameters())
 
@@ -311,7 +311,7 @@ def test_stop_ends_training_in_order_with_a_finite_last_checkpoint(length: dict[
     runner = toy_runner(batches=8, custom_hooks=hooks, **length)
     runner.train()
     assert (runner.iter, runner.updates, runner.exit_code) == (4, 3, 4)
-    assert runner.position.stopped == "the loss of iteration 4 is nan"
+    assert runner.stopped.reason == "the loss of iteration 4 is nan"
     assert "stopped by CheckInvalidLossHook: the loss of iteration 4 is nan\n" in log_of(runner)
     assert recorder.names == ["after_train", "after_run"]
     saved = torch.load(runner.work_dir / "iter_4.pth", weights_only=True)

@@ -119,21 +119,21 @@ def test_the_reason_says_metric_best_value_and_when(
     values: list[float], parameters: dict[str, Any], epoch: int, reason: str
 ) -> None:
     runner = run(values, EarlyStoppingHook("accuracy", **parameters))
-    assert (runner.epoch, runner.position.stopped) == (epoch, reason)
+    assert (runner.epoch, runner.stopped.reason) == (epoch, reason)
     log = (runner.work_dir / "run.log").read_text()
     assert (f"stopped by EarlyStoppingHook: {reason}" in log) if reason else ("stopped" not in log)
 
 
 def test_a_threshold_for_less_is_passed_downwards() -> None:
     runner = run([0.5, 0.2, 0.1, 0.0], EarlyStoppingHook("loss", stopping_threshold=0.2))
-    assert (runner.epoch, runner.position.stopped) == (3, "loss has passed 0.2; the best was 0.1 at epoch 3")
+    assert (runner.epoch, runner.stopped.reason) == (3, "loss has passed 0.2; the best was 0.1 at epoch 3")
 
 
 def test_by_iterations_the_reason_counts_iterations() -> None:
     runner = run([0.5, 0.5, 0.5], EarlyStoppingHook("accuracy", patience=1), max_epochs=None, max_iters=9,
                  train={"val_interval": 3})  # fmt: skip
     assert runner.iter == 6
-    assert runner.position.stopped == "accuracy has not improved for 1 validation; the best was 0.5 at iteration 3"
+    assert runner.stopped.reason == "accuracy has not improved for 1 validation; the best was 0.5 at iteration 3"
 
 
 def test_a_validation_in_the_middle_of_an_epoch_is_told_by_its_iteration() -> None:
@@ -142,7 +142,7 @@ def test_a_validation_in_the_middle_of_an_epoch_is_told_by_its_iteration() -> No
     runner.on("after_train_iter")(lambda runner: runner.request_val() if runner.iter == 1 else None)
     runner.train()
     assert (runner.epoch, runner.iter) == (1, 3)
-    assert runner.position.stopped == "accuracy has not improved for 1 validation; the best was 0.5 at iteration 2"
+    assert runner.stopped.reason == "accuracy has not improved for 1 validation; the best was 0.5 at iteration 2"
 
 
 # ----------------------------------------------------------------------------------------------- what is missing
@@ -174,7 +174,8 @@ def test_without_validation_it_is_warned_about_or_refused() -> None:
     runner.train()
     assert runner.epoch == 2
     log = (runner.work_dir / "run.log").read_text()
-    assert log.count("EarlyStoppingHook: validation gives no metric 'accuracy'; none is available (so it stops n") == 1
+    missing = "EarlyStoppingHook: validation gives no metric 'accuracy'; none is available (so it stops noth"
+    assert log.count(missing) == 1
     with pytest.raises(
         ConfigError, match="^EarlyStoppingHook waits for the metric 'accuracy', and this run has no val"
     ):
@@ -247,7 +248,7 @@ def test_the_last_checkpoint_is_there_after_a_stop_and_a_resumed_run_ends_at_onc
     again = EarlyStoppingHook("accuracy", patience=3)
     second = run(VALUES, again, work_dir=tmp_path, default_hooks=checkpoint, resume=True)
     assert second.iter == 16
-    assert second.position.stopped == first.position.stopped
+    assert second.stopped.reason == first.stopped.reason
     assert state_of(second) == state_of(first)
     assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 16
 

@@ -130,7 +130,7 @@ def test_exactly_these_iterations_are_frozen(limit: Any, length: dict[str, int],
 def test_a_frozen_parameter_has_no_gradient_no_decay_and_keeps_its_momentum() -> None:
     runner = runner_with([FreezeHook("backbone.*", from_iter=2)], max_epochs=1)
     weight = runner.model.get_parameter("backbone.0.weight")
-    optimizer = runner.sole_optim.optimizer
+    optimizer = runner.optims.sole.optimizer
     seen: list[tuple[Any, ...]] = []
 
     @runner.on("after_optimizer_step")
@@ -506,7 +506,7 @@ def test_a_run_that_died_in_the_middle_resumes_to_the_same_bits(
     resumed.train()
     assert again == states[again[0][0] :]
     assert_same(copied(resumed.model), copied(whole.model))
-    ours, theirs = (runner.sole_optim.optimizer.state_dict()["state"] for runner in (resumed, whole))
+    ours, theirs = (runner.optims.sole.optimizer.state_dict()["state"] for runner in (resumed, whole))
     assert all(value.equal(ours[i][name]) for i, state in theirs.items() for name, value in state.items())
     averages = [
         hook.averaged_state_dict() for run in (resumed, whole) for hook in run.hooks if isinstance(hook, EMAHook)
@@ -526,7 +526,7 @@ def test_a_window_that_was_saved_open_ends_as_it_began(tmp_path: Path, limit: An
     @broken.on("before_train_iter")
     def save_now(runner: Runner) -> None:
         if runner.iter == 6:
-            assert runner.in_window
+            assert runner.accumulating
             runner.request_save()
             runner.saving.save()  # as it is when workers die of a signal
             raise KeyboardInterrupt

@@ -56,8 +56,8 @@ def test_it_clips_once_a_window_and_records_the_norms_before(batches: int, accum
     assert_same(runner.model, model)
     assert norms_of(runner) == norms
     assert min(norms) > 0.01
-    assert runner.sole_optim.grad_norm is not None
-    assert runner.sole_optim.grad_norm.item() == norms[-1]
+    assert runner.optims.sole.grad_norm is not None
+    assert runner.optims.sole.grad_norm.item() == norms[-1]
 
 
 def test_a_partial_window_of_unknown_length_is_clipped_after_it_was_rescaled() -> None:
@@ -143,8 +143,8 @@ def test_with_fp16_the_gradients_are_unscaled_first_and_a_skipped_step_is_clippe
     assert 0 < first < 10  # scaled, it would be thousands
     assert not math.isfinite(second)
     assert 0 < third < 10
-    assert runner.sole_optim.scaler is not None
-    assert runner.sole_optim.scaler.get_scale() == 2.0**15
+    assert runner.optims.sole.scaler is not None
+    assert runner.optims.sole.scaler.get_scale() == 2.0**15
     assert all(parameter.isfinite().all() for parameter in runner.model.parameters())
 
 

@@ -183,7 +183,9 @@ def test_several_optims_step_each_in_its_own_time() -> None:
 
     runner = toy_runner(model=model, step=step, optim=optims, max_epochs=1, batches=6, val=None)
     seen: list[tuple[float, float]] = []
-    runner.on("before_train_iter")(lambda runner: seen.append(tuple(o.learning_rates()[0] for o in runner.optims)))
+    runner.on("before_train_iter")(
+        lambda runner: seen.append(tuple(o.learning_rates()[0] for o in runner.optims.values()))
+    )
     runner.train()
     assert seen == [(0.25, 0.25), (0.25, 0.5), (0.5, 0.75), (0.5, 1), (0.75, 1), (0.75, 1)]
 

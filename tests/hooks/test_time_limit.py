@@ -91,14 +91,14 @@ def test_it_stops_after_exactly_this_iteration_with_a_checkpoint(
     runner = run(clock, TimeLimitHook(limit, margin), passing)
     assert (runner.iter, passing.saves) == (stops_at, saved)
     assert files(runner) == sorted(f"iter_{number}.pth" for number in saved)
-    assert bool(runner.position.stopped) is (stops_at < 50)
+    assert bool(runner.stopped.reason) is (stops_at < 50)
 
 
 @pytest.mark.parametrize(("limit", "stops_at"), [(100, 9), (90, 9), (89, 6), (120, 12), (59, 3)])
 def test_a_window_of_accumulation_is_one_piece(clock: Clock, limit: float, stops_at: int) -> None:
     runner = run(clock, TimeLimitHook(limit), accumulate=3)
-    assert (runner.iter, runner.optims[0].micro) == (stops_at, 0)
-    assert runner.position.stopped.endswith("and 30s are kept for the next iteration and a save")
+    assert (runner.iter, runner.optims.sole.micro) == (stops_at, 0)
+    assert runner.stopped.reason.endswith("and 30s are kept for the next iteration and a save")
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_a_validation_that_is_due_has_to_fit(
     runner = run(clock, TimeLimitHook(limit), Passing(clock, val=50), max_epochs=5)
     at = runner.position
     assert (at.epoch, at.iter, at.validations) == (epochs, iters, validations)
-    assert (f"kept for {waits_for} and a save" in at.stopped) if waits_for else not at.stopped
+    assert (f"kept for {waits_for} and a save" in runner.stopped.reason) if waits_for else not runner.stopped
     assert f"epoch_{epochs}.pth" in files(runner) or f"iter_{iters}.pth" in files(runner)
 
 
@@ -160,7 +160,7 @@ def test_the_reason_says_what_has_passed_the_limit_and_what_is_kept(clock: Clock
     runner = run(clock, TimeLimitHook("1h30m", margin="2m"), Passing(clock, step=600.5, save=30))
     # Half of it is gone after 5 iterations, when the first save is made.
     reason = "1h20m34s of 1h30m have passed, and 12m45s are kept for the next iteration and a save"
-    assert (runner.iter, runner.position.stopped, runner.position.stopped_for_now) == (8, reason, True)
+    assert (runner.iter, runner.stopped.reason, runner.stopped.for_now) == (8, reason, True)
     assert f"stopped by TimeLimitHook: {reason}" in (runner.work_dir / "run.log").read_text()
 
 
@@ -187,7 +187,7 @@ def test_every_start_of_a_runner_has_a_budget_of_its_own_where_it_counts_runs(cl
     hook = TimeLimitHook(100, start="run")
     runner = run(clock, hook)
     assert runner.iter == 10
-    runner.position.stopped = ""
+    runner.requests.resume_training()
     runner.train()
     assert runner.iter == 20
 
@@ -203,7 +203,7 @@ def test_the_last_checkpoint_is_there_once_whatever_the_checkpoint_hook_is_told(
     assert passing.saves == ([3, 4, 6, 8] if checkpoint == {"interval": 3} else [4, 8])
     assert runner.saving.saved_at == 8
     saved = store.read(runner.work_dir / "iter_8.pth", sealed=True)
-    assert saved["position"]["stopped"] == runner.position.stopped
+    assert saved["position"]["stopped"] == runner.stopped.reason
 
 
 def test_old_checkpoints_are_removed_as_the_checkpoint_hook_is_told(clock: Clock) -> None:
@@ -252,7 +252,7 @@ def test_a_resumed_run_goes_on_with_a_full_budget_and_ends_as_one_that_was_never
         passing = Passing(clock, val=15)
         parts: dict[str, Any] = {"max_epochs": 3, "accumulate": accumulate, "resume": True}
         runner = run(clock, TimeLimitHook(limit), passing, work_dir=tmp_path / "parts", **parts)
-        if not runner.position.stopped:
+        if not runner.stopped.reason:
             break
         stops.append(runner.iter)
     assert stops == sorted(set(stops))
@@ -281,14 +281,14 @@ def test_a_run_that_was_stopped_for_good_is_not_stopped_for_now(clock: Clock) ->
     runner = toy_runner(max_iters=9, val=None, custom_hooks=[TimeLimitHook(20), Passing(clock)])
     runner.on("after_train_iter", every=2)(lambda runner: runner.stop("enough"))
     runner.train()
-    assert (runner.iter, runner.position.stopped, runner.position.stopped_for_now) == (2, "enough", False)
+    assert (runner.iter, runner.stopped.reason, runner.stopped.for_now) == (2, "enough", False)
 
 
 def test_a_stop_that_waits_for_the_end_of_a_long_epoch_is_not_waited_for(clock: Clock) -> None:
     runner = toy_runner(max_epochs=2, batches=9, val=None, custom_hooks=[TimeLimitHook(50), Passing(clock)])
     runner.on("after_train_iter")(lambda runner: runner.stop("enough", when="epoch"))
     runner.train()
-    assert (runner.iter, files(runner), runner.position.stopped_for_now) == (5, ["iter_3.pth", "iter_5.pth"], True)
+    assert (runner.iter, files(runner), runner.stopped.for_now) == (5, ["iter_3.pth", "iter_5.pth"], True)
 
 
 # ------------------------------------------------------------------------------------------- odd starts and ends

@@ -17,6 +17,7 @@ from PIL import Image
 
 from hookline import Runner, Writer
 from hookline.errors import ConfigError, DataError, HooklineError
+from hookline.strategies import Strategy
 from hookline.testing import MemoryWriter, toy_runner
 from hookline.writers import Writers, delivery
 from hookline.writers.jsonl import JsonlWriter
@@ -264,7 +265,7 @@ def test_only_the_main_process_writes(tmp_path: Path, monkeypatch: pytest.Monkey
     together.write_config("config", {}, 1)
     together.close()
     assert (writer.records, writer.images, writer.configs, together.state_dict()) == ([], [], [], {})
-    monkeypatch.setattr(Runner, "rank", 1)
+    monkeypatch.setattr(Strategy, "is_main", False)
     runner = toy_runner(work_dir=tmp_path, writers=["jsonl", "tensorboard"])
     runner.train()
     assert not {"metrics.jsonl", "tensorboard"} & {path.name for path in tmp_path.iterdir()}

@@ -7,46 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from hookline.common import rng
-from hookline.engine.position import Position
 from hookline.errors import StorageError
 
 if TYPE_CHECKING:
     from torch import nn
     from torch.optim import Optimizer
-
-    from hookline.engine.optim import Optim
-    from hookline.engine.runner import Runner
-
-
-def refuse_malformed(checkpoint: Mapping[str, Any], path: str) -> None:
-    """Refuse parts of another kind than those that `take` gives; a hook may have changed them."""
-    odd = [
-        key
-        for key in ("meta", "state_dict", "position", "hooks", "message_hub", "rng")
-        if not _is_dict(checkpoint[key])
-    ]
-    if not odd:
-        known = Position().state_dict()
-        odd += [
-            f"position['{name}']"
-            for name, value in checkpoint["position"].items()
-            if name in known and type(value) is not type(known[name])
-        ]
-        odd += [f"hooks['{name}']" for name, state in checkpoint["hooks"].items() if not _is_dict(state)]
-        odd += [
-            f"message_hub['{name}']"
-            for name in ("scalars", "info")
-            if not _is_dict(checkpoint["message_hub"].get(name))
-        ]
-        odd += [
-            f"message_hub['scalars']['{name}']"
-            for name, saved in checkpoint["message_hub"].get("scalars", {}).items()
-            if not _is_dict(saved) or not isinstance(saved.get("values"), (Tensor, list))
-        ]
-        odd += [f"rng['{name}']" for name in rng.malformed(checkpoint["rng"])]
-    if odd:
-        raise StorageError(f"{path} cannot be used: {', '.join(odd)} is not what a run saves there")
 
 
 def misfits(model: nn.Module, state: Mapping[str, Any]) -> list[str]:
@@ -84,32 +49,6 @@ def refuse_lacking(model: nn.Module, state: Mapping[str, Any], path: str) -> Non
     lacking = [problem for problem in misfits(model, state) if not problem.startswith("surplus")]
     if lacking:
         raise StorageError(f"{path} does not fit the model, so it cannot be measured:\n  " + "\n  ".join(lacking))
-
-
-def data_misfits(runner: Runner, at: Mapping[str, Any]) -> list[str]:
-    """Whether the data has become shorter than where the run stands."""
-    length, batch = runner.train_loop.length, at.get("batch", 0)
-    if length is None or batch <= length:
-        return []
-    return [f"the data: the checkpoint stands at batch {batch} of its epoch, and the loader has only {length} now"]
-
-
-def optim_misfits(name: str, optim: Optim, checkpoint: Mapping[str, Any]) -> list[str]:
-    """What of an optim's state is missing or has another shape."""
-    who = f"optim '{name}'" if name else "the optimizer"
-    saved = part(checkpoint["optimizer"], name)
-    if not isinstance(saved, Mapping) or "param_groups" not in saved:
-        return [f"{who}: the checkpoint has no state for it"]
-    then, now = checkpoint["meta"].get("optims", {}).get(name), kinds_of(optim)
-    found = []
-    if then != now:
-        found.append(f"{who}: this run has {', '.join(now)}, the checkpoint {', '.join(map(str, then or ['none']))}")
-    found += optimizer_misfits(who, optim.optimizer, saved)
-    scaler = part(checkpoint.get("scaler"), name)
-    if (optim.scaler is None) != (scaler is None):
-        here, there = ("no", "a") if optim.scaler is None else ("a", "no")
-        found.append(f"{who}: this run has {here} gradient scaler, the checkpoint {there}; the precision has changed")
-    return found
 
 
 def optimizer_misfits(who: str, optimizer: Optimizer, saved: Mapping[str, Any]) -> list[str]:
@@ -150,20 +89,6 @@ def changed_surroundings(saved: Mapping[str, Any], now: Mapping[str, Any]) -> li
             "from here on"
         )
     return found
-
-
-def kinds_of(optim: Optim) -> list[str]:
-    """The classes of an optimizer and its schedulers, to compare."""
-    return [type(optim.optimizer).__name__, *(type(each.scheduler).__name__ for each in optim.schedulers)]
-
-
-def part(value: Any, name: str) -> Any:
-    """The part of one optim; a run with just one has no names."""
-    return value.get(name) if name and isinstance(value, Mapping) else value
-
-
-def _is_dict(value: Any) -> bool:
-    return isinstance(value, dict)
 
 
 def shape_of(value: Any) -> Any:

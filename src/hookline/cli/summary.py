@@ -45,7 +45,7 @@ def closing_table(runner: Runner, seconds: float, tested: Mapping[str, Any]) -> 
         dearest = dict(sorted(by_hook.items(), key=lambda item: -item[1])[:3])
         row("hooks", _seconds(dearest) or "less than 0.1 s each")
     if hub.get_info("best_ckpt"):
-        row("best checkpoint", str(runner.saving.folders[0] / hub.get_info("best_ckpt")))
+        row("best checkpoint", str(runner.folders[0] / hub.get_info("best_ckpt")))
     if runner.saving.last_path is not None:
         row("last checkpoint", str(runner.saving.last_path))
     row("run", str(runner.work_dir))

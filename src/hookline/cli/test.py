@@ -30,7 +30,6 @@ def run(
 
     if not checkpoint:
         raise typer.BadParameter("which weights? give a file", param_hint="--checkpoint")
-    runner = build_runner(load_config(words), allow=allow or ())
-    runner.resume, runner.load_from = False, checkpoint
+    runner = build_runner(load_config(words), allow=allow or (), resume=False, load_from=checkpoint)
     for name, value in runner.test().items():
         print(f"{name}  {as_number(value)}")

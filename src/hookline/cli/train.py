@@ -44,14 +44,12 @@ def train(
         return
     from hookline.config import build_runner
 
-    runner = build_runner(loaded, allow=allow or ())
-    if resume:
-        runner.resume = True
+    runner = build_runner(loaded, allow=allow or (), **({"resume": True} if resume else {}))
     announce(runner)
     began = time.perf_counter()
     runner.train()
     seconds = time.perf_counter() - began
-    unfinished = runner.position.stopped_for_now
+    unfinished = runner.stopped and runner.stopped.for_now
     tested = runner.test() if runner.test_loops and not unfinished else {}
     if unfinished:
         runner.terminal.say("not tested, because it is not done: --resume goes on")

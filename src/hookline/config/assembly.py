@@ -39,7 +39,7 @@ class Assembly:
         self.maker = maker
         self.data = maker.loaded.data
 
-    def runner(self, default_hooks: dict[str, Any], custom_hooks: list[Any]) -> Runner:
+    def runner(self, default_hooks: dict[str, Any], custom_hooks: list[Any], **changes: Any) -> Runner:
         """Build the model first, then loops and optims, and hand all of it to a Runner."""
         model = self.model()
         train = self.train()
@@ -66,7 +66,7 @@ class Assembly:
             default_hooks=default_hooks,
             custom_hooks=custom_hooks,
             config=self.data,
-            **given,
+            **{**given, **changes},
         )
 
     def model(self) -> nn.Module:

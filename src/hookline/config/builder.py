@@ -17,11 +17,12 @@ if TYPE_CHECKING:
 Hooks = tuple[dict[str, dict[str, Any] | None], list[dict[str, Any]]]
 
 
-def build_runner(loaded: LoadedConfig, *, allow: Sequence[str] = ()) -> Runner:
+def build_runner(loaded: LoadedConfig, *, allow: Sequence[str] = (), **changes: Any) -> Runner:
     """Check a config, then build everything it names and put it together.
 
     The random state is set from `seed` before the model is made, so that a config always gives the same weights.
-    `allow` lists modules that it may name besides those beside it.
+    `allow` lists modules that it may name besides those beside it. `changes` are parameters of the Runner that replace
+    those of the config: `resume`, `load_from`, `work_dir`, `quiet`.
     """
     resolver = Resolver(loaded.file, allow)
     check(loaded, resolver)
@@ -29,7 +30,7 @@ def build_runner(loaded: LoadedConfig, *, allow: Sequence[str] = ()) -> Runner:
     from hookline.config.assembly import Assembly  # with torch, which a config that is refused does not wait for
 
     maker = Maker(loaded, resolver)
-    return Assembly(maker).runner(*_hooks(maker, loaded.data))
+    return Assembly(maker).runner(*_hooks(maker, loaded.data), **changes)
 
 
 def build_hooks(loaded: LoadedConfig, allow: Sequence[str] = ()) -> Hooks:

@@ -12,6 +12,8 @@ from hookline.errors import ConfigError
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from hookline.strategies import Strategy
+
 
 @dataclass(frozen=True)
 class Clip:
@@ -32,12 +34,12 @@ class Clip:
         check_norm_type("norm_type", norm_type)
         return cls(norm, value, norm_type) if norm is not None or value is not None else None
 
-    def __call__(self, parameters: Iterable[Tensor]) -> Tensor:
-        """Clip the gradients of these parameters; gives their total norm before that, on the device."""
+    def __call__(self, parameters: Iterable[Tensor], strategy: Strategy) -> Tensor:
+        """Clip the gradients of these parameters, and return their total norm before that, on the device."""
         import torch
 
         parameters = list(parameters)
-        total = gradient_norm(parameters, self.norm_type)
+        total = strategy.gradient_norm(parameters, self.norm_type)
         if self.norm is not None:
             torch.nn.utils.clip_grads_with_norm_(parameters, self.norm, total)
         elif self.value is not None:
@@ -49,10 +51,3 @@ def check_norm_type(label: str, value: float) -> None:
     """Refuse what is no kind of norm: a number above 0, or infinity for the greatest absolute value."""
     if value != float("inf"):
         check_number(label, value, above=0)
-
-
-def gradient_norm(parameters: Iterable[Tensor], norm_type: float = 2.0) -> Tensor:
-    """The norm of all gradients together, on the device."""
-    import torch
-
-    return torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None], norm_type)

@@ -68,6 +68,14 @@ class TrainLoop:
         """Batches of one pass, where that is known."""
         return length_of(self.dataloader, self.limit_batches)
 
+    def shorten(self, batches: int) -> None:
+        """Limit training to one epoch, or this many iterations, of at most this many batches; for a dry run."""
+        self.limit_batches = min(self.limit_batches or batches, batches)
+        if self.max_epochs is not None:
+            self.max_epochs = 1
+        else:
+            self.max_iters = min(self.max_iters or batches, batches)
+
     def counts_epochs(self, by_epoch: bool | None, who: str) -> bool:
         """Whether a hook counts epochs: as this loop does, unless it says otherwise; epochs need a loop of epochs."""
         if by_epoch and not self.by_epoch:
@@ -80,8 +88,6 @@ class TrainLoop:
 
     def validation_due(self, at: Position) -> bool:
         """Whether validation stands between this position and the next step."""
-        if at.val_requested:
-            return True
         if at.validated_at == at.iter or (self.by_epoch and at.batch):
             return False
         done = at.epoch if self.by_epoch else at.iter
@@ -119,6 +125,10 @@ class EvalLoop:
         #: Gives a context to evaluate in. A hook that measures the same data in another way adds a copy of a loop to
         #: `runner.val_loops`, with a context of its own.
         self.within: Callable[[], AbstractContextManager[Any]] = nullcontext
+
+    def shorten(self, batches: int) -> None:
+        """Use at most this many batches; for a dry run."""
+        self.limit_batches = min(self.limit_batches or batches, batches)
 
     @property
     def length(self) -> int | None:

@@ -1,12 +1,12 @@
 """The training loop. Read this page first.
 
-    train          before_train, then epochs or iterations, after_train
-      one_pass     the batches of one pass over the data
-        train_iter one step: before_, the user's function, optim.update, after_
-      act          what hooks and signals asked for, where no accumulation window is open: save, stop, validate
-    evaluate       validation or test over one or several data sets
+    train              before_train, then epochs or iterations, after_train
+      one_pass         the batches of one pass over the data
+        train_iter     one step: before_, the user's function, optim.update, after_
+      handle_requests  what hooks and signals asked for, where no accumulation window is open: stop, save, validate
+    evaluate           validation or test over one or several data sets
 
-Where each point stands is drawn in `hookline.plan.points`. The counters (`runner.position`) count what is finished.
+`hookline.plan.points` draws where each point is called. The counters (`runner.position`) count what is finished.
 """
 
 from __future__ import annotations
@@ -23,17 +23,18 @@ from hookline.engine.steps import as_outputs, own_outputs
 from hookline.plan.calls import blame_step
 
 if TYPE_CHECKING:
+    from hookline.engine.host import Host
     from hookline.engine.loop_specs import EvalLoop
-    from hookline.engine.runner import Runner
+    from hookline.engine.runner_host import RunnerHost
     from hookline.plan.plan import Plan
 
 
 # ---------------------------------------------------------------------------------------------------- training
 
 
-def train(runner: Runner) -> None:
-    """All of training, from where the run stands to its end or to a stop."""
-    plan, at, loop = runner.plan, runner.position, runner.train_loop
+def train(runner: RunnerHost) -> None:
+    """Train from the current position to the end, or to a stop."""
+    plan, position, loop = runner.plan, runner.position, runner.train_loop
     with plan.around("train"), in_mode(runner.model, training=True):
         plan.before_train()
         if loop.by_epoch:
@@ -41,67 +42,57 @@ def train(runner: Runner) -> None:
         else:
             by_iterations(runner)
         plan.after_train()
-        runner.save_if_asked()
+        if runner.requests.saves:
+            runner.saving.save()
         runner.saving.finish()
-    assert loop.is_over(at) or at.stopped
+    assert loop.is_over(position) or runner.requests.stopped
 
 
-def by_epochs(runner: Runner) -> None:
-    """Epoch after epoch."""
-    plan, at, loop = runner.plan, runner.position, runner.train_loop
-    take_up(runner)
-    while not loop.is_over(at) and not at.stopped:
+def by_epochs(runner: RunnerHost) -> None:
+    """Train epoch after epoch."""
+    plan, position, loop, requests = runner.plan, runner.position, runner.train_loop, runner.requests
+    resume_between_passes(runner)
+    while not loop.is_over(position) and not requests.stopped:
         with plan.around("train_epoch"):
             plan.before_train_epoch()
             one_pass(runner)
-            if at.stopped:
+            if requests.stopped:
                 break
             plan.after_train_epoch()
-        at.epoch, at.batch = at.epoch + 1, 0
-        act(runner)
+        position.epoch, position.batch = position.epoch + 1, 0
+        handle_requests(runner)
 
 
-def by_iterations(runner: Runner) -> None:
-    """Pass after pass over the data until there are enough iterations; the epoch points surround them all."""
-    plan, at, loop = runner.plan, runner.position, runner.train_loop
+def by_iterations(runner: RunnerHost) -> None:
+    """Go over the data until there are enough iterations; the epoch points surround all passes."""
+    plan, position, loop, requests = runner.plan, runner.position, runner.train_loop, runner.requests
     with plan.around("train_epoch"):
         plan.before_train_epoch()
-        take_up(runner)
-        while not loop.is_over(at) and not at.stopped:
+        resume_between_passes(runner)
+        while not loop.is_over(position) and not requests.stopped:
             one_pass(runner)
-        if not at.stopped:
+        if not requests.stopped:
             plan.after_train_epoch()
 
 
-def take_up(runner: Runner) -> None:
-    """Between two passes, or when nothing is left to do: the states of a resumed run, and a validation that it owes.
+def resume_between_passes(runner: RunnerHost) -> None:
+    """Restore the late states of a resumed run, and run a validation that it owes, unless it is inside a pass.
 
-    In the middle of a pass, `one_pass` does it, after the loader's iterator was made.
+    Inside a pass, `one_pass` does it, after the iterator of the loader was created.
     """
-    at = runner.position
-    if at.batch == 0 or runner.train_loop.is_over(at) or at.stopped:
-        runner.restore()
-        act(runner)
+    position = runner.position
+    if position.batch == 0 or runner.train_loop.is_over(position) or runner.requests.stopped:
+        runner.saving.restore()
+        handle_requests(runner)
 
 
-def one_pass(runner: Runner) -> None:
-    """The batches that are left of this pass over the data, until the run is over or stopped."""
-    at, loop = runner.position, runner.train_loop
-    resuming, state = runner.saving.take_loader_state()
-    batches = runner.batches = Batches(
-        loop.dataloader,
-        loop.limit_batches,
-        at.epoch,
-        at.batch,
-        runner.seed,
-        state,
-        resuming,
-        on_failure=runner.end_if_signalled,
-        waiting=runner.waiting,
-    )
-    if runner.restore():  # after the iterator was made, because making it draws a random number
-        act(runner)
-        if at.stopped:
+def one_pass(runner: RunnerHost) -> None:
+    """Train on the rest of this pass over the data, until the run is over or stopped."""
+    position, loop, requests = runner.position, runner.train_loop, runner.requests
+    batches = runner.open_batches()
+    if runner.saving.restore():  # after the iterator was created, because that draws a random number
+        handle_requests(runner)
+        if requests.stopped:
             return
     plan, by_epoch, elsewhere = runner.plan, loop.by_epoch, not runner.on_cpu
     for batch, last in batches:
@@ -109,37 +100,35 @@ def one_pass(runner: Runner) -> None:
             batch = to_device(batch, runner.device)
         runner.data_batch = batch
         runner.ends_epoch = last
-        runner.ends_window = last if by_epoch else at.iter + 1 == loop.max_iters
-        if runner.skipped:
-            runner.forget_skip()
+        runner.ends_window = last if by_epoch else position.iter + 1 == loop.max_iters
         if plan.around_train_iter:  # entering a scope that nobody surrounds would cost more than asking
-            with plan.around("train_iter", at.batch, batch):
-                train_iter(runner, plan, at.batch, batch)
+            with plan.around("train_iter", position.batch, batch):
+                train_iter(runner, plan, position.batch, batch)
         else:
-            train_iter(runner, plan, at.batch, batch)
-        at.iter += 1
-        at.batch += 1
-        if not by_epoch:
-            if last:
-                at.epoch, at.batch = at.epoch + 1, 0
-            act(runner)
-        elif runner.asked:
-            act(runner)
-        if at.stopped or at.iter == loop.max_iters:
+            train_iter(runner, plan, position.batch, batch)
+        position.iter += 1
+        position.batch += 1
+        if last and not by_epoch:
+            position.epoch, position.batch = position.epoch + 1, 0
+        if requests.pending or not by_epoch:
+            handle_requests(runner)
+            if requests.stopped:
+                return
+        if position.iter == loop.max_iters:
             return
-    if not by_epoch and at.batch:  # a stream that has become shorter than it was when the run was saved
-        at.epoch, at.batch = at.epoch + 1, 0
+    if not by_epoch and position.batch:  # a stream that has become shorter than it was when the run was saved
+        position.epoch, position.batch = position.epoch + 1, 0
 
 
-def train_iter(runner: Runner, plan: Plan, batch_idx: int, batch: Any) -> None:
-    """The points of an iteration and the step between them; without the step there is no `after_train_iter`."""
+def train_iter(runner: RunnerHost, plan: Plan, batch_idx: int, batch: Any) -> None:
+    """Call the points of an iteration and the step between them; a skipped step has no `after_train_iter`."""
+    requests = runner.requests
     if plan.before_train_iter:
         plan.before_train_iter(batch_idx, batch)
     try:
-        outputs = None if runner.skipped else step(runner, plan)
-        if runner.ends_window:
-            for optim in runner.optims:
-                optim.flush()
+        outputs = None if requests.skip else step(runner, plan)
+        if runner.ends_window or requests.flush_window:
+            runner.optims.flush()
     except Exception as error:
         blame_step(error, runner)
         raise
@@ -149,50 +138,59 @@ def train_iter(runner: Runner, plan: Plan, batch_idx: int, batch: Any) -> None:
         plan.after_train_iter(batch_idx, runner.data_batch, outputs)
 
 
-def step(runner: Runner, plan: Plan) -> dict[str, Any]:
-    """The user's function, and the update, unless the function made its own."""
-    loop, batch = runner.train_loop, runner.data_batch
+def step(runner: RunnerHost, plan: Plan) -> dict[str, Any]:
+    """Call the user's function and make the update, unless the function makes its own."""
+    batch = runner.data_batch
     if plan.around_forward or runner.precision != "fp32":
         with plan.around("forward", batch), runner.autocast():
             result = runner.call_step(runner.wrapped, batch)
     else:
         result = runner.call_step(runner.wrapped, batch)
-    if loop.updates_itself:
+    update = runner.update
+    if update is None:
         return own_outputs(result)
     outputs = {"loss": result} if result.__class__ is Tensor and result.numel() == 1 else as_outputs(result)
-    runner.optims[0].update(outputs["loss"], outputs)
+    update(outputs["loss"], outputs)
     return outputs
 
 
-def act(runner: Runner) -> None:
-    """Do what is due, once no accumulation window is open: stop, save, or else validate.
+def handle_requests(host: Host) -> None:
+    """Handle what hooks, signals and threads asked for: stop, save, end after a signal, validate, in this order.
 
-    A stop is settled before the save, so that a checkpoint knows of it.
+    Nothing is done while an accumulation window is open, so a saved state is never half a step. A stop takes effect
+    before the save, so that the checkpoint knows about it. Several processes agree here on what is to be done.
     """
-    at, loop = runner.position, runner.train_loop
-    if runner.in_window:
-        at.val_requested = at.val_requested or (bool(runner.val_loops) and loop.validation_due(at))
+    requests = host.requests
+    if requests.skip:
+        host.forget_skip()
+    if host.accumulating:
+        host.while_accumulating()
         return
-    if runner.asked:
-        runner.stop_if_asked()
-        runner.save_if_asked()
-        runner.end_if_signalled()
-    if at.stopped:
-        return
-    if runner.val_loops and loop.validation_due(at):
-        at.val_requested = False
-        evaluate(runner, "val")
-        runner.stop_if_asked()
-        runner.save_if_asked()
-        runner.end_if_signalled()
+    host.strategy.agree(requests)
+    if requests.pending:
+        stop_and_save(host)
+    if not requests.stopped and host.validate_if_due():
+        stop_and_save(host)
+
+
+def stop_and_save(host: Host) -> None:
+    """Put a due stop into effect, write the requested checkpoints, and end the run after a signal."""
+    requests = host.requests
+    stop = requests.stop_now(at_epoch_end=host.position.batch == 0, parameters_of=host.plan.parameters_of)
+    if stop:
+        host.terminal.say(f"stopped{f' by {stop.by}' if stop.by else ''}: {stop.reason}")
+    requests.settle()
+    if requests.saves:
+        host.saving.save()
+    host.saving.end_if_signaled()
 
 
 # -------------------------------------------------------------------------------------------------- evaluation
 
 
-def evaluate(runner: Runner, stage: Literal["val", "test"]) -> dict[str, Any]:
-    """Validation or test: the points once, the iteration points for every batch of every data set."""
-    plan, at = runner.plan, runner.position
+def evaluate(runner: RunnerHost, stage: Literal["val", "test"]) -> dict[str, Any]:
+    """Validate or test: the points once, the iteration points for every batch of every data set."""
+    plan, position = runner.plan, runner.position
     loops = runner.val_loops if stage == "val" else runner.test_loops
     metrics: dict[str, Any] = {}
     with plan.around(stage), in_mode(runner.model, training=False):
@@ -206,19 +204,19 @@ def evaluate(runner: Runner, stage: Literal["val", "test"]) -> dict[str, Any]:
                 metrics |= {f"{name}/{key}" if name else key: value for key, value in found.items()}
             plan.call(f"after_{stage}_epoch", {"metrics": metrics})
         if stage == "val":
-            at.validated_at = at.iter
+            position.validated_at = position.iter
         plan.call(f"after_{stage}", {})
-    at.validations += stage == "val"
+    position.validations += stage == "val"
     return metrics
 
 
-def evaluate_one(runner: Runner, stage: Literal["val", "test"], loop: EvalLoop) -> dict[str, Any]:
-    """All batches of one data set through the step and into the metrics."""
+def evaluate_one(runner: RunnerHost, stage: Literal["val", "test"], loop: EvalLoop) -> dict[str, Any]:
+    """Feed all batches of one data set through the step and into the metrics."""
     plan, average = runner.plan, Average()
     loop.metrics.reset(runner.device)
     for batch_idx, (given, _) in enumerate(Batches(loop.dataloader, loop.limit_batches, seed=runner.seed)):
-        if runner.signalled and runner.saving.saved_at == runner.iter:  # else it is saved after this validation
-            runner.end_if_signalled()
+        if runner.requests.signal and runner.saving.saved_at == runner.iter:  # else it is saved after this validation
+            runner.saving.end_if_signaled()
         runner.data_batch = batch = given if runner.on_cpu else to_device(given, runner.device)
         with plan.around(f"{stage}_iter", batch_idx, batch):
             (plan.before_val_iter if stage == "val" else plan.before_test_iter)(batch_idx, batch)

@@ -11,10 +11,10 @@ from hookline.errors import NumericsError
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from hookline.engine.runner import Runner
+    from hookline.engine.runner_host import RunnerHost
 
 
-def refuse_infinite_loss(runner: Runner, done: int | None = None) -> None:
+def refuse_infinite_loss(runner: RunnerHost, done: int | None = None) -> None:
     """End the run when a loss since the last record is NaN or Inf, before it is logged or saved as if it were a result.
 
     With fp16 only the newest counts: the scaler leaves out a step that overflows, and the next one may be fine. `done`

@@ -13,19 +13,21 @@ from __future__ import annotations
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from hookline.engine.clipping import Clip
 from hookline.engine.steps import explain_backward
-from hookline.errors import ConfigError, HooklineError, did_you_mean
+from hookline.errors import ConfigError, did_you_mean
 from hookline.plan.calls import NOTHING
 from hookline.plan.plan import Plan
+from hookline.strategies import Single, Strategy
 
 When = Literal["epoch", "iter", "step", "val"]
 WHENS: tuple[str, ...] = get_args(When)
@@ -137,6 +139,8 @@ class Optim:
         self._skip = False
         #: Whether there are others, whose backward passes may leave gradients in the parameters of this one.
         self._several = False
+        self._strategy: Strategy = Single()
+        self._wrapped: nn.Module | None = None
 
     def attach(
         self,
@@ -146,11 +150,26 @@ class Optim:
         unit: When,
         left: Callable[[], int | None],
         several: bool = False,
+        strategy: Strategy | None = None,
+        wrapped: nn.Module | None = None,
     ) -> None:
-        """Take part in a run: its hooks, its precision, the unit of schedulers that name none, what is left to do."""
+        """Take part in a run.
+
+        Args:
+            plan: The hooks of the run.
+            precision: `fp32`, `bf16` or `fp16`.
+            device: The device of the run.
+            unit: When schedulers step that name no time.
+            left: Return how many micro-batches a window that begins now can have, if that is known.
+            several: Whether the run has other optims.
+            strategy: Syncs and measures gradients that are spread over processes.
+            wrapped: The model as the step calls it.
+        """
         self.plan = plan
         self._left = left
         self._several = several
+        self._strategy = strategy if strategy is not None else Single()
+        self._wrapped = wrapped
         if precision == "fp16" and self.scaler is None:
             self.scaler = torch.amp.GradScaler(device.type)
         for scheduled in self.schedulers:
@@ -201,7 +220,8 @@ class Optim:
             loss = outputs["loss"]
             try:
                 scaled = loss if share == 1 else loss / share
-                (scaled if self.scaler is None else self.scaler.scale(scaled)).backward(**options)
+                with self._syncing(share):
+                    (scaled if self.scaler is None else self.scaler.scale(scaled)).backward(**options)
             except RuntimeError as error:
                 explain_backward(error, loss)
                 raise
@@ -212,6 +232,12 @@ class Optim:
             self._drop_window()
             return False
         return True
+
+    def _syncing(self, share: int) -> AbstractContextManager[Any]:
+        """Gradients are synced over processes in the last backward pass of a window, and not before."""
+        if share == 1 or self._wrapped is None:
+            return NOTHING
+        return self._strategy.syncing_gradients(self._wrapped, sync=self.micro + 1 >= share)
 
     def reset(self) -> None:
         """Forget a window that was cut off, and its gradients."""
@@ -268,8 +294,7 @@ class Optim:
                 plan.before_optimizer_step()
             if not self._skip:
                 if self.clip is not None:
-                    self.grad_norm = self.clip(self.parameters())
-                    self.norms.append(self.grad_norm)
+                    self.norms.append(self.clip_gradients(self.clip))
                 if scaler is None:
                     self.optimizer.step(**options)
                 else:
@@ -307,6 +332,16 @@ class Optim:
         """All parameters that this optimizer updates."""
         return [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
 
+    @property
+    def kinds(self) -> list[str]:
+        """Return the class names of the optimizer and its schedulers, to compare with those of a checkpoint."""
+        return [type(self.optimizer).__name__, *(type(each.scheduler).__name__ for each in self.schedulers)]
+
+    def clip_gradients(self, clip: Clip) -> Tensor:
+        """Clip the gradients now, and return their total norm before that, on the device."""
+        self.grad_norm = clip(self.parameters(), self._strategy)
+        return self.grad_norm
+
     def named_groups(self) -> list[tuple[str, dict[str, Any]]]:
         """The parameter groups, by what their learning rates are called: `lr`, `lr_1`, `lr_<name>`."""
         labels = [group.get("name", number) for number, group in enumerate(self.optimizer.param_groups)]
@@ -329,23 +364,3 @@ def _scheduled(given: Any) -> Scheduled:
     if monitor is not None and when != "val":
         raise ConfigError(f"{type(scheduler).__name__}: the metric '{monitor}' needs 'val' before it")
     return Scheduled(scheduler, when, monitor)
-
-
-class OptimDict(dict[str, Optim]):
-    """Several optims by name, as a step with a parameter `optim` gets them; a wrong name gives the nearest."""
-
-    def __missing__(self, name: str) -> Optim:
-        raise HooklineError(f"there is no optim '{name}'; {did_you_mean(name, self)}")
-
-
-def optims_of(given: Any) -> Optim | OptimDict | None:
-    """One optim, or several by name; a bare torch optimizer is wrapped."""
-    if given is None or isinstance(given, (Optim, OptimDict)):
-        return given
-    if isinstance(given, Optimizer):
-        return Optim(given)
-    if isinstance(given, Mapping) and given:
-        made = {str(name): optims_of(value) for name, value in given.items()}
-        if all(isinstance(optim, Optim) for optim in made.values()):
-            return OptimDict(cast("dict[str, Optim]", made))
-    raise ConfigError(f"optim is an Optim, a torch optimizer, or a dict of them, not {given!r}")

@@ -16,12 +16,12 @@ from hookline.errors import ConfigError
 
 if TYPE_CHECKING:
     from hookline.engine.loop_specs import EvalLoop
-    from hookline.engine.runner import Runner
+    from hookline.engine.runner_host import RunnerHost
 
 log = logging.getLogger("hookline")
 
 
-def check_watched_metrics(runner: Runner) -> None:
+def check_watched_metrics(runner: RunnerHost) -> None:
     """Refuse a metric that validation will not give; no point is called, and modes and generators are as before."""
     watched = list(watched_metrics(runner))
     if not watched:
@@ -43,18 +43,18 @@ def check_watched_metrics(runner: Runner) -> None:
             entry.hook.know_metrics(metrics)
 
 
-def watched_metrics(runner: Runner) -> Iterator[tuple[str, str]]:
+def watched_metrics(runner: RunnerHost) -> Iterator[tuple[str, str]]:
     """Who waits for which metric."""
     for entry in runner.plan:
         if hasattr(entry.hook, "watched_metrics"):
             yield from ((entry.name, name) for name in entry.hook.watched_metrics())
-    for optim in runner.optims:
+    for optim in runner.optims.values():
         for scheduled in optim.schedulers:
             if scheduled.monitor is not None:
                 yield type(scheduled.scheduler).__name__, scheduled.monitor
 
 
-def rehearse(runner: Runner) -> dict[str, Any] | None:
+def rehearse(runner: RunnerHost) -> dict[str, Any] | None:
     """The metrics of one batch of each validation set; None where they cannot be had without doing harm."""
     metrics: dict[str, Any] = {}
     for name, loop in runner.val_loops.items():
@@ -73,7 +73,7 @@ def rehearse(runner: Runner) -> dict[str, Any] | None:
     return metrics
 
 
-def _one_batch(runner: Runner, loop: EvalLoop) -> dict[str, Any]:
+def _one_batch(runner: RunnerHost, loop: EvalLoop) -> dict[str, Any]:
     loop.metrics.reset(runner.device)
     batch, _ = next(iter(Batches(loop.dataloader, 1, seed=runner.seed)))
     batch = to_device(batch, runner.device)

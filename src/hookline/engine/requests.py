@@ -1,37 +1,231 @@
-"""A checkpoint that somebody asks for."""
+"""Requests: the one object that hooks, signals and threads write to.
+
+    stop        end training after this iteration or epoch
+    saves       checkpoints to write
+    validate    run a validation
+    skip        leave the current batch out of training
+    signal      a signal asked the run to end
+    failure     a background thread failed
+    exit_code   the exit code of the command line if nothing else fails
+
+A hook calls a verb of the runner (`stop`, `request_save`, ...), which forwards to this object. Nothing happens yet: the
+loop tests `pending` once per iteration and handles the requests at the end of the iteration, where no accumulation
+window is open (`hookline.engine.loops.handle_requests`). A stop and a requested validation survive a kill: they are
+part of the position in a checkpoint.
+"""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
+
+from hookline.errors import HookError
 
 if TYPE_CHECKING:
     from hookline.engine.position import Position
 
+When = Literal["iter", "epoch"]
+
 
 @dataclass(frozen=True)
-class Request:
-    """A checkpoint that was asked for. Its number is filled in when it is written, after the counters have moved on."""
+class Stop:
+    """A request to end training early.
 
+    `for_now` ends only this process: a resumed run continues. Otherwise the stop is for good, as long as the hook that
+    asked for it is still there with the same parameters.
+    """
+
+    reason: str
+    #: The name of the hook that asked; empty if it was not a hook.
+    by: str = ""
+    when: When = "iter"
+    for_now: bool = False
+    #: The parameters of that hook, as text, when the stop took effect.
+    parameters: str = ""
+
+    def __bool__(self) -> bool:
+        """Return whether it is a stop at all: `NO_STOP` is not."""
+        return bool(self.reason)
+
+
+NO_STOP = Stop("")
+
+
+@dataclass(frozen=True)
+class SaveRequest:
+    """A request for a checkpoint. The file gets its number when it is written, after the counters have advanced."""
+
+    #: The file name, with `{}` for the number of the epoch or iteration.
     template: str | None = None
-    #: What the file is called, out of where the run stands when it is written; instead of a template.
+    #: Return the file name for the position at which it is written; used instead of a template.
     name: Callable[[Position], str] | None = None
     by_epoch: bool | None = None
     folder: Path | None = None
-    #: Before the name: `best_accuracy_`.
+    #: Put before the file name: `best_accuracy_`.
     prefix: str = ""
     optimizer: bool = True
     schedulers: bool = True
-    #: More facts for people, for the `meta` of this checkpoint: tensors and plain data.
+    #: More facts for the `meta` of this checkpoint: tensors and plain data.
     meta: Mapping[str, Any] = field(default_factory=dict)
-    #: Written beside the training, from a copy.
+    #: Write in the background, from a copy of the state.
     background: bool = False
-    #: Not written, but kept in memory, for the case that the run fails.
+    #: Keep a copy in memory instead of writing a file; it is written only if the run fails.
     in_memory: bool = False
-    #: Whether the run ends when it cannot be written; otherwise that is said, and the run goes on.
+    #: End the run if the file cannot be written. Otherwise warn, and continue without it.
     needed: bool = True
-    #: Called when it is on the disk and verified; or, when it was not needed, that it could not be written.
+    #: Called with the path once the file is on disk and verified.
     done: Callable[[Path], None] | None = None
+    #: Called if the file was not needed and could not be written.
     failed: Callable[[], None] | None = None
+
+
+class Requests:
+    """Everything that is asked of a run and not done yet, and the stop that ended it."""
+
+    def __init__(self) -> None:
+        #: Whether anything below needs attention. The loop tests only this attribute in every iteration.
+        self.pending = False
+        #: The stop that was asked for and is not in effect yet.
+        self.stop = NO_STOP
+        #: A stop for good at the end of the epoch that had to wait, because the run was stopped for now before it.
+        self.postponed = NO_STOP
+        #: The stop that ended training; `NO_STOP` while training continues.
+        self.stopped = NO_STOP
+        #: Checkpoints to write.
+        self.saves: list[SaveRequest] = []
+        #: Whether a validation was asked for.
+        self.validate = False
+        #: Why the current batch is left out of training; empty if it is not.
+        self.skip = ""
+        #: End the accumulation window with this iteration, because no further batch may ever fill it.
+        self.flush_window = False
+        #: The signal that asked the run to end; 0 if there was none.
+        self.signal = 0
+        #: Whether a background thread failed; the loop then waits for that thread and raises its error.
+        self.failure = False
+        #: The exit code of the command line, if nothing else fails.
+        self.exit_code = 0
+
+    # -- asking
+
+    def ask_stop(self, stop: Stop, *, flush_window: bool = False, exit_code: int | None = None) -> None:
+        """Ask for the end of training.
+
+        The first request wins, with two exceptions: a stop after the iteration replaces one after the epoch, and a stop
+        for good replaces one for now.
+        """
+        if stop.when not in ("iter", "epoch"):
+            raise HookError(f"stop(when=...) is 'iter' or 'epoch', not {stop.when!r}")
+        earlier = self.stop
+        for_good = earlier.for_now and not stop.for_now and stop.when == "iter"
+        if not earlier or earlier.when == "epoch" or for_good:
+            if earlier and stop.for_now and not earlier.for_now:
+                self.postponed = earlier
+            self.stop = stop
+        self.flush_window = self.flush_window or flush_window
+        if exit_code is not None:
+            self.exit_code = exit_code
+        self.pending = True
+
+    def cancel_stop(self) -> None:
+        """Take back a stop that is not in effect yet."""
+        self.stop = NO_STOP
+
+    def ask_save(self, request: SaveRequest) -> None:
+        """Ask for a checkpoint."""
+        self.saves.append(replace(request, meta=copy.deepcopy(request.meta)) if request.meta else request)
+        self.pending = True
+
+    def ask_validation(self) -> None:
+        """Ask for a validation."""
+        self.validate = self.pending = True
+
+    def ask_skip(self, reason: str) -> None:
+        """Ask to leave the current batch out of training."""
+        self.skip = reason
+        self.pending = True
+
+    def end_with(self, exit_code: int) -> None:
+        """Set the exit code of the command line."""
+        self.exit_code = exit_code
+
+    def receive_signal(self, number: int) -> None:
+        """Note a signal; called from a signal handler."""
+        self.signal = number
+        self.pending = True
+
+    def note_failure(self) -> None:
+        """Note that a background thread failed; called from that thread."""
+        self.failure = True
+        self.pending = True
+
+    # -- handling
+
+    def take_saves(self) -> list[SaveRequest]:
+        """Return the checkpoints to write, and forget them."""
+        saves, self.saves = self.saves, []
+        return saves
+
+    @property
+    def files_wanted(self) -> bool:
+        """Whether a checkpoint is to be written to disk."""
+        return any(not request.in_memory for request in self.saves)
+
+    def stop_now(self, at_epoch_end: bool, parameters_of: Callable[[str], str]) -> Stop:
+        """Put the requested stop into effect if it is due, and return it; otherwise return `NO_STOP`."""
+        stop = self.stop
+        if not stop or (stop.when == "epoch" and not at_epoch_end):
+            return NO_STOP
+        self.stopped, self.stop = replace(stop, parameters=parameters_of(stop.by)), NO_STOP
+        return self.stopped
+
+    def settle(self) -> None:
+        """Update `pending` after the requests were handled. A stop may still wait, and a signal may just have come."""
+        self.flush_window = False
+        self.pending = bool(self.stop)
+        if self.signal or self.failure:
+            self.pending = True
+
+    def resume_training(self) -> None:
+        """Continue after a stop, up to a stop that was postponed."""
+        if self.stopped:
+            self.stopped = NO_STOP
+            self.stop, self.postponed = self.postponed or self.stop, NO_STOP
+        self.pending = self.pending or bool(self.stop)
+
+    def clear(self) -> None:
+        """Forget what was asked in an earlier run of the same runner. A stop in effect and a validation owed stay."""
+        self.stop = NO_STOP
+        self.saves.clear()
+        self.skip, self.exit_code = "", 0
+        self.flush_window = self.failure = self.pending = False
+
+    # -- what survives a kill
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the part that survives a kill, as it is stored in the position of a checkpoint."""
+        shown = self.stop or self.stopped
+        return {
+            "val_requested": self.validate,
+            "stop_asked": self.stop.reason,
+            "stop_when": shown.when,
+            "stopped": self.stopped.reason,
+            "stopped_by": shown.by,
+            "stopped_with": self.stopped.parameters,
+            "stopped_for_now": shown.for_now,
+            "stop_later": self.postponed.reason,
+            "stop_later_by": self.postponed.by,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take back what `state_dict` returned, from this version or an earlier one."""
+        saved = {**Requests().state_dict(), **state}
+        by, when, for_now = saved["stopped_by"], saved["stop_when"], saved["stopped_for_now"]
+        self.validate = saved["val_requested"]
+        self.stop = Stop(saved["stop_asked"], by, when, for_now) if saved["stop_asked"] else NO_STOP
+        self.stopped = Stop(saved["stopped"], by, when, for_now, saved["stopped_with"]) if saved["stopped"] else NO_STOP
+        self.postponed = Stop(saved["stop_later"], saved["stop_later_by"], "epoch") if saved["stop_later"] else NO_STOP
+        self.pending = self.pending or bool(self.stop)

@@ -1,88 +1,89 @@
-"""What surrounds every run, whether it trains, validates or tests: the folder, the log, the points of the run."""
+"""A session: everything around a run, whether it trains, validates or tests. Folder, log, signals, records, points."""
 
 from __future__ import annotations
 
 import logging
 import traceback
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from hookline.checkpoint import store
-from hookline.common import rng
-from hookline.engine import hook_states, signals
-from hookline.engine.preflight import check_watched_metrics
-from hookline.errors import DataError, HooklineError, blame
+from hookline.engine import signals
+from hookline.errors import HooklineError
 from hookline.rundir import archive, log_copies, ownership
 from hookline.screen.terminal import Terminal, TerminalHandler
 
 if TYPE_CHECKING:
-    from hookline.engine.optim import When
-    from hookline.engine.runner import Runner
+    from hookline.engine.host import Host, Verb
     from hookline.engine.saving import Source
 
 log = logging.getLogger("hookline")
 
 
 @contextmanager
-def session(runner: Runner, verb: Literal["train", "val", "test"]) -> Iterator[None]:
-    """One run from its first point to its last, left in order whatever happens."""
-    if runner.running is not None:
+def running(host: Host, verb: Verb) -> Iterator[None]:
+    """Mark the host as running. In training, forget earlier requests and turn signals into new ones."""
+    if host.running is not None:
         raise HooklineError(
-            f"runner.{verb}() was called inside runner.{runner.running}(); ask for what you need with "
+            f"runner.{verb}() was called inside runner.{host.running}(); ask for what you need with "
             "runner.request_val() or runner.stop()"
         )
-    with ExitStack() as leaving:
-        runner.running = verb
-        leaving.callback(setattr, runner, "running", None)
-        leaving.callback(copy_logs, runner)
-        leaving.callback(runner.terminal.close_log)
-        leaving.push(partial(log_failure, runner.terminal))
-        leaving.enter_context(own_log(runner.terminal))
+    host.running = verb
+    try:
         if verb == "train":
-            runner.forget_requests()
-            leaving.enter_context(signals.caught(runner))
-        runner.terminal.prepare()
-        prepare(runner)
-        runner.plan.leave_out_idle()
-        source = open_folder(runner, verb, leaving)
-        leaving.push(runner.saving.leave)
-        leaving.callback(runner.saving.stand_back)
-        leaving.push(partial(close_writers, runner))
-        resuming = source is not None and source.kind == "resume"
-        runner.writers.begin(runner.work_dir, runner.experiment_name, resuming)
-        with points_of_a_run(runner):
-            runner.saving.load(source)
+            host.clear_requests()
+        catches = verb == "train" and host.catches_signals
+        with signals.caught(host.requests, host.terminal.quiet) if catches else nullcontext():
+            yield
+    finally:
+        host.running = None
+
+
+@contextmanager
+def session(host: Host, verb: Verb) -> Iterator[None]:
+    """Run once, from the first point to the last; whatever happens, everything is closed in order."""
+    with ExitStack() as leaving:
+        copying = leaving.enter_context(log_copies.copying(host.work_dir))
+        leaving.callback(host.terminal.close_log)
+        leaving.push(partial(log_failure, host.terminal))
+        leaving.enter_context(own_log(host.terminal))
+        leaving.enter_context(running(host, verb))
+        leaving.enter_context(host.failures_shown())
+        host.terminal.prepare()
+        host.begin_session(verb)
+        host.plan.leave_out_idle()
+        source = open_folder(host, verb, leaving, copying)
+        leaving.push(host.saving.leave)
+        leaving.callback(host.saving.stand_back)
+        leaving.push(partial(close_records, host))
+        host.open_records(resuming=source is not None and source.kind == "resume")
+        with host.points_of_run():
+            host.saving.load(source)
             if verb == "train":
-                if runner.config is not None:
-                    runner.writers.write_config("config", runner.config, runner.iter)
-                check_watched_metrics(runner)
-                hook_states.refuse_odd_states(runner.plan)
+                host.before_training()
             yield
 
 
 def log_failure(
     terminal: Terminal, kind: type[BaseException] | None, error: BaseException | None, trace: object
 ) -> None:
-    """Why a run ended stands in run.log, too; on the screen, whoever catches the error shows it."""
+    """Write to run.log why a run ended. On the screen, whoever catches the error shows it."""
     if isinstance(error, HooklineError):
         terminal.note("\n  ".join([f"ended: {error}", *getattr(error, "__notes__", [])]))
     elif isinstance(error, Exception):
         terminal.note("ended:\n" + "".join(traceback.format_exception(error)).rstrip())
 
 
-def close_writers(runner: Runner, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-    """The writers are told how the run has ended."""
-    if error is None:
-        runner.writers.close("finished")
-    else:
-        runner.writers.close("failed" if isinstance(error, Exception) else "killed")
+def close_records(host: Host, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+    """Close the records, with the outcome of the run."""
+    host.close_records("finished" if error is None else "failed" if isinstance(error, Exception) else "killed")
 
 
 @contextmanager
 def own_log(terminal: Terminal) -> Iterator[None]:
-    """Hookline's own warnings are lines of this run while it lasts."""
+    """Show hookline's own warnings as lines of this run while it lasts."""
     handler, propagate = TerminalHandler(terminal), log.propagate
     log.addHandler(handler)
     log.propagate = False
@@ -93,89 +94,36 @@ def own_log(terminal: Terminal) -> Iterator[None]:
         log.propagate = propagate
 
 
-def open_folder(runner: Runner, verb: str, leaving: ExitStack) -> Source | None:
-    """Claim the folders and read what the run starts from; the files of an earlier run make way for a fresh one."""
-    folder, terminal, saving = runner.work_dir, runner.terminal, runner.saving
-    folders = saving.folders if verb == "train" else [folder]
+def open_folder(host: Host, verb: Verb, leaving: ExitStack, copying: log_copies.Copying) -> Source | None:
+    """Claim the folders and read what the run starts from; a fresh run archives the files of an earlier one."""
+    folder, terminal, saving = host.work_dir, host.terminal, host.saving
+    folders = host.folders if verb == "train" else [folder]
     for each in folders:
         ownership.claim(each)
         leaving.enter_context(ownership.locked(each))
-    targets = [copies.target(folder) for copies in log_copies.copies_of(runner)]
+    copies = log_copies.wanted_by(host.plan)
+    targets = [each.target(folder) for each in copies]
+    moved: list[str] = []
     if verb != "train":
         source = saving.find_source(verb)
-        fetch_logs(runner)
-        runner.in_folder = True
-        terminal.open_log(folder / "run.log")
-        return source
-    for each in folders:
-        store.sweep(each)
-    source = saving.find_source(verb)
-    going_on = source is not None and source.kind == "resume" and source.is_inside(folders)
-    moved = []
-    if going_on or saving.started:
-        fetch_logs(runner)
-    elif runner.resume is True:
-        archive.drop_records(folder, runner.writers.files())
+        copying.begin(copies, fetch=True)
     else:
-        for each in [*folders, *(target for target in targets if target.exists())]:
-            if old := archive.set_aside(each, runner.writers.files()):
-                moved.append(f"{each} held an earlier run; its files are in {old} now")
-                leaving.push(partial(archive.put_back, old, each, runner))
-    runner.in_folder = True
+        for each in folders:
+            store.sweep(each)
+        source = saving.find_source(verb)
+        resumes = source is not None and source.kind == "resume" and source.is_inside(folders)
+        continues = resumes or saving.started
+        if not continues and host.resume is True:
+            archive.drop_records(folder, host.record_files())
+        elif not continues:
+            for each in [*folders, *(target for target in targets if target.exists())]:
+                if old := archive.set_aside(each, host.record_files()):
+                    moved.append(f"{each} held an earlier run; its files are in {old} now")
+                    leaving.push(partial(archive.put_back, old, each, host))
+        copying.begin(copies, fetch=continues)
     terminal.open_log(folder / "run.log")
     for line in moved:
         terminal.say(line)
-    (folder / "plan.txt").write_text(runner.plan.explain() + "\n", encoding="utf-8")
-    if runner.config is not None:
-        from hookline.common.yaml_file import dump
-
-        (folder / "config.yaml").write_text(dump(runner.config), encoding="utf-8")
+    if verb == "train":
+        host.write_description()
     return source
-
-
-def fetch_logs(runner: Runner) -> None:
-    """Logs that are kept elsewhere are needed here before anything is added to them."""
-    for copies in log_copies.copies_of(runner):
-        copies.fetch(runner.work_dir)
-
-
-def copy_logs(runner: Runner) -> None:
-    """Everything is closed: the logs go where hooks want copies of them."""
-    if runner.in_folder:
-        runner.in_folder = False
-        for copies in log_copies.copies_of(runner):
-            copies.copy(runner.work_dir)
-
-
-def prepare(runner: Runner) -> None:
-    """Seed everything, and put the model and the loaders in the state that a run needs."""
-    if not runner.saving.started:
-        rng.seed_everything(runner.seed)
-    runner.model.to(runner.device)
-    if runner.has_training:
-        loop = runner.train_loop
-        for optim in runner.optims:
-            unit: When = "epoch" if loop.by_epoch else "iter"
-            several = len(runner.optims) > 1
-            optim.attach(runner.plan, runner.precision, runner.device, unit, runner.batches_left, several)
-        runner.call_step = partial(loop.step, optim=runner.optim) if loop.updates_itself else loop.step
-
-
-@contextmanager
-def points_of_a_run(runner: Runner) -> Iterator[None]:
-    """The scope `run` with its points; a failure is shown to hooks at `on_exception`, and then goes on its way."""
-    plan = runner.plan
-    with plan.around("run"):
-        try:
-            plan.before_run()
-            yield
-            plan.after_run()
-        except BaseException as error:
-            if isinstance(error, RuntimeError) and str(error).startswith("DataLoader worker"):
-                # torch raises it wherever the training stands when a worker dies
-                blame(error, "a worker process of a loader died", exit_code=DataError.exit_code)
-            try:
-                plan.on_exception(error)
-            except Exception as another:
-                blame(error, f"a hook failed at on_exception: {type(another).__name__}: {another}")
-            raise

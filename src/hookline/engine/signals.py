@@ -1,4 +1,4 @@
-"""SIGTERM, SIGINT, SIGHUP while training: the step is finished and saved, training ends; a second one ends at once."""
+"""SIGTERM, SIGINT and SIGHUP during training: finish the step, save and end. A second signal ends at once."""
 
 from __future__ import annotations
 
@@ -10,36 +10,26 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hookline.screen.terminal import Terminal
+    from hookline.engine.requests import Requests
 
-#: Two signals within so many seconds are one.
+#: Two signals within this many seconds count as one.
 SAME = 0.3
 HANDLED = (signal.SIGTERM, signal.SIGINT) + ((signal.SIGHUP,) if sys.platform != "win32" else ())
 
-# What torch does when a worker of a loader dies, while it is put off.
+# torch's own handlers of SIGCHLD, which raise when a worker of a loader dies, while they are replaced.
 _put_off: list[Any] = []
 
 
-class Interruptible(Protocol):
-    """What a signal needs of the run that it ends."""
-
-    terminal: Terminal
-    #: The signal that wants the run to end; 0 while there is none.
-    signalled: int
-    #: Whether there is something that the loop has not acted on yet.
-    asked: bool
-
-
 @contextmanager
-def caught(runner: Interruptible) -> Iterator[None]:
-    """Tell the runner about signals, and put the handlers back afterwards. Only the main thread can have handlers.
+def caught(requests: Requests, quiet: bool = False) -> Iterator[None]:
+    """Turn signals into requests, and restore the previous handlers afterwards. Only the main thread can have handlers.
 
     A signal that is ignored (SIGINT in a background job of a shell, SIGHUP under nohup) stays ignored.
     """
-    runner.signalled = 0
+    requests.signal = 0
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -47,21 +37,20 @@ def caught(runner: Interruptible) -> Iterator[None]:
     came: list[float] = []
 
     def handle(number: int, frame: FrameType | None) -> None:
-        if os.getpid() != owner:  # a loader's worker, forked while this handler stood
+        if os.getpid() != owner:  # a loader's worker, forked while this handler was set
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
-        elif runner.signalled:
+        elif requests.signal:
             if time.monotonic() - came[0] > SAME:  # a launcher may pass on a Ctrl-C that this process got by itself
                 raise ending(number)
         else:
-            if not runner.terminal.quiet and sys.stderr.isatty():
+            if not quiet and sys.stderr.isatty():
                 with suppress(OSError):  # the terminal is what may have gone
                     os.write(2, b"\nfinishing the step and saving; once more ends at once\n")
             came.append(time.monotonic())
-            runner.signalled = number
-            runner.asked = True
-            # A scheduler ends the workers of loaders, too, and torch would raise their death in the middle of the save,
-            # or on the way out; so it does not hear of it, until another run begins.
+            requests.receive_signal(number)
+            # A job scheduler also ends the workers of loaders, and torch would raise an error about them in the middle
+            # of the save or on the way out. So torch is not notified until another run begins.
             if sys.platform != "win32":
                 _put_off.append(signal.signal(signal.SIGCHLD, signal.SIG_DFL) or signal.SIG_DFL)
 
@@ -79,5 +68,5 @@ def caught(runner: Interruptible) -> Iterator[None]:
 
 
 def ending(number: int) -> BaseException:
-    """How a run ends after a signal."""
+    """Return the exception that ends a run after a signal."""
     return KeyboardInterrupt() if number == signal.SIGINT else SystemExit(128 + number)

@@ -95,8 +95,8 @@ class CheckInvalidLossHook(Hook):
     def before_train(self, runner: Runner) -> None:
         """Nothing is left to read from an earlier run; one that was stopped here is still not fine."""
         self._unread = []
-        if runner.position.stopped and runner.position.stopped_by == runner.plan.name_of(self):
-            runner.exit_code = NumericsError.exit_code
+        if runner.stopped and runner.stopped.by == runner.plan.name_of(self):
+            runner.requests.end_with(NumericsError.exit_code)
 
     def before_backward(self, runner: Runner, outputs: dict[str, Any]) -> None:
         """Check this loss, and those since the last check."""
@@ -133,7 +133,7 @@ class CheckInvalidLossHook(Hook):
 
     def _refuse_earlier(self, runner: Runner, losses: list[Loss]) -> None:
         bad = next((loss for loss in losses if not math.isfinite(loss.value)), None)
-        scaled = any(optim.scaler is not None for optim in runner.optims)
+        scaled = any(optim.scaler is not None for optim in runner.optims.values())
         if bad is None or (scaled and self.policy != "raise"):
             return
         self._fail(f"{bad}, and was trained on before this check; interval: 1 finds it in time")
@@ -154,9 +154,8 @@ class CheckInvalidLossHook(Hook):
             self._count(runner, loss)
         runner.skip_step(str(loss))
         if self.policy == "stop":
-            runner.exit_code = NumericsError.exit_code
-            runner.ends_window = True  # a stop waits for that, and no good batch may ever come to fill the window
-            runner.stop(str(loss))
+            # The window is flushed, because no good batch may ever fill it.
+            runner.stop(str(loss), flush_window=True, exit_code=NumericsError.exit_code)
 
     def _count(self, runner: Runner, loss: Loss) -> None:
         """Count a batch that is left out, and say so: the first time on the screen, too."""

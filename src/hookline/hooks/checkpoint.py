@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,7 +12,6 @@ from hookline.checkpoint.retention import by_age, keep_newest
 from hookline.common.checks import check_choice, check_int
 from hookline.common.monitor import AUTO, monitor
 from hookline.common.numbers import as_number
-from hookline.engine.requests import Request
 from hookline.errors import ConfigError, did_you_mean, nearest
 from hookline.hooks.best import Best, remove_others, rules_of
 from hookline.plan.hook import Hook
@@ -193,10 +191,10 @@ class CheckpointHook(Hook):
 
     def _save_if_missing(self, best: Best) -> None:
         """A kill between two saves of one moment leaves the first, which counts on the second: it is made up for."""
-        request = self._best_request(best)
-        path = self.runner.saving.path(request)
+        options = self._best_options(best)
+        path = self.runner.checkpoint_path(**options)
         if path.name in [name for _, name in best.kept] and not path.exists():
-            self.runner.saving.ask(request)
+            self.runner.request_save(**options)
 
     def _counts_epochs(self, runner: Runner) -> bool:
         return runner.train_loop.counts_epochs(self.by_epoch, "CheckpointHook")
@@ -220,18 +218,18 @@ class CheckpointHook(Hook):
     def after_train_iter(self, runner: Runner) -> None:
         """By iterations."""
         if self.save_on_exception and (runner.iter + 1) % self.save_on_exception == 0:
-            runner.saving.ask(self._request(runner, in_memory=True, template="iter_{}.pth", by_epoch=False))
+            runner.request_save(**self._options(runner, in_memory=True, name="iter_{}.pth", by_epoch=False))
         if self._counts_epochs(runner):
             return
         due = self.every_n_train_iters(runner, self._interval, self.save_begin)
         if due or (self.save_last and self.is_last_train_iter(runner)):
-            runner.saving.ask(self._request(runner))
+            runner.request_save(**self._options(runner))
 
     def after_train_epoch(self, runner: Runner) -> None:
         """By epochs."""
         due = self.every_n_epochs(runner, self._interval, self.save_begin)
         if due or (self.save_last and self.is_last_train_epoch(runner)):
-            runner.saving.ask(self._request(runner))
+            runner.request_save(**self._options(runner))
 
     def after_val_epoch(self, runner: Runner, metrics: Mapping[str, Any]) -> None:
         """Save what is among the best; by-the-interval saves go on as if nothing had happened."""
@@ -239,9 +237,9 @@ class CheckpointHook(Hook):
             value = best.monitor.value(metrics, "CheckpointHook: save_best")
             if runner.running != "train" or not best.is_worth_keeping(value):
                 continue
-            before, path = list(best.kept), runner.saving.path(self._best_request(best))
+            before, path = list(best.kept), runner.checkpoint_path(**self._best_options(best))
             best.add(value, path.name)
-            runner.saving.ask(self._best_request(best, before))
+            runner.request_save(**self._best_options(best, before))
             self._tell(best)
             if best.top[1] == path.name:
                 text = f"the best {best.monitor.name} so far: {as_number(value)}, to be saved as {path.name}"
@@ -251,14 +249,14 @@ class CheckpointHook(Hook):
         """The last checkpoint is also there when training was stopped early; one that somebody else had made counts."""
         saving = runner.saving
         saving.finish()
-        last = self._request(runner, needed=True)
-        path = saving.path(last)
+        last = self._options(runner, needed=True)
+        path = runner.checkpoint_path(**last)
         if not self.save_last or self._last == path or saving.resumed_at == runner.iter:
             return
         if saving.saved_at == runner.iter and saving.last_path == path:
             self._saved(path)
         else:
-            saving.ask(last)
+            runner.request_save(**last)
 
     def after_run(self, runner: Runner) -> None:
         """Publish the last and the best."""
@@ -297,25 +295,26 @@ class CheckpointHook(Hook):
                 self._watch(name if name != AUTO else next(iter(metrics)))
         return list(self.best.values())
 
-    def _request(self, runner: Runner, **changes: Any) -> Request:
-        usual = Request(
-            template=self.filename_tmpl,
-            by_epoch=self._counts_epochs(runner),
-            folder=self.checkpoint_folder(runner),
-            optimizer=self.save_optimizer,
-            schedulers=self.save_param_scheduler,
-            background=self.async_save,
-            needed=self.on_save_error == "raise",
-            done=self._saved,
-        )
-        return replace(usual, **changes)
+    def _options(self, runner: Runner, **changes: Any) -> dict[str, Any]:
+        """Return the options of a save by interval."""
+        return {
+            "name": self.filename_tmpl,
+            "by_epoch": self._counts_epochs(runner),
+            "folder": self.checkpoint_folder(runner),
+            "optimizer": self.save_optimizer,
+            "schedulers": self.save_param_scheduler,
+            "background": self.async_save,
+            "needed": self.on_save_error == "raise",
+            "done": self._saved,
+            **changes,
+        }
 
-    def _best_request(self, best: Best, before: list[tuple[float, str]] | None = None) -> Request:
-        """For the best that was found now; if it cannot be written, those `before` it count again."""
+    def _best_options(self, best: Best, before: list[tuple[float, str]] | None = None) -> dict[str, Any]:
+        """Return the options of a save of the best so far; if it cannot be written, those `before` it count again."""
         keep = {name for _, name in best.kept}
         done = partial(remove_others, self._names(best.prefix), keep=keep)
         failed = partial(self._tell, best, best.kept if before is None else before)
-        return self._request(self.runner, prefix=best.prefix, done=done, failed=failed)
+        return self._options(self.runner, prefix=best.prefix, done=done, failed=failed)
 
     def _tell(self, best: Best, kept: list[tuple[float, str]] | None = None) -> None:
         """Others find the best of all in the hub; `kept` puts back what was the best before."""
@@ -331,7 +330,7 @@ class CheckpointHook(Hook):
 
     def _names(self, prefix: str = "") -> re.Pattern[str]:
         """What its files are called; those that others asked for count too, if it is the only hook that saves."""
-        saving_hooks = [entry for entry in self.runner.plan if hasattr(entry.hook, "checkpoint_folder")]
+        saving_hooks = [entry for entry in self.runner.plan if entry.checkpoint_folder(self.runner) is not None]
         own = self.filename_tmpl or ("epoch_{}.pth" if self._counts_epochs(self.runner) else "iter_{}.pth")
         templates = {own, "epoch_{}.pth", "iter_{}.pth"} if prefix or len(saving_hooks) == 1 else {own}
         numbered = "|".join(re.escape(each).replace(r"\{\}", "[0-9]+") for each in templates)

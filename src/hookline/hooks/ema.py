@@ -112,7 +112,7 @@ class EMAHook(Hook):
 
     def after_optimizer_step(self, runner: Runner) -> None:
         """Average, or, with several optims, wait for the others."""
-        if any(optim.stepping for optim in runner.optims):
+        if any(optim.stepping for optim in runner.optims.values()):
             if len(runner.optims) == 1:
                 self._update(runner)
             else:
@@ -138,15 +138,8 @@ class EMAHook(Hook):
         for loops in (runner.val_loops, runner.test_loops):
             if RAW in loops:
                 raise ConfigError(f"EMAHook: eval_both needs the name '{RAW}', and a data set has it; rename that one")
-        added = [(loops, self._raw_loops(loops)) for loops in (runner.val_loops, runner.test_loops)]
-        for loops, raw in added:
-            loops.update(raw)
-        try:
+        with runner.more_eval_loops(self._raw_loops(runner.val_loops), self._raw_loops(runner.test_loops)):
             yield
-        finally:
-            for loops, raw in added:
-                for name in raw:
-                    del loops[name]
 
     def _raw_loops(self, loops: dict[str, EvalLoop]) -> dict[str, EvalLoop]:
         raw = {}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, get_args
@@ -13,7 +12,6 @@ from hookline.common.modes import in_mode
 from hookline.common.monitor import AUTO, BestSoFar, Rule
 from hookline.common.monitor import monitor as watch
 from hookline.common.numbers import as_number
-from hookline.engine.requests import Request
 from hookline.errors import ConfigError, did_you_mean
 from hookline.hooks.best import in_file_name, remove_others
 from hookline.plan.functions import asked_for, label_of, name_of
@@ -143,7 +141,7 @@ class EvaluateHook(Hook):
         if self._counts_epochs(runner):
             return
         self._owed = self._owed or self.every_n_train_iters(runner, self.interval)
-        if self._owed and not runner.in_window:
+        if self._owed and not runner.accumulating:
             self._evaluate(runner, runner.iter + 1)
 
     def after_train_epoch(self, runner: Runner) -> None:
@@ -181,12 +179,8 @@ class EvaluateHook(Hook):
     def _measure(self, runner: Runner) -> Any:
         from hookline.common import rng  # they need torch, and a hook's parameters are read without
 
-        began = time.perf_counter()
-        try:
-            with rng.untouched(), in_mode(runner.model, training=False):
-                return self._call(model=runner.model, runner=runner)
-        finally:
-            runner.seconds_evaluating += time.perf_counter() - began
+        with runner.paused(), rng.untouched(), in_mode(runner.model, training=False):
+            return self._call(model=runner.model, runner=runner)
 
     # -- the best of it
 
@@ -212,7 +206,7 @@ class EvaluateHook(Hook):
             self._tell(runner, best)
             if name == self._saved:
                 self.saved_at = step
-                runner.saving.ask(self._request(runner, best, before))
+                runner.request_save(**self._options(runner, best, before))
         return better
 
     def _best_of(self, name: str) -> BestSoFar | None:
@@ -232,17 +226,17 @@ class EvaluateHook(Hook):
         runner.hub.update_info(name, best.value)
         runner.hub.update_info(f"{name}_at", best.at)
 
-    def _request(self, runner: Runner, best: BestSoFar, before: tuple[float | None, str, int]) -> Request:
+    def _options(self, runner: Runner, best: BestSoFar, before: tuple[float | None, str, int]) -> dict[str, Any]:
         """A checkpoint of the best that was found now; when it is there, those of earlier ones go."""
         prefix = f"best_{in_file_name(self.prefix)}_{in_file_name(best.monitor.name)}_"
         names = re.compile(re.escape(prefix) + r"(epoch|iter)_[0-9]+\.pth")
-        return Request(
-            by_epoch=self._counts_epochs(runner),
-            prefix=prefix,
-            needed=False,
-            done=partial(remove_others, names),
-            failed=partial(self._take_back, best, before),
-        )
+        return {
+            "by_epoch": self._counts_epochs(runner),
+            "prefix": prefix,
+            "needed": False,
+            "done": partial(remove_others, names),
+            "failed": partial(self._take_back, best, before),
+        }
 
     def _take_back(self, best: BestSoFar, before: tuple[float | None, str, int]) -> None:
         """It could not be written: the best before it, whose file is still there, counts again."""
@@ -280,9 +274,9 @@ class EvaluateHook(Hook):
     def _save_if_missing(self, best: BestSoFar) -> None:
         """A kill between two saves of one moment leaves the first, which counts on the second: it is made up for."""
         runner = self.runner
-        request = self._request(runner, best, (None, "", -1))
-        if self.saved_at == runner.iter and not runner.saving.path(request).exists():
-            runner.saving.ask(request)
+        options = self._options(runner, best, (None, "", -1))
+        if self.saved_at == runner.iter and not runner.checkpoint_path(**options).exists():
+            runner.request_save(**options)
 
 
 def results_of(function: Any, given: Any) -> dict[str, float]:

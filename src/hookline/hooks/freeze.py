@@ -231,8 +231,10 @@ class FreezeHook(Hook):
             self._refuse_lifeless(runner, matched, meant)
             self._warn_of_the_end(runner)
         ours = {id(parameter) for parameter in meant.values()}
-        self._windows = [optim for optim in runner.optims if any(id(each) in ours for each in optim.parameters())]
-        for name, optim in runner.named_optims.items():
+        self._windows = [
+            optim for optim in runner.optims.values() if any(id(each) in ours for each in optim.parameters())
+        ]
+        for name, optim in runner.optims.items():
             trains = [parameter for parameter in optim.parameters() if _trains(parameter)]
             if trains and all(id(parameter) in ours for parameter in trains):
                 which = f" by the optim '{name}'" if name else ""
@@ -248,7 +250,7 @@ class FreezeHook(Hook):
                 f"FreezeHook: everything matched by {self._quoted} has requires_grad=False already and stays frozen, "
                 f"so {self.limited_by} has no effect; leave requires_grad at True, and freezing to this hook"
             )
-        updated = {id(parameter) for optim in runner.optims for parameter in optim.parameters()}
+        updated = {id(parameter) for optim in runner.optims.values() for parameter in optim.parameters()}
         lacking = [name for name, parameter in meant.items() if id(parameter) not in updated]
         if lacking:
             more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""

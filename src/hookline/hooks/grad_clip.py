@@ -78,7 +78,7 @@ class GradClipHook(Hook):
         """Refuse anybody else that clips: the second to do so would see, and record, what the first has left."""
         if sum(isinstance(entry.hook, GradClipHook) for entry in runner.plan) > 1:
             raise ConfigError("GradClipHook: there are two of them; one holds for all optims, so leave the other out")
-        for name, optim in runner.named_optims.items():
+        for name, optim in runner.optims.items():
             if optim.clip is not None:
                 limit = f"clip_norm={optim.clip.norm}" if optim.clip.norm else f"clip_value={optim.clip.value}"
                 which = f"the optim '{name}'" if name else "the optim"
@@ -90,7 +90,6 @@ class GradClipHook(Hook):
         """Clip the gradients of the optim that makes this step, and record their norm as it was."""
         if runner.skipped:  # the step is not made
             return
-        for prefix, optim in runner.prefixed_optims.items():
+        for prefix, optim in runner.optims.prefixed.items():
             if optim.updating:
-                optim.grad_norm = self.clip(optim.parameters())
-                runner.hub.update_scalar(f"{prefix}grad_norm", optim.grad_norm)
+                runner.hub.update_scalar(f"{prefix}grad_norm", optim.clip_gradients(self.clip))

@@ -71,7 +71,7 @@ class GradNormHook(Hook):
 
     def before_optimizer_step(self, runner: Runner) -> None:
         """Record the norms for the optim that makes this step."""
-        for prefix, optim in runner.prefixed_optims.items():
+        for prefix, optim in runner.optims.prefixed.items():
             if optim.updating:
                 self._record(runner, optim, prefix)
 

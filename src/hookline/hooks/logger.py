@@ -188,7 +188,7 @@ def passes(runner: Runner) -> int:
 
 def shown(means: dict[str, float], runner: Runner) -> dict[str, float]:
     """What fits in a line: details further down (`train/grad_norm/<module>`) are for the writers."""
-    stems = {"train", *(f"train/{name}" for name in runner.named_optims)}
+    stems = {"train", *(f"train/{name}" for name in runner.optims)}
     return {name: value for name, value in means.items() if name.rpartition("/")[0] in stems}
 
 

@@ -55,13 +55,13 @@ class ParamSchedulerHook(Hook):
 
     def idle_points(self, runner: Runner) -> list[str]:
         """Where no scheduler steps."""
-        used = {when for optim in runner.optims for scheduled in optim.schedulers for when in scheduled.times}
+        used = {when for optim in runner.optims.values() for scheduled in optim.schedulers for when in scheduled.times}
         return [point for when, point in POINTS_OF.items() if when not in used]
 
     def before_train(self, runner: Runner) -> None:
         """Sort the schedulers by when they step; one that never would is refused."""
         self._at = defaultdict(list)
-        for optim in runner.optims:
+        for optim in runner.optims.values():
             for scheduled in optim.schedulers:
                 if scheduled.when == "val" and not runner.val_loops:
                     raise ConfigError(

@@ -53,7 +53,7 @@ class RuntimeInfoHook(Hook):
         runner.hub.update_info("max_epochs", runner.max_epochs, resumed=False)
         runner.hub.update_info("max_iters", runner.max_iters, resumed=False)
         self._groups, self._outputs, self._clipping = [], {}, []
-        for prefix, optim in runner.prefixed_optims.items():
+        for prefix, optim in runner.optims.prefixed.items():
             for label, group in self._rates_of(optim):
                 self._groups.append((runner.hub.history(prefix + label), group))
             if optim.clip is not None:

@@ -197,7 +197,7 @@ class StatsMonitorHook(Hook):
 def learning_rates(runner: Runner) -> dict[str, float]:
     """The learning rate of every group of every optim: `lr`, `lr_1`, `lr_<name>`, `<optim>/lr`."""
     found = {}
-    for name, optim in runner.named_optims.items():
+    for name, optim in runner.optims.items():
         for label, group in optim.named_groups():
             found[f"{name}/" * bool(name) + label] = float(group["lr"])
     return found

@@ -109,7 +109,7 @@ class TimeLimitHook(Hook):
 
     def after_train_iter(self, runner: Runner) -> None:
         """Look at the clock, where a stop can act, and the end of an epoch does not follow, where it is looked at."""
-        if not (runner.in_window or (runner.ends_epoch and runner.train_loop.by_epoch)):
+        if not (runner.accumulating or (runner.ends_epoch and runner.train_loop.by_epoch)):
             self._after_work(runner, iters=1)
 
     def after_train_epoch(self, runner: Runner) -> None:
@@ -169,13 +169,13 @@ class TimeLimitHook(Hook):
                 f"{as_duration(elapsed)} of {as_duration(self.limit)} have passed, and {as_duration(reserve)} are kept "
                 f"for {what} and a save",
                 for_now=True,
+                exit_code=self.exit_code,
             )
             runner.request_save()
-            runner.exit_code = self.exit_code
 
     def _what_comes(self, runner: Runner, ahead: Position, validation: float) -> tuple[str, float]:
         """What the run would go on with from a position, and how long that may take; nothing at its end."""
-        if runner.val_loops and runner.train_loop.validation_due(ahead):
+        if runner.val_loops and runner.validation_due(ahead):
             return "the validation", validation
         if runner.train_loop.is_over(ahead):
             return "", 0.0

@@ -50,7 +50,7 @@ class IterTimerHook(Hook):
         #: When training began, how long the loader was waited for, how long it was validated, and what saves had taken.
         self._began = 0.0
         self._waiting = Cost()
-        self._waited = 0.0
+        self._waited = self._waited_before = 0.0
         self._validated = 0.0
         self._saved = 0.0
         self._val_since = 0.0
@@ -61,10 +61,9 @@ class IterTimerHook(Hook):
         """Begin anew: times of an earlier start say nothing about this one."""
         self._spent, self._done = 0.0, 0
         self._began, self._validated, self._saved = time.perf_counter(), 0.0, runner.saving.seconds
-        self._waiting = runner.waiting = Cost()
-        self._waited = 0.0
-        for call in (call for entry in runner.plan for call in entry.calls):
-            call.cost.seconds = 0.0
+        self._waiting = runner.measure_data_wait()
+        self._waited = self._waited_before = self._waiting.seconds
+        runner.plan.reset_costs()
         runner.plan.measure("rare")
         self._max_iters = runner.max_iters
         self._data_time, self._time = runner.hub.history("train/data_time"), runner.hub.history("train/time")
@@ -95,7 +94,6 @@ class IterTimerHook(Hook):
         """Where the time of training went, as the facts `seconds_of` and `seconds_of_hooks`."""
         costs = runner.plan.costs(self._done)
         runner.plan.measure("none")
-        runner.waiting = None
         runner.hub.update_info("seconds_of_hooks", costs, resumed=False)
         runner.hub.update_info("seconds_of", self._shares(runner, costs), resumed=False)
 
@@ -105,7 +103,7 @@ class IterTimerHook(Hook):
             seconds for hook in costs.values() for point, seconds in hook.items() if point.split("_")[1] == "val"
         )
         parts = {
-            "data": self._waiting.seconds,
+            "data": self._waiting.seconds - self._waited_before,
             "hooks": sum(sum(hook.values()) for hook in costs.values()),
             "validation": max(self._validated - validating, 0.0),
             "saving": runner.saving.seconds - self._saved,

@@ -7,13 +7,16 @@ order. `Around` enters a scope's generators in order and leaves them in reverse.
 
 from __future__ import annotations
 
+import hashlib
 import inspect
+import linecache
 import os
+import sys
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from types import TracebackType
+from types import CodeType, FrameType, TracebackType
 from typing import Any
 
 from hookline.errors import HookError, blame, did_you_mean, nearest
@@ -147,19 +150,57 @@ def at_point(calls: tuple[Call, ...], measuring: Measuring = "none") -> PointCal
     lines += [" else: return", f" hl_at_point(hl_calls[hl_n:], {measuring!r})({arguments})"]
     names: dict[str, Any] = {f"hl_method{number}": call.method for number, call in enumerate(calls)}
     names |= {"hl_host": calls[0].host, "hl_calls": calls, "hl_at_point": at_point, "hl_clock": time.perf_counter}
-    exec(compile("\n".join(lines), f"<hookline {point.name}>", "exec"), names)
+    exec(compile_text(lines, point.name), names)
     compiled: PointCall = names[point.name]
     return compiled
 
 
+def compile_text(lines: list[str], name: str) -> CodeType:
+    """Compile generated source, and keep it in `linecache`, so that tracebacks and pdb can show it.
+
+    The same text always has the same file name, so recompiling a plan does not fill the cache.
+    """
+    text = "\n".join(lines) + "\n"
+    file = f"<hookline {name} {hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()[:8]}>"
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    return compile(text, file, "exec")
+
+
 def failing_call(error: BaseException, point: str) -> Call | None:
-    """The call at a point that an error came out of, by its traceback; None when it came from elsewhere."""
+    """Return the call at a point that raised an error, by its traceback; None if it was raised elsewhere."""
     found, trace = None, error.__traceback__
     while trace is not None:
-        if trace.tb_frame.f_code.co_filename == f"<hookline {point}>":
-            found = trace.tb_frame.f_globals["hl_calls"][trace.tb_frame.f_locals["hl_n"]]
+        call = call_of_frame(trace.tb_frame)
+        if call is not None and call.point.name == point:
+            found = call
         trace = trace.tb_next
     return found
+
+
+def call_in_progress(host: object) -> Call | None:
+    """Return the hook call of this host that is running now in this thread; None outside of any.
+
+    A compiled point and `Around` know which call they are making, so nothing has to be recorded per call.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        call = call_of_frame(frame)
+        if call is not None and call.host is host:
+            return call
+        frame = frame.f_back
+    return None
+
+
+def call_of_frame(frame: FrameType) -> Call | None:
+    """Return the call that a frame is making, if it is one of a compiled point or of `Around`."""
+    if "hl_calls" in frame.f_globals and "hl_n" in frame.f_code.co_varnames:
+        calls: tuple[Call, ...] = frame.f_globals["hl_calls"]
+        number = frame.f_locals.get("hl_n", 0)
+        return calls[number] if number < len(calls) else None
+    if frame.f_code in (Around._enter.__code__, Around._leave.__code__):
+        found: Call | None = frame.f_locals.get("call")
+        return found
+    return None
 
 
 class Around:

@@ -6,6 +6,7 @@ import re
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sized
 from enum import IntEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from hookline.errors import HookError, did_you_mean
@@ -154,6 +155,13 @@ class Hook:
 
     def know_metrics(self, metrics: Mapping[str, Any]) -> None:
         """Called before training with what that dry batch gave, so that what cannot be right is refused early."""
+
+    def checkpoint_folder(self, runner: Runner) -> Path | None:
+        """Return the folder that this hook saves checkpoints into; None if it saves none."""
+        return None
+
+    #: Where to copy the logs of the run when it has ended; see `hookline.rundir.log_copies`.
+    log_copies: Any = None
 
     def state_dict(self) -> dict[str, Any]:
         """What to remember across a resume: tensors and plain data. Nothing, unless overridden."""

@@ -17,7 +17,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from graphlib import CycleError, TopologicalSorter
+from heapq import heappop, heappush
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, Literal
 
 from hookline.errors import HookError, did_you_mean, nearest
@@ -58,6 +60,11 @@ class Entry:
     def label(self) -> str:
         """`LoggerHook (priority BELOW_NORMAL (60))`, for messages."""
         return f"{self.name} (priority {Priority.label(self.priority)})"
+
+    def checkpoint_folder(self, host: Any) -> Path | None:
+        """Return the folder that the hook saves checkpoints into; None if it saves none."""
+        asked = getattr(self.hook, "checkpoint_folder", None)
+        return asked(host) if asked is not None else None
 
     def is_a(self, wanted: str | type) -> bool:
         """Whether a `runs_after` or `runs_before` means this hook."""
@@ -202,10 +209,13 @@ class Plan:
 
     def measure(self, measuring: Measuring) -> None:
         """From the next point on, take the time of no call, of those that come once in a while, or of all."""
-        if measuring not in self._points_of:
-            self._points_of[measuring] = {name: at_point(self._calls[name], measuring) for name in self.points}
+        compiled = self._compiled.setdefault(measuring, {})
         self._measuring = measuring
-        self.__dict__.update(self._points_of[measuring])
+        for name in self.points:
+            if name in compiled:
+                self.__dict__[name] = compiled[name]
+            else:
+                self.__dict__.pop(name, None)  # compiled when it is next used
 
     def _entry(self, hook: Any, name: str, priority: Any, priority_from: str) -> Entry:
         given = priority is not None
@@ -255,25 +265,32 @@ class Plan:
         self._entries = ordered
         self._calls = {name: tuple(found) for name, found in calls.items()}
         self._undeclared.clear()
-        self._surrounded: dict[str, tuple[tuple[tuple[Callable[..., Any], Call], ...], bool]] = {}
-        for name, scope in self.scopes.items():
-            self.__dict__[name] = tuple((entering(call), call) for call in self._calls[name])
-            self._surrounded[name.removeprefix("around_")] = self.__dict__[name], scope.left_in_order
-        self._points_of: dict[Measuring, dict[str, PointCall]] = {}
+        for name in self.scopes:
+            self.__dict__.pop(name, None)
+        self._compiled: dict[Measuring, dict[str, PointCall]] = {}
         self.measure(self._measuring if self._measuring != "all" else "rare")
         #: Whether nobody is called during an update, so that it need not stop at every point.
         self.silent_update = not any(self._calls.get(name) for name in UPDATE)
 
     # -- calling
 
-    def __getattr__(self, name: str) -> PointCall:
-        """Every point is an attribute; only a name that is none comes here."""
+    def __getattr__(self, name: str) -> Any:
+        """Compile a point or scope when it is first used: registering many hooks compiles each point once."""
+        calls = self.__dict__.get("_calls", {})
+        if name in calls and name in self.points:
+            compiled = at_point(calls[name], self._measuring)
+            self._compiled[self._measuring][name] = self.__dict__[name] = compiled
+            return compiled
+        if name in calls:
+            surrounding = self.__dict__[name] = tuple((entering(call), call) for call in calls[name])
+            return surrounding
         raise AttributeError(unknown_point(name, self.__dict__.get("points", POINTS)))
 
     def around(self, scope: str, *arguments: Any) -> AbstractContextManager[Any]:
-        """The context manager that surrounds one passage through a scope."""
-        calls, in_order = self._surrounded[scope]
-        return Around(calls, arguments, in_order, self._measuring) if calls else NOTHING
+        """Return the context manager that surrounds one passage through a scope."""
+        name = f"around_{scope}"
+        calls = getattr(self, name)
+        return Around(calls, arguments, self.scopes[name].left_in_order, self._measuring) if calls else NOTHING
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> None:
         """Call a point by its name, with its arguments by name."""
@@ -289,7 +306,7 @@ class Plan:
         missing = [wanted for wanted in point.arguments if wanted not in arguments]
         if missing:
             raise HookError(f"{point} was called without {', '.join(missing)}")
-        self.__dict__[name](*(arguments[wanted] for wanted in point.arguments))
+        getattr(self, name)(*(arguments[wanted] for wanted in point.arguments))
 
     def _at_undeclared(self, name: str, arguments: tuple[str, ...]) -> PointCall:
         """The methods of this name, as at a point that gives these arguments."""
@@ -309,6 +326,12 @@ class Plan:
         return self._undeclared[key]
 
     # -- looking
+
+    def reset_costs(self) -> None:
+        """Forget the time that was taken so far."""
+        for entry in self._entries:
+            for call in entry.calls:
+                call.cost.seconds = 0.0
 
     def costs(self, iterations: int) -> dict[str, dict[str, float]]:
         """The seconds that every hook has taken at each of its points, in so many iterations since `measure`."""
@@ -354,15 +377,10 @@ def in_order(entries: list[Entry]) -> list[Entry]:
 
     A circle of statements is refused, and a statement that the priorities contradict.
     """
-    before: dict[Entry, dict[Entry, str]] = {entry: {} for entry in entries}
-    for entry in entries:
-        for other in entries:
-            if other is entry:
-                continue
-            if any(other.is_a(wanted) for wanted in getattr(entry.hook, "runs_after", ())):
-                before[entry].setdefault(other, f"{entry.name} states runs_after {other.name}")
-            if any(other.is_a(wanted) for wanted in getattr(entry.hook, "runs_before", ())):
-                before[other].setdefault(entry, f"{entry.name} states runs_before {other.name}")
+    before = _statements(entries)
+    ordered = sorted(entries, key=lambda entry: (entry.priority, entry.index))
+    if not before:
+        return ordered
     _refuse_circles(before)
     for later, earlier in before.items():
         for entry, statement in earlier.items():
@@ -372,13 +390,38 @@ def in_order(entries: list[Entry]) -> list[Entry]:
                     f"{entry.label}, {later.label}. Give {later.name} a priority of at least {entry.priority}, "
                     f"or {entry.name} one of at most {later.priority}."
                 )
-    placed: list[Entry] = []
-    waiting = sorted(entries, key=lambda entry: (entry.priority, entry.index))
-    while waiting:
-        ready = next(entry for entry in waiting if not any(other in waiting for other in before[entry]))
-        waiting.remove(ready)
-        placed.append(ready)
+    followers: dict[Entry, list[Entry]] = {}
+    for later, earlier in before.items():
+        for entry in earlier:
+            followers.setdefault(entry, []).append(later)
+    waiting = {later: len(earlier) for later, earlier in before.items()}
+    ready = [(entry.priority, entry.index, entry) for entry in ordered if entry not in waiting]  # sorted, so a heap
+    placed = []
+    while ready:
+        _, _, entry = heappop(ready)
+        placed.append(entry)
+        for later in followers.get(entry, ()):
+            waiting[later] -= 1
+            if not waiting[later]:
+                heappush(ready, (later.priority, later.index, later))
     return placed
+
+
+def _statements(entries: list[Entry]) -> dict[Entry, dict[Entry, str]]:
+    """Return, for each hook, which others must run before it, and which statement says so."""
+    before: dict[Entry, dict[Entry, str]] = {}
+    for entry in entries:
+        after, ahead_of = getattr(entry.hook, "runs_after", ()), getattr(entry.hook, "runs_before", ())
+        if not after and not ahead_of:
+            continue
+        for other in entries:
+            if other is entry:
+                continue
+            if any(other.is_a(wanted) for wanted in after):
+                before.setdefault(entry, {}).setdefault(other, f"{entry.name} states runs_after {other.name}")
+            if any(other.is_a(wanted) for wanted in ahead_of):
+                before.setdefault(other, {}).setdefault(entry, f"{entry.name} states runs_before {other.name}")
+    return before
 
 
 def _refuse_wrong_statements(hook: Any, name: str) -> None:

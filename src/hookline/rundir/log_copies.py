@@ -5,15 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from hookline.errors import ConfigError, StorageError
-
-if TYPE_CHECKING:
-    from hookline.engine.runner import Runner
 
 log = logging.getLogger("hookline")
 
@@ -70,8 +68,37 @@ def _copy(path: Path, folder: Path) -> None:
         raise
 
 
-def copies_of(runner: Runner) -> Iterator[LogCopies]:
-    """What the hooks of a run want copied."""
-    for entry in runner.plan:
-        if (copies := getattr(entry.hook, "log_copies", None)) is not None:
-            yield copies
+class Copying:
+    """Copies the logs of one run when everything is closed, once the run has its folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._copies: list[LogCopies] = []
+
+    def begin(self, copies: list[LogCopies], fetch: bool) -> None:
+        """The run has its folder. Fetch earlier logs before anything is added to them, if asked."""
+        if fetch:
+            for each in copies:
+                each.fetch(self._folder)
+        self._copies = copies
+
+    def end(self) -> None:
+        """Copy the logs to where hooks want them."""
+        for each in self._copies:
+            each.copy(self._folder)
+
+
+@contextmanager
+def copying(folder: Path) -> Iterator[Copying]:
+    """Copy the logs of a run at the end, whatever happens, if it got as far as to have its folder."""
+    copies = Copying(folder)
+    try:
+        yield copies
+    finally:
+        copies.end()
+
+
+def wanted_by(hooks: Iterable[Any]) -> list[LogCopies]:
+    """Return the copies that the hooks of a plan want."""
+    found = [getattr(entry.hook, "log_copies", None) for entry in hooks]
+    return [copies for copies in found if copies is not None]

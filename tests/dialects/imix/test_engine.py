@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from hookline.dialects.imix.engine import CommonEngine, EngineBase, imixEngine
 from hookline.dialects.imix.engine.hooks import CheckPointHook, HookBase, OptimizerHook, PriorityStatus
 from hookline.dialects.imix.utils import Config
-from hookline.engine.requests import Request
 from hookline.errors import ConfigError, HookError, HooklineError, NumericsError, StorageError
 from hookline.hooks import CheckInvalidLossHook
 from hookline.testing import toy_data, toy_model
@@ -365,7 +364,7 @@ def test_after_train_is_called_once_also_when_the_last_save_fails(tmp_path: Path
         level = "LOWEST"
 
         def after_train(self) -> None:
-            engine.runner.saving.ask(Request(template="x.pth", folder=tmp_path / "file" / "x"))  # type: ignore[union-attr]
+            engine.runner.request_save("x.pth", folder=tmp_path / "file" / "x")  # type: ignore[union-attr]
 
     (tmp_path / "file").write_text("in the way")
     engine.register_hooks([Blocks()])

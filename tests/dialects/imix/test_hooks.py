@@ -66,7 +66,7 @@ class Stream:
 
 
 def test_a_window_ends_with_the_epoch_also_where_nobody_knows_how_long_that_is(tmp_path: Path) -> None:
-    collects = Collects(lambda trainer: (trainer.runner.updates, trainer.runner.in_window))
+    collects = Collects(lambda trainer: (trainer.runner.updates, trainer.runner.accumulating))
     engine_in(tmp_path, batches=Stream(), gradient_accumulation_steps=3, custom_hooks=[collects]).train()
     assert collects.seen == [
         (0, True),

@@ -22,7 +22,7 @@ from hookline.dialects.mmengine.optim import (
     build_param_schedulers,
 )
 from hookline.dialects.mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS, OPTIMIZERS
-from hookline.engine.optim import optims_of
+from hookline.engine.optims import Optims
 from hookline.engine.steps import cross_entropy
 from hookline.errors import ConfigError
 from hookline.testing import toy_data, toy_model
@@ -250,7 +250,7 @@ def test_several_optims_are_asked_one_by_one() -> None:
     assert list(optims.keys()) == ["first", "second"]
     assert len(optims) == 2
     assert "first" in optims
-    assert id(optims_of(optims)) == id(optims)
+    assert id(Optims.of(optims)) == id(optims)
     optims["first"].update_params(cross_entropy(first, toy_data(1)[0]))
     assert not same(first, second)
     for what in ("update_params", "backward"):

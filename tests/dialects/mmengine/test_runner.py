@@ -358,7 +358,11 @@ def test_a_default_hook_is_changed_left_out_or_one_more(tmp_path: Path) -> None:
     [
         ("checkpont", {"type": "CheckpointHook"}, "no default hook is called 'checkpont'; did you mean 'checkpoint'?"),
         ("timers", None, "no default hook is called 'timers'; did you mean 'timer'?"),
-        ("visualization", {"interval": 3}, "no default hook is called 'visualization'; available: runtime_info, "),
+        (
+            "visualization",
+            {"interval": 3},
+            "no default hook is called 'visualization'; available: runtime_info, timer,",
+        ),
     ],
 )
 def test_a_key_that_nearly_matches_is_refused(tmp_path: Path, key: str, value: Any, message: str) -> None:

@@ -25,7 +25,7 @@ from hookline.errors import ConfigError, NumericsError, StorageError
 from tests.dialects.pointrix.scene import SIDE, Densify, SceneTrainer, Views, config
 
 ROOT = Path(__file__).parents[3]
-ALL = ["meta", "state_dict", "optimizer", "param_schedulers", "parts", "hooks", "rng", "position", "writers"]
+ALL = ["meta", "state_dict", "optimizer", "param_schedulers", "position", "parts", "writers", "hooks", "rng"]
 
 
 @pytest.fixture(autouse=True)

@@ -255,7 +255,10 @@ def test_a_writer_that_lacks_one_of_the_three_functions_cannot_be_made(tmp_path:
             {"writer_type": "TensorbordWriter"},
             "no logger is called 'TensorbordWriter'; did you mean 'TensorboardWriter'?",
         ),
-        ({"writer_type": "JsonlWriter", "file": "a"}, "JsonlWriter has no parameter 'file'; available: experiment"),
+        (
+            {"writer_type": "JsonlWriter", "file": "a"},
+            "JsonlWriter has no parameter 'file'; available: experiment_name",
+        ),
     ],
 )
 def test_a_writer_that_cannot_be_made_is_refused(tmp_path: Path, given: dict[str, Any], message: str) -> None:

@@ -365,8 +365,9 @@ def test_a_device_that_is_not_there_is_refused_and_the_default_is_what_is_there(
 ) -> None:
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
     assert DefaultTrainer({}, tmp_path).device == "cpu"
-    with pytest.raises(ConfigError, match="^the device 'cuda' is not there for this torch and machine; available: cpu"):
+    with pytest.raises(ConfigError) as refused:
         DefaultTrainer({"device": "cuda"}, tmp_path)
+    assert str(refused.value) == "the device 'cuda' is not there for this torch and machine; available: cpu"
 
 
 @pytest.mark.parametrize(

@@ -101,6 +101,7 @@ class EngineState(Hook):
 
     def __init__(self, engine: Any) -> None:
         self._engine: Any = weakref.ref(engine)
+        self._waiting = Cost()
         self._waited = 0.0
 
     @property
@@ -119,7 +120,8 @@ class EngineState(Hook):
     def before_train(self, runner: Any) -> None:
         """Where the run stands; from here on it is taken how long the loader is waited for."""
         self._count(runner)
-        runner.waiting, self._waited = Cost(), 0.0
+        self._waiting = runner.measure_data_wait()
+        self._waited = self._waiting.seconds
         engine = self.engine
         engine.start_iter, engine.start_epoch = runner.position.iter, runner.position.epoch
 
@@ -132,7 +134,7 @@ class EngineState(Hook):
         engine, at = self._engine(), runner.position
         engine.iter, engine.epoch, engine.inner_iter = at.iter, at.epoch, batch_idx
         engine.log_buffer.iter = at.iter
-        waited = runner.waiting.seconds
+        waited = self._waiting.seconds
         engine.data_time, self._waited = waited - self._waited, waited
 
     def after_train_iter(self, runner: Any, outputs: dict[str, Any]) -> None:

@@ -19,7 +19,7 @@ from hookline.dialects.mmengine.hooks.storage import refuse_other_storage
 from hookline.dialects.mmengine.runner import foreign
 from hookline.engine.snapshot import load_fitting
 from hookline.errors import StorageError
-from hookline.strategies.single import unwrap
+from hookline.strategies import unwrap
 
 log = logging.getLogger("hookline")
 

@@ -66,15 +66,15 @@ class _TrainLoop(TrainLoop, BaseLoop):
     @property
     def stop_training(self) -> bool:
         """Whether training is to stop: by epochs after the current one, else after the current iteration."""
-        at = self.runner.position
-        return bool(at.stop_asked or at.stopped)
+        requests = self.runner.requests
+        return bool(requests.stop or requests.stopped)
 
     @stop_training.setter
     def stop_training(self, stop: bool) -> None:
         if stop:
             self.runner.stop("stop_training was set", when="epoch" if self.by_epoch else "iter")
         else:
-            self.runner.position.stop_asked = ""
+            self.runner.requests.cancel_stop()
 
     def validation_due(self, at: Position) -> bool:
         """Whether validation stands before the next step; a new interval holds from its milestone on."""

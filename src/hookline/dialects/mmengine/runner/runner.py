@@ -30,11 +30,11 @@ from hookline.dialects.mmengine.runner.utils import set_random_seed
 from hookline.dialects.plain import plain_data
 from hookline.engine import runner as native
 from hookline.engine import snapshot
-from hookline.engine.optim import OptimDict, optims_of
-from hookline.engine.requests import Request
+from hookline.engine.optims import Optims
 from hookline.errors import HookError
+from hookline.plan.calls import call_in_progress
 from hookline.plan.registry import DEFAULT_HOOKS
-from hookline.strategies.single import unwrap
+from hookline.strategies import unwrap
 
 if TYPE_CHECKING:
     from torch import nn
@@ -192,8 +192,7 @@ class Runner(native.Runner):
         return super().test()
 
     def _build_optim(self) -> None:
-        self.optim = optims_of(self.build_optim_wrapper(self._given["train"]["optim_wrapper"]))
-        self.optims = list(self.optim.values()) if isinstance(self.optim, OptimDict) else [self.optim]  # type: ignore[list-item]
+        self.use_optims(self.build_optim_wrapper(self._given["train"]["optim_wrapper"]))
         self.scale_lr(self.optim, self._auto_scale_lr)
         self._param_schedulers = self.build_param_scheduler(self._param_scheduler)
 
@@ -396,7 +395,7 @@ class Runner(native.Runner):
         check_int("auto_scale_lr: base_batch_size", auto_scale_lr["base_batch_size"], least=1)
         ratio = self.world_size * self.train_dataloader.batch_size / auto_scale_lr["base_batch_size"]
         self.logger.info("learning rates are multiplied by %s, the ratio of batch sizes", ratio)
-        several: Any = optim_wrapper.values() if isinstance(optim_wrapper, OptimDict) else [optim_wrapper]
+        several: Any = optim_wrapper.values() if isinstance(optim_wrapper, Optims) else [optim_wrapper]
         for each in several:
             for group in getattr(each, "param_groups", each.optimizer.param_groups):  # also the one that tells the base
                 group["lr"] *= ratio
@@ -544,18 +543,17 @@ class Runner(native.Runner):
         refuse_other_storage("save_checkpoint", file_client_args, backend_args)
         more = without_numpy(dict(meta or {}))
         refuse_odd(more, "the meta of a checkpoint")
-        at_rest = any(self._is_called_at(point) for point in AT_REST) and self.saving.pending is None
+        call = call_in_progress(self)
+        at_rest = call is not None and call.point.name in AT_REST and self.saving.pending is None
         if self.running == "train" and not at_rest:
             name = str(filename).replace("{", "{{").replace("}", "}}")
-            self.saving.ask(
-                Request(
-                    template=name,
-                    by_epoch=False,
-                    folder=Path(out_dir),
-                    optimizer=save_optimizer,
-                    schedulers=save_param_scheduler,
-                    meta=more,
-                )
+            self.request_save(
+                name,
+                by_epoch=False,
+                folder=Path(out_dir),
+                optimizer=save_optimizer,
+                schedulers=save_param_scheduler,
+                meta=more,
             )
             return
         complete = bool(save_optimizer and save_param_scheduler and self.optims)

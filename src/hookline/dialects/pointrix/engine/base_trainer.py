@@ -4,31 +4,40 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
+from hookline.checkpoint import store
 from hookline.common import rng
 from hookline.dialects.pointrix.engine import parts
-from hookline.dialects.pointrix.engine.running import failures_told
-from hookline.dialects.pointrix.engine.saving import Saving
+from hookline.dialects.pointrix.engine.running import begin_writer, close_writer, failures_told
+from hookline.dialects.pointrix.engine.state import parts_of
 from hookline.dialects.pointrix.hook import parse_hooks
 from hookline.dialects.pointrix.hook.points import POINTS, SCOPES
 from hookline.dialects.pointrix.logger import Logger
-from hookline.dialects.pointrix.utils.config import config_to_primitive, parse_structured
+from hookline.dialects.pointrix.utils.checkpoints import NAME, NAMES
+from hookline.dialects.pointrix.utils.config import config_to_primitive, dump_config, parse_structured
+from hookline.engine import snapshot
+from hookline.engine.host import Host
 from hookline.engine.position import Position
-from hookline.errors import ConfigError, HookError, NumericsError
+from hookline.engine.requests import Requests, SaveRequest
+from hookline.engine.saving import Saving
+from hookline.errors import ConfigError, HookError, NumericsError, StorageError
 from hookline.hooks.runtime_info import number_of
 from hookline.plan.plan import Plan
-from hookline.strategies import pick_device
+from hookline.strategies import Single, pick_device
 
 
 class WrongCallError(HookError, TypeError):
     """A point was called that hooks cannot answer: its name, or its arguments."""
 
 
-class BaseTrainer:
+class BaseTrainer(Host):
     """What a trainer consists of.
 
     The sections `datapipeline`, `model`, `renderer`, `writer`, `scheduler` and `optimizer` of the config are built in
@@ -51,6 +60,8 @@ class BaseTrainer:
     white_bg: bool
     #: What notes on errors say of where a run stands.
     noted_counters = ("global_step",)
+    weights_hint = "see load_model"
+    checkpoint_names = NAMES
 
     @dataclass
     class Config:
@@ -98,11 +109,10 @@ class BaseTrainer:
         self.cfg: Any = parse_structured(self.Config, cfg)
         self.device = self._device(cfg, device)
         self.name = name or Path(exp_dir).resolve().name
-        #: What a signal asks for, and the terminal; see `hookline.engine.signals`.
-        self.terminal, self.signalled, self.asked = Logger.terminal, 0, False
-        self.position = Position()
+        self.terminal, self.strategy = Logger.terminal, Single()
+        self.position, self.requests = Position(), Requests()
         self.saving = Saving(self)
-        self.running = False
+        self.parts = parts_of(self)
         self.loss_dict: dict[str, Any] = {}
         self.metric_dict: dict[str, Any] = {}
         self.optimizer_dict: dict[str, Any] = {}
@@ -179,17 +189,103 @@ class BaseTrainer:
         return max(self.global_step - 1, 0)
 
     @property
-    def validations(self) -> int:
-        """Finished validations."""
-        return self.position.validations
+    def progress_text(self) -> str:
+        """Return how far the run is, for messages."""
+        return f"step {self.position.iter}"
 
-    def refuse_infinite_loss(self) -> None:
+    # -- the session
+
+    @property
+    def work_dir(self) -> Path:  # type: ignore[override]  # known to users as exp_dir
+        """Return the folder of the run."""
+        return Path(self.exp_dir)
+
+    @property
+    def experiment_name(self) -> str:  # type: ignore[override]  # known to users as name
+        """Return the name of the run."""
+        return self.name
+
+    @property
+    def resume(self) -> Any:  # type: ignore[override]  # known to users as cfg.resume
+        """Return what to resume from."""
+        return self.cfg.resume
+
+    def clear_requests(self) -> None:
+        """Begin like the first time: every call of `train_loop` starts from its first step or a checkpoint."""
+        super().clear_requests()
+        self.saving.forget()
+
+    def write_description(self) -> None:
+        """Write plan.txt and config.yaml."""
+        super().write_description()
+        dump_config(self.work_dir / "config.yaml", self.cfg)
+
+    def record_files(self) -> list[str]:
+        """Return the files of the writer."""
+        return list(self.writer.files()) if hasattr(self.writer, "files") else []
+
+    def open_records(self, resuming: bool) -> None:
+        """Open the writer."""
+        begin_writer(self, resuming)
+
+    def close_records(self, outcome: str) -> None:
+        """Close the writer."""
+        close_writer(self)
+
+    def failures_shown(self) -> AbstractContextManager[None]:
+        """Show failures to hooks at `exception`."""
+        return failures_told(self.plan)
+
+    @contextmanager
+    def points_of_run(self) -> Iterator[None]:
+        """Call `after_run` at the end; `before_run` was called when the trainer was built."""
+        yield
+        self.call_hook("after_run")
+
+    def check_loss(self) -> None:
         """End the run when the loss of the newest step is NaN or Inf: asked where it is read anyway, and at the end."""
         loss = number_of(self.loss_dict.get("loss"))
         if loss is not None and not math.isfinite(loss):
             raise NumericsError(
                 f"the loss has become {float(loss)} by step {self.position.iter}, so training cannot go on; look at "
                 "the learning rate and the data"
+            )
+
+    def weight_names(self) -> list[str]:
+        """Return the names of the model's parameters."""
+        return [name for name, _ in self.model.named_parameters()] if isinstance(self.model, nn.Module) else []
+
+    def facts(self) -> dict[str, Any]:
+        """Return the `meta` of a checkpoint."""
+        return snapshot.environment() | {
+            "experiment_name": self.name,
+            "seed": self.cfg.seed,
+            "epoch": 0,
+            "iter": self.position.iter,
+            "world_size": 1,
+            "device": self.device,
+            "hooks": [entry.name for entry in self.plan],
+        }
+
+    def checkpoint_name(self, request: SaveRequest) -> str:
+        """Return `chkpnt00500.pth`, or the requested name."""
+        return request.name(self.position) if request.name is not None else NAME.format(self.position.iter)
+
+    def prepare_to_load(self, checkpoint: dict[str, Any]) -> None:
+        """Make the model as large as the saved one."""
+        self.grow_model(checkpoint)
+
+    def after_resume(self, checkpoint: Mapping[str, Any]) -> None:
+        """Report the position, and continue with the step after it."""
+        step, say = self.position.iter, self.terminal.say
+        self.start_steps = step + 1
+        say(f"resumed from {self.saving.last_path}: step {step}")
+        if step >= self.cfg.max_steps:
+            say(f"training is over: {step} steps; there is nothing to do")
+        elif parts.may_forget(self.datapipeline):
+            say(
+                f"{type(self.datapipeline).__name__} has no state_dict: the run goes on exactly if what its "
+                "next_train(step) gives depends on the step alone; otherwise it needs state_dict and load_state_dict"
             )
 
     # -- checkpoints
@@ -201,18 +297,26 @@ class BaseTrainer:
             name: The name of the file in the folder of the run; `chkpnt<step>.pth`, unless given.
             done: Called with the path when it is on the disk.
         """
-        self.saving.ask(name, done)
+        self.requests.ask_save(SaveRequest(name=None if name is None else lambda position: name, done=done))
 
     def save_model(self, path: str | Path | None = None) -> Path:
         """Write a checkpoint of the trainer as it is now; gives where it is.
 
         Inside the loop that is in the middle of a step, so a run cannot go on from such a file: see `request_save`.
         """
-        return self.saving.write(Path(path) if path is not None else self.saving.path(), complete=not self.running)
+        return self.saving.write_now(Path(path) if path is not None else self.saving.path(), complete=not self.running)
 
     def load_model(self, path: str | Path) -> None:
         """Take the model's weights from a checkpoint, and nothing else."""
-        self.saving.load_weights(Path(path))
+        checkpoint = store.read(Path(path), sealed=False)
+        if "state_dict" not in checkpoint:
+            raise StorageError(f"{path} has no weights: it holds {', '.join(map(str, checkpoint))}, and no state_dict")
+        self.call_hook("after_load_checkpoint", checkpoint=checkpoint)
+        self.grow_model(checkpoint)
+        problems = parts.model_misfits(self.model, checkpoint["state_dict"])
+        if problems:
+            raise StorageError(f"{path} does not fit the model; nothing was loaded:\n  " + "\n  ".join(problems))
+        self.model.load_state_dict(dict(checkpoint["state_dict"]))
 
     def grow_model(self, checkpoint: dict[str, Any]) -> None:
         """Make the model as large as the one in a checkpoint; called before the shapes are checked.

@@ -9,6 +9,8 @@ from torch import Tensor
 
 from hookline.dialects.pointrix.engine import parts, running
 from hookline.dialects.pointrix.engine.base_trainer import BaseTrainer
+from hookline.engine.loops import handle_requests
+from hookline.engine.session import session
 from hookline.errors import ConfigError
 from hookline.plan.calls import blame_step
 
@@ -19,7 +21,7 @@ class DefaultTrainer(BaseTrainer):
     def train_loop(self) -> None:
         """All steps from `start_steps` to `max_steps`, with the validations between them."""
         parts.refuse_missing(self)
-        with running.session(self), self.plan.around("train"):
+        with session(self, "train"), self.plan.around("train"):
             interval, last = self.cfg.val_interval, self.cfg.max_steps
             self.global_step, self.loss_dict = self.start_steps, {}
             self.call_hook("before_train")
@@ -32,13 +34,13 @@ class DefaultTrainer(BaseTrainer):
                 else:
                     self.train_iter(iteration)
                 self.global_step += 1
-                if self.asked:
-                    self.saving.act()
+                if self.requests.pending:
+                    handle_requests(self)
                 if interval > 0 and (iteration % interval == 0 or iteration == last):
                     self.validate(iteration)
-            self.refuse_infinite_loss()
+            self.check_loss()
             self.call_hook("after_train")
-            self.saving.act()
+            handle_requests(self)
 
     def train_iter(self, iteration: int) -> None:
         """One step and its points; `global_step` is its number."""
@@ -92,7 +94,7 @@ class DefaultTrainer(BaseTrainer):
             self.call_hook("after_val")
         self.position.validated_at = iteration
         self.position.validations += 1
-        self.saving.act()
+        handle_requests(self)
 
     @torch.no_grad()
     def validation(self) -> None:

@@ -173,24 +173,17 @@ def give_state(part: Any, state: Any, name: str) -> None:
     part.load_state_dict(state)
 
 
-def load(trainer: BaseTrainer, checkpoint: Mapping[str, Any], path: str) -> None:
-    """Give model, optimizer and schedulers their states; nothing is loaded when anything does not fit."""
+def load_model(trainer: BaseTrainer, state: Mapping[str, Any]) -> None:
+    """Give the model its state; refuse if it makes new parameters that the optimizer does not have."""
     model, optimizer = trainer.model, trainer.optimizer
     strangers = _not_of(model, optimizer)
-    problems = model_misfits(model, checkpoint["state_dict"])
-    if not grows_itself(model):
-        problems += optimizer_misfits(optimizer, checkpoint["optimizer"])
-    if problems:
-        raise StorageError(f"{path} does not fit this run; nothing was loaded:\n  " + "\n  ".join(problems))
-    model.load_state_dict(dict(checkpoint["state_dict"]))
+    model.load_state_dict(dict(state))
     if _not_of(model, optimizer) != strangers:
         raise StorageError(
-            f"{path}: the model has made new parameters while it was loaded, and the optimizer has the old ones; "
-            "grow the model in grow_model or at after_load_checkpoint, and give the optimizer what is new there"
+            f"{trainer.saving.source}: the model has made new parameters while it was loaded, and the optimizer has "
+            "the old ones; grow the model in grow_model or at after_load_checkpoint, and give the optimizer what is "
+            "new there"
         )
-    optimizer.load_state_dict(checkpoint["optimizer"])
-    if checkpoint.get("param_schedulers"):
-        give_state(trainer.schedulers, checkpoint["param_schedulers"], "schedulers")
 
 
 def grows_itself(model: Any) -> bool:

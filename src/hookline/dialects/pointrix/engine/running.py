@@ -1,24 +1,19 @@
-"""What surrounds a run of a trainer: the folder, the log, signals, the writer, failures."""
+"""The records and failures of a trainer, around a run or an evaluation."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from functools import partial
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hookline.checkpoint import store
 from hookline.dialects.pointrix.logger import Writer
-from hookline.dialects.pointrix.utils.config import config_to_primitive, dump_config
-from hookline.engine import signals
-from hookline.engine.session import log_failure, own_log
-from hookline.errors import HooklineError, blame
-from hookline.rundir import archive, ownership
+from hookline.dialects.pointrix.utils.config import config_to_primitive
+from hookline.errors import blame
+from hookline.rundir import ownership
 
 if TYPE_CHECKING:
     from hookline.dialects.pointrix.engine.base_trainer import BaseTrainer
-    from hookline.engine.saving import Source
     from hookline.plan.plan import Plan
 
 
@@ -33,51 +28,6 @@ def failures_told(plan: Plan) -> Iterator[None]:
         except Exception as another:
             blame(error, f"a hook failed at exception: {type(another).__name__}: {another}")
         raise
-
-
-@contextmanager
-def session(trainer: BaseTrainer) -> Iterator[None]:
-    """One run of the loop, left in order whatever happens."""
-    if trainer.running:
-        raise HooklineError("train_loop() was called inside train_loop()")
-    terminal = trainer.terminal
-    with ExitStack() as leaving:
-        trainer.running = True
-        leaving.callback(setattr, trainer, "running", False)
-        leaving.callback(terminal.close_log)
-        leaving.push(partial(log_failure, terminal))
-        leaving.enter_context(own_log(terminal))
-        trainer.saving.forget()
-        leaving.enter_context(signals.caught(trainer))
-        leaving.enter_context(failures_told(trainer.plan))
-        source = open_folder(trainer, leaving)
-        leaving.callback(close_writer, trainer)
-        begin_writer(trainer, resuming=source is not None)
-        trainer.saving.load(source)
-        yield
-        trainer.call_hook("after_run")
-
-
-def open_folder(trainer: BaseTrainer, leaving: ExitStack) -> Source | None:
-    """Claim the folder and read what the run goes on from; the files of an earlier run make way for a fresh one."""
-    folder, terminal = Path(trainer.exp_dir), trainer.terminal
-    ownership.claim(folder)
-    leaving.enter_context(ownership.locked(folder))
-    store.sweep(folder)
-    source = trainer.saving.find()
-    records = list(trainer.writer.files()) if hasattr(trainer.writer, "files") else []
-    moved = None
-    if source is None and trainer.cfg.resume is True:
-        archive.drop_records(folder, records)
-    elif source is None or not source.is_inside([folder]):
-        moved = archive.set_aside(folder, records)
-    terminal.open_log(folder / "run.log")
-    if moved is not None:
-        terminal.say(f"{folder} held an earlier run; its files are in {moved} now")
-        leaving.push(partial(archive.put_back, moved, folder, trainer))
-    (folder / "plan.txt").write_text(trainer.plan.explain() + "\n", encoding="utf-8")
-    dump_config(folder / "config.yaml", trainer.cfg)
-    return source
 
 
 @contextmanager

@@ -61,7 +61,7 @@ class LogHook(Hook):
         numbers = _plain({**_about_points(trainner), **trainner.loss_dict})
         if "loss" in numbers:
             if not math.isfinite(numbers["loss"]):
-                trainner.refuse_infinite_loss()
+                trainner.check_loss()
             self.bar_info["loss"] = f"{self._mean.take(numbers['loss']):.7f}"
         if trainner.writer:
             _write(trainner.writer, numbers, trainner.global_step)

@@ -29,7 +29,14 @@ from hookline.dialects.robo_orchard_lab.pipeline.hooks.validation import Validat
 from hookline.dialects.robo_orchard_lab.pipeline.passes import Passes
 from hookline.dialects.robo_orchard_lab.pipeline.progress import Place, TrainerProgressState
 from hookline.engine import hook_states
+from hookline.engine.host import Host
+from hookline.engine.loops import handle_requests
+from hookline.engine.position import Position
+from hookline.engine.requests import Requests
 from hookline.errors import blame
+from hookline.plan.plan import Plan
+from hookline.screen.terminal import Terminal
+from hookline.strategies import Single
 
 if TYPE_CHECKING:
     from accelerate import Accelerator  # type: ignore[import-untyped]
@@ -73,7 +80,7 @@ class ResumeCheckpointConfig(Config):
         contents.load_accelerator(accelerator, self.find())
 
 
-class HookBasedTrainer:
+class HookBasedTrainer(Host):
     """Trains a model, with hooks at the channels of the pipeline.
 
     Args:
@@ -90,6 +97,8 @@ class HookBasedTrainer:
         validation: Evaluates every so often.
         resume_from: Go on from a checkpoint.
     """
+
+    saving: saves.FolderSaving
 
     def __init__(
         self,
@@ -130,9 +139,13 @@ class HookBasedTrainer:
             batch_processor.prepare(accelerator)
         self.passes = Passes(dataloader, self.dataloader, accelerator)
         self.trainer_progress_state = TrainerProgressState()
+        #: Whether the loop is over.
+        self._ended = False
         #: Where in the data the training is.
         self.place = Place()
-        self._saves = saves.Saves(self)
+        self.terminal, self.strategy, self.requests = Terminal(), Single(), Requests()
+        self.plan = Plan(self, table={}, scopes={})
+        self.saving = saves.FolderSaving(self)
         self._resumed: Path | None = None
         #: What hooks and generators take back when training has come to the place of the checkpoint.
         self._pending: dict[str, Any] | None = None
@@ -210,7 +223,7 @@ class HookBasedTrainer:
         if hooks:
             contents.refuse_unreadable(self.accelerator)
             hook_states.refuse_odd_states(contents.stateful(self.hooks))
-        with self._saves.session(targets, self._resumed):
+        with self.saving.session(targets, self._resumed):
             self._common, self._plain = self._common_args(), is_plain(self.accelerator)
             self.optimizer.zero_grad()
             if self._pending is not None:
@@ -218,6 +231,7 @@ class HookBasedTrainer:
             if not self.model.training:  # a model that trains keeps parts that were frozen on purpose
                 self.model.train()
             self._restore_early()
+            self._ended = False
             self._loop()
 
     def _loop(self) -> None:
@@ -230,23 +244,24 @@ class HookBasedTrainer:
                     self._epoch()
                 finally:
                     vars(args).update(vars(self.trainer_progress_state))
-        if self._saves.asked:
-            self._saves.write(at_last=True)
+        self._ended = True  # a training that ends inside of a window has those gradients in its checkpoint
+        if self.requests.pending:
+            handle_requests(self)
 
     def _epoch(self) -> None:
         place, progress = self.place, self.trainer_progress_state
         args, finished = self._args(), True
         with self.hooks.hooks["on_epoch"].around(args):
             try:
-                batches = self.passes.begin(place.epoch, place.batch, self._saves.end_if_signalled)
+                batches = self.passes.begin(place.epoch, place.batch, self.saving.end_if_signaled)
                 self._restore()
                 for batch in batches:
                     self._step(batch)
                     progress.update_step()
                     place.batch += 1
                     place.step += 1
-                    if self._saves.asked:
-                        self._saves.write()
+                    if self.requests.pending:
+                        handle_requests(self)
                     if place.step == self.max_step:
                         finished = place.batch == self.passes.length
                         break
@@ -256,8 +271,8 @@ class HookBasedTrainer:
         progress.update_epoch()
         if finished:
             place.epoch, place.batch = place.epoch + 1, 0
-        if self._saves.asked:
-            self._saves.write()
+        if self.requests.pending:
+            handle_requests(self)
 
     def _step(self, batch: Any) -> None:
         try:
@@ -289,6 +304,38 @@ class HookBasedTrainer:
                 finally:
                     args.batch = None
 
+    # -- as a host; see `hookline.engine.host`
+
+    @property
+    def position(self) -> Position:  # type: ignore[override]  # known here as the place in the data
+        """Return the counters."""
+        place = self.place
+        return Position(place.epoch, place.step, place.batch)
+
+    @property
+    def progress_text(self) -> str:
+        """Return how far the run is, for messages."""
+        return f"step {self.place.step}"
+
+    @property
+    def catches_signals(self) -> bool:  # type: ignore[override]
+        """Return whether signals become requests: several processes would not see one at the same step."""
+        return bool(self.accelerator.num_processes == 1)
+
+    @property
+    def accumulating(self) -> bool:
+        """Return whether gradients are being accumulated, and training continues."""
+        return not self._ended and not self.accelerator.sync_gradients
+
+    def while_accumulating(self) -> None:
+        """Write requested models; checkpoints wait."""
+        if any(map(saves.is_model, self.requests.saves)):
+            self.saving.save_models()
+
+    def report(self, text: str) -> None:
+        """Log a line."""
+        log.warning("%s", text)
+
     def ask_for_checkpoints(self) -> None:
         """Let every hook that saves checkpoints ask for one."""
         for hook in self.hooks.members():
@@ -311,7 +358,7 @@ class HookBasedTrainer:
             optimizer=self.optimizer,
             lr_scheduler=self.lr_scheduler,
         )
-        vars(args)["_saves"] = self._saves
+        vars(args)["_saves"] = self.saving
         return args
 
     def _args(self) -> PipelineHookArgs:

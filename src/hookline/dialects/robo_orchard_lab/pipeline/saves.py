@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import signal
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,10 +20,12 @@ from hookline.common.durations import clock
 from hookline.dialects.robo_orchard_core.refusals import SettingValueError
 from hookline.dialects.robo_orchard_core.utils.function_info import known_as
 from hookline.dialects.robo_orchard_lab.pipeline import contents, folders
-from hookline.engine import hook_states, signals
+from hookline.engine import hook_states
+from hookline.engine.requests import SaveRequest
+from hookline.engine.saving import Saving
+from hookline.engine.session import running
 from hookline.errors import StorageError, blame
 from hookline.rundir import archive, ownership
-from hookline.screen.terminal import Terminal
 
 if TYPE_CHECKING:
     from accelerate import Accelerator  # type: ignore[import-untyped]
@@ -44,12 +45,13 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Request:
-    """A save that was asked for: a checkpoint, or the weights under a name."""
+class FolderRequest(SaveRequest):
+    """A requested save: a numbered checkpoint, or, with a label, the weights in a folder of that name."""
 
-    target: Target
-    when: str
-    name: str | None = None
+    target: Target = Target(Path(), Path())
+    #: When it was requested, for messages.
+    when: str = ""
+    label: str | None = None
     with_model: bool = False
 
 
@@ -90,20 +92,15 @@ def _needed(save_root: str | None) -> str:
     return save_root
 
 
-class Saves:
-    """What was asked for, and how it is written. After a signal, training ends with a checkpoint."""
+class FolderSaving(Saving):
+    """Saves of a trainer: folders that accelerate writes. After a signal, training ends with a checkpoint."""
 
     def __init__(self, trainer: HookBasedTrainer) -> None:
+        super().__init__(trainer)
         self._trainer = trainer
-        self._requests: list[Request] = []
-        #: Whether there is something to do when the step, the epoch or the loop is over.
-        self.asked = False
-        #: The signal that wants training to end; 0 while there is none.
-        self.signalled = 0
-        self.terminal = Terminal()
-        #: The time that training has waited for saves.
-        self.seconds = 0.0
         self._resumed: Path | None = None
+        #: Whether the newest save was the one after a signal.
+        self._saved_at_end = False
         #: Where the user had the numbers begin; accelerate goes on counting there.
         self._given: int | None = None
         #: The epoch and the batch that this run begins with; None for all.
@@ -113,60 +110,56 @@ class Saves:
         self._locks = contextlib.ExitStack()
         self._locked: set[Path] = set()
 
-    def ask(self, request: Request) -> None:
-        """Note a request; those for the same thing are one, with the model if any of them wants it."""
+    def ask(self, request: FolderRequest) -> None:
+        """Request a save; those for the same thing are one, with the model if any of them wants it."""
         self._enter([request.target])  # a hook may have come since training began
-        self.asked = True
-        for number, known in enumerate(self._requests):
-            if (known.target, known.name) == (request.target, request.name):
-                self._requests[number] = replace(known, with_model=known.with_model or request.with_model)
+        requests = self._trainer.requests
+        for number, known in enumerate(requests.saves):
+            assert isinstance(known, FolderRequest)
+            if (known.target, known.label) == (request.target, request.label):
+                requests.saves[number] = replace(known, with_model=known.with_model or request.with_model)
                 return
-        self._requests.append(request)
+        requests.ask_save(request)
 
-    def write(self, at_last: bool = False) -> None:
-        """Write what was asked for; checkpoints wait until no gradients are being accumulated.
+    def save(self) -> None:
+        """Write what was requested; after a signal, with a checkpoint of every hook that makes them."""
+        self._saved_at_end = bool(self._trainer.requests.signal)
+        if self._saved_at_end:
+            self.last_path = None
+            self._trainer.ask_for_checkpoints()
+        self._write_requested(self._trainer.requests.take_saves())
 
-        A training that ends inside of a window has those gradients in its checkpoint. After a signal, a checkpoint is
-        made wherever there is a hook that makes them, and training ends.
-        """
+    def save_models(self) -> None:
+        """Write the requested models; checkpoints wait until no gradients are being accumulated."""
+        requests = self._trainer.requests
+        taken = requests.take_saves()
+        self._write_requested([request for request in taken if is_model(request)])
+        requests.saves = [request for request in taken if not is_model(request)]
+
+    def save_before_end(self) -> str:
+        """Make a checkpoint with every hook that makes them, unless that was done; return what to tell people."""
+        if not self._saved_at_end:
+            self.save()
+        saved = self.last_path
+        return f"{saved} goes on from here" if saved else "nothing was saved, since no hook saves checkpoints"
+
+    def _write_requested(self, requests: Iterable[SaveRequest]) -> None:
         trainer, began = self._trainer, clock()
-        in_window = not trainer.accelerator.sync_gradients and not at_last
-        self.asked = False
-        number = 0 if in_window else self.signalled
-        if number:
-            trainer.ask_for_checkpoints()
-        requests, self._requests = self._requests, []
-        saved: list[Path] = []
         for request in requests:
-            if in_window and request.name is None:
-                self._requests.append(request)
-                continue
+            assert isinstance(request, FolderRequest)
             try:
-                if request.name is None:
+                if request.label is None:
                     written = write_checkpoint(trainer.accelerator, request, self._state(), trainer.place.step)
+                    self.last_path = written
                 else:
                     written = write_model(trainer.accelerator, request, trainer.place.step)
             except Exception as error:
                 blame(error, f"in a save to {request.target.parent}; what was saved there before is as it was")
                 raise
-            if request.name is None:
-                saved.append(written)
             if trainer.accelerator.is_main_process:
-                log.info(
-                    "saved after step %d, as asked at the end of %s: %s", trainer.place.step, request.when, written
-                )
+                step, when = trainer.place.step, request.when
+                log.info("saved after step %d, as asked at the end of %s: %s", step, when, written)
         self.seconds += clock() - began
-        if number:
-            where = f"{saved[-1]} goes on from here" if saved else "nothing was saved, since no hook saves checkpoints"
-            log.warning("ended by %s after step %d: %s", signal.Signals(number).name, trainer.place.step, where)
-            raise signals.ending(number)
-        if self._requests or self.signalled:  # a signal may have come while this was written
-            self.asked = True
-
-    def end_if_signalled(self) -> None:
-        """End training now; where the data fail after a signal, their workers were ended by it, too."""
-        if self.signalled:
-            self.write(at_last=True)
 
     def _state(self) -> dict[str, Any]:
         trainer = self._trainer
@@ -183,18 +176,14 @@ class Saves:
 
     @contextmanager
     def session(self, targets: list[Target], resumed: Path | None) -> Iterator[None]:
-        """Keep other runs out, and make way for what this one will write.
-
-        Signals end training in order; several processes would not hear of one at the same step, and are ended by it.
-        """
-        accelerator, self._requests, self.asked = self._trainer.accelerator, [], False
-        self._resumed, self._locked = resumed, set()
+        """Keep other runs out, and make way for what this one will write."""
+        accelerator = self._trainer.accelerator
+        self._resumed, self._locked, self._saved_at_end = resumed, set(), False
         if self._given is None:
             self._given = accelerator.project_configuration.iteration
             self._began = (self._trainer.place.epoch, self._trainer.place.batch) if resumed is not None else None
         with contextlib.ExitStack() as self._locks:
-            if accelerator.num_processes == 1:
-                self._locks.enter_context(signals.caught(self))
+            self._locks.enter_context(running(self._trainer, "train"))
             self._enter(targets)
             accelerator.wait_for_everyone()
             yield
@@ -245,11 +234,16 @@ class Saves:
         return found + folders.models(target.parent, self._began)
 
 
+def is_model(request: SaveRequest) -> bool:
+    """Return whether a request is for the weights alone."""
+    return isinstance(request, FolderRequest) and request.label is not None
+
+
 def _holds(target: Target, checkpoint: Path) -> bool:
     return checkpoint.resolve().parent == target.parent.resolve()
 
 
-def write_checkpoint(accelerator: Accelerator, request: Request, state: dict[str, Any], step: int) -> Path:
+def write_checkpoint(accelerator: Accelerator, request: FolderRequest, state: dict[str, Any], step: int) -> Path:
     """Write a numbered checkpoint: accelerate's files, ours, the seal; then old ones go."""
     target, project = request.target, accelerator.project_configuration
     folder = target.parent / f"checkpoint_{project.iteration}"
@@ -275,11 +269,11 @@ def write_checkpoint(accelerator: Accelerator, request: Request, state: dict[str
     return folder
 
 
-def write_model(accelerator: Accelerator, request: Request, step: int) -> Path:
+def write_model(accelerator: Accelerator, request: FolderRequest, step: int) -> Path:
     """Write the weights into a folder of their own."""
-    assert request.name is not None
+    assert request.label is not None
     contents.refuse_infinite(accelerator, step)
-    folder = request.target.parent / request.name
+    folder = request.target.parent / request.label
     partial = _begin(accelerator, folder, request.target)
     _save_models(accelerator, partial, "{}")
     if accelerator.is_main_process:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ from hookline.common.numbers import as_number
 from hookline.dialects.imix.engine.hooks.base_hook import HookBase
 from hookline.dialects.imix.engine.hooks.ema import averaged_weights
 from hookline.dialects.imix.engine.hooks.periods.elsewhere import check_path, place
-from hookline.engine.requests import Request
 from hookline.errors import ConfigError
 from hookline.hooks.evaluate import results_of
 from hookline.plan.functions import asked_for
@@ -84,7 +82,7 @@ class EvaluateHook(HookBase):
         done, period = trainer.iter + 1, self.eval_iter_period
         last = not trainer.by_epoch and done == trainer.max_iter
         self._owed = self._owed or last or (period is not None and done % period == 0)
-        if self._owed and not trainer.runner.in_window:
+        if self._owed and not trainer.runner.accumulating:
             self._evaluate(trainer, done)
 
     def after_train_epoch(self) -> None:
@@ -129,15 +127,12 @@ class EvaluateHook(HookBase):
         trainer.runner.terminal.say(f"evaluation  {shown(result)}{'  (best)' * better}")
 
     def _save_best(self, trainer: Any) -> None:
-        trainer.runner.saving.ask(Request(name=lambda at: BEST, folder=Path(trainer.work_dir)))
+        trainer.runner.request_save(lambda position: BEST, folder=Path(trainer.work_dir))
 
     def _measure(self, trainer: Any) -> Any:
-        runner, began = trainer.runner, time.perf_counter()
-        try:
-            with averaged_weights(trainer), rng.untouched(), in_mode(runner.model, training=False):
-                return self._call(model=trainer.model, trainer=trainer)
-        finally:
-            runner.seconds_evaluating += time.perf_counter() - began
+        runner = trainer.runner
+        with runner.paused(), averaged_weights(trainer), rng.untouched(), in_mode(runner.model, training=False):
+            return self._call(model=trainer.model, trainer=trainer)
 
     def _write(self, trainer: Any) -> None:
         """All results, anew: the file is whole at every moment, and after a resume each is in it once."""

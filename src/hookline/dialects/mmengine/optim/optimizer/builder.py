@@ -11,7 +11,8 @@ from torch.optim import Optimizer
 from hookline.dialects.mmengine.errors import ConfigTypeError
 from hookline.dialects.mmengine.optim.optimizer.optimizer_wrapper_dict import OptimWrapperDict
 from hookline.dialects.mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS, OPTIM_WRAPPERS, OPTIMIZERS
-from hookline.engine.optim import Optim, OptimDict
+from hookline.engine.optim import Optim
+from hookline.engine.optims import Optims
 
 if TYPE_CHECKING:
     from torch import nn
@@ -28,7 +29,7 @@ def build_optim_wrapper(model: nn.Module, cfg: Any) -> Any:
             `paramwise_cfg`; or the same with an optimizer that is there already; or wrappers by name; or a wrapper,
             which is given back.
     """
-    if isinstance(cfg, (Optim, OptimDict)):
+    if isinstance(cfg, (Optim, Optims)):
         return cfg
     if not isinstance(cfg, Mapping):
         raise ConfigTypeError(f"optim_wrapper is an OptimWrapper, or a dict that describes it, not {cfg!r}")

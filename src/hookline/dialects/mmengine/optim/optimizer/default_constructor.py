@@ -12,7 +12,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from hookline.dialects.mmengine.errors import ConfigKeyError, ConfigTypeError, ConfigValueError
 from hookline.dialects.mmengine.registry import OPTIM_WRAPPERS, OPTIMIZERS
 from hookline.errors import did_you_mean
-from hookline.strategies.single import unwrap
+from hookline.strategies import unwrap
 
 log = logging.getLogger("hookline")
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -14,9 +14,12 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from hookline.dialects.mmengine.errors import ConfigTypeError, ConfigValueError
 from hookline.dialects.mmengine.optim.optimizer.base import BaseOptimWrapper
-from hookline.engine.clipping import Clip, gradient_norm
+from hookline.engine.clipping import Clip
 from hookline.errors import did_you_mean
 from hookline.plan.calls import NOTHING
+
+if TYPE_CHECKING:
+    from hookline.strategies import Strategy
 
 log = logging.getLogger("hookline")
 
@@ -155,11 +158,11 @@ class _ClipWith(Clip):
 
     options: Mapping[str, Any] = field(default_factory=dict)
 
-    def __call__(self, parameters: Any) -> Tensor:
+    def __call__(self, parameters: Any, strategy: Strategy) -> Tensor:
         parameters = list(parameters)
         if self.norm is not None:
             return torch.nn.utils.clip_grad_norm_(parameters, self.norm, self.norm_type, **self.options)
-        total = gradient_norm(parameters, self.norm_type)
+        total = strategy.gradient_norm(parameters, self.norm_type)
         torch.nn.utils.clip_grad_value_(parameters, self.value or 0.0, **self.options)
         return total
 

@@ -7,7 +7,8 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from hookline.dialects.mmengine.errors import ConfigKeyError, ConfigTypeError
-from hookline.engine.optim import Optim, OptimDict
+from hookline.engine.optim import Optim
+from hookline.engine.optims import Optims
 from hookline.errors import HooklineError, did_you_mean
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ class CalledTogetherError(HooklineError, NotImplementedError):
     """Something was asked of all optimizers that each makes for itself."""
 
 
-class OptimWrapperDict(OptimDict):
+class OptimWrapperDict(Optims):
     """Several OptimWrappers: `optim_wrapper["generator"].update_params(loss)`."""
 
     def __init__(self, **optim_wrapper_dict: OptimWrapper) -> None:

@@ -9,7 +9,8 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from hookline.dialects.mmengine.errors import ConfigTypeError, ConfigValueError
 from hookline.dialects.mmengine.registry import PARAM_SCHEDULERS
-from hookline.engine.optim import Optim, OptimDict, Scheduled, When
+from hookline.engine.optim import Optim, Scheduled, When
+from hookline.engine.optims import Optims
 from hookline.errors import did_you_mean
 
 
@@ -34,7 +35,7 @@ def build_param_schedulers(
         A list, or, for several optims, a dict of lists.
     """
     ends = {True: max_epochs, False: max_iters}
-    if not isinstance(optim_wrapper, OptimDict):
+    if not isinstance(optim_wrapper, Optims):
         return _build_for(optim_wrapper, cfg, epoch_length, ends)
     by_name = isinstance(cfg, Mapping) and "type" not in cfg
     for name in cfg if by_name else ():

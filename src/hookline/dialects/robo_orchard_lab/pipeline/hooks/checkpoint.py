@@ -16,7 +16,7 @@ from hookline.dialects.robo_orchard_lab.pipeline.hooks.mixin import (
     PipelineHooksConfig,
 )
 from hookline.dialects.robo_orchard_lab.pipeline.saves import (
-    Request,
+    FolderRequest,
     Target,
     checkpoint_target,
     model_target,
@@ -97,7 +97,7 @@ class SaveCheckpoint(SavingHook):
 
     def save(self, args: PipelineHookArgs, when: str) -> None:
         """Ask for a checkpoint, or make one."""
-        request = Request(self.target(args.accelerator), when, with_model=self.cfg.save_model)
+        request = FolderRequest(target=self.target(args.accelerator), when=when, with_model=self.cfg.save_model)
         if args._saves is not None:
             args._saves.ask(request)
         else:
@@ -114,7 +114,7 @@ class SaveModel(SavingHook):
     def save(self, args: PipelineHookArgs, when: str) -> None:
         """Ask for the weights to be saved, or save them."""
         name = f"model_epoch_{args.epoch_id}_step_{args.step_id}"
-        request = Request(self.target(args.accelerator), when, name)
+        request = FolderRequest(target=self.target(args.accelerator), when=when, label=name)
         if args._saves is not None:
             args._saves.ask(request)
         else:

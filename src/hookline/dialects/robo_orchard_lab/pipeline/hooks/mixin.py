@@ -33,7 +33,7 @@ from hookline.errors import did_you_mean
 if TYPE_CHECKING:
     from accelerate import Accelerator  # type: ignore[import-untyped]
 
-    from hookline.dialects.robo_orchard_lab.pipeline.saves import Saves
+    from hookline.dialects.robo_orchard_lab.pipeline.saves import FolderSaving
 
 __all__ = [
     "ClassType",
@@ -97,7 +97,7 @@ class PipelineHookArgs:
     reduce_loss: Any = None
     exception: BaseException | None = None
     #: Where a trainer takes orders for checkpoints; they are written when the step, the epoch or the loop is over.
-    _saves: ClassVar[Saves | None] = None
+    _saves: ClassVar[FolderSaving | None] = None
     #: Whether a trainer has found that the backward pass and the step are torch's own; see `direct.py`.
     _direct: ClassVar[bool] = False
 

@@ -12,7 +12,6 @@ from hookline.checkpoint.retention import by_age, keep_newest
 from hookline.common.checks import check_int
 from hookline.dialects.imix.engine.hooks.base_hook import HookBase
 from hookline.dialects.imix.engine.hooks.ema import drop_averages
-from hookline.engine.requests import Request
 from hookline.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -88,7 +87,7 @@ class CheckPointHook(HookBase):
         runner = self.trainer.runner
         path = self.checkpoint_folder(runner) / f"{self._prefix}_model_final.pth"
         if runner.saving.resumed_at != runner.iter or not path.exists():
-            runner.saving.ask(Request(name=lambda at: path.name, folder=path.parent))
+            runner.request_save(lambda position: path.name, folder=path.parent)
 
     def checkpoint_folder(self, runner: Any) -> Path:
         """Where this hook saves."""
@@ -96,7 +95,7 @@ class CheckPointHook(HookBase):
 
     def _ask(self, name: Any) -> None:
         runner = self.trainer.runner
-        runner.saving.ask(Request(name=name, folder=self.checkpoint_folder(runner), done=self._saved))
+        runner.request_save(name, folder=self.checkpoint_folder(runner), done=self._saved)
 
     def _saved(self, saved: Path) -> None:
         """Remove all but the newest."""

@@ -1,0 +1,151 @@
+"""The stateful parts of a trainer: what its checkpoints hold besides `meta`.
+
+    state_dict        the model
+    optimizer         its state
+    param_schedulers  of the schedulers, if they have one
+    position          the counters of the loop
+    parts             the states of the data pipeline and the renderer, if they have one
+    writers           how far the records went
+    hooks             every hook's state under its name
+    rng               torch (every device), numpy and Python
+
+All checkpoints are called `chkpnt00500.pth`, after 500 steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from hookline.common.plain import without_numpy
+from hookline.dialects.pointrix.engine import parts
+from hookline.engine.host import Part
+from hookline.engine.parts import HooksPart, RandomPart, malformed_position
+
+if TYPE_CHECKING:
+    from hookline.dialects.pointrix.engine.base_trainer import BaseTrainer
+
+#: The parts of a trainer whose states are saved together.
+STATEFUL = ("datapipeline", "renderer")
+
+
+def parts_of(trainer: BaseTrainer) -> dict[str, Part]:
+    """Return the parts of a trainer by name, in the order in which they are loaded."""
+    return {
+        "state_dict": ModelPart(trainer),
+        "optimizer": OptimizerPart(trainer),
+        "param_schedulers": SchedulersPart(trainer),
+        "position": PositionPart(trainer),
+        "parts": OtherParts(trainer),
+        "writers": WriterPart(trainer),
+        "hooks": HooksPart(trainer),
+        "rng": RandomPart(),
+    }
+
+
+class TrainerPart(Part):
+    """A part that needs the trainer."""
+
+    def __init__(self, trainer: BaseTrainer) -> None:
+        self._trainer = trainer
+
+
+class ModelPart(TrainerPart):
+    """The model: a module, or any object with `get_state_dict` or `state_dict`."""
+
+    def state_dict(self) -> Any:
+        """Return the state of the model."""
+        return parts.state_of(self._trainer.model)
+
+    def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
+        """Load the weights."""
+        parts.load_model(self._trainer, state)
+
+    def misfits(self, state: Any, checkpoint: Mapping[str, Any]) -> list[str]:
+        """Compare names and shapes, unless the model decides itself what it takes."""
+        return parts.model_misfits(self._trainer.model, state)
+
+
+class OptimizerPart(TrainerPart):
+    """The optimizer."""
+
+    def state_dict(self) -> Any:
+        """Return the state of the optimizer."""
+        optimizer = self._trainer.optimizer
+        return without_numpy(optimizer.state_dict()) if optimizer is not None else None
+
+    def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
+        """Load the state."""
+        self._trainer.optimizer.load_state_dict(state)
+
+    def misfits(self, state: Any, checkpoint: Mapping[str, Any]) -> list[str]:
+        """Compare groups and shapes, unless the model grows by itself."""
+        if parts.grows_itself(self._trainer.model):
+            return []
+        return parts.optimizer_misfits(self._trainer.optimizer, state)
+
+
+class SchedulersPart(TrainerPart):
+    """The schedulers."""
+
+    needed = False
+
+    def state_dict(self) -> Any:
+        """Return the state of the schedulers."""
+        return without_numpy(parts.state_of(self._trainer.schedulers))
+
+    def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
+        """Load the state, if there is one."""
+        if state:
+            parts.give_state(self._trainer.schedulers, state, "schedulers")
+
+
+class PositionPart(TrainerPart):
+    """The counters."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the counters, and the requests that survive a kill."""
+        return self._trainer.position.state_dict() | self._trainer.requests.state_dict()
+
+    def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
+        """Go there."""
+        self._trainer.position.load_state_dict(state)
+        self._trainer.requests.load_state_dict(state)
+
+    def malformed(self, state: Any) -> list[str]:
+        """Expect numbers and texts of the right kinds."""
+        return malformed_position(state)
+
+
+class OtherParts(TrainerPart):
+    """The data pipeline and the renderer."""
+
+    late = True
+    needed = False
+    loads_without_state = True
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the states of those that have one."""
+        return {name: state for name in STATEFUL if (state := parts.state_of(getattr(self._trainer, name)))}
+
+    def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
+        """Give each its state back."""
+        for name, own in (state or {}).items():
+            parts.give_state(getattr(self._trainer, name), own, name)
+
+
+class WriterPart(TrainerPart):
+    """The writer."""
+
+    late = True
+    needed = False
+    loads_without_state = True
+
+    def state_dict(self) -> Any:
+        """Return how far the records went."""
+        return parts.state_of(self._trainer.writer)
+
+    def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
+        """Drop what was recorded after the checkpoint."""
+        if hasattr(self._trainer.writer, "load_state_dict"):
+            self._trainer.writer.load_state_dict(state or {})

@@ -1,0 +1,247 @@
+"""Host: the owner of a loop, as a session and checkpoint saving see it.
+
+`Runner` is a host, and so is a trainer of a dialect that has its own loop. A host brings the objects below, and a map
+of named stateful parts. A snapshot is then `{name: part.state_dict()}`, and a new stateful part of a run is one entry.
+
+    plan        the hooks
+    position    counters of what is finished
+    requests    what hooks, signals and threads asked for
+    terminal    the screen and run.log
+    strategy    processes and devices
+    saving      writes and loads checkpoints
+    parts       what a checkpoint holds, by name
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from hookline.checkpoint import store
+from hookline.checkpoint.names import NAMES
+from hookline.errors import DataError, blame
+
+if TYPE_CHECKING:
+    from hookline.engine.position import Position
+    from hookline.engine.requests import Requests, SaveRequest
+    from hookline.engine.saving import Saving
+    from hookline.plan.plan import Plan
+    from hookline.screen.terminal import Terminal
+    from hookline.strategies import Strategy
+    from hookline.writers.base import Outcome
+
+Verb = Literal["train", "val", "test"]
+
+
+class Part:
+    """One named piece of the state of a run.
+
+    A part is loaded before the first point of training, or, if it is `late`, where the run continues: after scopes were
+    entered and `before_` points were called, because these may change it.
+    """
+
+    late: ClassVar[bool] = False
+    #: Whether a run can be resumed only from a checkpoint that has this part.
+    needed: ClassVar[bool] = True
+    #: Whether a part that is not needed is loaded with None if the checkpoint does not have it.
+    loads_without_state: ClassVar[bool] = False
+    #: The option of a save that includes this part; empty for a part that every checkpoint has.
+    option: ClassVar[Literal["", "optimizer", "schedulers"]] = ""
+
+    def state_dict(self) -> Any:
+        """Return the state: tensors and plain data."""
+        raise NotImplementedError
+
+    def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
+        """Take the state back; `checkpoint` is the whole file, for parts that depend on another one."""
+        raise NotImplementedError
+
+    def malformed(self, state: Any) -> list[str]:
+        """Return what in a saved state is of the wrong kind, as paths inside of it; `""` is the state itself."""
+        return []
+
+    def misfits(self, state: Any, checkpoint: Mapping[str, Any]) -> list[str]:
+        """Return the reasons why a saved state does not fit this run; nothing is loaded if any part has one."""
+        return []
+
+
+class CustomPart(Part):
+    """A part that a user added: any object with `state_dict` and `load_state_dict`."""
+
+    late = True
+    needed = False
+
+    def __init__(self, part: Any) -> None:
+        self._part = part
+
+    def state_dict(self) -> Any:
+        """Return the state of the user's object."""
+        return self._part.state_dict()
+
+    def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
+        """Give the user's object its state back."""
+        self._part.load_state_dict(state)
+
+
+class Host:
+    """Base class of everything that owns a loop."""
+
+    plan: Plan
+    position: Position
+    requests: Requests
+    terminal: Terminal
+    strategy: Strategy
+    saving: Saving
+    #: What a checkpoint holds besides `meta`, by name, in the order in which it is loaded.
+    parts: dict[str, Part]
+    work_dir: Path
+    experiment_name: str
+    #: True resumes from the newest checkpoint of the folder, a path from that one.
+    resume: bool | str | Path = False
+    load_from: str | Path | None = None
+    #: Which verb is running; None outside of a session.
+    running: Verb | None = None
+
+    #: Whether signals become requests. Otherwise they end the process as usual.
+    catches_signals: bool = True
+
+    #: How messages tell a user to start from the weights of a checkpoint alone.
+    weights_hint: ClassVar[str] = "use load_from to start from its weights"
+    #: What checkpoints of this host are called.
+    checkpoint_names: ClassVar[re.Pattern[str]] = NAMES
+
+    # -- what differs between hosts
+
+    @property
+    def iter(self) -> int:
+        """Return the number of finished iterations."""
+        return self.position.iter
+
+    @property
+    def validations(self) -> int:
+        """Return the number of finished validations."""
+        return self.position.validations
+
+    @property
+    def accumulating(self) -> bool:
+        """Return whether an accumulation window is open, so that requests have to wait."""
+        return False
+
+    @property
+    def progress_text(self) -> str:
+        """Return how far the run is, for messages: `iteration 12`."""
+        return f"iteration {self.position.iter}"
+
+    def report(self, text: str) -> None:
+        """Show a line to people."""
+        self.terminal.say(text)
+
+    def begin_session(self, verb: Verb) -> None:
+        """Get ready to run: seed, devices, parts that are built late."""
+
+    def before_training(self) -> None:
+        """Check what can be checked before the first step, and record the config."""
+
+    def prepare_to_load(self, checkpoint: dict[str, Any]) -> None:
+        """Change the model or the checkpoint before it is checked whether they fit."""
+
+    def after_resume(self, checkpoint: Mapping[str, Any]) -> None:
+        """Do what is left after a checkpoint was loaded to be resumed."""
+
+    def facts(self) -> dict[str, Any]:
+        """Return the `meta` of a checkpoint: facts for people, none of which is needed to continue."""
+        raise NotImplementedError
+
+    def check_loss(self) -> None:
+        """Raise a NumericsError if the loss is not finite; called before a save."""
+
+    def weight_names(self) -> list[str]:
+        """Return the names of the model's parameters, which must be finite in a checkpoint."""
+        return []
+
+    def checkpoint_name(self, request: SaveRequest) -> str:
+        """Return the file name of a requested checkpoint at the current position."""
+        raise NotImplementedError
+
+    def read_weights(self, path: Path) -> dict[str, Any]:
+        """Read the file that `load_from` names. A subclass may know other kinds of files; none may run code."""
+        return store.read(path, sealed=False)
+
+    def load_weights(self, checkpoint: dict[str, Any], path: str) -> None:
+        """Load only the weights of a checkpoint."""
+        raise NotImplementedError
+
+    def validate_if_due(self) -> bool:
+        """Run a validation if one is due or was requested, and return whether it did."""
+        return False
+
+    def while_accumulating(self) -> None:
+        """Do what cannot wait for the end of an accumulation window; called instead of handling requests."""
+
+    def forget_skip(self) -> None:
+        """End the effect of a skipped step, which holds for one iteration."""
+        self.requests.skip = ""
+
+    def clear_requests(self) -> None:
+        """Forget what an earlier run of the same host asked for, and gradients of a window that was cut off."""
+        self.requests.clear()
+
+    # -- files
+
+    @property
+    def folders(self) -> list[Path]:
+        """Return the folders of this run's checkpoints: those of hooks, and the folder of the run."""
+        own = [folder for entry in self.plan if (folder := entry.checkpoint_folder(self)) is not None]
+        return list({folder.resolve(): folder for folder in [*own, self.work_dir]}.values())
+
+    def write_description(self) -> None:
+        """Write what describes the run into its folder: the plan and the config."""
+        (self.work_dir / "plan.txt").write_text(self.plan.explain() + "\n", encoding="utf-8")
+
+    def record_files(self) -> Iterable[str]:
+        """Return the files and folders that the writers of this run make."""
+        return ()
+
+    def records_cut_back(self) -> Iterable[str]:
+        """Return those of them that are cut back when a run resumes from an earlier checkpoint."""
+        return ()
+
+    def open_records(self, resuming: bool) -> None:
+        """Open the records of the run."""
+
+    def rejoin_records(self, state: Mapping[str, Any]) -> None:
+        """Add to the records of an earlier run, whose checkpoint is evaluated."""
+
+    def close_records(self, outcome: Outcome) -> None:
+        """Close the records of the run."""
+
+    # -- points around a run
+
+    def failures_shown(self) -> AbstractContextManager[Any]:
+        """Return a context for the session that shows failures to hooks; for a Runner, `points_of_run` does it."""
+        return nullcontext()
+
+    def points_of_run(self) -> AbstractContextManager[None]:
+        """Surround a run with its scope and points; a failure is shown to hooks, and is raised again."""
+        return self._points_of_run()
+
+    @contextmanager
+    def _points_of_run(self) -> Iterator[None]:
+        plan = self.plan
+        with plan.around("run"):
+            try:
+                plan.before_run()
+                yield
+                plan.after_run()
+            except BaseException as error:
+                if isinstance(error, RuntimeError) and str(error).startswith("DataLoader worker"):
+                    # torch raises it wherever the training is when a worker dies
+                    blame(error, "a worker process of a loader died", exit_code=DataError.exit_code)
+                try:
+                    plan.on_exception(error)
+                except Exception as another:
+                    blame(error, f"a hook failed at on_exception: {type(another).__name__}: {another}")
+                raise

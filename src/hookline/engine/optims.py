@@ -1,0 +1,143 @@
+"""Optims: the optims of a run, by name. Whoever needs one of them, or all, asks this collection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from torch.optim import Optimizer
+
+from hookline.engine.optim import Optim, When
+from hookline.errors import ConfigError, HooklineError, did_you_mean
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from hookline.plan.plan import Plan
+    from hookline.strategies import Strategy
+
+#: The name of an optim that was given alone.
+SOLE = ""
+
+
+class Optims(dict[str, Optim]):
+    """The optims of a run by name; one that was given alone has the empty name.
+
+    A step with a parameter named `optim` gets `given`: the Optim, or this collection. An unknown name is an error that
+    suggests the nearest one.
+    """
+
+    @classmethod
+    def of(cls, given: Any) -> Optims:
+        """Collect what a Runner was given: an Optim, a torch optimizer, a mapping of either, or None."""
+        if given is None:
+            return cls()
+        if isinstance(given, Optims):
+            return given
+        if isinstance(given, (Optim, Optimizer)):
+            return cls({SOLE: _as_optim(given)})
+        optims = given.values() if isinstance(given, Mapping) else ()
+        if optims and all(isinstance(optim, (Optim, Optimizer)) for optim in optims):
+            return cls({str(name): _as_optim(optim) for name, optim in given.items()})
+        raise ConfigError(f"optim is an Optim, a torch optimizer, or a dict of them, not {given!r}")
+
+    def __missing__(self, name: str) -> Optim:
+        raise HooklineError(f"there is no optim '{name}'; {did_you_mean(name, self)}")
+
+    # -- looking
+
+    @property
+    def given(self) -> Optim | Optims | None:
+        """Return what the user handed over: one optim, this collection, or None."""
+        return self if self.are_named else next(iter(self.values()), None)
+
+    @property
+    def are_named(self) -> bool:
+        """Return whether the optims have names, so that a step has to say which one updates."""
+        return bool(self) and SOLE not in self
+
+    @property
+    def sole(self) -> Optim:
+        """Return the optim of a run that has just one."""
+        if len(self) != 1:
+            raise HooklineError(f"this run has {len(self)} optims, not one; ask for runner.optim['name']")
+        return next(iter(self.values()))
+
+    @property
+    def prefixed(self) -> dict[str, Optim]:
+        """Return the optims by the prefix of their numbers: `train/`, or `train/<name>/` if they have names."""
+        return {f"train/{name}/" if name else "train/": optim for name, optim in self.items()}
+
+    @property
+    def updates(self) -> int:
+        """Return the number of finished optimizer steps."""
+        return sum(optim.updates for optim in self.values())
+
+    @property
+    def current_updates(self) -> int:
+        """Return the finished steps of the optim that is stepping now: what `every` counts at the points around it.
+
+        Of two optims that take turns, a hook that runs every second time would otherwise only ever see one.
+        """
+        return next((optim.updates for optim in self.values() if optim.updating), self.updates)
+
+    @property
+    def accumulating(self) -> bool:
+        """Return whether an accumulation window is open, so that requests have to wait for its end.
+
+        The windows of several optims may never all be closed at once. A checkpoint then holds those that are open.
+        """
+        return len(self) == 1 and next(iter(self.values())).micro > 0
+
+    # -- the run
+
+    def attach(
+        self,
+        plan: Plan,
+        precision: str,
+        device: torch.device,
+        unit: When,
+        left: Callable[[], int | None],
+        strategy: Strategy,
+        wrapped: nn.Module,
+    ) -> None:
+        """Let all optims take part in a run; see `Optim.attach`."""
+        for optim in self.values():
+            optim.attach(plan, precision, device, unit, left, len(self) > 1, strategy, wrapped)
+
+    def reset(self) -> None:
+        """Forget windows that were cut off, and their gradients."""
+        for optim in self.values():
+            optim.reset()
+
+    def flush(self) -> None:
+        """End all open windows now."""
+        for optim in self.values():
+            optim.flush()
+
+    def skip(self) -> None:
+        """Leave the current batch out of all of them."""
+        for optim in self.values():
+            optim.skip()
+
+    def forget_skip(self) -> None:
+        """End the effect of `skip`, which holds for one iteration."""
+        for optim in self.values():
+            optim.forget_skip()
+
+    # -- checkpoints
+
+    def collect(self, state_of: Callable[[Optim], Any]) -> Any:
+        """Return a state of each optim in the layout of a checkpoint: the state itself, or states by name."""
+        if self.are_named:
+            return {name: state_of(optim) for name, optim in self.items()}
+        return state_of(self.sole) if self else None
+
+    def share_of(self, name: str, saved: Any) -> Any:
+        """Return the part of a saved layout that belongs to one optim."""
+        return saved.get(name) if name and isinstance(saved, Mapping) else saved
+
+
+def _as_optim(given: Optim | Optimizer) -> Optim:
+    return given if isinstance(given, Optim) else Optim(given)

@@ -1,0 +1,296 @@
+"""The stateful parts of a Runner: what a checkpoint holds besides `meta`, one class each.
+
+    state_dict        the model
+    optimizer         of the optim, or by name if there are several
+    param_schedulers  likewise
+    scaler            likewise, with fp16
+    position          the counters of the loop, and the requests that survive a kill
+    message_hub       histories and facts
+    writers           how far each writer's records went
+    hooks             every hook's state under its name
+    rng               torch (every device), numpy and Python
+
+A new part is one class here and one entry in `parts_of`. A user adds one with `runner.add_part(name, object)`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from hookline.checkpoint.compatibility import misfits, optimizer_misfits
+from hookline.common import rng
+from hookline.common.plain import without_numpy
+from hookline.engine import hook_states
+from hookline.engine.host import Part
+from hookline.engine.position import Position
+from hookline.engine.requests import Requests
+
+if TYPE_CHECKING:
+    from hookline.engine.host import Host
+    from hookline.engine.optim import Optim
+    from hookline.engine.runner_host import RunnerHost
+
+log = logging.getLogger("hookline")
+
+
+def parts_of(runner: RunnerHost) -> dict[str, Part]:
+    """Return the parts of a runner by name, in the order in which they are loaded."""
+    return {
+        "state_dict": ModelPart(runner),
+        "optimizer": OptimizersPart(runner),
+        "param_schedulers": SchedulersPart(runner),
+        "scaler": ScalersPart(runner),
+        "position": PositionPart(runner),
+        "message_hub": HubPart(runner),
+        "writers": WritersPart(runner),
+        "hooks": HooksPart(runner),
+        "rng": RandomPart(),
+    }
+
+
+class RunnerPart(Part):
+    """A part that needs the runner."""
+
+    def __init__(self, runner: RunnerHost) -> None:
+        self._runner = runner
+
+
+class ModelPart(RunnerPart):
+    """The weights and buffers of the model."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of the user's module."""
+        return self._runner.strategy.model_state(self._runner.model)
+
+    def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
+        """Load the weights."""
+        self._runner.strategy.load_model_state(self._runner.model, state)
+
+    def malformed(self, state: Any) -> list[str]:
+        """Expect a mapping."""
+        return [] if isinstance(state, dict) else [""]
+
+    def misfits(self, state: Any, checkpoint: Mapping[str, Any]) -> list[str]:
+        """Compare names and shapes."""
+        return misfits(self._runner.model, state)
+
+
+class OptimizersPart(RunnerPart):
+    """The states of the torch optimizers."""
+
+    option = "optimizer"
+
+    def state_dict(self) -> Any:
+        """Return the state of each optimizer."""
+        runner = self._runner
+        return runner.optims.collect(
+            lambda optim: without_numpy(runner.strategy.optimizer_state(runner.model, optim.optimizer))
+        )
+
+    def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
+        """Load the states; the learning rates of the checkpoint win, which is reported if they differ."""
+        runner = self._runner
+        for name, optim in runner.optims.items():
+            saved = runner.optims.share_of(name, state)
+            own, theirs = initial_rates(optim.optimizer.param_groups), initial_rates(saved["param_groups"])
+            if own != theirs:
+                log.warning(
+                    "the learning rate goes on from the checkpoint's, %s; this run's %s is not used", theirs, own
+                )
+            runner.strategy.load_optimizer_state(runner.model, optim.optimizer, saved)
+
+    def misfits(self, state: Any, checkpoint: Mapping[str, Any]) -> list[str]:
+        """Compare classes, groups and shapes, and whether there is a scaler."""
+        optims = self._runner.optims
+        return [problem for name, optim in optims.items() for problem in self._misfits(name, optim, state, checkpoint)]
+
+    def _misfits(self, name: str, optim: Optim, state: Any, checkpoint: Mapping[str, Any]) -> list[str]:
+        optims, who = self._runner.optims, f"optim '{name}'" if name else "the optimizer"
+        saved = optims.share_of(name, state)
+        if not isinstance(saved, Mapping) or "param_groups" not in saved:
+            return [f"{who}: the checkpoint has no state for it"]
+        then, now = checkpoint["meta"].get("optims", {}).get(name), optim.kinds
+        found = []
+        if then != now:
+            had = ", ".join(map(str, then or ["none"]))
+            found.append(f"{who}: this run has {', '.join(now)}, the checkpoint {had}")
+        found += optimizer_misfits(who, optim.optimizer, saved)
+        scaler = optims.share_of(name, checkpoint.get("scaler"))
+        if (optim.scaler is None) != (scaler is None):
+            here, there = ("no", "a") if optim.scaler is None else ("a", "no")
+            found.append(
+                f"{who}: this run has {here} gradient scaler, the checkpoint {there}; the precision has changed"
+            )
+        return found
+
+
+class SchedulersPart(RunnerPart):
+    """The states of the schedulers."""
+
+    option = "schedulers"
+
+    def state_dict(self) -> Any:
+        """Return the states of each optim's schedulers, in order."""
+        return self._runner.optims.collect(
+            lambda optim: [without_numpy(each.scheduler.state_dict()) for each in optim.schedulers]
+        )
+
+    def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
+        """Load the states."""
+        for name, optim in self._runner.optims.items():
+            saved = self._runner.optims.share_of(name, state)
+            for scheduled, own in zip(optim.schedulers, saved, strict=True):
+                scheduled.scheduler.load_state_dict(own)
+
+
+class ScalersPart(RunnerPart):
+    """The states of the gradient scalers; None for an optim without one."""
+
+    option = "optimizer"
+    needed = False
+
+    def state_dict(self) -> Any:
+        """Return the state of each scaler."""
+        return self._runner.optims.collect(lambda optim: optim.scaler.state_dict() if optim.scaler else None)
+
+    def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
+        """Load the states."""
+        for name, optim in self._runner.optims.items():
+            if optim.scaler is not None:
+                optim.scaler.load_state_dict(self._runner.optims.share_of(name, state))
+
+
+class PositionPart(RunnerPart):
+    """Where the run is, to the batch and the micro-batch, and what was asked of it."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return counters, requests that survive a kill, open windows, and the state of the loader."""
+        runner = self._runner
+        state = runner.position.state_dict() | runner.requests.state_dict()
+        state["updates"] = runner.optims.collect(lambda optim: optim.updates)
+        if any(optim.micro for optim in runner.optims.values()):  # see `Optims.accumulating`
+            state["windows"] = runner.optims.collect(lambda optim: optim.open_window())
+        if runner.batches is not None and (loader := runner.batches.loader_state()) is not None:
+            state["loader"] = loader
+        return state
+
+    def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
+        """Go there."""
+        runner = self._runner
+        runner.position.load_state_dict(state)
+        runner.requests.load_state_dict(state)
+        for name, optim in runner.optims.items():
+            optim.updates = runner.optims.share_of(name, state.get("updates")) or 0
+            if window := runner.optims.share_of(name, state.get("windows")):
+                optim.reopen_window(window)
+
+    def malformed(self, state: Any) -> list[str]:
+        """Expect numbers and texts of the right kinds."""
+        return malformed_position(state)
+
+    def misfits(self, state: Any, checkpoint: Mapping[str, Any]) -> list[str]:
+        """Find out whether the data became shorter than where the run is."""
+        length, batch = self._runner.train_loop.length, state.get("batch", 0)
+        if length is None or batch <= length:
+            return []
+        return [f"the data: the checkpoint stands at batch {batch} of its epoch, and the loader has only {length} now"]
+
+
+def malformed_position(state: Any) -> list[str]:
+    """Return the entries of a saved position that are of the wrong kind."""
+    if not isinstance(state, dict):
+        return [""]
+    known = Position().state_dict() | Requests().state_dict()
+    return [f"['{name}']" for name, value in state.items() if name in known and type(value) is not type(known[name])]
+
+
+class HubPart(RunnerPart):
+    """Histories and facts."""
+
+    late = True
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of the hub."""
+        return self._runner.hub.state_dict()
+
+    def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
+        """Load it."""
+        self._runner.hub.load_state_dict(state)
+
+    def malformed(self, state: Any) -> list[str]:
+        """Expect histories of numbers."""
+        if not isinstance(state, dict):
+            return [""]
+        odd = [f"['{name}']" for name in ("scalars", "info") if not isinstance(state.get(name), dict)]
+        scalars = state.get("scalars")
+        for name, saved in scalars.items() if isinstance(scalars, dict) else ():
+            if not isinstance(saved, dict) or not isinstance(saved.get("values"), (Tensor, list)):
+                odd.append(f"['scalars']['{name}']")
+        return odd
+
+
+class WritersPart(RunnerPart):
+    """How far the records of each writer went."""
+
+    late = True
+    needed = False
+    loads_without_state = True
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the states of the writers."""
+        return self._runner.writers.state_dict()
+
+    def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
+        """Let each writer continue where it was; without a state, each starts fresh."""
+        self._runner.writers.load_state_dict(state or {}, self._runner.iter)
+
+
+class HooksPart(Part):
+    """The states of the hooks, by name."""
+
+    late = True
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the states of all hooks that have one."""
+        return hook_states.take(self._host.plan)
+
+    def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
+        """Give every hook its state, and report what is left over or starts fresh."""
+        saved = checkpoint["meta"].get("hooks", ())
+        hook_states.give_back(self._host.plan, state, saved, self._host.terminal.say)
+
+    def malformed(self, state: Any) -> list[str]:
+        """Expect a mapping for every hook."""
+        if not isinstance(state, dict):
+            return [""]
+        return [f"['{name}']" for name, own in state.items() if not isinstance(own, dict)]
+
+
+class RandomPart(Part):
+    """The random generators; loaded last, because the other parts may draw."""
+
+    late = True
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the states of all generators."""
+        return rng.state()
+
+    def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
+        """Put them back."""
+        rng.restore(state)
+
+    def malformed(self, state: Any) -> list[str]:
+        """Expect the states of known generators."""
+        return [f"['{name}']" for name in rng.malformed(state)] if isinstance(state, dict) else [""]
+
+
+def initial_rates(groups: list[dict[str, Any]]) -> list[float]:
+    """Return the learning rates that groups began with."""
+    return [float(group.get("initial_lr", group["lr"])) for group in groups]

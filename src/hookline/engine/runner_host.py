@@ -1,0 +1,269 @@
+"""What a session, the loop and checkpoints ask of a Runner; its verbs and counters are in `runner`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+
+from hookline.checkpoint import compatibility
+from hookline.checkpoint.export import averages_in
+from hookline.common import rng
+from hookline.data.batches import Batches
+from hookline.engine import hook_states, loops, preflight, snapshot
+from hookline.engine.host import Host, Verb
+from hookline.engine.numerics import refuse_infinite_loss
+from hookline.engine.steps import call_model
+from hookline.plan.calls import NOTHING
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from hookline.engine.loop_specs import EvalLoop, TrainLoop
+    from hookline.engine.optim import When
+    from hookline.engine.optims import Optims
+    from hookline.engine.position import Position
+    from hookline.engine.requests import SaveRequest
+    from hookline.plan.costs import Cost
+    from hookline.record.hub import MessageHub
+    from hookline.writers.base import Outcome
+    from hookline.writers.router import Writers
+
+# The names of precisions, and the dtypes that torch calls them.
+PRECISIONS = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+
+
+class RunnerHost(Host):
+    """The Runner as a host."""
+
+    model: nn.Module
+    device: torch.device
+    precision: str
+    seed: int
+    #: Whether the user chose the seed. If not, a resumed run takes that of its checkpoint.
+    seed_is_chosen = True
+    optims: Optims
+    hub: MessageHub
+    writers: Writers
+    config: Mapping[str, Any] | None
+    val_loops: dict[str, EvalLoop]
+    test_loops: dict[str, EvalLoop]
+    if TYPE_CHECKING:  # properties of the Runner
+
+        @property
+        def train_loop(self) -> TrainLoop:
+            """Return how this run trains."""
+
+        @property
+        def has_training(self) -> bool:
+            """Return whether there is a training loop."""
+
+    #: What the message about a loss that is NaN or Inf suggests, besides looking for the cause.
+    way_out_of_nan: ClassVar[str] = "or leave such batches out: CheckInvalidLossHook with policy: skip and interval: 1"
+
+    #: The model as the step calls it; wrapped by the strategy at the start of a session.
+    wrapped: nn.Module
+    #: The current batch; a `before_..._iter` may replace it.
+    data_batch: Any = None
+    #: Whether the current batch is the last of its pass, and whether an accumulation window has to end with it.
+    ends_epoch = False
+    ends_window = False
+    #: The pass over the data that is running.
+    batches: Batches | None = None
+    #: The evaluation loop that is running.
+    eval_loop: EvalLoop | None = None
+    #: The user's step, ready to be called with model and batch, and the update after it; None if the step updates.
+    call_step: Callable[..., Any] = staticmethod(call_model)
+    update: Callable[[Tensor, dict[str, Any]], None] | None = None
+    #: Whether batches need not be moved, because loaders put them on the CPU anyway.
+    on_cpu = True
+    #: Where the seconds of waiting for the loader are added up, if a hook asked for it.
+    data_wait: Cost | None = None
+    #: The seconds in which hooks kept training waiting for their own evaluations; they are not part of a step's time.
+    seconds_paused = 0.0
+
+    # -- the session
+
+    def begin_session(self, verb: Verb) -> None:
+        """Seed everything, and get the model and the optims ready."""
+        if not self.saving.started:
+            rng.seed_everything(self.seed)
+        self.wrapped = self.strategy.prepare(
+            self.wrapped, [optim.optimizer for optim in self.optims.values()], self.device
+        )
+        if not self.has_training:
+            return
+        loop = self.train_loop
+        unit: When = "epoch" if loop.by_epoch else "iter"
+        self.optims.attach(self.plan, self.precision, self.device, unit, self.batches_left, self.strategy, self.wrapped)
+        self.call_step = partial(loop.step, optim=self.optims.given) if loop.updates_itself else loop.step
+        self.update = None if loop.updates_itself or not self.optims else self.optims.sole.update
+
+    def before_training(self) -> None:
+        """Record the config, and check what can be checked before the first step."""
+        if self.config is not None:
+            self.writers.write_config("config", self.config, self.iter)
+        preflight.check_watched_metrics(self)
+        hook_states.refuse_odd_states(self.plan)
+
+    def after_resume(self, checkpoint: Mapping[str, Any]) -> None:
+        """Report the position, and take the seed of the checkpoint if the user did not choose one."""
+        position = self.position
+        where = f"epoch {position.epoch}, iteration {position.iter}"
+        self.terminal.say(f"resumed from {self.saving.last_path}: {where}")
+        if not self.seed_is_chosen:
+            self.seed = checkpoint["meta"].get("seed", self.seed)
+
+    def clear_requests(self) -> None:
+        """Forget what an earlier run of this runner asked for, and gradients of a window that was cut off."""
+        super().clear_requests()
+        self.eval_loop = None
+        self.optims.reset()
+
+    def write_description(self) -> None:
+        """Write plan.txt and, if there is a config, config.yaml."""
+        super().write_description()
+        if self.config is not None:
+            from hookline.common.yaml_file import dump
+
+            (self.work_dir / "config.yaml").write_text(dump(self.config), encoding="utf-8")
+
+    def record_files(self) -> Iterable[str]:
+        """Return the files of the writers."""
+        return self.writers.files()
+
+    def records_cut_back(self) -> Iterable[str]:
+        """Return the files of writers that take records back."""
+        return self.writers.files_cut_back()
+
+    def open_records(self, resuming: bool) -> None:
+        """Open the writers."""
+        self.writers.begin(self.work_dir, self.experiment_name, resuming)
+
+    def rejoin_records(self, state: Mapping[str, Any]) -> None:
+        """Let writers continue the records of the run whose checkpoint is evaluated."""
+        self.writers.rejoin(state)
+
+    def close_records(self, outcome: Outcome) -> None:
+        """Close the writers."""
+        self.writers.close(outcome)
+
+    # -- the loop
+
+    @property
+    def accumulating(self) -> bool:
+        """Return whether an accumulation window is open, so that requests have to wait for its end."""
+        return self.optims.accumulating
+
+    def open_batches(self) -> Batches:
+        """Start the current pass over the training data, at the current batch."""
+        loop, position = self.train_loop, self.position
+        resuming, state = self.saving.take_loader_state()
+        self.batches = Batches(
+            loop.dataloader,
+            loop.limit_batches,
+            position.epoch,
+            position.batch,
+            self.seed,
+            state,
+            resuming,
+            on_failure=self.saving.end_if_signaled,
+            waiting=self.data_wait,
+        )
+        return self.batches
+
+    def batches_left(self) -> int | None:
+        """Return how many batches an accumulation window that begins now can have; None if that is unknown."""
+        # A step that calls `optim.update` itself decides how often it updates.
+        return None if self.train_loop.updates_itself else self.batches_to_come()
+
+    def batches_to_come(self) -> int | None:
+        """Return how many batches there are until windows have to end; None if that is unknown."""
+        loop, position = self.train_loop, self.position
+        length = loop.length if loop.by_epoch else loop.max_iters
+        return None if length is None else length - (position.batch if loop.by_epoch else position.iter)
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """Return the context of a forward pass in the precision of the run; enter it once."""
+        if self.precision == "fp32":
+            return NOTHING
+        return torch.autocast(self.device.type, getattr(torch, PRECISIONS[self.precision]))
+
+    def forget_skip(self) -> None:
+        """End the effect of a skipped step, which holds for one iteration."""
+        super().forget_skip()
+        self.optims.forget_skip()
+
+    def validate_if_due(self) -> bool:
+        """Validate if it is due or was requested."""
+        if not (self.val_loops and self.validation_due()):
+            return False
+        self.requests.validate = False
+        loops.evaluate(self, "val")
+        return True
+
+    def while_accumulating(self) -> None:
+        """Remember a validation that is due now, to be run at the end of the window."""
+        if self.val_loops and self.validation_due():
+            self.requests.validate = True
+
+    def validation_due(self, position: Position | None = None) -> bool:
+        """Return whether a validation comes before the next step, here or at another position."""
+        return self.requests.validate or self.train_loop.validation_due(position or self.position)
+
+    # -- checkpoints
+
+    def facts(self) -> dict[str, Any]:
+        """Return the `meta` of a checkpoint."""
+        position = self.position
+        return {
+            **self.more_facts(),
+            **snapshot.environment(),
+            "experiment_name": self.experiment_name,
+            "seed": self.seed,
+            "epoch": position.epoch,
+            "iter": position.iter,
+            "world_size": self.strategy.world_size,
+            "device": self.device.type,
+            "precision": self.precision,
+            "accumulate": [optim.accumulate for optim in self.optims.values()],
+            "batches": self.train_loop.length if self.has_training else None,
+            "hooks": [entry.name for entry in self.plan],
+            "optims": {name: optim.kinds for name, optim in self.optims.items()},
+        }
+
+    def more_facts(self) -> dict[str, Any]:
+        """Return more facts for the `meta` of every checkpoint: tensors and plain data."""
+        return {}
+
+    def check_loss(self) -> None:
+        """Raise a NumericsError if a loss since the last record is NaN or Inf."""
+        refuse_infinite_loss(self)
+
+    def weight_names(self) -> list[str]:
+        """Return the names of the model's parameters."""
+        return [name for name, _ in self.model.named_parameters()]
+
+    def checkpoint_name(self, request: SaveRequest) -> str:
+        """Return `epoch_5.pth` or `iter_100.pth`, or what the request wants instead."""
+        position = self.position
+        if request.name is not None:
+            return request.name(position)
+        wanted = self.train_loop.by_epoch if request.by_epoch is None else request.by_epoch
+        by_epoch = wanted and position.batch == 0  # inside an epoch only the iteration says where
+        own = request.template if by_epoch == wanted else None
+        template = own or ("epoch_{}.pth" if by_epoch else "iter_{}.pth")
+        return request.prefix + template.format(position.epoch if by_epoch else position.iter)
+
+    def load_weights(self, checkpoint: dict[str, Any], path: str) -> None:
+        """Load what fits of the weights of a checkpoint; to evaluate it, all of the model has to fit."""
+        if self.running != "train":
+            compatibility.refuse_lacking(self.model, checkpoint["state_dict"], path)
+        left_out = snapshot.load_fitting(self.model, checkpoint["state_dict"], path)
+        self.terminal.say("\n  ".join([f"weights from {path}" + (", except:" if left_out else ""), *left_out]))
+        unused = [name for name in averages_in(checkpoint) if name not in {entry.name for entry in self.plan}]
+        if unused:
+            self.terminal.say(f"the averaged weights in it ({', '.join(unused)}) are not used without that hook")

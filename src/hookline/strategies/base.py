@@ -1,0 +1,152 @@
+"""Strategy: the one place that knows how a run is spread over processes and devices.
+
+The loop, the hooks, checkpoints and writers ask the strategy. None of them tests for a number of processes. A strategy
+is one file: it subclasses `Strategy` and overrides what differs from a single process, which is the default here.
+
+    device          where the model lives
+    prepare         move and wrap the model at the start of a session; point the optimizers at its parameters
+    gradient sync   `syncing_gradients`, `gradient_norm`
+    agreement       `agree` on requests, `on_main`, `barrier`
+    numbers         `reduce_sum`, `gather`
+    state           `model_state`, `load_model_state`, `optimizer_state`, `load_optimizer_state`
+    shutdown        leave the group
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DataParallel, DistributedDataParallel
+
+from hookline.errors import ConfigError
+
+if TYPE_CHECKING:
+    from torch.optim import Optimizer
+
+T = TypeVar("T")
+
+NOTHING = nullcontext()
+
+
+class Strategy:
+    """How a run is spread over processes. As it is: one process."""
+
+    #: The name in a config.
+    name: ClassVar[str] = ""
+
+    # -- who and where
+
+    @property
+    def rank(self) -> int:
+        """Return the number of this process; 0 is the main one."""
+        return 0
+
+    @property
+    def world_size(self) -> int:
+        """Return how many processes train together."""
+        return 1
+
+    @property
+    def is_main(self) -> bool:
+        """Return whether this process writes, shows and saves."""
+        return self.rank == 0
+
+    def pick_device(self, name: str | torch.device) -> torch.device:
+        """Return the device of this process; `auto` is the accelerator of the machine, or else the CPU."""
+        return pick_device(name)
+
+    # -- the model
+
+    def prepare(self, model: nn.Module, optimizers: Iterable[Optimizer], device: torch.device) -> nn.Module:
+        """Get the model ready at the start of a session, and return what the step calls.
+
+        `model` is what the user gave: the module itself, or a compiled or wrapped one. A strategy that replaces
+        parameters (as sharding does) points the optimizers at the new ones, by name. Preparing twice is harmless.
+        """
+        unwrap(model).to(device)
+        return model
+
+    # -- gradients
+
+    def syncing_gradients(self, model: nn.Module, sync: bool) -> AbstractContextManager[Any]:
+        """Return the context of one backward pass; `sync` is False inside an accumulation window."""
+        return NOTHING
+
+    def gradient_norm(self, parameters: Iterable[Tensor], norm_type: float = 2.0) -> Tensor:
+        """Return the norm of all gradients together, on the device, also if they are sharded."""
+        return torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None], norm_type)
+
+    # -- agreement
+
+    def agree(self, requests: Any) -> None:
+        """Make the requests of all processes the same, before any of them is handled."""
+
+    def on_main(self, function: Callable[[], T]) -> T:
+        """Call a function in the main process alone, and return its result (or raise its error) in all of them."""
+        return function()
+
+    def barrier(self) -> None:
+        """Wait for all processes."""
+
+    # -- numbers
+
+    def reduce_sum(self, value: Tensor) -> Tensor:
+        """Return the sum of a tensor over all processes."""
+        return value
+
+    def gather(self, value: T) -> list[T]:
+        """Return the values of all processes, by rank."""
+        return [value]
+
+    # -- state
+
+    def model_state(self, model: nn.Module) -> dict[str, Any]:
+        """Return the whole state of the user's module, with the names it has in one process."""
+        return model.state_dict()
+
+    def load_model_state(self, model: nn.Module, state: Mapping[str, Any]) -> None:
+        """Load such a state, which was checked to fit."""
+        model.load_state_dict(state)
+
+    def optimizer_state(self, model: nn.Module, optimizer: Optimizer) -> dict[str, Any]:
+        """Return the whole state of an optimizer, as one process has it."""
+        return optimizer.state_dict()
+
+    def load_optimizer_state(self, model: nn.Module, optimizer: Optimizer, state: dict[str, Any]) -> None:
+        """Load such a state, which was checked to fit."""
+        optimizer.load_state_dict(state)
+
+    # -- the end
+
+    def shutdown(self) -> None:
+        """Leave the group of processes."""
+
+
+def unwrap(model: nn.Module) -> nn.Module:
+    """Return the user's own module, without what torch.compile, DDP or DataParallel put around it."""
+    while True:
+        if isinstance(model, (DistributedDataParallel, DataParallel)):
+            model = model.module
+        elif isinstance(inner := getattr(model, "_orig_mod", None), nn.Module):
+            model = inner  # compiled; asking for torch's own class would import its compiler, which takes seconds
+        else:
+            return model
+
+
+def pick_device(name: str | torch.device) -> torch.device:
+    """Return the device of this name; `auto` is the accelerator of the machine, or else the CPU."""
+    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    if name == "auto":
+        return accelerator if accelerator is not None else torch.device("cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ConfigError(f"no device is called '{name}': {str(error).splitlines()[0]}") from None
+    if device.type not in ("cpu", "meta") and (accelerator is None or accelerator.type != device.type):
+        has = accelerator.type if accelerator is not None else "cpu"
+        raise ConfigError(f"the device '{name}' is not there for this torch and machine; available: {has}")
+    return device
