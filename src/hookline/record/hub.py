@@ -189,7 +189,7 @@ class MessageHub:
             self.update_scalar(prefix + name, value)
 
     def history(self, name: str) -> History:
-        """Return the history to record a name in; create it if needed. It is the same object for the life of the hub."""
+        """Return the history to record a name in; create it if needed. It stays the same object while the hub lives."""
         history = self._scalars.get(name)
         if history is None:
             history = self._scalars[name] = History()

@@ -224,7 +224,7 @@ class MlflowWriter(Writer):
             client.set_terminated(self.run_id, status=STATUS[self.outcome])
 
     def files(self) -> Iterable[str]:
-        """Return the local database, with sqlite's extra files, and the artifact folder; nothing with a tracking_uri."""
+        """Return the local database, with sqlite's extra files, and the artifact folder; none with a tracking_uri."""
         if self.tracking_uri:
             return []
         databases = (DATABASE, DATABASE + NEW)
