@@ -161,7 +161,7 @@ def test_a_narrower_screen_has_wrapped_the_display_which_is_taken_back_whole() -
         file.truncate(0)
         console.width = 25
         screen.draw(Picture(Bar("epoch 1/2", 4, 6), ["loss 0.4000"]))
-        # The bar of 55 cells now takes three rows of 25, so the cursor must go up two rows more than the display has lines.
+        # The bar of 55 cells now takes three rows of 25: the cursor must go up two rows more than there are lines.
         assert file.getvalue().lstrip("\0").startswith("\x1b[2K\x1b[1A" * 2 + "\r\x1b[2K\x1b[1A\x1b[2K")
 
 
