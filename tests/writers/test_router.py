@@ -867,10 +867,7 @@ def test_a_test_in_another_process_stands_at_the_iteration_of_its_checkpoint_and
     both = [(4 * epoch, epoch, places[stage]) for epoch in (1, 2) for stage in ("train", "val")]
     assert lines() == [*both, (8, 2, places["test"])]
     toy_runner(work_dir=tmp_path, max_epochs=3, resume=True).train()
-    last = [
-        (12, 3, places["train"]),
-        (12, 3, places["val"]),
-    ]  # before it, the run makes the validation that epoch_2.pth still lacked
+    last = [(12, 3, places["train"]), (12, 3, places["val"])]  # after the validation that epoch_2.pth still lacked
     assert lines() == [*both[:3], (8, 2, places["test"]), both[3], *last]
     # After resuming from an earlier checkpoint, test results of a later one no longer belong to the run.
     toy_runner(work_dir=tmp_path, max_epochs=2, resume=tmp_path / "epoch_1.pth").train()

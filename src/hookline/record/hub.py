@@ -210,7 +210,7 @@ class MessageHub:
 
     @property
     def scalars(self) -> Mapping[str, History]:
-        """All histories that have at least one value, by name."""
+        """Return all histories that have at least one value, by name."""
         return {name: history for name, history in self._scalars.items() if history.values}
 
     def read(self, prefix: str) -> None:

@@ -1,4 +1,4 @@
-"""Smoothing: the rules for what a record shows of a name: its newest value, or a mean, min or max over a window.
+"""Smoothing: rules that decide whether a record shows the newest value of a name, or a mean, min or max over a window.
 
     rules = [{"match": "*loss*", "window_size": "epoch"}, {"match": "train/lr", "method": "current"}]
     Smoothing(rules_of(rules, "LoggerHook")).take(hub, "train/")
@@ -41,7 +41,7 @@ class Rule:
 
     @property
     def is_long(self) -> bool:
-        """Whether the window may be longer than what the hub keeps."""
+        """Return whether the window may hold more values than the hub keeps."""
         return isinstance(self.window_size, str) and self.method != "current"
 
 
@@ -129,12 +129,12 @@ class Smoothing:
 
     @property
     def longest(self) -> int:
-        """The largest window that is given as a number."""
+        """Return the largest window that is given as a number."""
         return max((rule.window_size for rule in self.rules if isinstance(rule.window_size, int)), default=1)
 
     @property
     def by_epoch(self) -> bool:
-        """Whether any window is the epoch."""
+        """Return whether any window is the epoch."""
         return any(rule.is_long and rule.window_size == "epoch" for rule in self.rules)
 
     def take(self, hub: MessageHub, prefix: str, fewer_than: int | None = None) -> dict[str, float]:

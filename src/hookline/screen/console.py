@@ -24,12 +24,12 @@ class Stdout:
 
     @property
     def _file(self) -> IO[str]:
-        """The real stream: while rich shows a display, `sys.stdout` is a proxy that leads back here."""
+        """Return the real stream: while rich shows a display, `sys.stdout` is a proxy that leads back here."""
         return getattr(sys.stdout, "rich_proxied_file", sys.stdout)
 
     @property
     def encoding(self) -> str:
-        """The encoding of the stream."""
+        """Return the encoding of the stream."""
         return getattr(self._file, "encoding", None) or "utf-8"
 
     def write(self, text: str) -> int:

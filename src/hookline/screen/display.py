@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
     from rich.text import Text
 
-# Seconds between two drawings, since nobody sees more than four per second, and the share of time spent on them.
+# Seconds between two drawings (more than four per second are not visible), and the share of time spent on them.
 PAUSE = 0.25
 SHARE = 0.01
 # The widest bar, and the width below which there is no bar.

@@ -59,7 +59,7 @@ class Terminal:
 
     @property
     def console(self) -> Console:
-        """The screen, created on first use, because rich is slow to import."""
+        """Return the screen, created on first use because rich is slow to import."""
         if self._console is None:
             from hookline.screen.console import make_console
 
@@ -72,7 +72,7 @@ class Terminal:
 
     @property
     def is_live(self) -> bool:
-        """Whether the screen can show a live display."""
+        """Return whether the screen can show a live display."""
         screen = self.console.is_terminal and not self.console.is_dumb_terminal
         return (screen or notebook.in_notebook()) and not self.quiet
 

@@ -119,7 +119,7 @@ class FileWriter(Writer):
 
     @property
     def complete_size(self) -> int:
-        """The size of the file up to the end of its last complete record."""
+        """Return the size of the file up to the end of its last complete record."""
         return self._file.tell() - self._partial_bytes if self._file is not None else 0
 
     def unwritten(self) -> dict[str, Any]:

@@ -136,8 +136,8 @@ class MlflowWriter(Writer):
             artifacts = None if self.tracking_uri else (work_dir.resolve() / ARTIFACTS).as_uri()
             experiment = client.create_experiment(self.experiment, artifact_location=artifacts)
         tags = {**self.tags, TAG: self._key}
-        made: str = client.create_run(experiment, run_name=self.name or experiment_name, tags=tags).info.run_id
-        return made
+        run_id: str = client.create_run(experiment, run_name=self.name or experiment_name, tags=tags).info.run_id
+        return run_id
 
     # -- records
 

@@ -28,7 +28,7 @@ log = logging.getLogger("hookline")
 
 
 class Writers(Writer):
-    """Checks what is written once, and sends it to all writers of a run.
+    """Checks everything once, and sends it to all writers of a run.
 
     Invalid input raises an error. A failure inside a writer does not: see `hookline.writers.delivery`.
 

@@ -83,8 +83,8 @@ def _read(name: str, value: Any) -> float:
     if isinstance(found, float):
         return float(found)
     shape = getattr(value, "shape", None)
-    told = f"{type(value).__name__} of shape {tuple(shape)}" if isinstance(shape, tuple) and shape else repr(value)
-    raise HooklineError(f"the scalar '{name}' must be a number or a tensor with one element, not {told}")
+    given = f"{type(value).__name__} of shape {tuple(shape)}" if isinstance(shape, tuple) and shape else repr(value)
+    raise HooklineError(f"the scalar '{name}' must be a number or a tensor with one element, not {given}")
 
 
 def _as_float(name: str, number: int) -> float:

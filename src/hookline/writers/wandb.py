@@ -104,7 +104,7 @@ class WandbWriter(Writer):
 
     @property
     def run(self) -> Any:
-        """The W&B run, started on first use."""
+        """Return the W&B run; start it on first use."""
         if self._run is None:
             assert self._begun is not None, "begin() sets the folder"
             os.environ.setdefault("WANDB_SILENT", "true")
