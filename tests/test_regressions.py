@@ -226,7 +226,7 @@ def test_a_writer_that_fails_to_close_leaves_the_runner_and_the_others_in_order(
     runner = toy_runner(max_epochs=1, writers=[Fails(), other])
     runner.train()
     assert (runner.running, other.closed) == (None, 1)
-    assert "warning: Fails failed: OSError: away; the run goes on" in (runner.work_dir / "run.log").read_text()
+    assert "warning: Fails failed: OSError: away; the run continues" in (runner.work_dir / "run.log").read_text()
 
 
 def test_an_optim_can_be_changed_while_training() -> None:
@@ -492,5 +492,7 @@ def test_records_stay_in_the_folder_of_the_run(name: str) -> None:
     from hookline.errors import ConfigError
     from hookline.writers.jsonl import JsonlWriter
 
-    with pytest.raises(ConfigError, match="^JsonlWriter: filename is the name of a file in the run's folder, not "):
+    with pytest.raises(
+        ConfigError, match="^JsonlWriter: filename must be the name of a file in the run's folder, not "
+    ):
         JsonlWriter(name)

@@ -1,6 +1,6 @@
-"""One suite over all writers that hookline brings: what each of them must hold, whatever it writes to.
+"""One contract suite over all built-in writers.
 
-A writer is made from YAML and written to through its real library; what it wrote is read back with that library.
+Each writer is created from YAML and writes through its real library. That library also reads the result back.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 NAMES = [name for name in WRITERS if WRITERS.origin(name) == "hookline"]
 
-# How each is written in a config: by name, or with parameters.
+# Each writer as in a config: by name, or with parameters.
 YAML = {
     "console": "{type: console, stream: stdout}",
     "csv": "{type: csv, filename: metrics.csv}",
@@ -54,14 +54,14 @@ YAML = {
     "wandb": "{type: wandb, project: digits, mode: offline, tags: [small]}",
 }
 CONFIG = {"model": {"type": "Net", "hidden": 64}, "train": {"max_epochs": 2, "betas": [0.9, 0.999]}, "seed": 0}
-# Which keep images, and which cannot take back what they have written.
+# The writers that keep images.
 WITH_IMAGES = ("memory", "mlflow", "tensorboard", "wandb")
 
 Records = list[tuple[int, dict[str, float]]]
 
 
 def made(name: str) -> Writer:
-    """The writer of a config with just this one."""
+    """Return the writer of a config with only this one."""
     found = plain(parse(f"writers: [{YAML[name]}]", lambda line, column: Mark("test", line, column)))
     assert isinstance(found, dict)
     runner = Runner.from_config(BASE | found)
@@ -139,7 +139,7 @@ def read_mlflow(folder: Path, writer: Any, out: str) -> Records:
     found: dict[int, dict[str, float]] = {}
     for name in run.data.metrics:
         for metric in client.get_metric_history(run.info.run_id, name):
-            assert name not in found.get(metric.step, {}), "it is there twice"
+            assert name not in found.get(metric.step, {}), "it was written twice"
             found.setdefault(metric.step, {})[name] = metric.value
     return sorted(found.items())
 
@@ -192,7 +192,7 @@ READ: dict[str, Callable[[Path, Any, str], Records]] = {
 
 
 def image_of(name: str, folder: Path, writer: Any) -> NDArray[np.uint8]:
-    """The one image that a writer has kept."""
+    """Return the one image that a writer has kept."""
     from PIL import Image
 
     if name == "memory":
@@ -213,7 +213,7 @@ def image_of(name: str, folder: Path, writer: Any) -> NDArray[np.uint8]:
 
 
 def config_of(name: str, folder: Path, writer: Any, out: str) -> Any:
-    """The config that a writer has kept."""
+    """Return the config that a writer has kept."""
     if name == "memory":
         ((_, config, _),) = writer.configs
         return config
@@ -252,7 +252,7 @@ CONFIG_READ = dict.fromkeys(NAMES, CONFIG) | {
 
 @pytest.fixture(scope="module", autouse=True)
 def _database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A database of MLflow as it makes them, but made once: it takes seconds."""
+    """Let MLflow create a database, only once because that takes seconds."""
     from mlflow.tracking import MlflowClient
 
     path = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
@@ -266,7 +266,7 @@ DATABASE: list[Path] = []
 
 
 def own(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What hookline itself has warned about."""
+    """Return hookline's own warnings."""
     return [
         record.getMessage()
         for record in caplog.records
@@ -427,22 +427,22 @@ def test_its_state_is_plain_and_takes_it_back_to_where_it_was(
     other = writer if name == "memory" else made(name)
     going_on = Writers([other])
     going_on.begin(folder, "digits", resuming=True)
-    going_on.write_scalars({"a": 7.0}, 2)  # by a hook, before the place of the checkpoint is reached
+    going_on.write_scalars({"a": 7.0}, 2)  # by a hook, before the checkpoint is restored
     going_on.load_state_dict(state)
     for step in (3, 4):
         going_on.write_scalars({"a": 0.125, "b": 1.0}, step)
     going_on.close()
     found = READ[name](folder, other, capsys.readouterr().out)
-    again = [(3, {"a": 0.125, "b": 1.0})] if name == "console" else []  # what is on a screen cannot be taken back
+    again = [(3, {"a": 0.125, "b": 1.0})] if name == "console" else []  # lines on a screen cannot be removed
     rest = [(step, {"a": 0.125, "b": 1.0}) for step in (3, 4)]
     assert found == [(1, {"a": 0.5}), (2, {"a": 0.25}), *again, *rest]
 
 
-# ----------------------------------------------------------------------------------------------------- what goes wrong
+# ----------------------------------------------------------------------------------------------------- failures
 
 
 class Broken(io.StringIO):
-    """A pipe that nobody reads any more, until somebody does."""
+    """A pipe without a reader, until `broken` is set to False."""
 
     broken = True
 
@@ -453,7 +453,7 @@ class Broken(io.StringIO):
 
 
 def obstruct(name: str, folder: Path, writer: Any) -> Callable[[], None]:
-    """Put something in a writer's way; gives what takes it away."""
+    """Make a writer fail; return the function that makes it work again."""
     if name == "console":
         writer.stream = Broken()
         return lambda: setattr(writer.stream, "broken", False)
@@ -465,27 +465,28 @@ def obstruct(name: str, folder: Path, writer: Any) -> Callable[[], None]:
     return obstacle.rmdir
 
 
-# Lists in memory do not fail, and W&B has a process of its own that does what fails.
+# Lists in memory cannot fail, and in W&B everything that can fail happens in its own process.
 CAN_FAIL = [name for name in NAMES if name not in ("memory", "wandb")]
 SAID = {
-    "console": "ConsoleWriter failed: BrokenPipeError: [Errno 32] Broken pipe; it is tried again, and the run goes on",
-    "csv": "CsvWriter failed: IsADirectoryError: [Errno 21] Is a directory: '{}/metrics.csv'; it is tried again, "
-    "and the run goes on",
-    "jsonl": "JsonlWriter#2 failed: IsADirectoryError: [Errno 21] Is a directory: '{}/metrics.jsonl'; it is tried "
-    "again, and the run goes on",
-    "tensorboard": "{}/tensorboard cannot be written: File exists; it is tried again",
+    "console": "ConsoleWriter failed: BrokenPipeError: [Errno 32] Broken pipe; will try again, and the run continues",
+    "csv": "CsvWriter failed: IsADirectoryError: [Errno 21] Is a directory: '{}/metrics.csv'; will try again, "
+    "and the run continues",
+    "jsonl": "JsonlWriter#2 failed: IsADirectoryError: [Errno 21] Is a directory: '{}/metrics.jsonl'; will try again, "
+    "and the run continues",
+    "tensorboard": "{}/tensorboard cannot be written: File exists; will try again",
 }
 LACKS = {
-    "console": "ConsoleWriter lacks 6 of this run's records: BrokenPipeError: [Errno 32] Broken pipe",
-    "csv": "CsvWriter lacks 6 of this run's records: IsADirectoryError: [Errno 21] Is a directory: '{}/metrics.csv'",
-    "jsonl": "JsonlWriter#2 lacks 6 of this run's records: IsADirectoryError: [Errno 21] Is a directory: "
+    "console": "ConsoleWriter is missing 6 of this run's records: BrokenPipeError: [Errno 32] Broken pipe",
+    "csv": "CsvWriter is missing 6 of this run's records: IsADirectoryError: [Errno 21] Is a directory: "
+    "'{}/metrics.csv'",
+    "jsonl": "JsonlWriter#2 is missing 6 of this run's records: IsADirectoryError: [Errno 21] Is a directory: "
     "'{}/metrics.jsonl'",
-    "tensorboard": "{}/tensorboard lacks its last 6 records",
+    "tensorboard": "{}/tensorboard is missing its last 6 records",
 }
 
 
 def obstructed_run(name: str, folder: Path, writer: Writer, recovers: bool) -> list[str]:
-    """A run of six records in which a writer cannot write, perhaps until its end; gives what it warned about."""
+    """Train a run of six records in which a writer cannot write, or only at the end; return the warnings."""
     whole = {"type": "jsonl", "filename": "whole.jsonl"}
     runner = toy_runner(
         max_iters=6,
@@ -522,7 +523,7 @@ def test_a_run_goes_on_when_the_server_of_mlflow_does_not_answer(
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"http://127.0.0.1:{server.getsockname()[1]}"
-    writer = MlflowWriter(tracking_uri=address)  # nobody listens there any more
+    writer = MlflowWriter(tracking_uri=address)  # the port is closed now
     runner = toy_runner(
         max_iters=6, val=None, writers=["jsonl", writer], default_hooks={"logger": {"interval": 1}}, work_dir=tmp_path
     )
@@ -531,8 +532,8 @@ def test_a_run_goes_on_when_the_server_of_mlflow_does_not_answer(
     warnings = [line[21:] for line in (tmp_path / "run.log").read_text().splitlines() if " warning: " in line]
     first, last = warnings
     assert first.startswith(f"warning: MlflowWriter failed: MlflowException: API request to {address}/api/2.0/mlflow/")
-    assert first.endswith("; it is tried again, and the run goes on")
-    assert last.startswith("warning: MlflowWriter lacks 6 of this run's records: MlflowException: API request to ")
+    assert first.endswith("; will try again, and the run continues")
+    assert last.startswith("warning: MlflowWriter is missing 6 of this run's records: MlflowException: API request to ")
 
 
 @pytest.mark.parametrize("name", CAN_FAIL)
@@ -564,7 +565,7 @@ def test_a_disk_that_is_full_for_a_while_loses_nothing(
     together.close()
     assert [step for step, _ in READ[name](folder, writer, "")] == list(range(1, 201))
     assert [message.partition(" cannot")[2] for message in own(caplog)] == [
-        " be written: File too large; it is tried again"
+        " be written: File too large; will try again"
     ]
     if name == "tensorboard":
         ((file, size),) = state["TensorboardWriter"]["sizes"].items()
@@ -582,7 +583,7 @@ def test_numbers_that_a_full_disk_did_not_take_outlive_a_kill(name: str, tmp_pat
             together.write_scalars({"train/loss": 1 / step, "train/lr": 0.5}, step)
         state = together.state_dict()
         together.write_scalars({"train/loss": 7.0}, 101)
-        together.close()  # it loses what waits, as a kill does
+        together.close()  # the waiting records are lost, as after a kill
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     (saved,) = state.values()
@@ -643,7 +644,7 @@ RESUMED = ("csv", "jsonl", "mlflow", "tensorboard", "wandb")
 
 
 def run_of_all(folder: str, resume: bool, killed_at: int = 0) -> Runner:
-    """Six epochs of ten batches, a record every two, a checkpoint an epoch, to all writers that outlive a process."""
+    """Return a run of six epochs of ten batches, with a record every two batches and a checkpoint per epoch."""
     runner = toy_runner(
         max_epochs=6,
         batches=10,
@@ -664,13 +665,13 @@ def run_of_all(folder: str, resume: bool, killed_at: int = 0) -> Runner:
 
 
 def surroundings() -> dict[str, str]:
-    """The environment of this process, without what W&B tells its children: they would share its service."""
+    """Return the environment without W&B's variables: with them, child processes would share its service."""
     return {name: value for name, value in os.environ.items() if not name.startswith("WANDB_")}
 
 
 @pytest.fixture(scope="module")
 def killed_twice(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    """A run that was killed twice, and its writers."""
+    """Return the folder of a run that was killed twice, and its writers."""
     folder = tmp_path_factory.mktemp("killed") / "run"
     for resume, killed_at in (("fresh", 17), ("resume", 37)):
         command = [sys.executable, "-c", KILLED, str(folder), resume, str(killed_at)]

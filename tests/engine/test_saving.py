@@ -527,9 +527,9 @@ def test_a_state_that_a_full_disk_keeps_out_of_memory_does_not_end_the_run(tmp_p
     said = [line[21:] for line in (tmp_path / "run.log").read_text().splitlines() if " warning: " in line]
     path = tmp_path / "metrics.jsonl"
     assert said == [
-        f"warning: {path} cannot be written: No space left on device; it is tried again",
-        f"warning: {path} cannot be written, and a checkpoint counts on its records. The run goes on without a newer "
-        "state in memory.",
+        f"warning: {path} cannot be written: No space left on device; will try again",
+        f"warning: {path} cannot be written, and a checkpoint needs all records to be in it. The run goes on without a "
+        "newer state in memory.",
     ]
     assert files(tmp_path) == ["iter_2.pth"]
 
@@ -557,7 +557,9 @@ def test_records_wait_for_a_full_disk(tmp_path: Path, monkeypatch: pytest.Monkey
     writer.begin(tmp_path, "x")
     monkeypatch.setattr(writer, "_file", file)
     writer.write_scalars({"loss": 1.0}, 1)
-    with pytest.raises(StorageError, match="metrics.jsonl cannot be written, and a checkpoint counts on its records$"):
+    with pytest.raises(
+        StorageError, match="metrics.jsonl cannot be written, and a checkpoint needs all records to be in it$"
+    ):
         writer.state_dict()
     file.full = False
     writer.write_scalars({"loss": 2.0}, 2)

@@ -308,7 +308,7 @@ def _values() -> list[Case]:
         bad(
             "fault_19_records",
             2,
-            "config.yaml:7:11 writers[0]: JsonlWriter: filename is the name of a file in the run's folder, not "
+            "config.yaml:7:11 writers[0]: JsonlWriter: filename must be the name of a file in the run's folder, not "
             "'../../../elsewhere/x.jsonl'",
             writers='[{type: jsonl, filename: "../../../elsewhere/x.jsonl"}]',
         ),

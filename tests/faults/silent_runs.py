@@ -362,7 +362,7 @@ def _folders() -> list[Case]:
         bad(
             "fault_13_records",
             2,
-            "config.yaml:7:11 writers[0]: JsonlWriter: filename is the name of a file in the run's folder, not "
+            "config.yaml:7:11 writers[0]: JsonlWriter: filename must be the name of a file in the run's folder, not "
             "'nowhere/x.jsonl'",
             writers='[{type: jsonl, filename: "nowhere/x.jsonl"}]',
         ),

@@ -90,7 +90,7 @@ def test_statistics_are_named_or_any_function_of_a_window() -> None:
     history = hub.get_scalar("x")
     found = [history.statistics(method, 3) for method in ("mean", "min", "max", "current", sorted)]
     assert found == [3.0, 1.0, 6.0, 6.0, [1.0, 2.0, 6.0]]
-    with pytest.raises(HooklineError, match="^a history has no statistics 'meen'; did you mean 'mean'\\?$"):
+    with pytest.raises(HooklineError, match="^unknown statistics method 'meen'; did you mean 'mean'\\?$"):
         history.statistics("meen")
 
 
@@ -169,7 +169,7 @@ def test_a_later_value_is_checked_like_the_first(value: Any, found: str) -> None
 def test_a_window_that_cannot_be_is_refused(window: Any) -> None:
     hub = MessageHub()
     hub.update_scalar("x", 1.0)
-    message = f"^a window is how many of the newest values count, at least 1, not {window!r}$"
+    message = f"^window is how many of the newest values to use, an int of at least 1, not {window!r}$"
     with pytest.raises(HooklineError, match=message):
         hub.get_scalar("x").mean(window)
 
@@ -184,7 +184,7 @@ def test_an_int_is_still_one_after_a_resume() -> None:
 
 def test_a_fact_that_no_checkpoint_can_hold_is_refused_at_once_unless_it_is_not_resumed() -> None:
     hub = MessageHub()
-    message = r"^the fact 'x' \(resumed, unless update_info has resumed=False\) is a builtins.object, "
+    message = r"^the fact 'x' \(saved in checkpoints unless update_info has resumed=False\) is a builtins.object, "
     with pytest.raises(HookError, match=message):
         hub.update_info("x", object())
     hub.update_info("x", object(), resumed=False)

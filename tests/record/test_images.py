@@ -1,4 +1,4 @@
-"""Images: exact pixels of every kind that goes in, and what is refused."""
+"""Images: the exact pixels for every kind of input, and what is refused."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_masks_are_black_and_white() -> None:
         ([-2.0, 0.0, 2.0], [0, 128, 255]),
         ([0.5, 1.5, 2.5], [0, 128, 255]),
         ([0.0, 127.5, 255.0], [0, 128, 255]),
-        ([0.2, 0.6, 1.001], [51, 153, 255]),  # within half a level: cut off
+        ([0.2, 0.6, 1.001], [51, 153, 255]),  # within half a level: clipped
         ([-0.001, 0.4, 0.6], [0, 102, 153]),
         ([5.0, 5.0, 5.0], [255, 255, 255]),
         ([-5.0, -5.0, -5.0], [0, 0, 0]),
@@ -106,7 +106,7 @@ def test_the_result_is_a_new_array() -> None:
 
 
 class Picture:
-    """As much of an image of PIL as is asked for."""
+    """The parts of a PIL image that the code uses."""
 
     def __init__(self, mode: str, values: Any) -> None:
         self.mode = mode
@@ -136,8 +136,8 @@ def test_images_of_pil(image: Picture, expected: Any) -> None:
 
 
 EXPECTED = (
-    "is no image; an image is (H, W), (H, W, C) or (C, H, W) with 1, 3 or 4 channels, of uint8, bool or floats; "
-    "several are (N, ...) of these, or a list"
+    "is not an image; expected (H, W), (H, W, C) or (C, H, W) with 1, 3 or 4 channels, of uint8, bool or floats; for "
+    "several images, (N, ...) of these, or a list"
 )
 
 

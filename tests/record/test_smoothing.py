@@ -1,4 +1,4 @@
-"""What records show: windows, methods, patterns, and that a resumed run goes on with what was added up."""
+"""Smoothing: windows, methods and patterns, and that a resumed run continues with the saved totals."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Counts(Hook):
 
 
 def shown(rules: list[dict[str, Any]], *, interval: int = 2, **parts: Any) -> list[dict[str, Any]]:
-    """What the logger shows of the numbers 1, 2, 3, ... in epochs of five iterations."""
+    """Return what the logger shows of the numbers 1, 2, 3, ... in epochs of five iterations."""
     writer = MemoryWriter()
     hooks = {"logger": {"interval": interval, "smoothing": rules}}
     given: dict[str, Any] = {"max_epochs": 2, "batches": 5, "val": None, **parts}
@@ -50,7 +50,7 @@ def shown(rules: list[dict[str, Any]], *, interval: int = 2, **parts: Any) -> li
 def test_a_window_and_a_method_by_pattern(rule: dict[str, Any], values: list[float], length: dict[str, int]) -> None:
     parts: dict[str, Any] = {"max_epochs": None} | length
     found = shown([{"match": "train/n", **rule}], **parts)
-    if "max_iters" in length:  # there the interval goes on across epochs: 1 2 | 3 4 | 5 6 | 7 8
+    if "max_iters" in length:  # here the interval continues across epochs: 1 2 | 3 4 | 5 6 | 7 8
         by_iterations: dict[tuple[Any, Any], list[float]] = {
             (None, None): [1.5, 3.5, 5.5, 7.5],
             (None, "min"): [1, 3, 5, 7],
@@ -121,9 +121,12 @@ def test_digits_of_a_line() -> None:
 @pytest.mark.parametrize(
     ("rule", "message"),
     [
-        ("loss", "LoggerHook: smoothing[0] is a mapping with a pattern of names as 'match', not 'loss'"),
-        ({"method": "min"}, "LoggerHook: smoothing[0] is a mapping with a pattern of names as 'match', not {'method'"),
-        ({"match": "a", "windowsize": 3}, "LoggerHook: smoothing[0] has no 'windowsize'; did you mean 'window_size'?"),
+        ("loss", "LoggerHook: smoothing[0] must be a mapping with a name pattern as 'match', not 'loss'"),
+        ({"method": "min"}, "LoggerHook: smoothing[0] must be a mapping with a name pattern as 'match', not {'method'"),
+        (
+            {"match": "a", "windowsize": 3},
+            "LoggerHook: smoothing[0]: unknown key 'windowsize'; did you mean 'window_size'?",
+        ),
         (
             {"match": "a", "method": "median"},
             "LoggerHook: smoothing[0]: method cannot be 'median'; did you mean 'mean'?",
@@ -136,7 +139,7 @@ def test_digits_of_a_line() -> None:
             {"match": "a", "window_size": 0},
             "LoggerHook: smoothing[0]: window_size must be an int of at least 1, not 0",
         ),
-        ({"match": "a", "log_name": ""}, "LoggerHook: smoothing[0]: log_name must be a name, not ''"),
+        ({"match": "a", "log_name": ""}, "LoggerHook: smoothing[0]: log_name must be a non-empty string, not ''"),
     ],
 )
 def test_a_rule_that_cannot_be_is_refused(rule: Any, message: str) -> None:
@@ -154,9 +157,9 @@ def test_without_rules_nothing_is_remembered() -> None:
 
 
 def test_what_an_epoch_leaves_over_is_in_the_first_record_of_the_next() -> None:
-    """1,999 iterations, a record every 1,000: the second epoch begins with 999 that nobody has seen."""
+    """1,999 iterations, a record every 1,000: 999 values of the first epoch are not logged when the second begins."""
     hub, smoothing = MessageHub(), Smoothing(rules_of([{"match": "train/n", "window_size": "epoch"}], "LoggerHook"))
-    LoggerHook(1000).before_train(SimpleNamespace(hub=hub))  # type: ignore[arg-type]  # all that it needs of a runner
+    LoggerHook(1000).before_train(SimpleNamespace(hub=hub))  # type: ignore[arg-type]  # the only part of a runner that it needs
     found = []
     for number in range(1, 4000):
         hub.update_scalar("train/n", float(number))
@@ -206,6 +209,5 @@ def test_two_names_under_one_log_name_are_refused() -> None:
     with pytest.raises(ConfigError) as caught:
         shown([{"match": "train/*", "log_name": "train/all"}])
     assert str(caught.value) == (
-        "LoggerHook: smoothing shows both 'train/lr' and 'train/data_time' as 'train/all'; give each a log_name of its "
-        "own"
+        "LoggerHook: smoothing shows both 'train/lr' and 'train/data_time' as 'train/all'; give each its own log_name"
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hookline.screen.display import PAUSE, Bar, Pace, Picture, fitted
+from hookline.screen.display import PAUSE, Bar, Pace, Picture, join_fitting
 
 
 def picture() -> Picture:
@@ -77,4 +77,4 @@ def test_it_is_drawn_four_times_a_second_at_most_and_for_a_hundredth_of_the_time
 
 
 def test_at_least_the_first_text_is_there() -> None:
-    assert fitted(["a long text", "b"], 3) == "a long text"
+    assert join_fitting(["a long text", "b"], 3) == "a long text"

@@ -43,7 +43,7 @@ def kernel() -> Iterator[BlockingKernelClient]:
 
 
 def outputs(client: BlockingKernelClient, code: str) -> list[tuple[str, Any]]:
-    """What a cell shows, in order: its kind, and the text or the HTML."""
+    """Return what a cell shows, in order: the kind of each output, and its text or HTML."""
     asked, found = client.execute(code), list[tuple[str, Any]]()
     while True:
         try:

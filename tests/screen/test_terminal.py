@@ -1,4 +1,4 @@
-"""What is shown never ends a run, and run.log has it all, without control characters."""
+"""Terminal: showing lines never ends a run, and run.log has all of them, without control characters."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_on_a_real_terminal_the_display_is_drawn_below_the_lines_and_leaves_noth
     )
     os.close(theirs)
     shown = b""
-    with suppress(OSError):  # the end of a terminal
+    with suppress(OSError):  # raised when the terminal is closed
         while part := os.read(ours, 65536):
             shown += part
     os.close(ours)
@@ -82,7 +82,7 @@ def test_on_a_real_terminal_the_display_is_drawn_below_the_lines_and_leaves_noth
     ]
     assert text.count("a line of a hook") == 2
     after = text.rpartition("a line of a hook")[2]
-    erased = after.rpartition("the end")[0].rpartition("\x1b[2K")[2]  # what is written after the last thing erased
+    erased = after.rpartition("the end")[0].rpartition("\x1b[2K")[2]  # text written after the last erase
     assert (erased, text[-9:]) == ("", "the end\r\n")
 
 
@@ -114,7 +114,7 @@ def test_a_full_disk_under_run_log_is_told_once_and_costs_lines_and_not_the_run(
     terminal.say("two")
     terminal.close_log()
     assert capsys.readouterr().out == (
-        "one\nwarning: run.log cannot be written: No space left on device; the run goes on\ntwo\n"
+        "one\nwarning: run.log cannot be written: No space left on device; the run continues\ntwo\n"
     )
 
 
@@ -161,7 +161,7 @@ def test_a_narrower_screen_has_wrapped_the_display_which_is_taken_back_whole() -
         file.truncate(0)
         console.width = 25
         screen.draw(Picture(Bar("epoch 1/2", 4, 6), ["loss 0.4000"]))
-        # The bar of 55 cells takes three rows of 25 now: two more to go up than the display has lines.
+        # The bar of 55 cells now takes three rows of 25: the cursor must go up two rows more than there are lines.
         assert file.getvalue().lstrip("\0").startswith("\x1b[2K\x1b[1A" * 2 + "\r\x1b[2K\x1b[1A\x1b[2K")
 
 

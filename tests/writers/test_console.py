@@ -1,4 +1,4 @@
-"""ConsoleWriter: a line a record."""
+"""ConsoleWriter: one line per record."""
 
 from __future__ import annotations
 
@@ -33,4 +33,4 @@ def test_it_follows_the_stream_that_is_there_when_it_writes(capsys: pytest.Captu
 
 def test_another_stream_is_refused() -> None:
     with pytest.raises(ConfigError, match="^ConsoleWriter: stream cannot be 'stdin'; available: stdout, stderr$"):
-        ConsoleWriter("stdin")  # type: ignore[arg-type]  # it is the point
+        ConsoleWriter("stdin")  # type: ignore[arg-type]  # the test passes a wrong value

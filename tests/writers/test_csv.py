@@ -1,4 +1,4 @@
-"""CsvWriter: a table that may grow columns."""
+"""CsvWriter: a table to which columns may be added."""
 
 from __future__ import annotations
 
@@ -55,9 +55,7 @@ def test_what_stands_there_before_a_column_is_added_stays_whole_when_that_fails(
     together.write_scalars({"a": 3.0}, 3)
     together.close()
     assert text(tmp_path) == "step,a,b\n1,1.0,\n2,,2.0\n3,3.0,\n"
-    assert caplog.messages == [
-        f"{tmp_path / 'metrics.csv'} cannot be written: No space left on device; it is tried again"
-    ]
+    assert caplog.messages == [f"{tmp_path / 'metrics.csv'} cannot be written: No space left on device; will try again"]
 
 
 def test_a_row_that_was_cut_in_half_by_a_kill_is_dropped(tmp_path: Path) -> None:
@@ -118,7 +116,7 @@ def test_rows_that_are_gone_are_said(tmp_path: Path, caplog: pytest.LogCaptureFi
     resumed.load_state_dict({"CsvWriter": {"rows": 3, "columns": 2}})
     resumed.close()
     assert text(tmp_path) == "step,a\n1,0.5\n"
-    assert caplog.messages == [f"{path} has lost records: it has 1 of the 3 rows that its checkpoint counts on"]
+    assert caplog.messages == [f"{path} has lost records: found 1 of the 3 rows that were there at the checkpoint"]
 
 
 def test_rows_that_wait_for_a_column_are_saved_with_a_checkpoint(
@@ -135,7 +133,7 @@ def test_rows_that_wait_for_a_column_are_saved_with_a_checkpoint(
         patched.setattr(os, "replace", full)
         together.write_scalars({"b": 2.0}, 2)
         state = together.state_dict()
-        together.close()  # it loses what waits, as a kill does
+        together.close()  # the waiting rows are lost, as after a kill
     assert state == {"CsvWriter": {"rows": 1, "columns": 2, "waiting": [[{"b": 2.0}, 2]]}}
     resumed = begun(tmp_path)
     resumed.load_state_dict(state)

@@ -1,4 +1,4 @@
-"""JsonlWriter: whole lines, whatever happened to the file."""
+"""JsonlWriter: only complete lines, whatever happened to the file."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def test_a_record_that_cannot_be_written_takes_no_other_with_it(
     together.close()
     assert text(tmp_path) == '{"step": 1, "a": 0.5}\n{"step": 3, "a": 0.25}\n'
     assert caplog.messages == [
-        "JsonlWriter failed: TypeError: Object of type object is not JSON serializable; the run goes on",
-        "JsonlWriter lacks 1 of this run's records: TypeError: Object of type object is not JSON serializable",
+        "JsonlWriter failed: TypeError: Object of type object is not JSON serializable; the run continues",
+        "JsonlWriter is missing 1 of this run's records: TypeError: Object of type object is not JSON serializable",
     ]
 
 
@@ -84,6 +84,6 @@ def test_records_that_are_gone_are_said_and_the_rest_can_be_read(tmp_path: Path)
     left = len(first + second)
     size = left + len(third)
     assert said == [
-        f"warning: {path} has lost records: it has {left} of the {size} bytes that its checkpoint counts on"
+        f"warning: {path} has lost records: found {left} of the {size} bytes that were there at the checkpoint"
     ]
     assert runs.load(tmp_path).metrics["step"].tolist() == [4, 4, 8, 12, 12]

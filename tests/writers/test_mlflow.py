@@ -1,4 +1,4 @@
-"""MlflowWriter: one run of MLflow, whatever happens to the process."""
+"""MlflowWriter: one MLflow run, whatever happens to the process."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A database as MLflow makes them, but made once: it takes seconds."""
+    """Return a database that MLflow created, only once because that takes seconds."""
     path = tmp_path_factory.mktemp("mlflow") / "tracking.db"
     MlflowClient(f"sqlite:///{path}").search_experiments()
     return path
@@ -41,7 +41,7 @@ def uri(tmp_path: Path, database: Path) -> str:
 
 @pytest.fixture(autouse=True)
 def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)  # where MLflow puts files when nobody says where
+    monkeypatch.chdir(tmp_path)  # the default place of MLflow's files
 
 
 def begun(writer: MlflowWriter, resuming: bool = False) -> Writers:
@@ -128,7 +128,7 @@ def test_params_are_bounded_and_keep_their_first_value(uri: str, caplog: pytest.
     assert run.data.params["data.seed"] == "3"
     with open(client.download_artifacts(run.info.run_id, "config.json")) as file:
         assert json.load(file) == config | {"lr": 0.2}
-    assert said(caplog) == ["MLflow keeps the first value of a param: lr"]
+    assert said(caplog) == ["MLflow cannot change a param; these keep their first value: lr"]
 
 
 def test_names_that_it_does_not_take_are_changed(uri: str) -> None:
@@ -221,7 +221,7 @@ def test_a_server_that_is_away_draws_no_random_numbers(tmp_path: Path, monkeypat
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR", "0")
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"http://127.0.0.1:{server.getsockname()[1]}"
-    writer = MlflowWriter(address)  # nobody listens there any more
+    writer = MlflowWriter(address)  # the port is closed now
     writer.begin(tmp_path, "x")
     before = random.getstate()
     with pytest.raises(Exception, match="Max retries exceeded"):
@@ -247,11 +247,11 @@ def test_a_server_that_is_away_is_told_with_the_reason_while_the_run_lasts(
     together = begun(writer)
     together.write_scalars({"a": 1.0}, 1)
     delivery = together.deliveries[0]
-    while not delivery.failures:  # the thread says so at once, and not after minutes
+    while not delivery.failures:  # the thread reports it at once, not after minutes
         time.sleep(0.01)
     together.close()
     first, last = said(caplog)
     assert re.fullmatch(
-        "MlflowWriter failed: MlflowException: .*Connection refused.*; it is tried again, and the run .*", first
+        "MlflowWriter failed: MlflowException: .*Connection refused.*; will try again, and the run .*", first
     )
-    assert last.startswith("MlflowWriter lacks 1 of this run's records: ")
+    assert last.startswith("MlflowWriter is missing 1 of this run's records: ")

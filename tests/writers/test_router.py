@@ -1,4 +1,4 @@
-"""Writers: what reaches a writer, what is refused, and what a writer that fails does to a run."""
+"""Writers: what reaches a writer, what is refused, and how a run handles a failing writer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from hookline.writers.jsonl import JsonlWriter
 
 
 class Clock:
-    """A time that passes when the test says so."""
+    """A clock that the test moves."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 100.0
@@ -32,7 +32,7 @@ class Clock:
 
 
 class Away(MemoryWriter):
-    """A server that is away for a while; a try may take its time."""
+    """A server that is down for a while. A call to it may take long."""
 
     def __init__(self, error: Exception | None = None) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ def begun(*writers: Writer, main: bool = True) -> Writers:
     return together
 
 
-# ------------------------------------------------------------------------------------------------------- what is given
+# ------------------------------------------------------------------------------------------------------- input
 
 
 @pytest.mark.parametrize("lacking", ["write_scalar", "write_image", "write_config"])
@@ -144,13 +144,13 @@ def test_a_scalar_that_is_no_number_is_refused_with_its_name(value: Any, told: s
 @pytest.mark.parametrize(
     ("name", "value", "step", "message"),
     [
-        (("a", "b"), 1.0, 1, "the name of a scalar is a text, not ('a', 'b')"),
-        (None, 1.0, 1, "the name of a scalar is a text, not None"),
+        (("a", "b"), 1.0, 1, "the name of a scalar must be a string, not ('a', 'b')"),
+        (None, 1.0, 1, "the name of a scalar must be a string, not None"),
         ("a", 1.0, 1.5, "the step of 'a' must be a whole number, not 1.5"),
         ("a", 1.0, "3", "the step of 'a' must be a whole number, not '3'"),
-        ("a", 1.0, 1 << 63, "the step of 'a' is larger than 64 bits can hold"),
-        ("a", 10**400, 1, "the scalar 'a' is too large: an int of 1329 bits"),
-        ("step", 1, 1, "a scalar cannot be called 'step': so every record calls the step that it belongs to"),
+        ("a", 1.0, 1 << 63, "the step of 'a' does not fit in 64 bits"),
+        ("a", 10**400, 1, "the scalar 'a' is too large for a float: it is an int of 1329 bits"),
+        ("step", 1, 1, "a scalar cannot be named 'step': every record already has its step under this name"),
         ("epoch", 1.5, 1, "the scalar 'epoch' must be a whole number, as in every record, not 1.5"),
         ("epoch", float("nan"), 1, "the scalar 'epoch' must be a whole number, as in every record, not nan"),
         ("epoch", 10**20, 1, "the scalar 'epoch' must be a whole number, as in every record, not 1e+20"),
@@ -202,7 +202,7 @@ def test_a_name_is_a_text_and_a_step_a_whole_number_everywhere(method: str, kind
     write = getattr(begun(MemoryWriter()), method)
     with pytest.raises(HooklineError) as refused:
         write(3, *args)
-    assert str(refused.value) == f"the name of {kind} is a text, not 3"
+    assert str(refused.value) == f"the name of {kind} must be a string, not 3"
     if method != "write_graph":
         with pytest.raises(HooklineError) as refused:
             write("x", *args[:-1], 0.5)
@@ -234,20 +234,20 @@ def test_images_of_all_kinds_are_one_kind_to_writers() -> None:
         (
             "write_image",
             (np.zeros((2, 5, 7)),),
-            "the image 'x': ndarray of shape (2, 5, 7) and dtype float64 is no image; an image is (H, W), ",
+            "the image 'x': ndarray of shape (2, 5, 7) and dtype float64 is not an image; expected (H, W), ",
         ),
         (
             "write_image",
             (torch.zeros(4, dtype=torch.int64),),
             "the image 'x': Tensor of shape (4,) and dtype int64 is ",
         ),
-        ("write_image", ("cat.png",), "the image 'x': str is no image; an image is (H, W), "),
-        ("write_histogram", ([float("nan")] * 3,), "the histogram 'x' has no finite number among its 3"),
-        ("write_histogram", (["a"],), "the histogram 'x' is made of numbers, not of list: could not convert string"),
+        ("write_image", ("cat.png",), "the image 'x': str is not an image; expected (H, W), "),
+        ("write_histogram", ([float("nan")] * 3,), "the histogram 'x' has no finite number among its 3 numbers"),
+        ("write_histogram", (["a"],), "the histogram 'x' needs numbers, not list: could not convert string"),
         (
             "write_table",
             (["a", "b"], [[1, 2], [3]]),
-            "the table 'x' has 2 columns (a, b), and its row 1 has 1 cells",
+            "the table 'x' has 2 columns (a, b), but its row 1 has 1 cells",
         ),
     ],
 )
@@ -350,7 +350,7 @@ def test_a_writer_sees_how_the_run_has_ended(run: Callable[[Runner], None], outc
     assert seen == [outcome, "finished"]
 
 
-# ----------------------------------------------------------------------------------------------------- what goes wrong
+# ----------------------------------------------------------------------------------------------------- failures
 
 
 def test_what_failed_is_made_again_in_order_after_pauses_that_grow(
@@ -373,7 +373,7 @@ def test_what_failed_is_made_again_in_order_after_pauses_that_grow(
     together.write_scalars({"a": 301.0}, 301)
     together.close()
     assert [record["step"] for record in writer.records] == list(range(302))
-    assert caplog.messages == ["Away failed: ConnectionError: away; it is tried again, and the run goes on"]
+    assert caplog.messages == ["Away failed: ConnectionError: away; will try again, and the run continues"]
     assert (together.deliveries[0].failures, together.deliveries[0].missing) == (10, 0)
 
 
@@ -408,7 +408,7 @@ def test_what_waits_is_bounded_and_the_end_says_how_much_is_missing(
     together.close()
     assert [record["step"] for record in writer.records] == [0, 1, 2, 3]
     assert [step for _, _, step, _ in writer.images] == [0]
-    assert caplog.messages[1:] == ["Away lacks 35 of this run's records: OSError: full"]
+    assert caplog.messages[1:] == ["Away is missing 35 of this run's records: OSError: full"]
     together.begin(Path(), "x")
     together.close()
     assert len(caplog.messages) == 2
@@ -426,8 +426,8 @@ def test_what_cannot_get_better_is_given_up_and_the_next_is_made(caplog: pytest.
     together.close()
     assert [record["step"] for record in writer.records] == [0, 2]
     assert caplog.messages == [
-        "Picky failed: KeyError: 'a'; the run goes on",
-        "Picky lacks 2 of this run's records: KeyError: 'a'",
+        "Picky failed: KeyError: 'a'; the run continues",
+        "Picky is missing 2 of this run's records: KeyError: 'a'",
     ]
 
 
@@ -485,7 +485,7 @@ def test_a_refusal_of_what_waited_is_raised_at_the_end_and_the_writer_is_closed(
     with pytest.raises(ConfigError, match="^there is no key$"):
         together.close()
     assert closed == [True]
-    assert caplog.messages[1:] == ["Closes lacks 1 of this run's records: OSError: away"]
+    assert caplog.messages[1:] == ["Closes is missing 1 of this run's records: OSError: away"]
 
 
 @pytest.mark.parametrize("background", [False, True])
@@ -511,8 +511,8 @@ def test_a_writer_that_cannot_tell_whether_it_may_pass_gives_up_just_this_record
     together.close()
     assert writer.records == [{"step": 2, "a": 1.0}]
     assert caplog.messages == [
-        "Odd failed: ImportError: its library is broken; the run goes on",
-        "Odd lacks 1 of this run's records: ImportError: its library is broken",
+        "Odd failed: ImportError: its library is broken; the run continues",
+        "Odd is missing 1 of this run's records: ImportError: its library is broken",
     ]
 
 
@@ -538,7 +538,7 @@ def test_texts_and_tables_that_wait_are_bounded_too(monkeypatch: pytest.MonkeyPa
 
 
 class CannotGoBack(MemoryWriter):
-    """A disk that is full when the records after a checkpoint are to be dropped."""
+    """The disk is full when the records after a checkpoint should be dropped."""
 
     full = True
 
@@ -566,7 +566,7 @@ def test_a_state_that_could_not_be_taken_back_is_tried_again_before_anything_is_
     together.write_scalars({"a": 3.0}, 3)
     assert [record["a"] for record in writer.records] == [1.0, 2.5, 3.0]
     assert caplog.messages == [
-        "CannotGoBack failed: OSError: [Errno 28] No space left on device; it is tried again, and the run goes on"
+        "CannotGoBack failed: OSError: [Errno 28] No space left on device; will try again, and the run continues"
     ]
 
 
@@ -617,7 +617,7 @@ def test_two_of_a_kind_have_their_own_states(tmp_path: Path) -> None:
     assert sorted(state) == ["JsonlWriter", "JsonlWriter#2"]
 
     class Inherits(KnownOtherwise):
-        """Is known by the same name."""
+        """Has the same name in messages."""
 
     toy_runner(work_dir=tmp_path / "known", writers=[KnownOtherwise(), Inherits(filename="more.jsonl")]).train()
     state = torch.load(tmp_path / "known" / "epoch_2.pth")["writers"]
@@ -628,7 +628,7 @@ def test_two_of_a_kind_have_their_own_states(tmp_path: Path) -> None:
 
 
 class Slow(MemoryWriter):
-    """A server that answers when it is let."""
+    """A server that answers only when the test allows it."""
 
     in_background = True
 
@@ -695,8 +695,8 @@ def test_what_is_refused_in_the_background_is_given_up_and_all_that_follows_is_m
     together.close()
     assert [text for _, text, _ in writer.texts] == ["one", "two", "three"]
     assert caplog.messages == [
-        "Refuses failed: DataError: refused; the run goes on",
-        "Refuses lacks 3 of this run's records: DataError: refused",
+        "Refuses failed: DataError: refused; the run continues",
+        "Refuses is missing 3 of this run's records: DataError: refused",
     ]
 
 
@@ -711,7 +711,7 @@ def test_the_end_of_a_run_does_not_wait_long_for_one_that_hangs(
     assert writer.called.wait(10)
     (thread,) = [each for each in threading.enumerate() if each.name == "hookline Slow"]
     together.close()
-    assert caplog.messages == ["Slow lacks 1 of this run's records: it did not answer in time"]
+    assert caplog.messages == ["Slow is missing 1 of this run's records: it did not answer in time"]
     writer.answers.set()
     thread.join(10)
     assert not thread.is_alive()
@@ -774,25 +774,25 @@ class KnownOtherwise(JsonlWriter):
     [
         (
             ["jsonl", KnownOtherwise()],
-            "the records would write metrics.jsonl, which JsonlWriter writes; give it another filename",
+            "the records would write metrics.jsonl, which JsonlWriter already writes; give it another filename",
         ),
         (
             ["tensorboard", "tensorboard"],
-            "TensorboardWriter would write tensorboard, which TensorboardWriter writes; give it another folder",
+            "TensorboardWriter would write tensorboard, which TensorboardWriter already writes; give it another folder",
         ),
         (
             ["jsonl", "jsonl"],
-            "JsonlWriter would write metrics.jsonl, which JsonlWriter writes; give it another filename",
+            "JsonlWriter would write metrics.jsonl, which JsonlWriter already writes; give it another filename",
         ),
         (
             ["jsonl", {"type": "csv", "filename": "metrics.jsonl"}],
-            "CsvWriter would write metrics.jsonl, which JsonlWriter writes; give it another filename",
+            "CsvWriter would write metrics.jsonl, which JsonlWriter already writes; give it another filename",
         ),
         (
             [{"type": "csv", "filename": "run.log"}],
-            "CsvWriter would write run.log, which the run itself writes; give it another filename",
+            "CsvWriter would write run.log, which the run itself already writes; give it another filename",
         ),
-        ([{"type": "csv", "filename": 3}], "CsvWriter: filename is the name of a file in the run's folder, not 3"),
+        ([{"type": "csv", "filename": 3}], "CsvWriter: filename must be the name of a file in the run's folder, not 3"),
         ("jsonl", "writers is a list of them, as ['jsonl']"),
     ],
 )
@@ -812,7 +812,7 @@ def test_a_class_that_lacks_methods_is_refused_by_name() -> None:
 
 
 class Changes(MemoryWriter):
-    """Changes what it is given, and counts its flushes."""
+    """Changes the numbers that it receives, and counts its flushes."""
 
     flushed = 0
 
@@ -844,7 +844,7 @@ def test_a_state_that_no_checkpoint_can_hold_costs_the_writer_its_state_and_not_
     assert (tmp_path / "epoch_1.pth").exists()
     assert (
         "warning: Odd failed: HookError: its state['n'] is a numpy.int64, which a checkpoint cannot hold; give tensors "
-        "and plain data (numbers, strings, lists, dicts); the run goes on" in capsys.readouterr().out
+        "and plain data (numbers, strings, lists, dicts); the run continues" in capsys.readouterr().out
     )
 
 
@@ -868,9 +868,9 @@ def test_a_test_in_another_process_stands_at_the_iteration_of_its_checkpoint_and
     both = [(4 * epoch, epoch, places[stage]) for epoch in (1, 2) for stage in ("train", "val")]
     assert lines() == [*both, (8, 2, places["test"])]
     toy_runner(work_dir=tmp_path, max_epochs=3, resume=True).train()
-    last = [(12, 3, places["train"]), (12, 3, places["val"])]  # and before it, the validation that epoch_2.pth owes
+    last = [(12, 3, places["train"]), (12, 3, places["val"])]  # after the validation that epoch_2.pth still lacked
     assert lines() == [*both[:3], (8, 2, places["test"]), both[3], *last]
-    # From an earlier checkpoint, what was found out about a later one is no part of the run any more.
+    # After resuming from an earlier checkpoint, test results of a later one no longer belong to the run.
     toy_runner(work_dir=tmp_path, max_epochs=2, resume=tmp_path / "epoch_1.pth").train()
     assert lines() == both
 
@@ -904,5 +904,5 @@ def test_a_writer_that_cannot_say_what_it_makes_does_not_end_the_run(
     writer = Mute()
     toy_runner(writers=[writer], work_dir=tmp_path, max_epochs=1, quiet=False).train()
     assert len(writer.records) == 2
-    warning = "warning: Mute cannot say what it makes (who knows); an earlier run's stay where they are\n"
+    warning = "warning: Mute cannot list its files (who knows); those of an earlier run stay where they are\n"
     assert capsys.readouterr().out.count(warning) == 1

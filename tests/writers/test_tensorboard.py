@@ -84,7 +84,7 @@ def test_files_are_read_in_the_order_in_which_they_were_written(
     tmp_path: Path, begin: Begin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("time.time", lambda: 1_700_000_000.0)
-    for step, process in enumerate((9, 10, 8)):  # in the alphabet, 10 comes before 8 and 9
+    for step, process in enumerate((9, 10, 8)):  # sorted as text, 10 is before 8 and 9
         monkeypatch.setattr("os.getpid", lambda process=process: process)
         together = begin()
         together.write_scalars({"a": 0.5}, step)
@@ -206,6 +206,6 @@ def test_a_library_that_is_missing_is_said_with_what_installs_it(missing: str, m
 @pytest.mark.parametrize("folder", ["", "..", ".", "a/b", "/x", "x\0"])
 def test_events_stay_in_the_folder_of_the_run(folder: str) -> None:
     with pytest.raises(
-        ConfigError, match="^TensorboardWriter: folder is the name of a folder in the run's folder, not "
+        ConfigError, match="^TensorboardWriter: folder must be the name of a folder in the run's folder, not "
     ):
         TensorboardWriter(folder)

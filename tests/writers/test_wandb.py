@@ -1,4 +1,4 @@
-"""WandbWriter: online with a server on this machine, offline, and when there is no server."""
+"""WandbWriter: online with a local server, offline, and without a server."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No key, no settings and no service of anybody else."""
+    """Hide the API key, the settings and the service process of other runs."""
     for variable in [name for name in os.environ if name.startswith("WANDB_")]:
         monkeypatch.delenv(variable)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
@@ -100,7 +100,7 @@ together = Writers([WandbWriter(mode="offline")])
 together.begin(Path(sys.argv[1]), "x")
 together.write_scalars({"loss": 1.0}, 1)
 together.close()
-"""  # the library sends reports about itself when a process ends
+"""  # in a child process, because the library sends reports about itself when a process ends
     subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True)
     assert len(list((tmp_path / "wandb").glob("offline-run-*"))) == 1
     assert server.requests == []
@@ -119,7 +119,7 @@ def test_when_the_server_does_not_answer_it_is_written_offline(tmp_path: Path, m
     assert [step for step, row in rows(tmp_path, writer) if "train/loss" in row] == [1, 2]
     (warning,) = [line for line in (tmp_path / "run.log").read_text().splitlines() if " warning: " in line]
     assert " warning: W&B does not answer: " in warning
-    assert warning.endswith("; it is written offline, for 'wandb sync'")
+    assert warning.endswith("; writing the run offline; upload it later with 'wandb sync'")
 
 
 def test_without_a_key_the_run_is_refused_before_it_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,7 +127,7 @@ def test_without_a_key_the_run_is_refused_before_it_trains(tmp_path: Path, monke
     with pytest.raises(ConfigError) as refused:
         runner.train()
     assert str(refused.value).startswith("W&B cannot be used: ")
-    assert str(refused.value).endswith("; log in with 'wandb login', or write with mode: offline")
+    assert str(refused.value).endswith("; log in with 'wandb login', or set mode: offline")
     assert runner.iter == 0
 
 
@@ -224,7 +224,7 @@ def test_a_log_whose_time_is_in_the_future_is_waited_for_no_longer_than_others(
     def sleep(seconds: float) -> None:
         pauses.append(seconds)
         if len(pauses) == 10:
-            os.utime(log, (7200, 7200))  # it is still written to
+            os.utime(log, (7200, 7200))  # the log is still being written
 
     monkeypatch.setattr("time.time", lambda: now)
     monkeypatch.setattr("time.monotonic", lambda: sum(pauses))
@@ -238,7 +238,7 @@ def test_a_log_whose_time_is_in_the_future_is_waited_for_no_longer_than_others(
     ("parameters", "message"),
     [
         ({"mode": "ofline"}, "WandbWriter: mode cannot be 'ofline'; did you mean 'offline'?"),
-        ({"tags": "small"}, "WandbWriter: tags is a list of names, not 'small'"),
+        ({"tags": "small"}, "WandbWriter: tags must be a list of names, not 'small'"),
     ],
 )
 def test_wrong_parameters_are_refused(parameters: dict[str, Any], message: str) -> None:

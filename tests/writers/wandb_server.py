@@ -1,4 +1,4 @@
-"""A server of W&B on this machine, with just the answers that a run needs."""
+"""A local W&B server with just the answers that a run needs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 
 class WandbServer(ThreadingHTTPServer):
-    """What runs have asked it, and the rows of history that they have sent."""
+    """Records the requests of runs, and the rows of history that they send."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Answers)
@@ -22,18 +22,18 @@ class WandbServer(ThreadingHTTPServer):
         self.rows: list[dict[str, Any]] = []
 
     def runs_named(self, operation: str) -> list[str]:
-        """The ids of runs in all requests of a kind."""
+        """Return the run ids in all requests of one operation."""
         return [variables["name"] for name, variables in self.operations if name == operation]
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that has gone needs no answer."""
+        """Ignore errors: the client may have disconnected."""
 
 
 class Answers(BaseHTTPRequestHandler):
     server: WandbServer
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing."""
+        """Print nothing."""
 
     def answer(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
@@ -55,7 +55,7 @@ class Answers(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(text)
 
-    do_GET = do_POST = do_PUT = answer  # noqa: N815  # the names are those of the base class
+    do_GET = do_POST = do_PUT = answer  # noqa: N815  # the base class sets the names
 
     def data_of(self, operation: str, variables: dict[str, Any]) -> dict[str, Any]:
         if operation == "RunResumeStatus":
@@ -72,7 +72,7 @@ class Answers(BaseHTTPRequestHandler):
 
 @contextmanager
 def serving() -> Iterator[WandbServer]:
-    """The server, while it is needed."""
+    """Run the server while the context lasts."""
     with WandbServer() as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()

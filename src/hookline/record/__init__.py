@@ -1,1 +1,1 @@
-"""Numbers and pictures of a run, in memory: the hub, smoothing, images."""
+"""The numbers and images of a run, in memory: the hub, smoothing, images."""

@@ -1,10 +1,10 @@
-"""MessageHub: where every number of a run is recorded, by name.
+"""MessageHub: records every number of a run by name.
 
     hub.update_scalar("train/loss", loss)       # a tensor stays on its device until somebody reads it
-    hub.get_scalar("train/loss").mean(10)       # of the last ten
+    hub.get_scalar("train/loss").mean(10)       # the mean of the last ten values
     hub.update_info("stage", "warm-up")
 
-Recording costs the same however long the run is, and never waits for the device.
+Recording never waits for the device, and it does not get slower as the run gets longer.
 """
 
 from __future__ import annotations
@@ -19,34 +19,34 @@ from hookline.errors import HooklineError, did_you_mean
 if TYPE_CHECKING:
     from torch import Tensor
 
-# How many values of a name are kept: more than any smoothing window, little in a checkpoint.
+# How many values of a name are kept: enough for common smoothing windows, and little in a checkpoint.
 KEPT = 1000
 
 PLAIN = frozenset({float, int})
 
-# What a history can tell over a window, by name.
+# The statistics that a history can compute over a window.
 STATISTICS = ("mean", "min", "max", "current")
 
 
 class History:
     """The newest values of one name.
 
-    Recording is `values.append(number)` and `fresh += 1`; anything but a float or an int goes through `recordable`.
-    `MessageHub.update_scalar` does just that; a hook that records at every step can hold on to the history and save
-    itself the call.
+    To record a value, do `values.append(number)` and `fresh += 1`. Pass anything but a float or an int through
+    `recordable` first. `MessageHub.update_scalar` does exactly this. A hook that records at every step can keep the
+    history and save the call.
     """
 
     __slots__ = ("fresh", "values")
 
     def __init__(self) -> None:
         self.values: deque[float | Tensor] = deque(maxlen=KEPT)
-        #: How many values were recorded since this was last taken out.
+        #: How many values were recorded since `MessageHub.take` last took them.
         self.fresh = 0
 
     def last(self, window: int | None = None) -> list[float]:
-        """The newest values as floats, oldest first; one wait for the device, however many they are."""
+        """Return the newest values as floats, oldest first. Wait for the device only once for all of them."""
         if window is not None and (not isinstance(window, int) or window < 1):
-            raise HooklineError(f"a window is how many of the newest values count, at least 1, not {window!r}")
+            raise HooklineError(f"window is how many of the newest values to use, an int of at least 1, not {window!r}")
         values = self.values
         newest = (
             list(values) if window is None or window >= len(values) else list(islice(reversed(values), window))[::-1]
@@ -57,25 +57,25 @@ class History:
         return cast("list[float]", newest)
 
     def current(self) -> float:
-        """The newest value."""
+        """Return the newest value."""
         value = self.values[-1]
         return cast("float", value) if value.__class__ in PLAIN else cast("Tensor", value).item()
 
     def mean(self, window: int | None = None) -> float:
-        """The mean of the newest `window` values, or of all that are kept."""
+        """Return the mean of the newest `window` values, or of all that are kept."""
         values = self.last(window)
         return sum(values) / len(values)
 
     def min(self, window: int | None = None) -> float:
-        """The least of the newest `window` values, or of all that are kept."""
+        """Return the minimum of the newest `window` values, or of all that are kept."""
         return min(self.last(window))
 
     def max(self, window: int | None = None) -> float:
-        """The greatest of the newest `window` values, or of all that are kept."""
+        """Return the maximum of the newest `window` values, or of all that are kept."""
         return max(self.last(window))
 
     def statistics(self, method: str | Callable[[list[float]], Any], window: int | None = None) -> Any:
-        """The newest `window` values, or all that are kept, through a method of this class, or any function.
+        """Apply a method of this class or any function to the newest `window` values, or to all that are kept.
 
         >>> history = History()
         >>> history.values.extend([1.0, 5.0, 3.0])
@@ -85,11 +85,11 @@ class History:
         if callable(method):
             return method(self.last(window))
         if method not in STATISTICS:
-            raise HooklineError(f"a history has no statistics '{method}'; {did_you_mean(method, STATISTICS)}")
+            raise HooklineError(f"unknown statistics method '{method}'; {did_you_mean(method, STATISTICS)}")
         return self.current() if method == "current" else getattr(self, method)(window)
 
     def keep(self, number: int) -> None:
-        """Keep at least so many values."""
+        """Keep at least this many values."""
         if number > (self.values.maxlen or 0):
             self.values = deque(self.values, maxlen=number)
 
@@ -98,7 +98,7 @@ class History:
 
 
 def belongs(name: str, prefix: str) -> bool:
-    """Whether a name is under a prefix; what is under none of `train/`, `val/` and `test/` is training's.
+    """Return whether a name is under a prefix. Names outside of `train/`, `val/` and `test/` belong to `train/`.
 
     >>> belongs("train/loss", "train/"), belongs("gan/real", "train/"), belongs("val/loss", "train/")
     (True, True, False)
@@ -107,10 +107,10 @@ def belongs(name: str, prefix: str) -> bool:
 
 
 def recordable(value: Any) -> float | Tensor | None:
-    """A number as the hub keeps it: plain, or a tensor on its device, without its graph; None for anything else.
+    """Return a number as the hub keeps it: plain, or a detached tensor on its device. None for anything else.
 
-    A tensor is copied where its memory is not its own, or where somebody may still write into it, as into a weight.
-    What a step has just computed is kept as it is.
+    A tensor is copied if it shares memory with others or if its value may still change, as that of a weight does.
+    A result that a step has just computed is kept without a copy.
     """
     if value.__class__ in PLAIN:
         return cast("float", value)
@@ -126,7 +126,7 @@ def recordable(value: Any) -> float | Tensor | None:
 
 
 def _plain_number(value: Any) -> float | None:
-    """The number in something of numpy or of a class of one's own."""
+    """Return the number in a numpy object or in an instance of any other class; None if there is none."""
     if isinstance(value, (int, float)):
         return float(value) if isinstance(value, float) else int(value)
     try:
@@ -137,36 +137,36 @@ def _plain_number(value: Any) -> float | None:
 
 
 def read_numbers(values: Iterable[Any]) -> list[Any]:
-    """Numbers and tensors with one element as numbers; one wait for the device, however many they are."""
+    """Return numbers and tensors with one element as numbers. Wait for the device only once for all of them."""
     values = list(values)
     tensors = [value for value in values if value.__class__ not in PLAIN]
-    if all(getattr(tensor, "is_cpu", True) for tensor in tensors):  # numpy's numbers are among them, too
+    if all(getattr(tensor, "is_cpu", True) for tensor in tensors):  # may include numpy numbers
         return [value if value.__class__ in PLAIN else value.item() for value in values]
     import torch
 
     groups: dict[Any, list[Tensor]] = {}
     for tensor in map(torch.as_tensor, tensors):
         groups.setdefault((tensor.dtype, tensor.device), []).append(tensor.reshape(()))
-    # One transfer a type, not one a value.
+    # One transfer per type and device, not one per value.
     read = {kind: iter(torch.stack(found).tolist()) for kind, found in groups.items()}
     kinds = iter([(tensor.dtype, tensor.device) for tensor in map(torch.as_tensor, tensors)])
     return [value if value.__class__ in PLAIN else next(read[next(kinds)]) for value in values]
 
 
 class MessageHub:
-    """Scalars with their history, and facts about the run (`info`) that have only a current value."""
+    """Holds scalars with their history, and facts about the run (`info`) that only have a current value."""
 
     def __init__(self) -> None:
         self._scalars: dict[str, History] = {}
-        #: Facts by name; `update_info` also says whether one is resumed.
+        #: Facts by name. Set them with `update_info`, which also controls whether checkpoints include them.
         self.info: dict[str, Any] = {}
         self._not_resumed: set[str] = set()
         self._kept = KEPT
 
     def update_scalar(self, name: str, value: float | Tensor, *, resumed: bool = True) -> None:
-        """Record one number, or a tensor with one element, which is read only when somebody asks.
+        """Record one number, or a tensor with one element, which is read only when needed.
 
-        `resumed=False` keeps the name out of checkpoints; it is enough to say so once.
+        `resumed=False` keeps the name out of checkpoints; passing it once is enough.
         """
         if value.__class__ not in PLAIN:
             given, value = value, recordable(value)  # type: ignore[assignment]  # None is refused
@@ -189,7 +189,7 @@ class MessageHub:
             self.update_scalar(prefix + name, value)
 
     def history(self, name: str) -> History:
-        """The history to record a name in; it stays the same object as long as the hub lives."""
+        """Return the history to record a name in; create it if needed. It stays the same object while the hub lives."""
         history = self._scalars.get(name)
         if history is None:
             history = self._scalars[name] = History()
@@ -197,24 +197,24 @@ class MessageHub:
         return history
 
     def keep(self, number: int) -> None:
-        """Keep at least so many values of every name; 1,000 unless somebody needs more."""
+        """Keep at least this many values of every name, instead of 1,000."""
         self._kept = max(self._kept, number)
         for history in self._scalars.values():
             history.keep(number)
 
     def get_scalar(self, name: str) -> History:
-        """The history of a name; an unknown one is refused with the nearest."""
+        """Return the history of a name; refuse an unknown name and suggest the nearest one."""
         if not len(self._scalars.get(name, ())):
             raise HooklineError(f"nothing is recorded as '{name}'; {did_you_mean(name, self._scalars)}")
         return self._scalars[name]
 
     @property
     def scalars(self) -> Mapping[str, History]:
-        """All histories that have a value, by name."""
+        """Return all histories that have at least one value, by name."""
         return {name: history for name, history in self._scalars.items() if history.values}
 
     def read(self, prefix: str) -> None:
-        """Turn what is new under a prefix into numbers, with one wait for the device for all of it."""
+        """Convert all new values under a prefix to numbers, waiting for the device only once."""
         waiting = []
         for name, history in self._scalars.items():
             if history.fresh and belongs(name, prefix):
@@ -227,9 +227,9 @@ class MessageHub:
             values[place] = number
 
     def take(self, prefix: str, fewer_than: int | None = None) -> dict[str, tuple[History, int]]:
-        """The histories under a prefix that have something new since they were last taken, and how many values.
+        """Return the histories under a prefix with values since they were last taken, and how many are new.
 
-        `fewer_than` leaves those with so many new values, or more, where they are.
+        `fewer_than` leaves out histories with this many new values or more; they stay new.
         """
         taken = {}
         for name, history in self._scalars.items():
@@ -239,21 +239,21 @@ class MessageHub:
         return taken
 
     def update_info(self, name: str, value: Any, *, resumed: bool = True) -> None:
-        """Set a fact; `resumed=False` keeps it out of checkpoints, which hold tensors and plain data only."""
+        """Set a fact. `resumed=False` keeps it out of checkpoints, which can only hold tensors and plain data."""
         if resumed:
-            from hookline.common.plain import refuse_odd  # it needs torch
+            from hookline.common.plain import refuse_odd  # it imports torch
 
-            refuse_odd(value, f"the fact '{name}' (resumed, unless update_info has resumed=False)")
+            refuse_odd(value, f"the fact '{name}' (saved in checkpoints unless update_info has resumed=False)")
         else:
             self._not_resumed.add(name)
         self.info[name] = value
 
     def get_info(self, name: str, default: Any = None) -> Any:
-        """A fact, or the default where nobody has set it."""
+        """Return a fact, or the default if it is not set."""
         return self.info.get(name, default)
 
     def state_dict(self) -> dict[str, Any]:
-        """The histories and facts as plain data and tensors."""
+        """Return the histories and facts as plain data and tensors."""
         import torch
 
         scalars = {}
@@ -262,15 +262,15 @@ class MessageHub:
                 continue
             values = history.last()
             history.values.clear()
-            history.values.extend(values)  # so that the next time they need not be read again
-            whole = any(value.__class__ is int for value in values)  # an int is still one after a resume
+            history.values.extend(values)  # keeps the numbers, so that the next save need not read the device again
+            whole = any(value.__class__ is int for value in values)  # a list keeps ints as ints after a resume
             kept = values if whole else torch.tensor(values, dtype=torch.float64)
             scalars[name] = {"values": kept, "fresh": history.fresh}
         info = {name: value for name, value in self.info.items() if name not in self._not_resumed}
         return {"scalars": scalars, "info": info}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take back what `state_dict` gave; facts that are not resumed stay as they are."""
+        """Restore what `state_dict` returned. Names kept out of checkpoints stay unchanged."""
         for name, history in self._scalars.items():
             if name not in self._not_resumed:
                 history.values.clear()

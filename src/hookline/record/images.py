@@ -1,16 +1,16 @@
-"""Images of any common kind as what every writer can show: uint8 arrays of shape (H, W), (H, W, 3) or (H, W, 4).
+"""Conversion of images to what every writer can show: uint8 arrays of shape (H, W), (H, W, 3) or (H, W, 4).
 
     as_image(tensor)             one image
     as_grid(batch, columns=4)    several, side by side
     as_png(as_image(tensor))     as the bytes of a file
 
-An image is a torch tensor of any device and float type, a numpy array, or one of PIL. It has the shape (H, W),
-(H, W, C) or (C, H, W) with 1, 3 or 4 channels (gray, RGB, RGBA). Where both ends of a shape could be the channels, as
-in (3, 32, 3), a tensor has them first and an array has them last, as torch and numpy do.
+An image is a torch tensor on any device and of any float type, a numpy array, or a PIL image. It has the shape (H, W),
+(H, W, C) or (C, H, W) with 1, 3 or 4 channels (gray, RGB, RGBA). If both ends of a shape could be the channels, as in
+(3, 32, 3), they come first in a tensor and last in an array, as is usual in torch and numpy.
 
-uint8 is shown as it is, bool as black and white, floats as 0..1. Floats outside of that, which normalised data has, are
-stretched: the least of the image becomes 0 and the greatest 1, alpha left out; an image that is all one number is only
-cut off. NaN is black; Inf is the greatest or the least of the image.
+uint8 is shown as it is, bool as black and white, and floats as 0..1. Floats outside of 0..1, as in normalized data, are
+stretched: the minimum of the image becomes 0 and the maximum 1. Alpha is not stretched, and an image of one constant
+value is only clipped. NaN is black. Inf becomes the maximum or the minimum of the image.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 CHANNELS = (1, 3, 4)
-#: Pixels between the images of a grid and around them; they and empty places have this gray.
+#: The width in pixels of the border between and around the images of a grid; GRAY fills it and empty places.
 BORDER = 2
 GRAY = 128
-# Resizing leaves floats a little outside of 0..1: up to half a level of 255 they are cut off, not stretched.
+# Resizing leaves floats slightly outside of 0..1. Up to half a level of 255, they are clipped, not stretched.
 SLACK = 0.5 / 255
 
 EXPECTED = (
-    "an image is (H, W), (H, W, C) or (C, H, W) with 1, 3 or 4 channels, of uint8, bool or floats; several are "
+    "expected (H, W), (H, W, C) or (C, H, W) with 1, 3 or 4 channels, of uint8, bool or floats; for several images, "
     "(N, ...) of these, or a list"
 )
-# What PIL's other modes become; those that are left out hold plain numbers, and are read as such.
+# Conversions for PIL's modes. Modes not listed hold plain numbers and need no conversion.
 MODES = {"1": "L", "LA": "RGBA", "P": "RGBA", "PA": "RGBA"}
 MODES |= dict.fromkeys(("CMYK", "YCbCr", "LAB", "HSV"), "RGB")
 
 
 def as_image(image: Any) -> NDArray[np.uint8]:
-    """One image as a new array; several (four dimensions) as a grid of them.
+    """Return one image as a new array, or several (four dimensions) as a grid.
 
     >>> import numpy as np
     >>> as_image(np.array([[0.0, 0.5, 1.0]])).tolist()
@@ -59,10 +59,10 @@ def as_image(image: Any) -> NDArray[np.uint8]:
 
 
 def as_grid(images: Any, columns: int | None = None) -> NDArray[np.uint8]:
-    """Several images side by side, row after row, with a thin gray border; about as many rows as columns, unless told.
+    """Arrange several images in a grid with a thin gray border; by default with about as many rows as columns.
 
-    Given as (N, C, H, W), (N, H, W, C), (N, H, W), or as a list of images, which need not be of one size or kind: they
-    stand at the upper left of their places, and the grid has colours, or alpha, if any of them has.
+    The images are given as (N, C, H, W), (N, H, W, C), (N, H, W), or as a list. Images in a list may differ in size and
+    kind: each is placed at the upper left of its cell, and the grid has color, or alpha, if any of them has.
     """
     import numpy as np
 
@@ -80,12 +80,12 @@ def as_grid(images: Any, columns: int | None = None) -> NDArray[np.uint8]:
     grid[..., 3:] = 255
     for number, cell in enumerate(cells):
         top, left = number // columns * height + BORDER, number % columns * width + BORDER
-        grid[top : top + cell.shape[0], left : left + cell.shape[1]] = _with_depth(cell, depth)
+        grid[top : top + cell.shape[0], left : left + cell.shape[1]] = _add_channels(cell, depth)
     return grid[..., 0] if depth == 1 else grid
 
 
 def as_png(pixels: NDArray[np.uint8]) -> bytes:
-    r"""What `as_image` and `as_grid` give, as a PNG file.
+    r"""Return the result of `as_image` or `as_grid` as the bytes of a PNG file.
 
     >>> import numpy as np
     >>> as_png(np.zeros((1, 1), np.uint8))[:8]
@@ -94,10 +94,10 @@ def as_png(pixels: NDArray[np.uint8]) -> bytes:
     import numpy as np
 
     height, width = pixels.shape[:2]
-    colours = {1: 0, 3: 2, 4: 6}[pixels.size // (height * width)]
-    rows = np.zeros((height, pixels.size // height + 1), np.uint8)  # every row begins with its filter: none
+    colors = {1: 0, 3: 2, 4: 6}[pixels.size // (height * width)]
+    rows = np.zeros((height, pixels.size // height + 1), np.uint8)  # every row begins with its filter type, 0 for none
     rows[:, 1:] = pixels.reshape(height, -1)
-    header = struct.pack(">IIBBBBB", width, height, 8, colours, 0, 0, 0)
+    header = struct.pack(">IIBBBBB", width, height, 8, colors, 0, 0, 0)
     chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(rows.tobytes())), (b"IEND", b""))
     return b"\x89PNG\r\n\x1a\n" + b"".join(
         struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks
@@ -105,7 +105,7 @@ def as_png(pixels: NDArray[np.uint8]) -> bytes:
 
 
 def columns_of(count: int) -> int:
-    """How many columns a grid of so many images has.
+    """Return the number of columns of a grid with this many images.
 
     >>> [columns_of(count) for count in (1, 2, 4, 5, 8, 9, 10)]
     [1, 2, 2, 3, 3, 3, 4]
@@ -113,8 +113,8 @@ def columns_of(count: int) -> int:
     return math.isqrt(count - 1) + 1
 
 
-def _with_depth(cell: NDArray[np.uint8], depth: int) -> NDArray[np.uint8]:
-    """The same picture with more channels: gray in all colours, and no part of it transparent."""
+def _add_channels(cell: NDArray[np.uint8], depth: int) -> NDArray[np.uint8]:
+    """Return the image with more channels: gray copied to all colors, and opaque alpha."""
     import numpy as np
 
     if cell.ndim == 2:
@@ -125,7 +125,7 @@ def _with_depth(cell: NDArray[np.uint8], depth: int) -> NDArray[np.uint8]:
 
 
 def _as_array(image: Any) -> NDArray[Any]:
-    """The numbers of an image, on the CPU; floats in double precision."""
+    """Return the numbers of an image, on the CPU, with floats in double precision."""
     import numpy as np
 
     if hasattr(image, "detach"):
@@ -135,7 +135,7 @@ def _as_array(image: Any) -> NDArray[Any]:
         image = image.convert(MODES[image.mode]) if image.mode in MODES else image
     try:
         found = np.asarray(image)
-    except Exception:  # whatever an object that is no image says to this
+    except Exception:  # an object that is not an image may raise anything
         raise _refusal(image) from None
     return found.astype(np.float64) if found.dtype.kind == "f" else found
 
@@ -163,14 +163,14 @@ def _as_bytes(array: NDArray[Any], image: Any) -> NDArray[np.uint8]:
     if array.dtype.kind != "f":
         raise _refusal(image)
     has_alpha = array.ndim == 3 and array.shape[2] == 4
-    colours, alpha = (array[..., :3], array[..., 3:]) if has_alpha else (array, array[..., :0])
-    scaled = np.concatenate([_stretched(colours), np.nan_to_num(alpha)], axis=-1)
+    colors, alpha = (array[..., :3], array[..., 3:]) if has_alpha else (array, array[..., :0])
+    scaled = np.concatenate([_stretch(colors), np.nan_to_num(alpha)], axis=-1)
     levels: NDArray[np.uint8] = np.floor(np.clip(scaled, 0, 1) * 255 + 0.5).astype(np.uint8)
     return levels
 
 
-def _stretched(array: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Floats of one image within 0..1: as they are, where they are there already."""
+def _stretch(array: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Stretch the floats of one image to 0..1, unless they are already in that range."""
     import numpy as np
 
     finite = array[np.isfinite(array)]
@@ -182,7 +182,7 @@ def _stretched(array: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def describe(image: Any) -> str:
-    """What somebody gave for an image: its kind, shape and type, for messages.
+    """Describe what was passed as an image, for messages: its class, shape and dtype.
 
     >>> import numpy as np
     >>> describe(np.zeros((2, 5, 7))), describe([1])
@@ -190,10 +190,10 @@ def describe(image: Any) -> str:
     """
     kind = type(image).__name__
     shape, dtype = getattr(image, "shape", None), getattr(image, "dtype", None)
-    if isinstance(shape, tuple) and dtype is not None:  # a torch.Size is a tuple, too
+    if isinstance(shape, tuple) and dtype is not None:  # torch.Size is a tuple, too
         return f"{kind} of shape {tuple(shape)} and dtype {str(dtype).removeprefix('torch.')}"
     return f"{kind} of mode {image.mode}" if hasattr(image, "mode") and hasattr(image, "convert") else kind
 
 
 def _refusal(image: Any) -> DataError:
-    return DataError(f"{describe(image)} is no image; {EXPECTED}")
+    return DataError(f"{describe(image)} is not an image; {EXPECTED}")

@@ -1,10 +1,10 @@
-"""What a record shows of a name: its newest value, or the mean, least or greatest over a window.
+"""Smoothing: rules that decide whether a record shows the newest value of a name, or a mean, min or max over a window.
 
     rules = [{"match": "*loss*", "window_size": "epoch"}, {"match": "train/lr", "method": "current"}]
-    Smoothing(rules).take(hub, "train/")
+    Smoothing(rules_of(rules, "LoggerHook")).take(hub, "train/")
 
-The first rule whose pattern matches decides. A rule with a `log_name` adds a number under that name, and the rules
-after it decide about the name itself.
+The first rule whose pattern matches a name applies. A rule with a `log_name` adds one more number under that name, and
+a later rule applies to the name itself.
 """
 
 from __future__ import annotations
@@ -28,8 +28,10 @@ KEYS = ("match", "method", "window_size", "log_name")
 
 @dataclass(frozen=True)
 class Rule:
-    """What is shown of the names that match: a method, over the newest so many values, the epoch, the whole run, or,
-    without a window, what came since the last record.
+    """A method and a window for all names that match.
+
+    The window is a number of newest values, the epoch, or the whole run. Without one, it is everything since the last
+    record.
     """
 
     match: str
@@ -39,25 +41,25 @@ class Rule:
 
     @property
     def is_long(self) -> bool:
-        """Whether its window is longer than what the hub keeps."""
+        """Return whether the window may hold more values than the hub keeps."""
         return isinstance(self.window_size, str) and self.method != "current"
 
 
-# What is noisy from step to step is shown as a mean; anything else (a learning rate, a metric) as it is now.
-USUAL = (Rule("*loss*"), Rule("*time*"), Rule("*grad_norm*"), Rule("*", "current"))
+# Values that are noisy from step to step are averaged. Others (a learning rate, a metric) show their current value.
+DEFAULT_RULES = (Rule("*loss*"), Rule("*time*"), Rule("*grad_norm*"), Rule("*", "current"))
 
 
 def rules_of(given: Iterable[Mapping[str, Any]], who: str) -> tuple[Rule, ...]:
-    """Rules as a config has them, checked, and the usual ones behind them."""
-    return (*(_rule(each, f"{who}: smoothing[{number}]") for number, each in enumerate(given)), *USUAL)
+    """Check the rules of a config, and return them followed by the default rules."""
+    return (*(_rule(each, f"{who}: smoothing[{number}]") for number, each in enumerate(given)), *DEFAULT_RULES)
 
 
 def _rule(given: Mapping[str, Any], who: str) -> Rule:
     if not isinstance(given, Mapping) or not isinstance(given.get("match"), str) or not given["match"]:
-        raise ConfigError(f"{who} is a mapping with a pattern of names as 'match', not {given!r}")
+        raise ConfigError(f"{who} must be a mapping with a name pattern as 'match', not {given!r}")
     for key in given:
         if key not in KEYS:
-            raise ConfigError(f"{who} has no '{key}'; {did_you_mean(str(key), KEYS)}")
+            raise ConfigError(f"{who}: unknown key '{key}'; {did_you_mean(str(key), KEYS)}")
     rule = Rule(**given)
     check_choice(f"{who}: method", rule.method, METHODS)
     if isinstance(rule.window_size, str):
@@ -65,15 +67,15 @@ def _rule(given: Mapping[str, Any], who: str) -> Rule:
     elif rule.window_size is not None:
         check_int(f"{who}: window_size", rule.window_size, least=1)
     if rule.log_name is not None and (not isinstance(rule.log_name, str) or not rule.log_name):
-        raise ConfigError(f"{who}: log_name must be a name, not {rule.log_name!r}")
+        raise ConfigError(f"{who}: log_name must be a non-empty string, not {rule.log_name!r}")
     return rule
 
 
 @dataclass
 class ExponentialMean:
-    """A running mean in which the newest value counts so much (`factor`), and the others the rest together.
+    """An exponential moving average in which the newest value has the weight `factor`.
 
-    The first one counts whole, so that the mean does not begin too low.
+    The first value has the full weight, so that the average does not start too low.
 
     >>> mean = ExponentialMean(0.4)
     >>> mean.take(5.0), mean.take(10.0)
@@ -81,18 +83,18 @@ class ExponentialMean:
     """
 
     factor: float
-    #: None before the first.
+    #: The current average; None before the first value.
     value: float | None = None
 
     def take(self, value: float) -> float:
-        """Take one in; gives the mean."""
+        """Add a value and return the average."""
         self.value = value if self.value is None else (1 - self.factor) * self.value + self.factor * value
         return self.value
 
 
 @dataclass
 class Total:
-    """All values of a long window, as far as they were read."""
+    """The sum, count, minimum and maximum of a long window so far."""
 
     count: int = 0
     sum: float = 0.0
@@ -100,7 +102,7 @@ class Total:
     max: float = float("-inf")
 
     def add(self, values: Iterable[float]) -> None:
-        """Take more in."""
+        """Add more values."""
         for value in values:
             self.count += 1
             self.sum += value
@@ -108,35 +110,35 @@ class Total:
             self.max = max(self.max, value)
 
     def value(self, method: Method) -> float:
-        """The mean, least or greatest."""
+        """Return the mean, minimum or maximum."""
         return self.sum / self.count if method == "mean" else self.min if method == "min" else self.max
 
 
 class Smoothing:
-    """The rules of a run, and what long windows have added up."""
+    """Applies the rules of a run, and keeps the totals of long windows."""
 
-    def __init__(self, rules: tuple[Rule, ...] = USUAL) -> None:
+    def __init__(self, rules: tuple[Rule, ...] = DEFAULT_RULES) -> None:
         self.rules = rules
         self._decided: dict[str, tuple[tuple[str, Rule], ...]] = {}
-        #: The name behind each log_name.
+        #: The name that each log_name stands for.
         self._shown_as: dict[str, str] = {}
-        #: By name and window.
+        #: Totals by name and window.
         self._totals: dict[tuple[str, str], Total] = {}
-        #: How many values that are new to a name belong to the epoch before.
+        #: By name, how many of its new values belong to the previous epoch.
         self._old: dict[str, int] = {}
 
     @property
     def longest(self) -> int:
-        """The largest window that is a number."""
+        """Return the largest window that is given as a number."""
         return max((rule.window_size for rule in self.rules if isinstance(rule.window_size, int)), default=1)
 
     @property
     def by_epoch(self) -> bool:
-        """Whether any window is the epoch."""
+        """Return whether any window is the epoch."""
         return any(rule.is_long and rule.window_size == "epoch" for rule in self.rules)
 
     def take(self, hub: MessageHub, prefix: str, fewer_than: int | None = None) -> dict[str, float]:
-        """What is new under a prefix since it was last taken, as the rules show it; see `MessageHub.take`."""
+        """Take the new values under a prefix and return what the rules show of them; see `MessageHub.take`."""
         shown: dict[str, float] = {}
         for name, (history, fresh) in hub.take(prefix, fewer_than).items():
             rules = self._decided.get(name) or self._decide(name)
@@ -148,14 +150,14 @@ class Smoothing:
         return shown
 
     def end_epoch(self, hub: MessageHub, prefix: str) -> None:
-        """Windows that are an epoch begin anew; what was not recorded of this one is no part of the next."""
+        """Restart all windows of one epoch. Values not taken yet do not count for the next epoch."""
         for name, history in hub.scalars.items():
             if belongs(name, prefix) and self._totals.pop((name, "epoch"), None) is not None:
                 self._old[name] = history.fresh
 
     def unused(self) -> list[tuple[int, Rule]]:
-        """The rules that no name has matched, with their numbers."""
-        given = self.rules[: -len(USUAL)]
+        """Return the rules that matched no name, with their positions."""
+        given = self.rules[: -len(DEFAULT_RULES)]
         return [
             (number, rule)
             for number, rule in enumerate(given)
@@ -163,14 +165,14 @@ class Smoothing:
         ]
 
     def _decide(self, name: str) -> tuple[tuple[str, Rule], ...]:
-        """The rules for a name: those that add a number, and the first other one."""
+        """Return the rules for a name: those that add a number, and the first one without a log_name."""
         found = []
         for rule in self.rules:
             if fnmatchcase(name, rule.match):
                 if rule.log_name is not None and (other := self._shown_as.setdefault(rule.log_name, name)) != name:
                     raise ConfigError(
-                        f"LoggerHook: smoothing shows both '{other}' and '{name}' as '{rule.log_name}'; give each a "
-                        "log_name of its own"
+                        f"LoggerHook: smoothing shows both '{other}' and '{name}' as '{rule.log_name}'; give each its "
+                        "own log_name"
                     )
                 found.append((rule.log_name or name, rule))
                 if rule.log_name is None:
@@ -179,7 +181,7 @@ class Smoothing:
         return self._decided[name]
 
     def _add_up(self, name: str, windows: set[str], values: list[float], fresh: int) -> None:
-        old = max(self._old.pop(name, 0) - (fresh - len(values)), 0)  # of those that are kept
+        old = max(self._old.pop(name, 0) - (fresh - len(values)), 0)  # only those that the hub still has
         for window in windows:
             total = self._totals.setdefault((name, window), Total())
             total.add(values[old:] if window == "epoch" else values)
@@ -193,11 +195,11 @@ class Smoothing:
         return float(history.statistics(rule.method, window))
 
     def state_dict(self) -> dict[str, Any]:
-        """What long windows have added up, as plain data."""
+        """Return the totals of long windows as plain data."""
         totals = [[name, window, *vars(total).values()] for (name, window), total in self._totals.items()]
         return {"totals": totals, "old": dict(self._old)} if totals or self._old else {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from there."""
+        """Restore the totals."""
         self._totals = {(name, window): Total(*values) for name, window, *values in state.get("totals", ())}
         self._old = dict(state.get("old", {}))

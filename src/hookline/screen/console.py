@@ -1,4 +1,4 @@
-"""The screen: standard output through rich, in such a way that what is shown never ends a run."""
+"""The screen: standard output through rich. A failure to show something never ends a run."""
 
 from __future__ import annotations
 
@@ -20,55 +20,55 @@ if TYPE_CHECKING:
 
 
 class Stdout:
-    """Standard output as it is at the moment; text that cannot be written, or that nobody reads, is dropped."""
+    """The current standard output. Text that cannot be written, or that nobody reads, is dropped."""
 
     @property
     def _file(self) -> IO[str]:
-        """The stream itself: while rich shows a display, it puts something before it that leads back here."""
+        """Return the real stream: while rich shows a display, `sys.stdout` is a proxy that leads back here."""
         return getattr(sys.stdout, "rich_proxied_file", sys.stdout)
 
     @property
     def encoding(self) -> str:
-        """What it can show."""
+        """Return the encoding of the stream."""
         return getattr(self._file, "encoding", None) or "utf-8"
 
     def write(self, text: str) -> int:
-        """Write, with escapes for letters that it cannot show."""
+        """Write text, and escape characters that the stream cannot encode."""
         encoded = text.encode(self.encoding, "backslashreplace").decode(self.encoding)
         self._try(lambda: self._file.write(encoded))
         return len(text)
 
     def flush(self) -> None:
-        """Let it be seen."""
+        """Flush the stream."""
         self._try(self._file.flush)
 
     def isatty(self) -> bool:
-        """Whether it is a terminal."""
+        """Return whether the stream is a terminal."""
         return self._file.isatty()
 
     def fileno(self) -> int:
-        """The number of its file."""
+        """Return the file descriptor of the stream."""
         return self._file.fileno()
 
     def _try(self, act: Callable[[], object]) -> None:
         try:
             act()
         except BrokenPipeError:
-            # Whoever read it has gone, as `head` does. What is left in the buffer must not fail when Python ends.
+            # The reader has exited, as `head` does. Flushing the rest of the buffer must not fail when Python exits.
             with suppress(OSError, ValueError):
                 os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
-        except (OSError, ValueError):  # a full disk, or a file that was closed
+        except (OSError, ValueError):  # a full disk, or a closed file
             pass
 
 
 def make_console(quiet: bool) -> Console:
-    """The console of a run; in a notebook, lines are text of the cell like any other, and not an output each."""
+    """Create the console of a run. In a notebook, lines are plain text of the cell, not one output each."""
     file = cast("IO[str]", Stdout())
     return Console(file=file, quiet=quiet, soft_wrap=True, highlight=False, emoji=False, force_jupyter=False)
 
 
 class LiveScreen:
-    """A display below the lines, which draws itself anew."""
+    """A display below the lines that is redrawn in place."""
 
     def __init__(self, console: Console, live: Live) -> None:
         self._console = console
@@ -77,14 +77,14 @@ class LiveScreen:
         self._shown: list[int] = []
 
     def draw(self, picture: Picture) -> None:
-        """Draw it in place of the last one."""
+        """Draw a picture in place of the previous one."""
         self.settle()
         self._live.update(picture, refresh=True)
         self._width = self._console.width
         self._shown = [line.cell_len for line in picture.lines(self._width)]
 
     def settle(self) -> None:
-        """Terminals wrap what is on them when they become narrower: go up by the rows that this has added."""
+        """Move up by the rows that were added because the terminal became narrower and wrapped the display."""
         width = self._console.width
         if width < self._width:
             rows = sum(max(-(-cells // width), 1) for cells in self._shown)
@@ -95,7 +95,7 @@ class LiveScreen:
 
 @contextmanager
 def live(console: Console) -> Iterator[LiveScreen]:
-    """A display that is there as long as this lasts, and leaves nothing behind."""
+    """Show a display while the context lasts, and erase it afterwards."""
     with Live(console=console, transient=True, auto_refresh=False) as shown:
         screen = LiveScreen(console, shown)
         try:

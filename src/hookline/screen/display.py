@@ -1,4 +1,4 @@
-"""What a live display shows of a run, fitted to the width of the screen, and how often it is drawn.
+"""The content of a live display, fitted to the width of the screen, and how often it is drawn.
 
 epoch 3/15 ━━━━━━━━━━━━━━━╸────────────────────  45/255  31.2 it/s  eta 0:00:07
 loss 0.1243  lr 4.82e-03  best accuracy 0.9609  412 MiB
@@ -16,48 +16,48 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
     from rich.text import Text
 
-# More than four times a second is not seen, and more than one percent of the time is not spent on it.
+# Seconds between two drawings (more than four per second are not visible), and the share of time spent on them.
 PAUSE = 0.25
 SHARE = 0.01
-# A bar is at most so wide, and is left out below that.
+# The widest bar, and the width below which there is no bar.
 WIDEST, NARROWEST = 40, 8
 FULL, EMPTY = "━", "─"
 
 
 class Pace:
-    """When to draw next: at most four times a second, and never more than a hundredth of the time."""
+    """Decides when to draw next: at most four times a second, and for at most one percent of the time."""
 
     def __init__(self) -> None:
         self._next = 0.0
-        #: How long all drawing has taken.
+        #: How many seconds all drawing has taken.
         self.spent = 0.0
 
     def is_due(self, now: float) -> bool:
-        """Whether it is time to draw."""
+        """Return whether it is time to draw."""
         return now >= self._next
 
     def drawn(self, began: float, ended: float) -> None:
-        """It took so long; the next one waits."""
+        """Record how long a drawing took, and set the time of the next one."""
         self.spent += ended - began
         self._next = ended + max(PAUSE, (ended - began) / SHARE)
 
 
 @dataclass
 class Bar:
-    """How far something is: its name, how much is done, and of how much, where that is known."""
+    """The progress of something: its name, how much is done, and the total, if known."""
 
     label: str
     done: int
     total: int | None
-    #: What stands behind the bar; what does not fit is left out, the last first.
+    #: Texts after the bar. If they do not fit, the last ones are left out.
     texts: Sequence[str] = ()
 
     def line(self, width: int) -> Text:
-        """The line, at most so wide."""
+        """Return the line, at most this wide."""
         from rich.text import Text
 
         count = f"{self.done}/{self.total}" if self.total is not None else str(self.done)
-        behind = fitted([count, *self.texts], width - len(self.label) - 1)
+        behind = join_fitting([count, *self.texts], width - len(self.label) - 1)
         line = Text(f"{self.label} ", no_wrap=True, overflow="ellipsis")
         room = min(WIDEST, width - len(self.label) - len(behind) - 3)
         if self.total and room >= NARROWEST:
@@ -68,19 +68,19 @@ class Bar:
 
 @dataclass
 class Picture:
-    """All that is shown: the run, facts about it, and what it is doing besides training."""
+    """The whole display: the progress of the run, facts about it, and what it does besides training."""
 
     bar: Bar
     facts: list[str] = field(default_factory=list)
     beside: Bar | str | None = None
 
     def lines(self, width: int) -> Iterator[Text]:
-        """The lines, at most so wide."""
+        """Yield the lines, at most this wide."""
         from rich.text import Text
 
         yield self.bar.line(width)
         if self.facts:
-            yield Text(fitted(self.facts, width), no_wrap=True, overflow="ellipsis")
+            yield Text(join_fitting(self.facts, width), no_wrap=True, overflow="ellipsis")
         if isinstance(self.beside, Bar):
             yield self.beside.line(width)
         elif self.beside:
@@ -93,10 +93,10 @@ class Picture:
             yield line
 
 
-def fitted(texts: Sequence[str], width: int) -> str:
-    """As many texts as fit in a line, two spaces between them; at least the first.
+def join_fitting(texts: Sequence[str], width: int) -> str:
+    """Join as many texts as fit in a line, with two spaces between them; always include the first.
 
-    >>> fitted(["45/255", "31.2 it/s", "eta 0:00:07"], 20)
+    >>> join_fitting(["45/255", "31.2 it/s", "eta 0:00:07"], 20)
     '45/255  31.2 it/s'
     """
     shown: list[str] = []
@@ -108,5 +108,5 @@ def fitted(texts: Sequence[str], width: int) -> str:
 
 
 def clock() -> float:
-    """A clock that only goes forward, in seconds."""
+    """Return the time of a clock that never goes back, in seconds."""
     return time.perf_counter()

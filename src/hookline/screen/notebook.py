@@ -1,4 +1,4 @@
-"""The progress display in a notebook: one output of the cell that is drawn anew, and goes when the run is over."""
+"""The progress display in a notebook: one output of the cell, redrawn in place and removed after the run."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from hookline.screen.display import Picture
 
-# A notebook has no columns; so many fit on most screens.
+# A notebook has no columns. This width fits on most screens.
 WIDTH = 100
 NOTHING = {"text/html": "", "text/plain": ""}
 
 
 def in_notebook() -> bool:
-    """Whether this is a notebook (Jupyter, Colab), which shows more than lines; IPython in a terminal is none."""
+    """Return whether this is a notebook (Jupyter, Colab). IPython in a terminal is not one."""
     shell = getattr(builtins, "get_ipython", None)
     kind = type(shell()) if callable(shell) else type(None)
     return kind.__name__ == "ZMQInteractiveShell" or "google.colab" in kind.__module__
 
 
 class NotebookDisplay:
-    """An output of the cell that is drawn anew."""
+    """An output of the cell that is redrawn in place."""
 
     def __init__(self) -> None:
         from IPython import display
@@ -33,20 +33,20 @@ class NotebookDisplay:
         self._output = show(NOTHING, raw=True, display_id=True)
 
     def draw(self, picture: Picture) -> None:
-        """Draw it in place of the last one."""
+        """Draw a picture in place of the previous one."""
         lines = "\n".join(line.plain for line in picture.lines(WIDTH))
         self._output.update({"text/html": f"<pre>{escape(lines)}</pre>", "text/plain": lines}, raw=True)
 
     def settle(self) -> None:
-        """Lines have a place of their own."""
+        """Do nothing: a notebook shows lines in a separate place."""
 
     def close(self) -> None:
-        """Leave nothing behind."""
+        """Remove the display."""
         self._output.update(NOTHING, raw=True)
 
 
 @contextmanager
 def display() -> Iterator[NotebookDisplay]:
-    """A display that is there as long as this lasts."""
+    """Show a display while the context lasts."""
     with closing(NotebookDisplay()) as shown:
         yield shown

@@ -1,4 +1,4 @@
-"""The one owner of the screen. What it shows also goes to run.log, without control characters."""
+"""Terminal: the only owner of the screen. All lines also go to run.log, without control characters."""
 
 from __future__ import annotations
 
@@ -21,36 +21,36 @@ if TYPE_CHECKING:
 
     from hookline.screen.display import Picture
 
-# How late a line may be, in seconds.
+# How late a line may appear, in seconds.
 LATENCY = 0.25
 
 
-# What run.log shows as an escape: everything that would move a cursor or change a colour.
+# Characters that run.log shows as escapes: those that would move a cursor or change a color.
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 
 class Display(Protocol):
-    """What is drawn anew: on a screen, or in a notebook."""
+    """A display that is redrawn in place, on a screen or in a notebook."""
 
     def draw(self, picture: Picture) -> None:
-        """Draw it in place of the last one."""
+        """Draw a picture in place of the previous one."""
 
     def settle(self) -> None:
-        """Be ready for a line above it."""
+        """Prepare for a line above the display."""
 
 
 class Terminal:
-    """Lines for people. While a progress display is on the screen, details go only to the log."""
+    """Shows lines on the screen and writes them to run.log. During a progress display, details go only to run.log."""
 
     def __init__(self, quiet: bool = False) -> None:
         self.quiet = quiet
-        #: What draws the live display, while there is one.
+        #: The live display, while there is one.
         self.progress: Display | None = None
         self._picture: Picture | None = None
         self._log: IO[str] | None = None
-        #: Lines that came before the log was opened.
+        #: Lines from before the log was opened.
         self._early: list[str] = []
-        #: A save beside the training has lines to show, too.
+        #: A save in the background shows lines, too.
         self._lock = threading.RLock()
         self._waiting: list[tuple[float, Callable[[], str]]] = []
         self._flushed = 0.0
@@ -59,7 +59,7 @@ class Terminal:
 
     @property
     def console(self) -> Console:
-        """The screen, made when first used: rich takes a while to import."""
+        """Return the screen, created on first use because rich is slow to import."""
         if self._console is None:
             from hookline.screen.console import make_console
 
@@ -67,18 +67,18 @@ class Terminal:
         return self._console
 
     def prepare(self) -> None:
-        """Make the screen before the run is seeded: importing rich draws random numbers."""
+        """Create the screen before the run is seeded, because importing rich draws random numbers."""
         _ = self.console
 
     @property
     def is_live(self) -> bool:
-        """Whether the screen can redraw itself."""
+        """Return whether the screen can show a live display."""
         screen = self.console.is_terminal and not self.console.is_dumb_terminal
         return (screen or notebook.in_notebook()) and not self.quiet
 
     @contextmanager
     def live(self) -> Iterator[Callable[[Picture], None]]:
-        """A display that redraws itself below the lines, as long as this lasts; gives what draws it."""
+        """Show a live display below the lines while the context lasts; yield the function that draws it."""
         from hookline.screen import console
 
         with notebook.display() if notebook.in_notebook() else console.live(self.console) as self.progress:
@@ -94,26 +94,26 @@ class Terminal:
                 self.progress.draw(picture)
 
     def working(self, text: str) -> None:
-        """Something besides training that may take long: it is named in the display, if there is one."""
+        """Show in the live display, if there is one, what the run does besides training."""
         if self._picture is not None:
             self._draw(replace(self._picture, beside=text))
 
     def open_log(self, path: Path) -> None:
-        """Begin or go on with run.log."""
+        """Open run.log; append if it exists."""
         self.close_log()
         self._log = open(path, "a", encoding="utf-8", errors="backslashreplace")  # noqa: SIM115  # see close_log
         self._on_log(partial(self._log.writelines, self._early))
         self._early = []
 
     def close_log(self) -> None:
-        """End run.log."""
+        """Close run.log."""
         self.flush()
         if self._log is not None:
             self._on_log(self._log.close)
             self._log = None
 
     def say(self, text: str, style: str | None = None) -> None:
-        """A line for the screen and the log."""
+        """Write a line to the screen and the log."""
         with self._lock:
             self.flush()
             self._to_log(text, time.time())
@@ -121,17 +121,17 @@ class Terminal:
             self._flush_log()
 
     def note(self, text: str) -> None:
-        """A line for the log alone."""
+        """Write a line to the log only."""
         with self._lock:
             self.flush()
             self._to_log(text, time.time())
             self._flush_log()
 
     def detail(self, make: Callable[[], str]) -> None:
-        """A line for the log; for the screen too, unless a progress display says the same there.
+        """Write a line to the log, and also to the screen unless a progress display already shows the same.
 
-        It is made and shown at most a quarter of a second later, together with those that came before: one at a time,
-        a line costs as much as a quick step.
+        The line is built and written at most a quarter of a second later, together with others: one at a time, a line
+        would cost as much as a fast step.
         """
         with self._lock:
             self._waiting.append((time.time(), make))
@@ -139,7 +139,7 @@ class Terminal:
             self.flush()
 
     def flush(self) -> None:
-        """Show the lines that are waiting."""
+        """Write all waiting lines."""
         with self._lock:
             waiting, self._waiting = self._waiting, []
             self._flushed = time.monotonic()
@@ -151,7 +151,7 @@ class Terminal:
             self._flush_log()
 
     def show(self, *renderables: RenderableType, **options: Any) -> None:
-        """Tables or the like, for the screen and the log, with options of rich's `print`."""
+        """Write tables or other renderables to the screen and the log, with options of rich's `print`."""
         from rich.console import Console
 
         with self._lock:
@@ -182,24 +182,24 @@ class Terminal:
             self._on_log(self._log.flush)
 
     def _on_log(self, act: Callable[[], object]) -> None:
-        """Do something with run.log; a full disk costs lines, and not the run."""
+        """Do something with run.log. If the disk is full, lines are lost, but the run continues."""
         try:
             act()
         except OSError as error:
             if not self._log_failed:
                 self._log_failed = True
                 why = error.strerror or error
-                self._to_screen(f"warning: run.log cannot be written: {why}; the run goes on", style="yellow")
+                self._to_screen(f"warning: run.log cannot be written: {why}; the run continues", style="yellow")
 
 
 class TerminalHandler(logging.Handler):
-    """Hookline's own warnings, as lines of the terminal and the log."""
+    """Sends hookline's own log messages to the terminal and run.log."""
 
     def __init__(self, terminal: Terminal) -> None:
         super().__init__()
         self._terminal = terminal
 
     def emit(self, record: logging.LogRecord) -> None:
-        """One warning."""
+        """Show one log message."""
         warning = record.levelno >= logging.WARNING
         self._terminal.say(("warning: " if warning else "") + self.format(record), "yellow" if warning else None)

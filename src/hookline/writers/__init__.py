@@ -1,4 +1,4 @@
-"""Writers take numbers, images and the config out of the process. One file a writer; `Writer` is what they share."""
+"""Writers take numbers, images and the config out of the process. Each has its own file; `Writer` is the base class."""
 
 from collections.abc import Iterator
 
@@ -10,6 +10,6 @@ __all__ = ["Writer", "Writers", "built_in_files"]
 
 
 def built_in_files() -> Iterator[str]:
-    """Name the files and folders that the built-in writers make in a run's folder unless told otherwise."""
+    """Yield the default names of the files and folders that the built-in writers create in a run's folder."""
     for name in WRITERS.builtin:
         yield from getattr(WRITERS.get(name), "default_files", ())

@@ -1,4 +1,4 @@
-"""A line a record, on the screen or in any stream."""
+"""ConsoleWriter: one line per record, on the screen or in any stream."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TextIO
 from hookline.common.checks import check_choice
 from hookline.common.numbers import as_number
 from hookline.writers.base import Writer
-from hookline.writers.values import flat
+from hookline.writers.values import flatten
 
 if TYPE_CHECKING:
     import numpy as np
@@ -17,42 +17,42 @@ if TYPE_CHECKING:
 
 
 class ConsoleWriter(Writer):
-    """Every record as a line: `step 120  epoch 2  train/loss 0.4103`. Images are a line about each.
+    """Prints one line per record: `step 120  epoch 2  train/loss 0.4103`. For an image, a line gives its size.
 
     Args:
-        stream: `stdout`, `stderr`, or a stream of one's own.
+        stream: `stdout`, `stderr`, or any text stream.
     """
 
-    keeps_images = False  # nobody sees them in a line of text
+    keeps_images = False  # a line of text cannot show them
 
     def __init__(self, stream: Literal["stdout", "stderr"] | TextIO = "stdout") -> None:
         if not hasattr(stream, "write"):
             check_choice("ConsoleWriter: stream", stream, ("stdout", "stderr"))
         self.stream = stream
 
-    def _say(self, step: int, text: str) -> None:
-        # Looked up each time: a progress display or a notebook puts its own stream there.
+    def _print(self, step: int, text: str) -> None:
+        # Looked up each time, because a progress display or a notebook may replace the stream.
         stream: Any = getattr(sys, self.stream) if isinstance(self.stream, str) else self.stream
         print(f"step {step}  {text}", file=stream, flush=True)
 
     def write_scalars(self, scalars: Mapping[str, float], step: int) -> None:
-        """One line."""
-        self._say(step, "  ".join(f"{name} {as_number(value)}" for name, value in scalars.items()))
+        """Print one line."""
+        self._print(step, "  ".join(f"{name} {as_number(value)}" for name, value in scalars.items()))
 
     def write_scalar(self, name: str, value: float, step: int) -> None:
-        """One line with one number."""
+        """Print one line with one number."""
         self.write_scalars({name: value}, step)
 
     def write_image(self, name: str, image: NDArray[np.uint8], step: int, caption: str | None = None) -> None:
-        """A line that there is one."""
+        """Print one line with the size and the caption."""
         height, width = image.shape[:2]
-        self._say(step, f"{name}: an image of {width} x {height}" + (f": {caption}" if caption else ""))
+        self._print(step, f"{name}: an image of {width} x {height}" + (f": {caption}" if caption else ""))
 
     def write_config(self, name: str, config: Mapping[str, Any], step: int) -> None:
-        """A line a value."""
-        for path, value in flat(config):
-            self._say(step, f"{name} {path}={value}")
+        """Print one line per value."""
+        for path, value in flatten(config):
+            self._print(step, f"{name} {path}={value}")
 
     def write_text(self, name: str, text: str, step: int) -> None:
-        """The text, as it is."""
-        self._say(step, f"{name}: {text}")
+        """Print the text unchanged."""
+        self._print(step, f"{name}: {text}")

@@ -1,4 +1,4 @@
-"""metrics.csv: a record a row, with a column for every name that has come up."""
+"""CsvWriter: metrics.csv with one row per record and one column for every name seen so far."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from hookline.writers.files import Record, RecordWriter, appending, say_shorter
+from hookline.writers.files import Record, RecordWriter, appending, warn_if_shorter
 
 
 class CsvWriter(RecordWriter):
-    """Every logged step as a row, in the file at most a quarter of a second later.
+    """Writes one row per logged step, at most a quarter of a second later.
 
-    The first column is `step`, the others come as their names do. A new name adds a column: the file is written anew,
-    and takes the place of the old one when it is complete. Cells are empty where a record has no such number.
+    The first column is `step`. The others follow in the order in which their names first appear. A new name adds a
+    column: the whole file is written again, and replaces the old one once it is complete. A cell is empty where a
+    record has no such number.
 
     Args:
         filename: The file in the run's folder.
@@ -27,39 +28,39 @@ class CsvWriter(RecordWriter):
 
     def __init__(self, filename: str = "metrics.csv") -> None:
         super().__init__(filename)
-        #: All columns that records have, and how many of them the file has already.
+        #: All columns that records have so far, and how many of them are in the file.
         self._columns: dict[str, None] = {}
-        self._made = 0
+        self._columns_in_file = 0
 
     def _open(self, path: Path) -> None:
-        """Go on after the last whole row of the file, if there is one."""
-        self._replace(path, *read(path))
+        """Continue after the last complete row of the file, if it exists."""
+        self._replace(path, *read_rows(path))
 
     def as_bytes(self, record: dict[str, float]) -> bytes:
-        """One row."""
+        """Return the record as one row."""
         if new := [name for name in record if name not in self._columns]:
-            as_rows([new])  # a name that cannot be written is refused before it is a column
+            encode_rows([new])  # fails for a name that cannot be written, before it becomes a column
             self._columns.update(dict.fromkeys(new))
         cells = [str(record[name]) if name in record else "" for name in self._columns]
-        return (",".join(cells) + "\n").encode()  # numbers need no quotes
+        return (",".join(cells) + "\n").encode()  # numbers need no quoting
 
-    def _ready(self) -> FileIO:
-        """Add columns that are new; when the disk is full, the file stays as it was, and the rows wait."""
-        if self._file is None or self._made < len(self._columns):
-            assert self._path is not None, "begin() says where"
-            self._replace(self._path, list(self._columns), read(self._path)[1])
-            again = [record.made_of for record in self._waiting if record.made_of is not None]
-            self.forget()
+    def _prepare_file(self) -> FileIO:
+        """Add new columns and return the file. If the disk is full, the file stays unchanged and the rows wait."""
+        if self._file is None or self._columns_in_file < len(self._columns):
+            assert self._path is not None, "begin() sets the path"
+            self._replace(self._path, list(self._columns), read_rows(self._path)[1])
+            again = [record.source for record in self._waiting if record.source is not None]
+            self.drop_waiting()
             for scalars, step in again:
                 row = Record(self.as_bytes({"step": step, **scalars}), (scalars, step))
                 self._waiting.append(row)
                 self._waiting_bytes += len(row.data)
-        return super()._ready()
+        return super()._prepare_file()
 
     def _replace(self, path: Path, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """Write all of the file anew, and put it in the place of the old one; without columns there is none."""
+        """Replace the file with one that has these columns and rows; without columns, remove it."""
         if columns:
-            complete = as_rows([columns, *([*row, *[""] * (len(columns) - len(row))] for row in rows)])
+            complete = encode_rows([columns, *([*row, *[""] * (len(columns) - len(row))] for row in rows)])
             fresh = path.with_name(path.name + ".new")
             try:
                 fresh.write_bytes(complete)
@@ -71,27 +72,27 @@ class CsvWriter(RecordWriter):
             path.unlink(missing_ok=True)
         self._close()
         self._file = appending(path) if columns else None
-        self._columns, self._made, self._written = dict.fromkeys(columns), len(columns), len(rows)
+        self._columns, self._columns_in_file, self._written = dict.fromkeys(columns), len(columns), len(rows)
 
     def state_dict(self) -> dict[str, Any]:
-        """How many rows there are, and those that still wait. How long rows are changes with the columns."""
+        """Return the number of rows, not bytes, because new columns make rows longer; and the rows that still wait."""
         if self._path is None:
             return {}
         self.flush()
-        return {"rows": self._written, "columns": self._made, **self.unwritten()}
+        return {"rows": self._written, "columns": self._columns_in_file, **self.unwritten()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Cut off the rows and columns that came after the checkpoint."""
-        assert self._path is not None, "begin() says where"
-        header, rows = read(self._path)
+        """Remove the rows and columns that were added after the checkpoint."""
+        assert self._path is not None, "begin() sets the path"
+        header, rows = read_rows(self._path)
         columns, kept = header[: state.get("columns", 0)], rows[: state.get("rows", 0)]
         self._replace(self._path, columns, [row[: len(columns)] for row in kept])
-        self.forget()
-        say_shorter(self._path, len(rows), state.get("rows", 0), "rows")
+        self.drop_waiting()
+        warn_if_shorter(self._path, len(rows), state.get("rows", 0), "rows")
 
 
-def read(path: Path) -> tuple[list[str], list[list[str]]]:
-    """The header and the rows of a file; a row that a kill has cut in half is left out."""
+def read_rows(path: Path) -> tuple[list[str], list[list[str]]]:
+    """Return the header and the rows of a file, without a last row that a kill left incomplete."""
     try:
         text = path.read_bytes().decode()
     except FileNotFoundError:
@@ -100,8 +101,8 @@ def read(path: Path) -> tuple[list[str], list[list[str]]]:
     return (whole[0], whole[1:]) if whole else ([], [])
 
 
-def as_rows(rows: Sequence[Sequence[Any]]) -> bytes:
-    """Rows as text; numbers as Python writes them, so that none loses a digit."""
+def encode_rows(rows: Sequence[Sequence[Any]]) -> bytes:
+    """Return rows as CSV text, with numbers as Python prints them, so that no digit is lost."""
     text = io.StringIO(newline="")
     csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue().encode()

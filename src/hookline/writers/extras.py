@@ -1,4 +1,4 @@
-"""Libraries that only some writers need. One that is missing is said when the writer is made."""
+"""Optional libraries that only some writers need. A missing one is reported when the writer is created."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from importlib.util import find_spec
 from hookline.errors import ConfigError
 
 
-def need(who: str, extra: str, *modules: str) -> None:
-    """Refuse a writer whose libraries are not there, with what installs them; nothing is imported.
+def require_libraries(who: str, extra: str, *modules: str) -> None:
+    """Refuse a writer whose libraries are not installed, and name the command that installs them. Import nothing.
 
-    >>> need("MyWriter", "mine", "json", "no_such_module")
+    >>> require_libraries("MyWriter", "mine", "json", "no_such_module")
     Traceback (most recent call last):
     hookline.errors.ConfigError: MyWriter needs no_such_module, which is not installed: pip install 'hookline[mine]'
     """

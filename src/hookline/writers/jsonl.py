@@ -1,4 +1,4 @@
-"""metrics.jsonl: a record a line, `{"step": 120, "epoch": 2, "train/loss": 0.41}`."""
+"""JsonlWriter: metrics.jsonl with one record per line, `{"step": 120, "epoch": 2, "train/loss": 0.41}`."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from hookline.errors import StorageError
-from hookline.writers.files import Record, RecordWriter, appending, say_shorter
+from hookline.writers.files import Record, RecordWriter, appending, warn_if_shorter
 
-# How much of a file is read at once to find its last line break.
+# How many bytes of a file are read at once to find its last line break.
 BLOCK = 64 << 10
-# Made once: `json.dumps` makes one a call, which takes as long as the record.
+# Created once: `json.dumps` creates one per call, which takes as long as encoding the record.
 ENCODER = json.JSONEncoder(allow_nan=False)
 
 
 class JsonlWriter(RecordWriter):
-    """Every logged step as one line of JSON, in the file at most a quarter of a second later. Images are left to other
-    writers.
+    """Writes one line of JSON per logged step, at most a quarter of a second later. Ignores images.
 
     Args:
         filename: The file in the run's folder.
@@ -34,13 +33,13 @@ class JsonlWriter(RecordWriter):
         super().__init__(filename)
 
     def _open(self, path: Path) -> None:
-        """Go on after the last whole line, if there is one."""
+        """Continue after the last complete line, if the file exists."""
         if path.exists():
-            cut(path, path.stat().st_size)
+            cut_back(path, path.stat().st_size)
         self._file = appending(path)
 
     def as_bytes(self, record: dict[str, float]) -> bytes:
-        """One line of JSON. What JSON has no word for (NaN and Inf) is null."""
+        """Return the record as one line of JSON. NaN and Inf become null, because JSON does not have them."""
         try:
             text = ENCODER.encode(record)
         except ValueError:
@@ -48,28 +47,28 @@ class JsonlWriter(RecordWriter):
         return text.encode() + b"\n"
 
     def state_dict(self) -> dict[str, Any]:
-        """How many bytes are written: all of them are in the file when a checkpoint counts on it."""
+        """Return the size of the file. Raise StorageError if some records are not in it yet."""
         self.flush()
         if self._path is not None and self._waiting:
-            raise StorageError(f"{self._path} cannot be written, and a checkpoint counts on its records")
-        return {} if self._path is None else {"size": self.whole}
+            raise StorageError(f"{self._path} cannot be written, and a checkpoint needs all records to be in it")
+        return {} if self._path is None else {"size": self.complete_size}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Cut off the lines that were written after the checkpoint, except for tests of it or of earlier ones."""
+        """Remove the lines written after the checkpoint, but keep test results of it and of earlier checkpoints."""
         assert self._path is not None, "begin() opens the file"
         assert self._file is not None
-        self.forget()
+        self.drop_waiting()
         size = int(state.get("size", 0))
-        say_shorter(self._path, self._path.stat().st_size, size, "bytes")
+        warn_if_shorter(self._path, self._path.stat().st_size, size, "bytes")
         tests = list(later_tests(self._path, size, int(state.get("iter", 0))))
-        cut(self._path, size)
+        cut_back(self._path, size)
         self._file.seek(0, os.SEEK_END)
         for line in tests:
             self.add(Record(line))
 
 
 def later_tests(path: Path, size: int, iteration: int) -> Iterator[bytes]:
-    """The records of tests behind a size: training does not make them again. Those of later iterations are left out."""
+    """Yield test records beyond this size, up to this iteration: training would not write them again."""
     with open(path, "rb") as file:
         file.seek(size)
         for line in file:
@@ -81,8 +80,8 @@ def later_tests(path: Path, size: int, iteration: int) -> Iterator[bytes]:
                 yield line
 
 
-def cut(path: Path, size: int) -> None:
-    """Cut a file back to a size, and what is left of it to whole lines: a kill or a full disk may leave half a one."""
+def cut_back(path: Path, size: int) -> None:
+    """Truncate a file to a size, and then to complete lines: a kill or a full disk may leave half a line."""
     with open(path, "r+b") as file:
         end = min(size, file.seek(0, os.SEEK_END))
         while end > 0:

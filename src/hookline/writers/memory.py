@@ -1,4 +1,4 @@
-"""A writer that keeps everything in lists, for tests and notebooks."""
+"""MemoryWriter: keeps everything in lists, for tests and notebooks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class MemoryWriter(Writer):
-    """Keeps what it is given: `records`, `images`, `configs`, `histograms`, `texts` and `tables`."""
+    """Keeps everything in lists: `records`, `images`, `configs`, `histograms`, `texts` and `tables`."""
 
     def __init__(self) -> None:
         self.records: list[dict[str, Any]] = []
@@ -24,31 +24,31 @@ class MemoryWriter(Writer):
         self.tables: list[tuple[str, list[str], list[list[Any]], int]] = []
 
     def write_scalars(self, scalars: Mapping[str, float], step: int) -> None:
-        """One record."""
+        """Keep one record."""
         self.records.append({"step": step, **scalars})
 
     def write_scalar(self, name: str, value: float, step: int) -> None:
-        """One record with one number."""
+        """Keep one record with one number."""
         self.write_scalars({name: value}, step)
 
     def write_image(self, name: str, image: Any, step: int, caption: str | None = None) -> None:
-        """One image."""
+        """Keep one image."""
         self.images.append((name, image, step, caption))
 
     def write_config(self, name: str, config: Mapping[str, Any], step: int) -> None:
-        """The config, copied."""
+        """Keep a copy of the config."""
         self.configs.append((name, dict(config), step))
 
     def write_histogram(self, name: str, values: NDArray[np.float64], step: int) -> None:
-        """The values themselves."""
+        """Keep the values themselves."""
         self.histograms.append((name, values, step))
 
     def write_text(self, name: str, text: str, step: int) -> None:
-        """One text."""
+        """Keep one text."""
         self.texts.append((name, text, step))
 
     def write_table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], step: int) -> None:
-        """One table."""
+        """Keep one table."""
         self.tables.append((name, list(columns), [list(row) for row in rows], step))
 
     def _lists(self) -> dict[str, list[Any]]:
@@ -62,10 +62,10 @@ class MemoryWriter(Writer):
         }
 
     def state_dict(self) -> dict[str, Any]:
-        """How long the lists are."""
+        """Return the lengths of the lists."""
         return {name: len(kept) for name, kept in self._lists().items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Drop what came after the checkpoint, when it is the same writer that goes on."""
+        """Drop what was added after the checkpoint, if this is still the same writer."""
         for name, kept in self._lists().items():
             del kept[state.get(name, 0) :]

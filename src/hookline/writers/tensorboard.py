@@ -1,10 +1,10 @@
-"""Event files for TensorBoard, made of its own messages: one event holds all numbers of a step.
+"""TensorboardWriter: event files for TensorBoard, in which one event holds all numbers of a step.
 
-torch's SummaryWriter makes an event for every number and hands it to a thread; that costs many times as much.
+torch's SummaryWriter creates one event per number and passes it to a thread, which costs many times as much.
 
-A process begins a file of its own, so that a record which a kill has cut in half hides nothing that comes after. A
-resumed run cuts the files back to where they were at the checkpoint, so that whoever reads them sees one curve. Its own
-file starts with a mark (`SessionLog.START`) at which a TensorBoard that is watching drops the later steps, too.
+Every process starts a new file, because readers ignore everything after a record that a kill left incomplete. A resumed
+run truncates the files to their size at the checkpoint, so that readers see one curve. Its new file starts with a mark
+(`SessionLog.START`) that makes a running TensorBoard drop the later steps, too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hookline.writers.extras import need
+from hookline.writers.extras import require_libraries
 from hookline.writers.files import FileWriter, Record, appending
 
 if TYPE_CHECKING:
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import nn
 
-# The ending of our own files: others in the folder are left alone.
+# The suffix of our own files. Other files in the folder are never touched.
 ENDING = ".hookline"
 BINS = 64
 
 
 class TensorboardWriter(FileWriter):
-    """Numbers, images, histograms, texts and the config for TensorBoard: `tensorboard --logdir runs`.
+    """Writes numbers, images, histograms, texts and the config for TensorBoard: `tensorboard --logdir runs`.
 
-    What is written is in the file at most a quarter of a second later.
+    Everything reaches the file at most a quarter of a second later.
 
     Args:
         folder: The folder of the event files, in the run's folder.
@@ -49,14 +49,14 @@ class TensorboardWriter(FileWriter):
 
     def __init__(self, folder: str = "tensorboard") -> None:
         super().__init__(folder)
-        need("TensorboardWriter", "tensorboard", "tensorboard", "google_crc32c")
+        require_libraries("TensorboardWriter", "tensorboard", "tensorboard", "google_crc32c")
         self.folder = folder
-        #: The last step that was written, and the one from which on TensorBoard is to forget what it has seen.
+        #: The last step written, and the first step that a running TensorBoard must forget.
         self._step = -1
         self._forget_from: int | None = None
 
     def _open(self, path: Path) -> None:
-        """Get ready; the file is made when there is something to write."""
+        """Import what is needed. The file is created with the first record."""
         import google_crc32c
         from tensorboard.compat.proto.event_pb2 import Event, SessionLog
         from tensorboard.compat.proto.summary_pb2 import Summary
@@ -64,10 +64,10 @@ class TensorboardWriter(FileWriter):
         self._event, self._session_log, self._summary = Event, SessionLog, Summary
         self._crc = google_crc32c.value
 
-    # -- what is written
+    # -- records
 
     def write_scalars(self, scalars: Mapping[str, float], step: int) -> None:
-        """One event with all of them."""
+        """Write one event with all numbers."""
         event = self._event(wall_time=time.time(), step=step)
         add = event.summary.value.add
         for name, value in scalars.items():
@@ -75,11 +75,11 @@ class TensorboardWriter(FileWriter):
         self._add(event, step, (scalars, step))
 
     def write_scalar(self, name: str, value: float, step: int) -> None:
-        """One event with one number."""
+        """Write one event with one number."""
         self.write_scalars({name: value}, step)
 
     def write_image(self, name: str, image: NDArray[np.uint8], step: int, caption: str | None = None) -> None:
-        """A PNG, with the caption as its description."""
+        """Write a PNG, with the caption as its description."""
         from hookline.record.images import as_png
 
         height, width, *depth = image.shape
@@ -92,12 +92,12 @@ class TensorboardWriter(FileWriter):
         self._add(event, step)
 
     def write_config(self, name: str, config: Mapping[str, Any], step: int) -> None:
-        """The config as a text."""
+        """Write the config as a text."""
         text = json.dumps(config, indent=2, default=str, ensure_ascii=False)
         self.write_text(name, f"```json\n{text}\n```", step)
 
     def write_text(self, name: str, text: str, step: int) -> None:
-        """A text, which TensorBoard shows as Markdown."""
+        """Write a text, which TensorBoard shows as Markdown."""
         from tensorboard.compat.proto.types_pb2 import DT_STRING
 
         event = self._event(wall_time=time.time(), step=step)
@@ -109,7 +109,7 @@ class TensorboardWriter(FileWriter):
         self._add(event, step)
 
     def write_histogram(self, name: str, values: NDArray[np.float64], step: int) -> None:
-        """A histogram."""
+        """Write a histogram."""
         import numpy as np
 
         counts, edges = np.histogram(values, bins=BINS)
@@ -122,17 +122,17 @@ class TensorboardWriter(FileWriter):
         self._add(event, step)
 
     def write_graph(self, name: str, model: nn.Module, inputs: Any) -> None:
-        """The graph that torch traces; TensorBoard shows one a run."""
-        self._add(self._event(wall_time=time.time(), graph_def=graph_of(model, inputs)), 0)
+        """Write the graph that torch traces. TensorBoard shows one per run."""
+        self._add(self._event(wall_time=time.time(), graph_def=trace_graph(model, inputs)), 0)
 
-    # -- how it is written
+    # -- files
 
-    def _add(self, event: Any, step: int, made_of: tuple[Mapping[str, float], int] | None = None) -> None:
-        self.add(Record(self._framed(event.SerializeToString()), made_of))
+    def _add(self, event: Any, step: int, source: tuple[Mapping[str, float], int] | None = None) -> None:
+        self.add(Record(self._framed(event.SerializeToString()), source))
         self._step = max(self._step, step)
 
     def _framed(self, data: bytes) -> bytes:
-        """A record as TensorFlow frames it: length, checksum, data, checksum."""
+        """Return a record in TensorFlow's frame: length, checksum, data, checksum."""
         length = struct.pack("<Q", len(data))
         return b"".join((length, self._checksum(length), data, self._checksum(data)))
 
@@ -140,27 +140,27 @@ class TensorboardWriter(FileWriter):
         crc = self._crc(data)
         return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
 
-    def _ready(self) -> FileIO:
-        """The file of this process, made when there is something to write."""
+    def _prepare_file(self) -> FileIO:
+        """Return the file of this process; create it for the first record."""
         if self._file is None:
-            first, opening = self._waiting[0], self._opening()
+            first, header = self._waiting[0], self._file_header()
             self._file = appending(self._next_path())
-            self._waiting[0] = first._replace(data=opening + first.data)
-            self._waiting_bytes += len(opening)
+            self._waiting[0] = first._replace(data=header + first.data)
+            self._waiting_bytes += len(header)
             self._forget_from = None
         return self._file
 
     def _next_path(self) -> Path:
-        """The next file of the run; its name is later in the alphabet, which is the order that they are read in."""
-        assert self._path is not None, "begin() says where"
+        """Return the path of the next file. It sorts after the others, because readers go by name."""
+        assert self._path is not None, "begin() sets the path"
         self._path.mkdir(parents=True, exist_ok=True)
-        second = max([int(time.time()), *(1 + second_of(path) for path in self._files())])
+        second = max([int(time.time()), *(1 + start_second(path) for path in self._files())])
         return self._path / f"events.out.tfevents.{second:010d}.{socket.gethostname()}.{os.getpid()}{ENDING}"
 
-    def _opening(self) -> bytes:
-        """What a file begins with."""
+    def _file_header(self) -> bytes:
+        """Return the events that a file begins with."""
         events = [self._event(wall_time=time.time(), file_version="brain.Event:2")]
-        # TensorBoard takes the first mark of a run for its start, and acts on later ones.
+        # TensorBoard takes the first mark of a run as its start, and drops steps only at later ones.
         forget_from = self._forget_from if self._files() else 0
         if forget_from is not None:
             mark = self._session_log(status=self._session_log.START)
@@ -168,24 +168,24 @@ class TensorboardWriter(FileWriter):
         return b"".join(self._framed(event.SerializeToString()) for event in events)
 
     def _files(self) -> list[Path]:
-        assert self._path is not None, "begin() says where"
+        assert self._path is not None, "begin() sets the path"
         return sorted(self._path.glob(f"events.out.tfevents.*{ENDING}"))
 
-    # -- going on
+    # -- resuming
 
     def state_dict(self) -> dict[str, Any]:
-        """How long each file is, and the numbers that still wait for a full disk."""
+        """Return the size of each file, and the numbers that still wait because the disk is full."""
         if self._path is None:
             return {}
         self.flush()
         sizes = {path.name: path.stat().st_size for path in self._files()}
         if self._file is not None:
-            sizes[Path(os.fsdecode(self._file.name)).name] = self.whole
+            sizes[Path(os.fsdecode(self._file.name)).name] = self.complete_size
         return {"sizes": sizes, "step": self._step, **self.unwritten()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Cut the files back to the checkpoint; those that are younger go."""
-        self.forget()
+        """Truncate the files to their size at the checkpoint, and remove newer files."""
+        self.drop_waiting()
         self._close()
         sizes = state.get("sizes", {})
         for path in self._files():
@@ -197,14 +197,14 @@ class TensorboardWriter(FileWriter):
         self._forget_from = self._step + 1
 
 
-def second_of(path: Path) -> int:
-    """When a file of events was begun, by its name."""
+def start_second(path: Path) -> int:
+    """Return the second in which an event file was started, from its name."""
     found = path.name.split(".")[3]
     return int(found) if found.isdecimal() else 0
 
 
-def graph_of(model: nn.Module, inputs: Any) -> bytes:
-    """The graph of a model as torch writes it for TensorBoard; tracing it changes neither the model nor the run."""
+def trace_graph(model: nn.Module, inputs: Any) -> bytes:
+    """Return the graph of a model as torch writes it for TensorBoard. Tracing changes neither the model nor the run."""
     from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
     from torch.utils.tensorboard import SummaryWriter
 
@@ -216,7 +216,7 @@ def graph_of(model: nn.Module, inputs: Any) -> bytes:
         leaving.enter_context(rng.untouched())
         leaving.enter_context(in_mode(model, training=False))
         leaving.enter_context(warnings.catch_warnings())
-        warnings.simplefilter("ignore")  # torch traces with what it has deprecated itself
+        warnings.simplefilter("ignore")  # torch's own tracing uses deprecated functions
         with SummaryWriter(folder) as writer:
             writer.add_graph(model, inputs)
         (file,) = Path(folder).iterdir()

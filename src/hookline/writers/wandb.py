@@ -1,4 +1,4 @@
-"""Weights & Biases, online or offline."""
+"""WandbWriter: a run of Weights & Biases (W&B), online or offline."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from hookline.common.checks import check_choice
 from hookline.errors import ConfigError
 from hookline.writers.base import Writer
-from hookline.writers.extras import need
+from hookline.writers.extras import require_libraries
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("hookline")
 
-# W&B writes what it was given to its own log so often, in seconds, and we count on it after a multiple of that.
-FLUSHED, SETTLED = 1.0, 5.0
-# So many rows of the history are saved at most with a checkpoint, until they have settled.
+# How often W&B writes its own log, in seconds, and after how long we can rely on a row being in it.
+FLUSH_INTERVAL, SETTLED = 1.0, 5.0
+# How many rows of the history a checkpoint saves at most, until they are surely in W&B's log.
 KEPT = 1000
 MODES = ("online", "offline", "disabled")
-# How long a run waits for the server, in seconds: when it starts, and at its end for what is still to be sent.
+# How many seconds a run waits for the server: at its start, and at its end for what is not sent yet.
 PATIENCE, LAST_PATIENCE = 30, 300
 BINS = 64
 
 
 @dataclass
 class Row:
-    """The numbers of one step; W&B keeps them back until a later step comes."""
+    """The numbers of one step. W&B holds them back until it receives a later step."""
 
     step: int
     values: dict[str, float] = field(default_factory=dict)
@@ -44,25 +44,25 @@ class Row:
 
 
 class WandbWriter(Writer):
-    """Numbers, images, histograms, tables, texts and the config as a run of Weights & Biases.
+    """Writes numbers, images, histograms, tables, texts and the config as a run of Weights & Biases.
 
-    Its own records are in `wandb/` in the run's folder. Offline, nothing is sent; `wandb sync` brings it to the server
-    later. So it is when the server does not answer at the start. Once it has answered, the library itself waits for a
-    server that goes away.
+    W&B keeps its files in `wandb/` in the run's folder. Offline, nothing is sent; upload the run later with
+    `wandb sync`. If the server does not answer at the start, the run is written offline, too. If the server goes down
+    later, the library itself waits for it.
 
-    A resumed run goes on as the same run, by its id. W&B takes nothing back, so steps that are made again are not
-    written again. It wants steps in order: a record of an earlier step, as validations by epoch are, stands at the
-    current one and has its own beside it, as `val/step`.
+    A resumed run continues as the same run, by its id. W&B cannot delete records, so repeated steps are not written
+    again. W&B requires steps in order: a record of an earlier step, such as a validation counted in epochs, is written
+    at the current step, with its own step beside it as `val/step`.
 
     Args:
         project: The project.
-        entity: The team or user; the account's own, unless given.
-        name: The name of the run; that of the experiment, unless given.
-        id: The id of the run, to go on with a certain one.
+        entity: The team or user. Default: that of the account.
+        name: The name of the run. Default: the experiment name of the run.
+        id: The id of the run, to continue an existing one.
         group: The group of the run.
         tags: Tags of the run.
-        mode: `online`, `offline`, or `disabled` to write nothing; what `WANDB_MODE` says, unless given, and else
-            online.
+        mode: `online`, `offline`, or `disabled` to write nothing. Default: `WANDB_MODE` if it is set, otherwise
+            `online`.
     """
 
     default_files = ("wandb",)
@@ -80,36 +80,36 @@ class WandbWriter(Writer):
         chosen: Any = mode or os.environ.get("WANDB_MODE", "online")
         check_choice("WandbWriter: mode", chosen, MODES)
         if isinstance(tags, str):
-            raise ConfigError(f"WandbWriter: tags is a list of names, not {tags!r}")
-        need("WandbWriter", "wandb", "wandb", "PIL")
+            raise ConfigError(f"WandbWriter: tags must be a list of names, not {tags!r}")
+        require_libraries("WandbWriter", "wandb", "wandb", "PIL")
         self.project, self.entity, self.name, self.group = project, entity, name, group
         self.tags = list(tags)
         self.mode: Literal["online", "offline", "disabled"] = chosen
         self.id = id
         self._begun: tuple[Path, str] | None = None
         self._run: Any = None
-        #: Whether its server did not answer; it is not asked again for this run.
+        #: Whether the server did not answer. This run does not try again.
         self._away = False
         self._step = 0
-        #: The newest rows of the history, and when each was complete: a kill would take them.
+        #: The newest rows of the history, which a kill could lose, and when each was complete.
         self._rows: deque[Row] = deque(maxlen=KEPT)
-        #: The last step of each name that an earlier process has written.
+        #: The last step that an earlier process has written of each name.
         self._written: dict[str, int] = {}
 
     def begin(self, work_dir: Path, experiment_name: str) -> None:
-        """Get ready; the run starts when there is something to write, because a resumed one has to know its id."""
+        """Remember the folder and the name. The W&B run starts with the first record, when a resumed id is known."""
         self.close()
         self._begun = (work_dir, experiment_name)
         self.id = self.id or uuid.uuid4().hex[:8]
 
     @property
     def run(self) -> Any:
-        """The run of W&B, started when it is first used."""
+        """Return the W&B run; start it on first use."""
         if self._run is None:
-            assert self._begun is not None, "begin() says where"
+            assert self._begun is not None, "begin() sets the folder"
             os.environ.setdefault("WANDB_SILENT", "true")
             if self.mode == "offline":
-                os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # reports go to a server, also offline
+                os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # error reports are sent even offline
             self._run = self._start("offline" if self._away else self.mode)
         return self._run
 
@@ -118,7 +118,7 @@ class WandbWriter(Writer):
 
         assert self._begun is not None
         work_dir, experiment_name = self._begun
-        quiet = mode == "offline"  # what it finds out about the machine, it asks servers for
+        quiet = mode == "offline"  # collecting facts about the machine contacts servers
         settings = {
             "silent": True,
             "console": "off",
@@ -129,9 +129,9 @@ class WandbWriter(Writer):
             "x_disable_stats": quiet,
             "x_disable_meta": quiet,
             "x_disable_machine_info": quiet,
-            "x_transaction_log_flush_interval": FLUSHED,
+            "x_transaction_log_flush_interval": FLUSH_INTERVAL,
         }
-        known = wandb.Settings.model_fields  # those with an x may come and go
+        known = wandb.Settings.model_fields  # settings that start with x_ differ between versions
         try:
             return wandb.init(
                 project=self.project,
@@ -148,18 +148,19 @@ class WandbWriter(Writer):
             )
         except (wandb.errors.UsageError, wandb.errors.AuthenticationError) as error:
             raise ConfigError(
-                f"W&B cannot be used: {reason_of(error)}; log in with 'wandb login', or write with mode: offline"
+                f"W&B cannot be used: {first_line_of(error)}; log in with 'wandb login', or set mode: offline"
             ) from error
         except wandb.errors.CommError as error:
             if mode == "offline":
                 raise
-            log.warning("W&B does not answer: %s; it is written offline, for 'wandb sync'", reason_of(error))
+            then = "writing the run offline; upload it later with 'wandb sync'"
+            log.warning("W&B does not answer: %s; %s", first_line_of(error), then)
             self._away = True
-            wandb.teardown()  # its service still holds the run that could not start
+            wandb.teardown()  # its service process still holds the run that could not start
             return self._start("offline")
 
     def _log(self, values: Mapping[str, Any], step: int) -> None:
-        """Write what is not written yet."""
+        """Write those values whose step is not written yet."""
         fresh = {name: value for name, value in values.items() if step > self._written.get(name, -1)}
         if step < self._step:
             fresh |= {step_key(name): step for name in fresh}
@@ -176,61 +177,61 @@ class WandbWriter(Writer):
         self._rows[-1].values.update({name: value for name, value in fresh.items() if isinstance(value, (int, float))})
 
     def write_scalars(self, scalars: Mapping[str, float], step: int) -> None:
-        """All of them in one row of the history."""
+        """Write all numbers in one row of the history."""
         self._log(scalars, step)
 
     def write_scalar(self, name: str, value: float, step: int) -> None:
-        """One number."""
+        """Write one number."""
         self._log({name: value}, step)
 
     def write_image(self, name: str, image: NDArray[np.uint8], step: int, caption: str | None = None) -> None:
-        """An image with its caption."""
+        """Write an image with its caption."""
         import wandb
 
         self._log({name: wandb.Image(image, caption=caption)}, step)
 
     def write_histogram(self, name: str, values: NDArray[np.float64], step: int) -> None:
-        """A histogram."""
+        """Write a histogram."""
         import numpy as np
         import wandb
 
         self._log({name: wandb.Histogram(np_histogram=np.histogram(values, bins=BINS))}, step)
 
     def write_table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], step: int) -> None:
-        """A table."""
+        """Write a table."""
         import wandb
 
         cells = [list(row) for row in rows]
         self._log({name: wandb.Table(columns=list(columns), data=cells, allow_mixed_types=True)}, step)
 
     def write_text(self, name: str, text: str, step: int) -> None:
-        """A text, as it is."""
+        """Write a text unchanged."""
         import wandb
 
         self._log({name: wandb.Html(f"<pre>{html.escape(text)}</pre>", inject=False)}, step)
 
     def write_config(self, name: str, config: Mapping[str, Any], step: int) -> None:
-        """The config of the run; another one stands under its name."""
+        """Write the config of the run; put any other config under its name."""
         self.run.config.update(dict(config) if name == "config" else {name: dict(config)}, allow_val_change=True)
 
     def close(self) -> None:
-        """End the run; what is still to be sent is sent."""
+        """End the run and send what is not sent yet."""
         if self._run is not None:
             run, self._run = self._run, None
             run.finish(exit_code=0 if self.outcome == "finished" else 1)
 
     def files(self) -> Iterable[str]:
-        """The folder of the library."""
+        """Return the folder of the library."""
         return ["wandb"]
 
     def may_pass(self, error: Exception) -> bool:
-        """A server that is away."""
+        """Return True for a server that is down."""
         import wandb
 
         return isinstance(error, (OSError, wandb.errors.CommError))
 
     def state_dict(self) -> dict[str, Any]:
-        """The id of the run, and the rows that W&B may not have written yet."""
+        """Return the id of the run, and the rows that may not be in W&B's log yet."""
         if self.id is None:
             return {}
         settled = time.monotonic() - SETTLED
@@ -239,10 +240,10 @@ class WandbWriter(Writer):
         return {"id": self.id, "step": self._step, "rows": [[row.step, dict(row.values)] for row in self._rows]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on with the same run."""
+        """Continue the same run, and write the rows that its log lacks."""
         from hookline.writers.wandb_log import last_steps
 
-        assert self._begun is not None, "begin() says where"
+        assert self._begun is not None, "begin() sets the folder"
         self.close()
         self.id, self._step = str(state.get("id", self.id)), 0
         self._rows.clear()
@@ -254,17 +255,17 @@ class WandbWriter(Writer):
         self._step = int(state.get("step", 0))
 
     def rejoin(self, state: Mapping[str, Any]) -> None:
-        """What follows belongs to the run of this id."""
+        """Continue the run of this id, because one of its checkpoints is evaluated."""
         self.id, self._step = str(state.get("id", self.id)), int(state.get("step", 0))
 
 
-def reason_of(error: Exception) -> str:
-    """What an error says, in one line."""
+def first_line_of(error: Exception) -> str:
+    """Return the first line of an error message."""
     return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
 
 
 def step_key(name: str) -> str:
-    """What the step of a name is called where it is not that of the row.
+    """Return the name for the step of a value, where it differs from the step of its row.
 
     >>> step_key("val/accuracy"), step_key("epoch")
     ('val/step', 'step')

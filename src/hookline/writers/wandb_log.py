@@ -1,8 +1,8 @@
-"""What a run of W&B has written: its own log, `run-<id>.wandb`, read back.
+"""Reader for the log of a W&B run, `run-<id>.wandb`: it shows what the run has already written.
 
-The library has no reader for it. The file is a log as LevelDB makes them: a header of seven bytes, then blocks of 32
-KiB of pieces, each with a checksum, a length and a kind: whole, or first, middle and last. A record that a kill has cut
-in half ends it. Its messages are the library's own.
+The library has no reader for it. The file is a log in LevelDB's format: a header of seven bytes, then blocks of 32 KiB
+with pieces. Each piece has a checksum, a length and a kind: whole, first, middle or last. Reading stops at a record
+that a kill left incomplete. The records are the library's own protobuf messages.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from hookline.writers.wandb import step_key
 
 log = logging.getLogger("hookline")
 
-# How long after the last change to a log, in seconds, nothing more is waited for.
+# A log that has not changed for this many seconds is complete.
 PATIENCE = 3.0
 BLOCK, HEADER = 32 << 10, 7
 WHOLE, FIRST, LAST = 1, 2, 4
 
 
 def logs_of(folder: Path, run_id: str) -> list[Path]:
-    """The logs of all processes that wrote a run, oldest first; those of one second are numbered."""
+    """Return the logs of all processes that wrote a run, oldest first. Logs of the same second are numbered."""
     name = glob.escape(run_id)
 
     def age(path: Path) -> tuple[str, int]:
@@ -39,12 +39,12 @@ def logs_of(folder: Path, run_id: str) -> list[Path]:
 
 
 def records(path: Path) -> Iterator[Any]:
-    """The messages of a log."""
+    """Yield the messages of a log."""
     from wandb.proto.wandb_internal_pb2 import Record
 
     data, at, parts = path.read_bytes(), HEADER, b""
     while at + HEADER <= len(data):
-        if BLOCK - at % BLOCK < HEADER:  # no room for another piece
+        if BLOCK - at % BLOCK < HEADER:  # the rest of the block is too small for another piece
             at += BLOCK - at % BLOCK
             continue
         _, length, kind = struct.unpack_from("<IHB", data, at)
@@ -58,7 +58,7 @@ def records(path: Path) -> Iterator[Any]:
 
 
 def history(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The rows of a run's history: step, and values by name."""
+    """Yield the rows of a run's history: the step, and the values by name."""
     for record in records(path):
         if record.WhichOneof("record_type") == "history":
             row = {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in record.history.item}
@@ -66,9 +66,10 @@ def history(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def wait_for_end(path: Path) -> None:
-    """Wait for the log of a run that has just ended: the library goes on writing it for a moment.
+    """Wait until the log of a run that has just ended is complete: the library keeps writing it for a moment.
 
-    It has ended with its last record, or when it does not change any more; its time may be that of another clock.
+    The log is complete when it has its exit record, or when it has stopped changing. The file's time may be from
+    another clock, so the wait is limited.
     """
     changed, since = 0.0, 0.0
     while time.time() - (found := path.stat().st_mtime) < PATIENCE:
@@ -81,7 +82,7 @@ def wait_for_end(path: Path) -> None:
 
 
 def last_steps(folder: Path, run_id: str) -> dict[str, int]:
-    """The last step of each name that was written for a run."""
+    """Return the last step of each name that was written for a run."""
     found: dict[str, int] = {}
     for path in logs_of(folder, run_id):
         try:
@@ -89,6 +90,6 @@ def last_steps(folder: Path, run_id: str) -> dict[str, int]:
             for step, row in history(path):
                 for name in row:
                     found[name] = max(int(row.get(step_key(name), step)), found.get(name, -1))
-        except Exception as error:  # a later version of the library may write it otherwise
-            log.warning("%s cannot be read (%s); steps that are made again may be twice in W&B", path, error)
+        except Exception as error:  # another version of the library may use another format
+            log.warning("%s cannot be read (%s); repeated steps may appear twice in W&B", path, error)
     return found

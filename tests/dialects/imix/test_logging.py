@@ -241,15 +241,16 @@ def test_a_fresh_run_in_the_same_folder_has_records_of_its_own(tmp_path: Path) -
     [
         (
             [{"type": "JSONLoggerHook"}, {"type": "JSONLoggerHook"}],
-            "JSONLoggerHook would write metrics.json, which JSONLoggerHook writes; give it another json_file",
+            "JSONLoggerHook would write metrics.json, which JSONLoggerHook already writes; give it another json_file",
         ),
         (
             [{"type": "JSONLoggerHook", "json_file": "run.log"}],
-            "JSONLoggerHook would write run.log, which the run itself writes; give it another json_file",
+            "JSONLoggerHook would write run.log, which the run itself already writes; give it another json_file",
         ),
         (
             [{"type": "TensorboardLoggerHook"}, {"type": "TensorboardLoggerHook"}],
-            "TensorboardLoggerHook would write runs, which TensorboardLoggerHook writes; give it another log_dir",
+            "TensorboardLoggerHook would write runs, which TensorboardLoggerHook already writes; give it another "
+            "log_dir",
         ),
         *(
             (
