@@ -103,7 +103,7 @@ class EvaluateHook(HookBase):
             weights = store.read(path, sealed=True)["state_dict"]
             store.write({"state_dict": weights}, path.with_name(BEST_MODEL), Note(note.step, note.validations))
         place_of_best = f"epoch {best['epoch']}" if "epoch" in best else f"iteration {best['iter']}"
-        trainer.runner.terminal.say(f"best evaluation: {place_of_best}: {format_metrics(best)}")
+        trainer.runner.terminal.say(f"the best evaluation was at {place_of_best}: {format_metrics(best)}")
 
     # -- one evaluation
 
