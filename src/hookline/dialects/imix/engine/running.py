@@ -68,7 +68,7 @@ def runner_of(engine: Any, loop: TrainLoop) -> EngineRunner:
 
 
 def _optim(engine: Any, parts: Parts) -> HookedOptim:
-    """Build the Optim with the settings that hooks made in `parts`."""
+    """Build the Optim with the settings that hooks set in `parts`."""
     accumulate = engine.gradient_accumulation_steps
     optim = HookedOptim(engine.optimizer, parts.schedulers, accumulate, keep_gradients=True)
     optim.clip, optim.scaler = parts.clip, parts.scaler

@@ -38,7 +38,7 @@ class AnywhereWriter(FileWriter):
         super().begin(self.place.parent, experiment_name)
 
     def files(self) -> Iterable[str]:
-        """Return the files to archive before a fresh run. Files outside the run's folder may belong to others."""
+        """Return the files to archive before a fresh run: none outside the run's folder, which may belong to others."""
         place, folder = self.place.resolve(), self.work_dir.resolve()
         return [str(place.relative_to(folder))] if place.is_relative_to(folder) else []
 
