@@ -40,7 +40,7 @@ def test_a_python_file_is_run_only_where_that_is_allowed(tmp_path: Path) -> None
     path = tmp_path / "run.py"
     with pytest.raises(
         ConfigError,
-        match=r"run\.py is Python code, which would be executed\. If you trust it, allow it: Config\.fromfile\(",
+        match=r"run\.py is Python code, which would be executed\. If you trust it, say so: Config\.fromfile\(",
     ):
         Config.fromfile(path)
     assert Config.fromfile(path, allow_python_config=True) == {

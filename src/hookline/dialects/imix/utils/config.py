@@ -57,7 +57,7 @@ class Config(dict[str, Any]):
             raise ConfigError(f"{file}: a config must be a .yaml, .yml or .py file")
         if not (cls.allow_python_config if allow_python_config is None else allow_python_config):
             raise ConfigError(
-                f"{file} is Python code, which would be executed. If you trust it, allow it: {how_to_allow()}"
+                f"{file} is Python code, which would be executed. If you trust it, say so: {how_to_allow()}"
             )
         return cls(_read_python(file, ()))
 
