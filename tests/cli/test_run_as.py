@@ -207,7 +207,7 @@ READS = {
 }
 REFUSED = {
     "mmengine": "is Python: reading it runs it.",
-    "imix": "is code, and is run when it is read.",
+    "imix": "is Python code, which would be executed.",
 }
 
 

@@ -23,7 +23,7 @@ def engine_in(
     more: dict[str, Any] | None = None,
     **cfg: Any,
 ) -> imixEngine:
-    """An engine on toy data: two epochs of two batches, unless the config says otherwise."""
+    """Return an engine on toy data. By default, it trains two epochs of two batches."""
     model = toy_model() if model is None else model
     settings: dict[str, Any] = {"work_dir": str(folder), "quiet": True, "model_device": "cpu", **cfg, **(more or {})}
     if "by_iter" not in settings:
@@ -38,7 +38,7 @@ def engine_in(
 
 
 class Recorder(HookBase):
-    """Notes every point with epoch, iteration and iteration within the epoch."""
+    """Records every point with the epoch, the iteration, and the iteration within the epoch."""
 
     def __init__(self, name: str = "", into: list[Any] | None = None) -> None:
         self.name = name

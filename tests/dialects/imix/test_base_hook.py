@@ -1,4 +1,4 @@
-"""Levels, order, registration, and what a hook sees of its engine."""
+"""Levels, order and registration of hooks, and the engine as hooks see it."""
 
 from __future__ import annotations
 
@@ -84,8 +84,8 @@ def test_a_level_that_is_none_of_the_seven_is_refused_naming_the_hook(
     with pytest.raises(HookError) as caught:
         engine_in(tmp_path, custom_hooks=[{"type": "EMAIterHook", "level": level}])
     assert str(caught.value) == (
-        f"EMAIterHook: the level {shown} is none of the seven (HIGHEST 0, HIGHER 10, HIGH 20, NORMAL 30, LOW 40, "
-        f"LOWER 50, LOWEST 60){hint}"
+        f"EMAIterHook: unknown level {shown}; expected one of HIGHEST 0, HIGHER 10, HIGH 20, NORMAL 30, LOW 40, "
+        f"LOWER 50, LOWEST 60{hint}"
     )
 
 
@@ -95,7 +95,7 @@ def test_the_level_of_a_class_counts_unless_the_config_gives_one(tmp_path: Path)
             self._level = PriorityStatus.HIGHEST
 
     class Late(HookBase):
-        @property  # type: ignore[misc]  # as people write it
+        @property  # type: ignore[misc]  # as users write it
         def level(self) -> Any:
             return "LOWEST"
 
@@ -128,14 +128,15 @@ def test_a_hook_reports_the_level_that_it_has(tmp_path: Path) -> None:
 
 def test_a_level_is_given_before_a_hook_is_registered(tmp_path: Path) -> None:
     hook = Recorder()
-    with pytest.raises(HookError, match=r"^Recorder: the level 'HIHG' is none of the seven \(.*did you mean 'HIGH'\?$"):
+    with pytest.raises(HookError, match=r"^Recorder: unknown level 'HIHG'; expected one of .*; did you mean 'HIGH'\?$"):
         hook.level = "HIHG"
     engine = engine_in(tmp_path, custom_hooks=[hook])
-    hook.level = "normal"  # as it is
+    hook.level = "normal"  # the level that it has
     with pytest.raises(HookError) as caught:
         hook.level = "LOW"
     assert str(caught.value) == (
-        "Recorder is registered with the level NORMAL already; give it another one before that, or in custom_hooks"
+        "Recorder is already registered with the level NORMAL; set another level before you register it, or in "
+        "custom_hooks"
     )
     assert engine.hooks[-1].level is PriorityStatus.NORMAL
 
@@ -181,7 +182,7 @@ def test_the_trainer_is_the_engine_and_held_weakly(tmp_path: Path) -> None:
     assert hook.trainer is engine
     del engine
     gc.collect()
-    with pytest.raises(ReferenceError, match=r"^Recorder has outlived its engine, so it has no self.trainer any more$"):
+    with pytest.raises(ReferenceError, match=r"^Recorder has no self.trainer: its engine was deleted$"):
         _ = hook.trainer
 
 
@@ -208,7 +209,7 @@ def test_register_hooks_passes_none_over_and_refuses_what_is_no_hook(tmp_path: P
     engine, hook = engine_in(tmp_path), Recorder()
     engine.register_hooks([None, hook])
     assert engine.hooks[-1] is hook
-    with pytest.raises(HookError, match=r"^dict is no hook: it does not inherit from HookBase$"):
+    with pytest.raises(HookError, match=r"^dict is not a hook: it does not inherit from HookBase$"):
         engine.register_hooks([{"type": "EMAIterHook"}])
 
 
@@ -253,7 +254,7 @@ def test_the_level_of_a_native_hook_is_one_of_the_seven_too(tmp_path: Path) -> N
     for level, place in ("HIGHER", 0), (20, 2), ("LOWER", 5):
         engine = engine_in(tmp_path, custom_hooks=[{"type": "Native", "level": level}])
         assert names(engine) == [*DEFAULTS[:place], "Native", *DEFAULTS[place:]]
-    with pytest.raises(HookError, match=r"^Native: the level 35 is none of the seven \("):
+    with pytest.raises(HookError, match=r"^Native: unknown level 35; expected one of HIGHEST 0, "):
         engine_in(tmp_path, custom_hooks=[{"type": "Native", "level": 35}])
 
 
@@ -262,17 +263,19 @@ def test_what_is_no_hook_is_refused_with_what_to_write(tmp_path: Path, given: An
     with pytest.raises(HookError) as caught:
         engine_in(tmp_path, custom_hooks=[given])
     assert str(caught.value) == (
-        f"custom_hooks: {given!r} is no hook; give an object of a class that inherits from HookBase, or a dict as "
+        f"custom_hooks: {given!r} is not a hook; use an object of a class that inherits from HookBase, or a dict like "
         f"dict(type='{shown}')"
     )
 
 
-def test_a_misspelt_point_is_refused_and_points_of_ones_own_run_when_named(tmp_path: Path) -> None:
-    class Misspelt(HookBase):
+def test_a_misspelled_point_is_refused_and_custom_points_run_when_called(tmp_path: Path) -> None:
+    class Misspelled(HookBase):
         def after_trian_iter(self) -> None: ...
 
-    with pytest.raises(HookError, match=r"Misspelt\.after_trian_iter \(.*'after_trian_iter' is no point of the loop;"):
-        engine_in(tmp_path, custom_hooks=[Misspelt()])
+    with pytest.raises(
+        HookError, match=r"Misspelled\.after_trian_iter \(.*'after_trian_iter' is no point of the loop;"
+    ):
+        engine_in(tmp_path, custom_hooks=[Misspelled()])
 
     class Own(HookBase):
         def __init__(self) -> None:
@@ -291,7 +294,7 @@ def test_a_misspelt_point_is_refused_and_points_of_ones_own_run_when_named(tmp_p
     assert own.seen == ["before", "iteration 0", "iteration 1"]
 
 
-def test_a_point_of_ones_own_may_take_its_arguments_alone(tmp_path: Path) -> None:
+def test_a_custom_point_may_take_its_arguments_without_the_trainer(tmp_path: Path) -> None:
     class Shares(HookBase):
         def __init__(self) -> None:
             self.seen: list[tuple[Any, ...]] = []
@@ -338,5 +341,5 @@ def test_a_custom_hook_of_a_default_kind_takes_its_place(tmp_path: Path) -> None
     assert names(engine).count("OptimizerHook") == 1
     other = CommonEngine(engine.model, engine.data_loader, engine.optimizer, engine.loss_fn, work_dir=tmp_path)
     other.register_hooks([build_hook({"type": "OptimizerHook"}), build_hook({"type": "Fp16OptimizerHook"})])
-    with pytest.raises(ConfigError, match=r"^OptimizerHook and Fp16OptimizerHook would both make the updates; leave"):
+    with pytest.raises(ConfigError, match=r"^OptimizerHook and Fp16OptimizerHook would both update the weights; remo"):
         other.train_by_epoch(0, 1)

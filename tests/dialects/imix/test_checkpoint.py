@@ -1,4 +1,4 @@
-"""Checkpoints under iMIX's names, resuming to the bit, and averages of weights."""
+"""Checkpoints under iMIX's names, bit-exact resuming, and averages of weights."""
 
 from __future__ import annotations
 
@@ -100,8 +100,8 @@ def test_no_checkpoints_where_none_are_wanted_and_parameters_are_checked(tmp_pat
     assert files(tmp_path) == []
     for parameters, message in (
         ({"epoch_period": 0}, r"^CheckPointHook: epoch_period must be an int of at least 1, not 0$"),
-        ({"prefix": "a/b"}, r"^CheckPointHook: prefix is the beginning of a file's name, not 'a/b'$"),
-        ({"checkpointer": 3}, r"^CheckPointHook: a checkpointer is a folder or has a save_dir, and this is 3$"),
+        ({"prefix": "a/b"}, r"^CheckPointHook: prefix must be the beginning of a file name, not 'a/b'$"),
+        ({"checkpointer": 3}, r"^CheckPointHook: checkpointer must be a folder or have a save_dir, not 3$"),
     ):
         with pytest.raises(ConfigError, match=message):
             CheckPointHook(**parameters)
@@ -111,7 +111,7 @@ def test_no_checkpoints_where_none_are_wanted_and_parameters_are_checked(tmp_pat
 
 
 class Remembers(HookBase):
-    """Has a state of its own."""
+    """A hook with a state."""
 
     def __init__(self) -> None:
         self.losses: list[float] = []
@@ -127,7 +127,7 @@ class Remembers(HookBase):
 
 
 class Kills(HookBase):
-    """Ends the process with SIGKILL at an iteration."""
+    """Kills the process with SIGKILL at an iteration."""
 
     _level = "LOWEST"
 
@@ -191,7 +191,7 @@ def losses(folder: Path) -> list[Any]:
 
 @pytest.mark.parametrize("by_iter", [False, True])
 @pytest.mark.parametrize("at", [3, 6, 11, 14])
-def test_a_run_that_was_killed_goes_on_to_the_same_bits(tmp_path: Path, by_iter: bool, at: int) -> None:
+def test_a_run_that_was_killed_resumes_bit_exactly(tmp_path: Path, by_iter: bool, at: int) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     long_engine(whole, by_iter).train()
     child = start(train_until_killed, str(killed), by_iter, at)
@@ -272,7 +272,7 @@ def test_without_an_average_of_its_own_hookline_averages_the_model(tmp_path: Pat
 
 
 class OwnAverage(nn.Module):
-    """Averages its weights itself, in buffers that come into being with `init_ema`."""
+    """Averages its weights itself, in parameters that `init_ema` creates."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -311,12 +311,14 @@ def test_a_model_that_averages_itself_resumes_with_its_average(tmp_path: Path) -
     assert again.model.saved == [(2, "part")]
 
 
-def test_half_an_average_is_refused_and_nothing_to_save_is_said(
+def test_half_an_average_is_refused_and_nothing_to_save_is_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     model = toy_model()
     model.init_ema = lambda: None  # type: ignore[assignment]
-    with pytest.raises(HookError, match=r"^EMAIterHook: Sequential has init_ema\(\), and no update_ema\(\) to go with"):
+    with pytest.raises(
+        HookError, match=r"^EMAIterHook: Sequential has init_ema\(\) but no update_ema\(\); define both"
+    ):
         engine_in(tmp_path, model=model, custom_hooks=[EMAIterHook()]).train()
     with caplog.at_level(logging.WARNING, "hookline"):
         engine_in(tmp_path, custom_hooks=[EMAEpochHook()]).train()

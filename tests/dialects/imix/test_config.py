@@ -39,7 +39,8 @@ def test_a_python_file_is_run_only_where_that_is_allowed(tmp_path: Path) -> None
     )
     path = tmp_path / "run.py"
     with pytest.raises(
-        ConfigError, match=r"run\.py is code, and is run when it is read. If you trust it, say so: Config\.fromfile\("
+        ConfigError,
+        match=r"run\.py is Python code, which would be executed\. If you trust it, say so: Config\.fromfile\(",
     ):
         Config.fromfile(path)
     assert Config.fromfile(path, allow_python_config=True) == {
@@ -61,7 +62,7 @@ def test_two_bases_that_disagree_are_refused_unless_the_file_decides(tmp_path: P
         with pytest.raises(ConfigError) as caught:
             Config.fromfile(run, allow_python_config=True)
         assert str(caught.value) == (
-            f"{run}: its bases one.py and two.py disagree about '{key}'; leave it out of one of them, or set it in "
+            f"{run}: its base files one.py and two.py disagree about '{key}'; remove it from one of them, or set it in "
             "run.py"
         )
     for own, expected in ("dict(_delete_=True, c=3)", {"c": 3}), ("dict(x=3)", {"a": 1, "x": 3, "b": 2}):
@@ -72,18 +73,20 @@ def test_two_bases_that_disagree_are_refused_unless_the_file_decides(tmp_path: P
         (tmp_path / f"{name}.yaml").write_text(f"seed: {seed}\n")
     yaml = tmp_path / "run.yaml"
     yaml.write_text("_base_: [one.yaml, two.yaml]\n")
-    with pytest.raises(ConfigError, match=r"run\.yaml: its bases disagree: .*two\.yaml:1:1 seed: 14 replaces 13 of "):
+    with pytest.raises(
+        ConfigError, match=r"run\.yaml: its base files disagree: .*two\.yaml:1:1 seed: 14 replaces 13 of "
+    ):
         Config.fromfile(yaml)
 
 
 def test_files_that_cannot_be_configs_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("_base_ = 'b.py'\n")
     (tmp_path / "b.py").write_text("_base_ = 'a.py'\n")
-    with pytest.raises(ConfigError, match=r"a\.py: _base_ goes round in a circle$"):
+    with pytest.raises(ConfigError, match=r"a\.py: its _base_ files form a cycle$"):
         Config.fromfile(tmp_path / "a.py", allow_python_config=True)
-    with pytest.raises(ConfigError, match=r"gone\.py: the file cannot be read: No such file or directory$"):
+    with pytest.raises(ConfigError, match=r"gone\.py: cannot read the file: No such file or directory$"):
         Config.fromfile(tmp_path / "gone.py", allow_python_config=True)
-    with pytest.raises(ConfigError, match=r"a\.json: a config is a \.yaml or a \.py file$"):
+    with pytest.raises(ConfigError, match=r"a\.json: a config must be a \.yaml, \.yml or \.py file$"):
         Config.fromfile(tmp_path / "a.json")
 
 

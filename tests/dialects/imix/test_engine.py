@@ -1,4 +1,4 @@
-"""Training by epochs and by iterations, what a config may be, and what happens when a hook fails."""
+"""Training by epochs and by iterations, the forms of a config, and failing hooks."""
 
 from __future__ import annotations
 
@@ -68,9 +68,9 @@ def test_by_iter_that_is_false_means_epochs(tmp_path: Path) -> None:
         ({}, "the config needs total_epochs, or by_iter=True and max_iter"),
         (
             {"max_iter": 3},
-            "the config needs total_epochs, or by_iter=True and max_iter; for max_iter to count, set by_it",
+            "the config needs total_epochs, or by_iter=True and max_iter; to use max_iter, set by_iter=True",
         ),
-        ({"by_iter": True}, "the config has by_iter, so it needs max_iter: how many iterations to train"),
+        ({"by_iter": True}, "the config has by_iter, so it also needs max_iter, the number of iterations to train"),
         ({"total_epochs": 0}, "total_epochs must be an int of at least 1, not 0"),
         (
             {"total_epochs": 1, "gradient_accumulation_steps": 0},
@@ -79,7 +79,7 @@ def test_by_iter_that_is_false_means_epochs(tmp_path: Path) -> None:
         ({"total_epochs": 1, "log_config": {"period": 0}}, "log_config: period must be an int of at least 1, not 0"),
         (
             {"total_epochs": 1, "custom_hooks": "EMAIterHook"},
-            "custom_hooks is a list of hooks or dicts with 'type', not",
+            "custom_hooks must be a list of hooks or of dicts with 'type', not",
         ),
         (
             {"total_epochs": 1, "checkpoint_config": {"perod": 1}},
@@ -87,19 +87,22 @@ def test_by_iter_that_is_false_means_epochs(tmp_path: Path) -> None:
         ),
         (
             {"total_epochs": 1, "lr_config": {"policy": "StepRL"}},
-            "no learning-rate policy is called 'StepRL'; did you me",
+            "unknown learning-rate policy 'StepRL'; did you mean",
         ),
         ({"total_epochs": 1, "optimizer_config": {"grad_clip": {"max": 1}}}, "OptimizerHook: grad_clip has no 'max'; "),
         (
             {"total_epochs": 1, "lr_config": {"step_size": 4}},
-            "the learning-rate policy is an object or a dict with 'policy', not {'step_size': 4}",
+            "the learning-rate policy must be an object or a dict with 'policy', not {'step_size': 4}",
         ),
-        ({"total_epochs": 1, "resume_from": 5}, "resume_from is a path, or True for the newest of work_dir, not 5"),
-        ({"total_epochs": 1, "load_from": True}, "load_from is a path, not True"),
-        ({"total_epochs": 1, "work_dir": 5}, "work_dir is a path, not 5"),
+        (
+            {"total_epochs": 1, "resume_from": 5},
+            "resume_from must be a path, or True for the newest checkpoint in work_dir, not 5",
+        ),
+        ({"total_epochs": 1, "load_from": True}, "load_from must be a path, not True"),
+        ({"total_epochs": 1, "work_dir": 5}, "work_dir must be a path, not 5"),
     ],
 )
-def test_what_a_config_lacks_is_said(cfg: dict[str, Any], message: str) -> None:
+def test_a_config_that_is_incomplete_or_wrong_is_refused(cfg: dict[str, Any], message: str) -> None:
     model = toy_model()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with pytest.raises(ConfigError) as caught:
@@ -143,12 +146,12 @@ def test_keys_of_the_users_own_stay_and_so_does_one_like_a_key_that_is_there(tmp
     assert {key: engine.cfg[key] for key in own} == own
 
 
-def test_parts_that_are_missing_are_said() -> None:
+def test_missing_parts_are_refused_by_name() -> None:
     with pytest.raises(ConfigError, match=r"^imixEngine needs a model: imixEngine\(cfg, model="):
         imixEngine({"total_epochs": 1}, data_loader=toy_data(1))
     with pytest.raises(ConfigError, match=r"^imixEngine needs a data_loader: "):
         imixEngine({"total_epochs": 1}, model=toy_model())
-    with pytest.raises(ConfigError, match=r"^imixEngine needs an optimizer: imixEngine\(..., optimizer=...\), or cfg"):
+    with pytest.raises(ConfigError, match=r"^imixEngine needs an optimizer: pass imixEngine\(\.\.\., optimizer="):
         imixEngine({"total_epochs": 1}, model=toy_model(), data_loader=toy_data(1))
     with pytest.raises(ConfigError, match=r"^imixEngine needs a config: "):
         imixEngine(None, model=toy_model(), data_loader=toy_data(1))
@@ -159,7 +162,7 @@ def test_the_path_of_a_config_is_no_config(path: Any) -> None:
     with pytest.raises(ConfigError) as refused:
         imixEngine(path, model=toy_model(), data_loader=toy_data(1))
     assert str(refused.value) == (
-        "imixEngine takes a config, and no path; Config of imix.utils reads it: "
+        "imixEngine takes a config, not a path; read the file with Config of imix.utils: "
         "imixEngine(Config.fromfile('configs/net.py'), ...)"
     )
 
@@ -170,7 +173,7 @@ def test_an_optimizer_may_be_a_dict_also_as_an_argument(tmp_path: Path) -> None:
     engine = engine_in(tmp_path / "dict", optimizer=given, more=cfg)  # type: ignore[arg-type]
     assert same_weights(engine.train(), engine_in(tmp_path / "object", more=cfg).train())
     assert given == {"type": "SGD", "lr": 0.1}
-    with pytest.raises(ConfigError, match=r"^the optimizer is an object or a dict with 'type', not 'SGD'$"):
+    with pytest.raises(ConfigError, match=r"^the optimizer must be an object or a dict with 'type', not 'SGD'$"):
         engine_in(tmp_path, optimizer="SGD")  # type: ignore[arg-type]
 
 
@@ -203,7 +206,7 @@ def trained_with(tmp_path: Path, model: nn.Module, loss_fn: Any, data: Any = Non
 
 
 class WholeBatch(nn.Module):
-    """As iMIX's models are: the whole batch and the counters in, a dict out."""
+    """A model in iMIX's style: it takes the whole batch and the counters, and returns a dict."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -274,9 +277,9 @@ class Scores(nn.Module):
 @pytest.mark.parametrize(
     ("model", "found"),
     [
-        (Scores(lambda scores: scores), "Scores gave a tensor of shape (8, 2), and no loss; "),
-        (Scores(lambda scores: {"scores": scores, "n": 1}), "Scores gave scores, n, and no loss; "),
-        (Scores(lambda scores: {}), "Scores gave an empty dict, and no loss; "),
+        (Scores(lambda scores: scores), "Scores returned a tensor of shape (8, 2), not a loss; "),
+        (Scores(lambda scores: {"scores": scores, "n": 1}), "Scores returned scores, n, but no loss; "),
+        (Scores(lambda scores: {}), "Scores returned an empty dict, but no loss; "),
     ],
 )
 def test_a_model_that_gives_no_losses_needs_a_loss_function(tmp_path: Path, model: nn.Module, found: str) -> None:
@@ -284,9 +287,9 @@ def test_a_model_that_gives_no_losses_needs_a_loss_function(tmp_path: Path, mode
     with pytest.raises(ConfigError) as caught:
         imixEngine(settings, model=model, data_loader=toy_data(2)).train()
     assert str(caught.value) == (
-        f"{found}without a loss_fn, a model gets the whole batch and gives its losses itself; for any other, give the "
-        "engine one: loss_fn=torch.nn.CrossEntropyLoss(), or any function of (output), (output, target) or "
-        "(model, batch)"
+        f"{found}without a loss_fn, the model gets the whole batch and must return its losses itself; for any other "
+        "model, pass one to the engine: loss_fn=torch.nn.CrossEntropyLoss(), or any function of (output), "
+        "(output, target) or (model, batch)"
     )
     assert isinstance(caught.value, TypeError)
 
@@ -297,7 +300,7 @@ def test_a_model_that_cannot_take_a_whole_batch_keeps_its_error_with_what_to_do(
         imixEngine(settings, model=toy_model(), data_loader=toy_data(2)).train()
     called, hint, where = caught.value.__notes__
     assert called == "Sequential was called with a whole batch, a tuple of 2"
-    assert hint.startswith("without a loss_fn, a model gets the whole batch and gives its losses itself; ")
+    assert hint.startswith("without a loss_fn, the model gets the whole batch and must return its losses itself; ")
     assert where == "in the step, epoch=0 iter=0 rank=0"
 
 
@@ -328,16 +331,16 @@ def common(tmp_path: Path, *hooks: Any) -> CommonEngine:
     return engine
 
 
-def test_a_hook_that_a_run_is_made_with_comes_before_training(tmp_path: Path) -> None:
+def test_a_hook_that_a_run_is_built_with_must_be_registered_before_training(tmp_path: Path) -> None:
     class Adds(HookBase):
         def before_train(self) -> None:
             self.trainer.register_hooks([OptimizerHook()])
 
-    with pytest.raises(HookError, match=r"^OptimizerHook is a part that a run is put together with; register it bef"):
+    with pytest.raises(HookError, match=r"^OptimizerHook must be registered before training begins, because the ru"):
         common(tmp_path, Adds()).train_by_epoch(0, 1)
 
 
-def test_the_trainer_at_a_point_of_ones_own_is_the_engine_also_while_training(tmp_path: Path) -> None:
+def test_the_trainer_at_a_custom_point_is_the_engine_also_while_training(tmp_path: Path) -> None:
     seen = []
 
     class Shares(HookBase):
@@ -373,7 +376,7 @@ def test_after_train_is_called_once_also_when_the_last_save_fails(tmp_path: Path
     assert called == ["NoneType"]
 
 
-def test_training_goes_on_to_another_end(tmp_path: Path) -> None:
+def test_training_continues_to_another_end(tmp_path: Path) -> None:
     epochs = []
 
     class Counts(HookBase):
@@ -447,7 +450,7 @@ def without_an_optimizer_hook(folder: Path, *hooks: HookBase) -> CommonEngine:
     return engine
 
 
-def test_without_an_optimizer_hook_nothing_is_trained_which_is_said_once_and_no_graph_stays(tmp_path: Path) -> None:
+def test_without_an_optimizer_hook_nothing_is_trained_one_warning_says_so_and_no_graph_stays(tmp_path: Path) -> None:
     graphs: list[tuple[bool, bool]] = []
 
     class Looks(HookBase):
@@ -466,12 +469,12 @@ def test_without_an_optimizer_hook_nothing_is_trained_which_is_said_once_and_no_
     assert not engine.output["loss"].requires_grad
     said = [line for line in (tmp_path / "run.log").read_text().splitlines() if "OptimizerHook" in line]
     assert [line.partition("warning: ")[2] for line in said] == [
-        "no OptimizerHook is among the hooks of this engine, so nothing is trained, unless one of your hooks makes the "
-        "updates: engine.register_hooks([OptimizerHook()])"
+        "this engine has no OptimizerHook, so nothing is trained unless one of your own hooks updates the weights; to "
+        "add it: engine.register_hooks([OptimizerHook()])"
     ]
 
 
-def test_a_hook_of_ones_own_may_make_the_updates(tmp_path: Path) -> None:
+def test_a_custom_hook_may_update_the_weights(tmp_path: Path) -> None:
     class Updates(HookBase):
         def after_train_iter(self) -> None:
             self.trainer.optimizer.zero_grad()
@@ -497,7 +500,7 @@ def test_by_iterations_a_start_in_the_middle_of_the_data_begins_there(tmp_path: 
     assert seen == [float(data[i][0][0, 0]) for i in (3, 4, 0)]
 
 
-def test_an_engine_of_ones_own_computes_its_losses(tmp_path: Path) -> None:
+def test_a_custom_engine_computes_its_losses(tmp_path: Path) -> None:
     class Own(EngineBase):
         def __init__(self) -> None:
             super().__init__()
@@ -584,7 +587,9 @@ def test_an_engine_that_trains_is_not_started_again(tmp_path: Path) -> None:
         def after_train_iter(self) -> None:
             self.trainer.train()
 
-    with pytest.raises(HooklineError, match=r"^the engine was asked to train while it is training\nin hook Starts, "):
+    with pytest.raises(
+        HooklineError, match=r"^the engine cannot start training: it is already training\nin hook Starts, "
+    ):
         engine_in(tmp_path, custom_hooks=[Starts()]).train()
 
 
@@ -597,8 +602,8 @@ def test_a_loss_that_is_not_a_number_ends_the_run(tmp_path: Path) -> None:
         engine_in(tmp_path, loss_fn=nan, total_epochs=1, log_config={"period": 2}).train()
     assert str(ended.value) == (
         "the loss has become nan by iteration 2, so training cannot go on; look at the learning rate, the data and the "
-        "precision, clip the gradients: optimizer_config=dict(grad_clip=dict(max_norm=1.0)), or see where it comes "
-        "from: custom_hooks=[dict(type='AutogradAnomalyDetectHook')]"
+        "precision, clip the gradients: optimizer_config=dict(grad_clip=dict(max_norm=1.0)), or find its source: "
+        "custom_hooks=[dict(type='AutogradAnomalyDetectHook')]"
     )
     with pytest.raises(NumericsError, match=r"^CheckInvalidLossHook: the loss of iteration 1 is nan; its step was not"):
         engine_in(tmp_path / "looked_at", loss_fn=nan, custom_hooks=[CheckInvalidLossHook(policy="raise")]).train()

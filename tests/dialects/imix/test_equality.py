@@ -1,4 +1,4 @@
-"""Another optimizer, a schedule and clipping, as iMIX writes them, end in the bits of the native ones."""
+"""Another optimizer, a schedule and clipping in iMIX's notation train bit for bit like the native ones."""
 
 from __future__ import annotations
 

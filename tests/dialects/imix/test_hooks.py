@@ -27,7 +27,7 @@ from .engines import engine_in, same_weights
 
 
 class Collects(HookBase):
-    """What a function of the trainer gives after every iteration, behind all other hooks."""
+    """Collects the result of a function of the trainer after every iteration, after all other hooks."""
 
     _level = "LOWEST"
 
@@ -65,7 +65,7 @@ class Stream:
         return iter(toy_data(5))
 
 
-def test_a_window_ends_with_the_epoch_also_where_nobody_knows_how_long_that_is(tmp_path: Path) -> None:
+def test_a_window_ends_with_the_epoch_even_if_its_length_is_unknown(tmp_path: Path) -> None:
     collects = Collects(lambda trainer: (trainer.runner.updates, trainer.runner.accumulating))
     engine_in(tmp_path, batches=Stream(), gradient_accumulation_steps=3, custom_hooks=[collects]).train()
     assert collects.seen == [
@@ -92,7 +92,7 @@ def test_hooks_of_higher_levels_run_before_the_update(tmp_path: Path) -> None:
     assert before.seen == [(0, True), (1, True)]
 
 
-def test_a_hook_of_ones_own_may_make_the_update_by_hand(tmp_path: Path) -> None:
+def test_a_custom_hook_may_update_the_weights_itself(tmp_path: Path) -> None:
     class ByHand(HookBase):
         _level = "HIGH"
 
@@ -140,7 +140,7 @@ def test_mixed_precision_works_on_a_cpu_and_its_scale_is_saved(tmp_path: Path, f
         ({"fp16": {"dtype": "fp8"}}, "Fp16OptimizerHook: dtype cannot be 'fp8'; "),
         (
             {"fp16": {"dtype": "bf16", "init_scale": 1.0}},
-            "Fp16OptimizerHook: bf16 has no gradient scaler, so it takes n",
+            "Fp16OptimizerHook: bf16 uses no gradient scaler; remove grad_",
         ),
         (
             {"optimizer_config": {"grad_clip": {"max_norm": -1}}},

@@ -1,4 +1,4 @@
-"""The log buffer, and the loggers: inside a PeriodicLogger, and as hooks by themselves."""
+"""The log buffer, and the loggers, inside a PeriodicLogger and as hooks."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_the_current_buffer_is_that_of_the_engine_that_trains(tmp_path: Path) ->
         def before_train(self) -> None:
             found.append(get_log_buffer() is self.trainer.log_buffer)
 
-    with pytest.raises(AssertionError, match=r"^get_log_buffer\(\) was called while no engine is training"):
+    with pytest.raises(AssertionError, match=r"^get_log_buffer\(\) works only while an engine is training"):
         get_log_buffer()
     engine_in(tmp_path, custom_hooks=[Looks()]).train()
     assert found == [True]
@@ -89,7 +89,7 @@ def test_the_current_buffer_is_that_of_the_engine_that_trains(tmp_path: Path) ->
 
 
 class Counts(HookBase):
-    """Records the number of the iteration, behind the loggers."""
+    """Records the number of the iteration, after the loggers."""
 
     def after_train_iter(self) -> None:
         self.trainer.log_buffer.put_scalar("count", self.trainer.iter, smoothing_hint=False)
@@ -102,7 +102,7 @@ def test_records_of_the_default_loggers_by_epochs(tmp_path: Path) -> None:
     assert [(each["iteration"], each["epoch"]) for each in found] == [(1, 0), (3, 0), (6, 1), (8, 1), (10, 1)]
     assert all(list(each) == sorted(each) for each in found)
     assert set(found[0]) == {"iteration", "epoch", "loss", "lr", "data_time", "iter_time", "count"}
-    # What comes behind the logger in an iteration is in the next record, and an epoch's last number in the last one.
+    # A value recorded after the logger is in the next record, and the last value of an epoch is in the last record.
     assert [each.get("count") for each in found] == [0, 2, 5, 7, None]
     assert set(found[-1]) == {"iteration", "epoch", "epoch_time"}
     scalars = events(tmp_path / "runs")
@@ -123,7 +123,7 @@ def test_by_iterations_there_is_a_record_after_the_last_one(tmp_path: Path) -> N
     assert "max_epoch" not in (tmp_path / "run.log").read_text()
 
 
-def test_loggers_work_inside_a_periodic_logger_of_ones_own_and_as_hooks(tmp_path: Path) -> None:
+def test_loggers_work_inside_a_custom_periodic_logger_and_as_hooks(tmp_path: Path) -> None:
     inside = {
         "type": "PeriodicLogger",
         "loggers": [{"type": "JSONLoggerHook", "json_file": str(tmp_path / "elsewhere" / "inside.json")}],
@@ -138,7 +138,7 @@ def test_loggers_work_inside_a_periodic_logger_of_ones_own_and_as_hooks(tmp_path
     engine_in(tmp_path / "run", batches=4, total_epochs=1, log_config=None, custom_hooks=hooks).train()
     assert [each["iteration"] for each in lines(tmp_path / "elsewhere" / "inside.json")] == [1, 3, 4]
     assert not (tmp_path / "run" / "metrics.json").exists()
-    # Without a period anywhere, it is 10; a hook by itself has the period of the engine.
+    # The default period is 10. A logger that is a hook uses the engine's period.
     assert [each["iteration"] for each in lines(tmp_path / "run" / "alone.json")] == [4]
 
 
@@ -180,7 +180,7 @@ def test_without_anybody_to_take_them_images_are_not_kept(tmp_path: Path) -> Non
     assert engine.log_buffer.images == []
 
 
-def test_a_logger_of_ones_own_reads_the_buffer(tmp_path: Path) -> None:
+def test_a_custom_logger_reads_the_buffer(tmp_path: Path) -> None:
     class Mine(LogBufferWriter):
         def __init__(self) -> None:
             self.seen: list[Any] = []
@@ -203,7 +203,7 @@ def test_a_logger_of_ones_own_reads_the_buffer(tmp_path: Path) -> None:
     engine_in(tmp_path, log_config={"period": 2}, custom_hooks=hooks, total_epochs=1).train()
     assert inside.seen == alone.seen == [["data_time", "iter_time", "loss", "lr"], "closed"]
     assert plain.seen == ["written"]
-    with pytest.raises(HookError, match=r"^PeriodicLogger: a object has no write\(\), so it is no logger$"):
+    with pytest.raises(HookError, match=r"^PeriodicLogger: object is not a logger: it has no write\(\)$"):
         PeriodicLogger([object()])
 
 
@@ -255,7 +255,7 @@ def test_a_fresh_run_in_the_same_folder_has_records_of_its_own(tmp_path: Path) -
         *(
             (
                 [{"type": kind, name: given, **more}],
-                f"{kind}: {name} is a path, or just a name in work_dir, not {given!r}",
+                f"{kind}: {name} must be a path, or a bare name for a place in work_dir, not {given!r}",
             )
             for kind, name, given, more in [
                 ("JSONLoggerHook", "json_file", "", {}),

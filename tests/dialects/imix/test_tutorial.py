@@ -1,4 +1,4 @@
-"""What iMIX's tutorial about hooks shows, with only imports changed."""
+"""The examples of iMIX's tutorial about hooks, with only the imports changed."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_a_hook_that_averages_as_the_tutorial_writes_it(tmp_path: Path) -> None:
 
     custom_hooks = [{"type": "EMAIterHook", "level": 30}, {"type": "EMAEpochHook", "level": 40}]
     ended = []
-    for number in range(2):  # the tutorial's hook, and then the built-in one of that name
+    for number in range(2):  # first the tutorial's hook, then the built-in one with that name
         model = Averaging()
         engine = imixEngine(
             {"total_epochs": 1, "work_dir": str(tmp_path / str(number)), "custom_hooks": custom_hooks, "quiet": True},

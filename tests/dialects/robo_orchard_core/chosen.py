@@ -1,4 +1,4 @@
-"""A module that only a caller who allows it has imported."""
+"""A module that is imported only if a caller allows it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ class Loud:
     """A class."""
 
     class Inner:
-        """One inside of it."""
+        """A nested class."""
 
 
 def evaluate(model: Any) -> None:

@@ -1,4 +1,4 @@
-"""Settings from the command line."""
+"""Reading settings from the command line."""
 
 from __future__ import annotations
 

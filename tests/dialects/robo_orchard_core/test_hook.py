@@ -1,4 +1,4 @@
-"""Hooks with a before and an after, channels of them, and how they are shown."""
+"""Hooks with a before and an after, their channels, and their text form."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_on_enter_and_on_exit_are_other_names_of_before_and_after(cls: Any, seen
 
 
 def test_a_class_with_both_names_of_a_method_is_refused() -> None:
-    with pytest.raises(TypeError, match="^Both has before and on_enter, which are the same thing; keep one$"):
+    with pytest.raises(TypeError, match="^Both has both before and on_enter, which mean the same; keep one$"):
 
         class Both(HookContext[Any]):
             def before(self, arg: Any) -> None: ...
@@ -113,9 +113,12 @@ def test_a_hook_alone_surrounds_work_and_sees_its_failure(args: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"name": fails}, r"^the first argument of from_callable is a name, not <FunctionInfo function fails from .*"),
-        ({"before": 3}, "^before is a function that takes the hook's argument, not 3$"),
-        ({"after": lambda: None}, r"^after=<FunctionInfo .*> is called with one argument, and takes \(\)$"),
+        (
+            {"name": fails},
+            r"^the first argument of from_callable must be a name, not <FunctionInfo function fails from .*",
+        ),
+        ({"before": 3}, "^before must be a function that takes the hook's argument, not 3$"),
+        ({"after": lambda: None}, r"^after=<FunctionInfo .*> is called with one argument, but takes \(\)$"),
     ],
 )
 def test_what_is_no_function_of_one_argument_is_refused(arguments: dict[str, Any], message: str) -> None:
@@ -128,7 +131,7 @@ def test_a_generator_is_refused_because_its_body_would_never_run() -> None:
     def body(arg: Any) -> Iterator[None]:
         yield
 
-    with pytest.raises(TypeError, match="would never run: it is a generator or a coroutine$"):
+    with pytest.raises(TypeError, match="would never run, because it is a generator or a coroutine$"):
         HookContext.from_callable(before=body)
 
 
@@ -212,7 +215,7 @@ OWN_BEGIN = line_of(inspect.unwrap(OwnBegin.begin))
 def test_the_side_that_failed_is_named_with_its_own_line(hook: Any, name: str, line: str) -> None:
     channel = HookContextChannel[Any]("on_step")
     channel.register(hook)
-    with pytest.raises(ValueError) as caught, channel.begin([]):  # noqa: PT011  # the note is what is looked at
+    with pytest.raises(ValueError) as caught, channel.begin([]):  # noqa: PT011  # the note is checked below
         pass
     assert caught.value.__notes__ == [f"in hook {name}, at on_step, epoch=0 iter=0 rank=0 ({line})"]
 
@@ -248,7 +251,7 @@ class Unasked:
     ids=["no number", "text", "frozen", "read only", "fails"],
 )
 @pytest.mark.parametrize("kind", [Half, OwnBegin])
-def test_an_argument_that_can_be_told_nothing_hinders_no_after(arg: Any, kind: type[Half]) -> None:
+def test_an_argument_that_takes_no_exception_does_not_stop_the_afters(arg: Any, kind: type[Half]) -> None:
     channel, seen = HookContextChannel[Any]("on_step"), list[Any]()
     channel.register(kind())
     channel.register(HookContext.from_callable(after=seen.append))
@@ -309,7 +312,7 @@ def test_a_failing_after_neither_stops_the_others_nor_hides_the_first_error(args
     assert args.seen == ["enter b", "leave b after no"]
 
 
-def test_hooks_may_come_and_go_while_a_passage_is_under_way(args: Any) -> None:
+def test_hooks_may_be_added_and_removed_during_a_pass(args: Any) -> None:
     channel = HookContextChannel[Any]("on_step")
     late = Records("late")
 
@@ -368,22 +371,26 @@ def test_channels_are_added_when_their_names_match() -> None:
     assert (len(channel), len(same)) == (0, 1)
     channel += same
     assert list(channel) == [hook]
-    with pytest.raises(ValueError, match="^hooks of the channel 'on_epoch' cannot be registered at 'on_step'$"):
+    with pytest.raises(
+        ValueError, match="^the channel 'on_epoch' cannot be added to the channel 'on_step': the names must match$"
+    ):
         channel.register_hook_channel(other)
-    with pytest.raises(TypeError, match="^to the channel 'on_step' a HookContext or a HookContextChannel can be adde"):
+    with pytest.raises(
+        TypeError, match="^only a HookContext or a HookContextChannel can be added to the channel 'on_step', not a str$"
+    ):
         channel += "a"  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="^'on_step' takes a HookContext, not a str: 'a'$"):
+    with pytest.raises(TypeError, match="^the channel 'on_step' takes a HookContext, not a str: 'a'$"):
         channel.register("a")  # type: ignore[arg-type]
 
 
-def test_what_comes_and_goes_does_so_in_the_channels_that_took_it_in() -> None:
+def test_added_and_removed_hooks_are_passed_on_to_the_channels_that_contain_them() -> None:
     first, middle, last = (HookContextChannel[Any]("on_step") for _ in range(3))
     early, late, alone = Records("early"), Records("late"), Records("alone")
     of_early = first.register(early)
     middle += first
     last.register(alone)
     parting = last.register_hook_channel(middle)
-    del middle  # the last one keeps it
+    del middle  # the last channel keeps it alive
     first.register(late)
     assert list(last) == [alone, early, late]
     of_early.remove()
@@ -424,11 +431,11 @@ def test_a_channel_cannot_be_added_to_itself() -> None:
     channel, other = HookContextChannel[Any]("on_step"), HookContextChannel[Any]("on_step")
     other += channel
     for inside in (channel, other):
-        with pytest.raises(ValueError, match="^the channel 'on_step' cannot be added to itself, or to one that it hol"):
+        with pytest.raises(ValueError, match="^the channel 'on_step' cannot be added to itself, or to a channel tha"):
             channel += inside
 
 
-def test_a_begin_of_ones_own_is_used(args: Any) -> None:
+def test_a_custom_begin_is_used(args: Any) -> None:
     class Own(Records):
         @contextmanager
         def begin(self, arg: Any) -> Iterator[Any]:
@@ -452,7 +459,7 @@ def test_any_argument_will_do() -> None:
     assert seen == [5, 5]
 
 
-# -- how it is shown
+# -- as text
 
 
 def test_a_channel_is_shown_as_a_tree() -> None:
@@ -479,7 +486,7 @@ def test_a_channel_is_shown_as_a_tree() -> None:
 
 
 class Odd:
-    """A callable that answers no question about itself."""
+    """A callable that fails whenever it is inspected."""
 
     def __call__(self, arg: Any) -> None: ...
 
@@ -590,5 +597,5 @@ def test_a_handler_calls_in_order_and_once_where_asked() -> None:
     assert repr(handler).startswith("<HookHandler on_change>(1 handlers: [<FunctionInfo built-in list.append from ")
     handler.unregister_all()
     assert len(handler) == 0
-    with pytest.raises(TypeError, match="^the handlers of 'on_change' are called, and 3 cannot be$"):
+    with pytest.raises(TypeError, match="^a handler of 'on_change' must be callable, not 3$"):
         handler.register(3)

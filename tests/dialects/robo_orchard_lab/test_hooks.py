@@ -364,8 +364,8 @@ def test_the_config_of_a_tracker_without_an_update_says_what_to_write() -> None:
         MetricTrackerConfig(metric_entrys=entries())()
     assert isinstance(refused.value, ConfigError)
     assert str(refused.value) == (
-        "MetricTrackerConfig cannot make a MetricTracker, which leaves update_metric to classes that are derived from "
-        "it; write one that has update_metric, and name it: MetricTrackerConfig(class_type=MyMetricTracker, ...)"
+        "MetricTrackerConfig cannot create a MetricTracker, because that is an abstract class without update_metric; "
+        "write a subclass that defines update_metric, and use it: MetricTrackerConfig(class_type=MyMetricTracker, ...)"
     )
     assert isinstance(MetricTrackerConfig(metric_entrys=entries(), class_type=Tracker)(), Tracker)
 

@@ -673,13 +673,13 @@ def drip(model: Any, batch: Any) -> Any:
         (
             lambda: SimpleBatchProcessor.from_callable(only_a_model),  # type: ignore[arg-type]
             only_a_model,
-            "<FunctionInfo function only_a_model from {}> is called with the model and a batch, and takes "
+            "<FunctionInfo function only_a_model from {}> is called with the model and a batch, but takes "
             "(model: 'Any') -> 'Any'",
         ),
         (
             lambda: SimpleBatchProcessor.from_callable(drip),
             drip,
-            "<FunctionInfo function drip from {}> would never run: it is a generator or a coroutine",
+            "<FunctionInfo function drip from {}> would never run, because it is a generator or a coroutine",
         ),
     ],
 )
@@ -693,7 +693,7 @@ def test_a_forward_that_cannot_be_right_is_refused_when_it_is_given(make: Any, f
 
 def test_a_forward_is_looked_at_also_where_the_constructor_of_the_base_was_not_called() -> None:
     with pytest.raises(
-        TypeError, match=r"NarrowForward\(id=\d+\).forward from .* and takes \(model: 'Any'\) -> 'Any'$"
+        TypeError, match=r"NarrowForward\(id=\d+\).forward from .* but takes \(model: 'Any'\) -> 'Any'$"
     ):
         parts.trainer(batch_processor=NarrowForward())
 

@@ -1,11 +1,11 @@
-"""iMIX's hooks and engine on hookline's core.
+"""The hooks and the engine of iMIX, built on hookline's core.
 
     engine/            imixEngine, CommonEngine, EngineBase
-      hooks/           HookBase, HOOKS, PriorityStatus; one module a hook
-        periods/       checkpoints, and the writers of records
-    solver/            optimizers and learning-rate policies by name
+      hooks/           HookBase, HOOKS, PriorityStatus; one module per hook
+        periods/       checkpoints and loggers
+    solver/            optimizers and learning-rate policies, built by name
     utils/             Config
 
-An engine trains with a native Runner: its hooks stand in that runner's plan, and loop, update, checkpoints, resume and
-signals are the native ones. What hooks see of the engine (`self.trainer`) is iMIX's.
+An engine trains with a native Runner. Its hooks are part of that runner's plan, and the loop, the update, checkpoints,
+resuming and signals are the native ones. Hooks see the engine with iMIX's interface, as `self.trainer`.
 """

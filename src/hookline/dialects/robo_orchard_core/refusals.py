@@ -1,4 +1,4 @@
-"""Refusals that are also of the standard type which code written for the original catches."""
+"""Errors of hookline that are also of the standard type that code written for the original catches."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ from hookline.errors import ConfigError, HookError
 
 
 class HookTypeError(HookError, TypeError):
-    """Something of the wrong kind where a hook belongs."""
+    """Raised when a hook is expected and an object of another type is given."""
 
 
 class HookValueError(HookError, ValueError):
-    """A hook that cannot be used where it is put."""
+    """Raised when a hook or a channel cannot be used where it is registered."""
 
 
 class HookKeyError(HookError, KeyError):
-    """A channel that there is not."""
+    """Raised for a channel that does not exist."""
 
-    __str__ = Exception.__str__  # a KeyError would put its message into quotes
+    __str__ = Exception.__str__  # a KeyError would show its message in quotes
 
 
 class HookAttributeError(HookError, AttributeError):
-    """An argument of hooks that there is not."""
+    """Raised for a hook argument that does not exist."""
 
 
 class SettingTypeError(ConfigError, TypeError):
-    """A parameter of the wrong kind."""
+    """Raised for a parameter of the wrong type."""
 
 
 class SettingValueError(ConfigError, ValueError):
-    """A parameter with a value that cannot be right."""
+    """Raised for a parameter with an invalid value."""

@@ -1,4 +1,4 @@
-"""Engines: what trains a model, and what its hooks see."""
+"""Engines, which train a model and which hooks see as `self.trainer`."""
 
 from hookline.dialects.imix.engine.base_engine import CommonEngine, EngineBase
 from hookline.dialects.imix.engine.imix_engine import imixEngine

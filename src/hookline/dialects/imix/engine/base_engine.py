@@ -1,4 +1,4 @@
-"""EngineBase and CommonEngine: the host that hooks see, and training by epochs or by iterations."""
+"""EngineBase and CommonEngine: the engine that hooks see, and training by epochs or by iterations."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from hookline.dialects.imix.engine.forward import as_output, forward_of
+from hookline.dialects.imix.engine.forward import as_output, build_forward
 from hookline.dialects.imix.engine.hooks.base_hook import HookBase, PriorityStatus
 from hookline.dialects.imix.engine.running import EngineRunner, runner_of, step_of
 from hookline.engine.loop_specs import TrainLoop
@@ -19,10 +19,10 @@ from hookline.plan.plan import Plan
 
 
 class EngineBase:
-    """What hooks see as `self.trainer`: parts, counters and the other hooks.
+    """The engine that hooks see as `self.trainer`, with its parts, its counters and the other hooks.
 
-    A subclass has `model`, `data_loader` and `optimizer`, and `run_train_iter`, which puts the losses into
-    `self.output`. Training is that of a native Runner, `self.runner`, which is put together when it begins.
+    A subclass provides `model`, `data_loader` and `optimizer`, and a `run_train_iter` that puts the losses into
+    `self.output`. A native Runner does the training. It is built when training begins, and is then `self.runner`.
     """
 
     model: Any
@@ -48,27 +48,27 @@ class EngineBase:
     def __init__(self) -> None:
         #: The hooks, checked and in order.
         self.plan = Plan(weakref.proxy(self), open=True)
-        #: The run, once it was started.
+        #: The native Runner; None until training begins.
         self.runner: EngineRunner | None = None
-        #: The error that has ended training, for hooks at `after_train`.
+        #: The error that ended training, for hooks to read at `after_train`.
         self.exception: BaseException | None = None
         self.has_begun = False
-        #: As iMIX counts: the epoch and iteration under way, from 0 on, and the iteration within the epoch.
+        #: The current epoch, the current iteration, and the iteration within the epoch, as iMIX counts: from 0.
         self.epoch = self.iter = self.inner_iter = 0
         self.start_epoch = self.start_iter = 0
-        #: What the losses of the current iteration are, by name, and what the model gave.
+        #: The losses of the current iteration by name, and the output of the model.
         self.output: dict[str, Any] = {}
         self.model_output: Any = None
-        #: How long the current batch was waited for.
+        #: How many seconds training waited for the current batch.
         self.data_time = 0.0
-        #: The model as it is called; hooks see the model itself.
+        #: The model as the engine calls it, with its wrapper; hooks see the bare model.
         self.wrapped: Any = None
         self.log_buffer: Any = None
 
     # -- hooks
 
     def register_hooks(self, engine_hooks: Iterable[Any]) -> None:
-        """Add hooks; those of one level run in the order in which they come. None is passed over."""
+        """Add hooks. Hooks with the same level run in the order of registration. None is ignored."""
         for hook in engine_hooks:
             if hook is not None:
                 self._register(hook)
@@ -76,12 +76,12 @@ class EngineBase:
     def _register(self, hook: Any, level: Any = None) -> None:
         name, source = type(hook).__name__, "class" if level is None else "config"
         if not isinstance(hook, (HookBase, Hook)):
-            raise HookError(f"{name} is no hook: it does not inherit from HookBase")
+            raise HookError(f"{name} is not a hook: it does not inherit from HookBase")
         if isinstance(hook, HookBase) and level is None:
             level = hook.level
         own = None if level is None else PriorityStatus.parse(level, name)
         if self.runner is not None and getattr(type(hook), "_prepare", HookBase._prepare) is not HookBase._prepare:
-            raise HookError(f"{name} is a part that a run is put together with; register it before training begins")
+            raise HookError(f"{name} must be registered before training begins, because the run is built with it")
         for plan in [self.plan] if self.runner is None else [self.plan, self.runner.plan]:
             plan.add(hook, None if own is None else own.priority.value, priority_from=source)
         if isinstance(hook, HookBase):
@@ -91,22 +91,22 @@ class EngineBase:
 
     @property
     def is_over(self) -> bool:
-        """Whether all iterations are made."""
+        """Return whether all iterations are finished."""
         return self.runner is not None and self.runner.train_loop.is_over(self.runner.position)
 
     @property
     def hooks(self) -> list[Any]:
-        """The hooks in the order in which they run."""
+        """Return the hooks in the order in which they run."""
         return [entry.hook for entry in self.plan]
 
     _hooks = hooks
 
     def call_hook(self, point: str, **arguments: Any) -> None:
-        """Call the methods of hooks that are named so; this is how points of one's own are called."""
+        """Call the hook methods with this name. This is how custom points are called."""
         running = self.runner is not None and point in self.runner.plan.points
-        (self.runner.plan if running else self.plan).call(point, arguments)  # type: ignore[union-attr]  # it is there
+        (self.runner.plan if running else self.plan).call(point, arguments)  # type: ignore[union-attr]  # not None where running
 
-    # -- the points, for a loop of one's own
+    # -- the points, for a custom loop
 
     def before_train(self) -> None:
         """Call the hooks before training."""
@@ -127,53 +127,54 @@ class EngineBase:
     # -- training
 
     def run_train_iter(self, batch_data: Any, data_time: float) -> None:
-        """Compute the losses of one batch and put them into `self.output`, the total one as `loss`."""
-        raise NotImplementedError(f"{type(self).__name__} has no run_train_iter(batch_data, data_time)")
+        """Compute the losses of one batch and put them into `self.output`, with the total as `loss`."""
+        raise NotImplementedError(f"{type(self).__name__} must define run_train_iter(batch_data, data_time)")
 
     def train_by_epoch(self, start_epoch: int, max_epoch: int) -> None:
-        """Train up to so many epochs."""
+        """Train until `max_epoch` epochs are finished."""
         self._refuse_nested()
         self.by_epoch, self.max_epoch = True, max_epoch
         self._train(TrainLoop(self.data_loader, step_of(self), max_epochs=max_epoch), start_epoch)
 
     def train_by_iter(self, start_iter: int, max_iter: int) -> None:
-        """Train up to so many iterations, going round the data as often as needed."""
+        """Train until `max_iter` iterations are finished, and iterate over the data as often as needed."""
         self._refuse_nested()
         self.by_epoch, self.max_epoch = False, None
         self._train(TrainLoop(self.data_loader, step_of(self), max_iters=max_iter), start_iter)
 
     def _refuse_nested(self) -> None:
         if self.runner is not None and self.runner.running is not None:
-            raise HooklineError("the engine was asked to train while it is training")
+            raise HooklineError("the engine cannot start training: it is already training")
 
     def _train(self, loop: TrainLoop, start: int) -> None:
         if self.runner is None:
             self.runner = runner_of(self, loop)
             if start:
-                self._go_to(self.runner, start)
+                self._skip_to(self.runner, start)
         else:
-            self.runner._train_loop = self.runner.train_loop = loop  # it goes on from where it stands
+            self.runner._train_loop = self.runner.train_loop = loop  # continues at the current position
         self.max_iter = self.runner.max_iters
         self.runner.train()
 
-    def _go_to(self, runner: EngineRunner, start: int) -> None:
-        """Leave out what is said to be done already."""
+    def _skip_to(self, runner: EngineRunner, start: int) -> None:
+        """Skip the epochs or iterations that the caller declares finished."""
         at, length = runner.position, runner.train_loop.length
         if length is None:
-            raise ConfigError("training can start in the middle only with a data_loader whose length is known")
+            raise ConfigError("a start_epoch or start_iter above 0 needs a data_loader whose length is known")
         at.iter = start * length if self.by_epoch else start
         at.epoch, at.batch = (start, 0) if self.by_epoch else divmod(start, length)
 
 
 class CommonEngine(EngineBase):
-    """Trains a model with a loss function.
+    """An engine that trains a model with a loss function.
 
     Args:
         model: Any module.
-        data_loader: Gives the batches.
+        data_loader: Yields the batches.
         optimizer: A torch optimizer.
-        loss_fn: What makes losses of what the model gives; see `forward_of` for what it may take.
-        batch_processor: A function that does it all: it gets the batch and gives the losses.
+        loss_fn: Computes the losses from the output of the model; see `build_forward` for the arguments it may take.
+        batch_processor: A function that takes the batch and returns the losses. It replaces the model call and
+            `loss_fn`.
         work_dir: The folder of the run.
     """
 
@@ -188,7 +189,7 @@ class CommonEngine(EngineBase):
     ) -> None:
         super().__init__()
         if not isinstance(model, nn.Module):
-            raise ConfigError(f"the model is a torch.nn.Module, not a {type(model).__name__}")
+            raise ConfigError(f"the model must be a torch.nn.Module, not a {type(model).__name__}")
         self.model = model
         self.data_loader = data_loader
         self.optimizer = optimizer
@@ -196,15 +197,15 @@ class CommonEngine(EngineBase):
         self.batch_processor = batch_processor
         self.work_dir = work_dir
         self.wrapped = model
-        self._forward = forward_of(model, loss_fn)
+        self._forward = build_forward(model, loss_fn)
 
     @property
     def prefix(self) -> str:
-        """What names of checkpoints begin with."""
+        """Return the prefix of checkpoint names."""
         return type(self.model).__name__
 
     def run_train_iter(self, batch_data: Any, data_time: float) -> None:
-        """Model, then losses."""
+        """Call the model and compute the losses."""
         if self.batch_processor is not None:
             self.output = as_output(self.batch_processor(batch_data))
             return

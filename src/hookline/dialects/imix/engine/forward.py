@@ -1,4 +1,4 @@
-"""How an engine calls its model and its loss function: found out once, from what they say they take."""
+"""The forward pass of an engine: model and loss function, called with the arguments that their signatures ask for."""
 
 from __future__ import annotations
 
@@ -11,30 +11,31 @@ from torch import Tensor, nn
 from hookline.engine.steps import as_outputs
 from hookline.errors import ConfigError, blame
 
-#: What iMIX's engine gives to a model besides the batch.
+#: The counters that iMIX's engine passes to a model along with the batch, and the engine's attributes for them.
 COUNTERS = {"cur_epoch": "epoch", "cur_iter": "iter", "inner_iter": "inner_iter"}
-#: What a parameter is called that takes all of a batch.
+#: Names of parameters that take the whole batch.
 WHOLE = frozenset({"batch", "batch_data", "data", "data_batch", "inputs_dict", "samples"})
 
 WITHOUT_LOSS_FN = (
-    "without a loss_fn, a model gets the whole batch and gives its losses itself; for any other, give the engine one: "
-    "loss_fn=torch.nn.CrossEntropyLoss(), or any function of (output), (output, target) or (model, batch)"
+    "without a loss_fn, the model gets the whole batch and must return its losses itself; for any other model, pass "
+    "one to the engine: loss_fn=torch.nn.CrossEntropyLoss(), or any function of (output), (output, target) or "
+    "(model, batch)"
 )
 
 Forward = Callable[[Any, Any], tuple[Any, Any]]
 
 
 class NoLossError(ConfigError, TypeError):
-    """There is no loss function, and the model gives no losses."""
+    """Raised when there is no loss function and the model returns no losses."""
 
 
-def forward_of(model: nn.Module, loss_fn: Callable[..., Any] | None) -> Forward:
-    """A function `(engine, batch) -> (what the model gives, the losses)`.
+def build_forward(model: nn.Module, loss_fn: Callable[..., Any] | None) -> Forward:
+    """Return a function `(engine, batch) -> (model output, losses)`. The signatures are read once, here.
 
-    - `loss_fn(model, batch)` does it all.
-    - `loss_fn(output)` is iMIX's own way: the model gets the whole batch.
-    - `loss_fn(output, target)` takes batches `(inputs, target)`: the model gets the inputs.
-    - Without a `loss_fn`, what the model gives are the losses.
+    - `loss_fn(model, batch)` calls the model itself.
+    - `loss_fn(output)` is iMIX's convention: the model gets the whole batch.
+    - `loss_fn(output, target)` needs batches `(inputs, target)`: the model gets the inputs.
+    - Without a `loss_fn`, the model returns the losses.
     """
     wants, takes_whole = _counters(model), _takes_whole(model)
 
@@ -44,7 +45,7 @@ def forward_of(model: nn.Module, loss_fn: Callable[..., Any] | None) -> Forward:
         return engine.wrapped(given, **{name: getattr(engine, value) for name, value in wants})
 
     if loss_fn is None:
-        return _of_model(call, type(model).__name__, takes_whole)
+        return _expect_losses(call, type(model).__name__, takes_whole)
     names = _positional(loss_fn)
     if names[:1] == ["model"] and len(names) == 2:
         return lambda engine, batch: (None, loss_fn(engine.wrapped, batch))
@@ -65,8 +66,8 @@ def forward_of(model: nn.Module, loss_fn: Callable[..., Any] | None) -> Forward:
     return split
 
 
-def _of_model(call: Callable[[Any, Any], Any], name: str, takes_whole: bool) -> Forward:
-    """The model gives the losses itself."""
+def _expect_losses(call: Callable[[Any, Any], Any], name: str, takes_whole: bool) -> Forward:
+    """Return the forward pass of a model that returns its losses itself."""
 
     def losses(engine: Any, batch: Any) -> tuple[Any, Any]:
         try:
@@ -77,17 +78,17 @@ def _of_model(call: Callable[[Any, Any], Any], name: str, takes_whole: bool) -> 
                 blame(error, WITHOUT_LOSS_FN)
             raise
         if isinstance(output, Tensor) and output.numel() != 1:
-            raise NoLossError(f"{name} gave a tensor of shape {tuple(output.shape)}, and no loss; {WITHOUT_LOSS_FN}")
+            raise NoLossError(f"{name} returned a tensor of shape {tuple(output.shape)}, not a loss; {WITHOUT_LOSS_FN}")
         if isinstance(output, Mapping) and not any("loss" in str(key) for key in output):
             given = ", ".join(map(str, output)) or "an empty dict"
-            raise NoLossError(f"{name} gave {given}, and no loss; {WITHOUT_LOSS_FN}")
+            raise NoLossError(f"{name} returned {given}, but no loss; {WITHOUT_LOSS_FN}")
         return output, output
 
     return losses
 
 
 def as_output(losses: Any) -> dict[str, Any]:
-    """What a loss function gave, as `trainer.output`."""
+    """Return the result of a loss function in the form of `trainer.output`."""
     if isinstance(losses, Tensor):
         return {"loss": losses}
     if isinstance(losses, Mapping):
@@ -104,13 +105,13 @@ def _signature(function: Callable[..., Any]) -> list[inspect.Parameter]:
 
 
 def _positional(function: Callable[..., Any]) -> list[str]:
-    """The parameters that need to be given."""
+    """Return the names of the required positional parameters."""
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return [each.name for each in _signature(function) if each.kind in kinds and each.default is each.empty]
 
 
 def _counters(model: nn.Module) -> list[tuple[str, str]]:
-    """Which counters the model takes; those that are only in a `**kwargs` are given, as iMIX does."""
+    """Return the counters that the model takes. As in iMIX, a model with `**kwargs` gets all of them."""
     parameters = _signature(model)
     names = {each.name for each in parameters}
     everything = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters)
@@ -118,6 +119,6 @@ def _counters(model: nn.Module) -> list[tuple[str, str]]:
 
 
 def _takes_whole(model: nn.Module) -> bool:
-    """Whether a model says that it takes whole batches."""
+    """Return whether the signature of a model shows that it takes whole batches."""
     names = [each.name for each in _signature(model)]
     return bool(_counters(model)) or (bool(names) and names[0] in WHOLE)

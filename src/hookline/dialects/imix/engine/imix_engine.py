@@ -1,4 +1,4 @@
-"""imixEngine: training as a config says."""
+"""imixEngine: training that is described by a config."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from hookline.dialects.imix.engine.base_engine import CommonEngine, EngineBase
 from hookline.dialects.imix.engine.organizer import custom_hooks, default_hooks
-from hookline.dialects.imix.engine.settings import prefix_of, settings_of
+from hookline.dialects.imix.engine.settings import choose_prefix, read_settings
 from hookline.dialects.imix.solver import build_optimizer
 from hookline.errors import ConfigError
 
@@ -17,23 +17,24 @@ if TYPE_CHECKING:
 __all__ = ["CommonEngine", "EngineBase", "imixEngine"]
 
 
-class imixEngine(CommonEngine):  # noqa: N801  # it is called so
-    """Trains a model as a config says; `engine.train()` starts it.
+class imixEngine(CommonEngine):  # noqa: N801  # the name in iMIX
+    """An engine that trains a model as a config describes. `engine.train()` starts it.
 
-    The config, a dict or anything with these keys or attributes: `total_epochs`, or `by_iter=True` and `max_iter`;
-    `work_dir`; `optimizer_config` (`grad_clip`), `gradient_accumulation_steps`, `is_lr_accumulation`, `fp16`;
-    `lr_config`; `log_config` (`period`, `hooks`); `checkpoint_config` (`iter_period`, `epoch_period`,
-    `max_num_checkpoints`, `prefix`); `custom_hooks`; `seed`, `model_device`, `load_from`, `resume_from`. It stays as it
-    is.
+    The config is a dict, or any object with attributes. The engine reads these keys: `total_epochs`, or `by_iter=True`
+    and `max_iter`; `work_dir`; `optimizer_config` (`grad_clip`), `gradient_accumulation_steps`, `is_lr_accumulation`,
+    `fp16`; `lr_config`; `log_config` (`period`, `hooks`); `checkpoint_config` (`iter_period`, `epoch_period`,
+    `max_num_checkpoints`, `prefix`); `custom_hooks`; `seed`, `model_device`, `load_from`, `resume_from`. The engine
+    does not change the config.
 
     Args:
         cfg: The config.
         model: Any module.
-        data_loader: Gives the batches.
-        optimizer: A torch optimizer, or a dict as `cfg.optimizer`, which counts unless one is given.
-        loss_fn: What makes losses of what the model gives: `loss_fn(output)`, `loss_fn(output, target)` or
-            `loss_fn(model, batch)`; without it, the model gives the losses.
-        batch_processor: A function that does it all: it gets the batch and gives the losses.
+        data_loader: Yields the batches.
+        optimizer: A torch optimizer, or a dict in the form of `cfg.optimizer`. The default is `cfg.optimizer`.
+        loss_fn: Computes the losses: `loss_fn(output)`, `loss_fn(output, target)` or `loss_fn(model, batch)`. Without
+            it, the model returns the losses.
+        batch_processor: A function that takes the batch and returns the losses. It replaces the model call and
+            `loss_fn`.
     """
 
     def __init__(
@@ -45,10 +46,10 @@ class imixEngine(CommonEngine):  # noqa: N801  # it is called so
         loss_fn: Callable[..., Any] | None = None,
         batch_processor: Callable[[Any], Any] | None = None,
     ) -> None:
-        settings = settings_of(cfg)
+        settings = read_settings(cfg)
         if model is None or data_loader is None:
-            lacking = "model" if model is None else "data_loader"
-            raise ConfigError(f"imixEngine needs a {lacking}: imixEngine(cfg, model=..., data_loader=..., ...)")
+            missing = "model" if model is None else "data_loader"
+            raise ConfigError(f"imixEngine needs a {missing}: imixEngine(cfg, model=..., data_loader=..., ...)")
         if not hasattr(optimizer, "param_groups"):
             optimizer = build_optimizer(settings.optimizer if optimizer is None else optimizer, model)
         super().__init__(model, data_loader, optimizer, loss_fn, batch_processor, settings.work_dir)
@@ -63,8 +64,8 @@ class imixEngine(CommonEngine):  # noqa: N801  # it is called so
         self.load_from, self.resume_from = settings.load_from, settings.resume_from
         self.experiment_name, self.quiet = settings.experiment_name, settings.quiet
         self.recorded_config = settings.recorded
-        self.max_iter = settings.max_iter_of(data_loader)
-        self._prefix = prefix_of(settings, model)
+        self.max_iter = settings.count_iters(data_loader)
+        self._prefix = choose_prefix(settings, model)
         customs = custom_hooks(settings)
         self.register_hooks(default_hooks(settings, optimizer, [hook for hook, _ in customs]))
         for hook, level in customs:
@@ -72,19 +73,19 @@ class imixEngine(CommonEngine):  # noqa: N801  # it is called so
 
     @property
     def prefix(self) -> str:
-        """What names of checkpoints begin with."""
+        """Return the prefix of checkpoint names."""
         return self._prefix
 
     def run_by_epoch(self) -> None:
-        """Train by epochs."""
+        """Train by epochs, until the end."""
         self.train_by_epoch(0, self._limit)
 
     def run_by_iter(self) -> None:
-        """Train by iterations."""
+        """Train by iterations, until the end."""
         self.train_by_iter(0, self._limit)
 
     def train(self) -> nn.Module:
-        """Train until the end; gives the trained model."""
+        """Train until the end and return the trained model."""
         if self.by_epoch:
             self.run_by_epoch()
         else:

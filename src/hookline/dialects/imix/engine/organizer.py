@@ -1,4 +1,4 @@
-"""The hooks that a config asks for."""
+"""Building the hooks that a config asks for."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from hookline.dialects.imix.solver import build_lr_scheduler
 from hookline.errors import ConfigError, HookError
 from hookline.plan.hook import Hook
 
-#: The loggers of a config that names none.
+#: The loggers for a config without `log_config.hooks`.
 LOGGERS = ("CommonMetricLoggerHook", "JSONLoggerHook", "TensorboardLoggerHook")
 
 
 def custom_hooks(settings: Settings) -> list[tuple[Any, Any]]:
-    """The user's hooks with the level that the config gives them, if it does; the dicts stay as they are."""
+    """Return the user's hooks, each with its level from the config or None. The config's dicts are not changed."""
     found = []
     given = read(settings.cfg, "custom_hooks") or []
     if not isinstance(given, Sequence) or isinstance(given, str):
-        raise ConfigError(f"custom_hooks is a list of hooks or dicts with 'type', not {given!r}")
+        raise ConfigError(f"custom_hooks must be a list of hooks or of dicts with 'type', not {given!r}")
     for each in given:
         if isinstance(each, Mapping):
             hook, level = HOOKS.build({key: each[key] for key in each if key != "level"}), each.get("level")
@@ -35,16 +35,16 @@ def custom_hooks(settings: Settings) -> list[tuple[Any, Any]]:
             hook, level = each, None
         if not isinstance(hook, (HookBase, Hook)):
             raise HookError(
-                f"custom_hooks: {hook!r} is no hook; give an object of a class that inherits from HookBase, or a dict "
-                f"as dict(type={getattr(hook, '__name__', hook)!r})"
+                f"custom_hooks: {hook!r} is not a hook; use an object of a class that inherits from HookBase, or a "
+                f"dict like dict(type={getattr(hook, '__name__', hook)!r})"
             )
         found.append((hook, level))
     return found
 
 
 def default_hooks(settings: Settings, optimizer: Any, customs: Sequence[Any]) -> list[Any]:
-    """The hooks that every engine has, except those of whose kind the user brings one."""
-    made: list[Any] = [
+    """Return the default hooks, without those that the user replaces with a custom hook of the same kind."""
+    defaults: list[Any] = [
         _updater(settings),
         *_schedulers(settings, optimizer),
         _timer(settings),
@@ -53,7 +53,7 @@ def default_hooks(settings: Settings, optimizer: Any, customs: Sequence[Any]) ->
     ]
     kinds = (OptimizerHook, LRSchedulerHook, IterationTimerHook, CheckPointHook, PeriodicLogger)
     replaced = [kind for kind in kinds if any(isinstance(custom, kind) for custom in customs)]
-    return [hook for hook in made if not isinstance(hook, tuple(replaced))]
+    return [hook for hook in defaults if not isinstance(hook, tuple(replaced))]
 
 
 def _updater(settings: Settings) -> OptimizerHook:
@@ -96,7 +96,7 @@ def _loggers(settings: Settings, customs: Sequence[Any]) -> list[Any]:
         usual = [name for name in LOGGERS if name not in brought and _can_write(name)]
         loggers: list[Any] = [build_hook({"type": name}) for name in usual]
     else:
-        # In iMIX's own configs the text logger in this list means the line on the screen.
+        # In iMIX's own configs, the text logger in this list stands for the line on the screen.
         names = [{**each, "type": "CommonMetricLoggerHook"} if _is_text(each) else each for each in named]
         loggers = [build_hook(each) for each in names]
     others = [hook for hook in loggers if not isinstance(hook, LogBufferWriter)]
@@ -108,7 +108,7 @@ def _is_text(given: Any) -> bool:
 
 
 def _can_write(name: str) -> bool:
-    """TensorBoard is an extra."""
+    """Return whether the libraries that a logger needs are installed. TensorBoard is an optional extra."""
     if name != "TensorboardLoggerHook":
         return True
     from importlib.util import find_spec

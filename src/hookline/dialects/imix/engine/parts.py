@@ -1,4 +1,4 @@
-"""What hooks say of a run before it is put together: the update, the precision, schedulers, writers."""
+"""Parts of a run that hooks contribute before it is built: the update, the precision, schedulers and writers."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
 
 @dataclass
 class Parts:
-    """The parts of a run that belong to hooks."""
+    """The parts of a run that hooks set in their `_prepare`."""
 
     work_dir: Path
     device: torch.device
     clip: Clip | None = None
     precision: str = "fp32"
     scaler: torch.amp.GradScaler | None = None
-    #: Pairs of a scheduler and when it steps.
+    #: Pairs of a scheduler and its unit, `epoch` or `iter`.
     schedulers: list[tuple[Any, str]] = field(default_factory=list)
     writers: list[Writer] = field(default_factory=list)
-    #: The hook that makes the updates.
+    #: The name of the hook that updates the weights.
     updater: str | None = None
 
-    def updates(self, who: str, clip: Clip | None) -> None:
-        """There is one hook that makes the updates."""
+    def claim_updates(self, who: str, clip: Clip | None) -> None:
+        """Register a hook as the one that updates the weights. Refuse a second one."""
         if self.updater is not None:
-            raise ConfigError(f"{self.updater} and {who} would both make the updates; leave one of them out")
+            raise ConfigError(f"{self.updater} and {who} would both update the weights; remove one of them")
         self.updater, self.clip = who, clip

@@ -1,4 +1,4 @@
-"""An engine's run: the native Runner that trains for it, and what keeps the engine's counters and records."""
+"""The native Runner that trains for an engine, and the hook that keeps the engine's counters and records."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from hookline.strategies import pick_device
 if TYPE_CHECKING:
     from hookline.engine.loop_specs import TrainLoop
 
-# Those of hookline's default hooks whose work hooks of the dialect do.
+# Default hooks of hookline that the dialect replaces with its own.
 LEFT_OUT = dict.fromkeys(("runtime_info", "timer", "logger", "param_scheduler", "checkpoint"))
 
 
 class EngineRunner(Runner):
-    """A Runner that trains for an engine, which it refers to weakly."""
+    """A Runner that trains for an engine. It holds only a weak reference to the engine."""
 
     open_points = True
     way_out_of_nan = (
-        "clip the gradients: optimizer_config=dict(grad_clip=dict(max_norm=1.0)), or see where it comes from: "
+        "clip the gradients: optimizer_config=dict(grad_clip=dict(max_norm=1.0)), or find its source: "
         "custom_hooks=[dict(type='AutogradAnomalyDetectHook')]"
     )
 
 
 def runner_of(engine: Any, loop: TrainLoop) -> EngineRunner:
-    """Put a run together out of an engine, its hooks and a loop."""
+    """Build the Runner of an engine from its parts, its hooks and a loop."""
     parts = Parts(Path(engine.work_dir), pick_device(engine.device))
     hooks = [entry.hook for entry in engine.plan]
     for hook in hooks:
@@ -68,7 +68,7 @@ def runner_of(engine: Any, loop: TrainLoop) -> EngineRunner:
 
 
 def _optim(engine: Any, parts: Parts) -> HookedOptim:
-    """The optimizer, as hooks want it."""
+    """Build the Optim with the settings that hooks set in `parts`."""
     accumulate = engine.gradient_accumulation_steps
     optim = HookedOptim(engine.optimizer, parts.schedulers, accumulate, keep_gradients=True)
     optim.clip, optim.scaler = parts.clip, parts.scaler
@@ -82,20 +82,20 @@ def _takes_images(hook: Any) -> bool:
 
 
 def step_of(engine: Any) -> Any:
-    """The native step: the engine computes the loss; OptimizerHook makes the update of it."""
+    """Return the native step. The engine computes the loss here, and OptimizerHook updates the weights later."""
     reference = weakref.ref(engine)
 
     def step(model: Any, batch: Any) -> Any:
         owner: Any = reference()
         owner.run_train_iter(batch, owner.data_time)
         output = owner.output
-        return output["loss"] if len(output) == 1 and "loss" in output else output  # the loop's quickest way
+        return output["loss"] if len(output) == 1 and "loss" in output else output  # the loop's fastest path
 
     return step
 
 
 class EngineState(Hook):
-    """Keeps the counters of an engine as iMIX counts, and records what its step gives."""
+    """Keeps an engine's counters as iMIX counts, and records the outputs of its step."""
 
     priority = "HIGHEST"
 
@@ -106,11 +106,11 @@ class EngineState(Hook):
 
     @property
     def engine(self) -> Any:
-        """The engine."""
+        """Return the engine."""
         return self._engine()
 
     def around_run(self, runner: Any) -> Iterator[None]:
-        """While it trains, its buffer is the current one."""
+        """Make the engine's log buffer the current one while it trains."""
         engine = self.engine
         engine.exception = None
         engine.wrapped = runner.wrapped
@@ -118,7 +118,7 @@ class EngineState(Hook):
             yield
 
     def before_train(self, runner: Any) -> None:
-        """Where the run stands; from here on it is taken how long the loader is waited for."""
+        """Set the counters, and start to measure how long training waits for the loader."""
         self._count(runner)
         self._waiting = runner.measure_data_wait()
         self._waited = self._waiting.seconds
@@ -126,11 +126,11 @@ class EngineState(Hook):
         engine.start_iter, engine.start_epoch = runner.position.iter, runner.position.epoch
 
     def before_train_epoch(self, runner: Any) -> None:
-        """An epoch begins."""
+        """Set the counters of the epoch."""
         self._count(runner)
 
     def before_train_iter(self, runner: Any, batch_idx: int) -> None:
-        """An iteration begins."""
+        """Set the counters of the iteration and the waiting time of its batch."""
         engine, at = self._engine(), runner.position
         engine.iter, engine.epoch, engine.inner_iter = at.iter, at.epoch, batch_idx
         engine.log_buffer.iter = at.iter
@@ -138,28 +138,28 @@ class EngineState(Hook):
         engine.data_time, self._waited = waited - self._waited, waited
 
     def after_train_iter(self, runner: Any, outputs: dict[str, Any]) -> None:
-        """Every single number that the step gave."""
+        """Record every output of the step that is a single number."""
         engine = self._engine()
         put = engine.log_buffer.put_scalar
         put("data_time", engine.data_time)
         if runner.skipped:
             return
         for name, value in outputs.items():
-            number = value if name == "loss" else number_of(value)  # the loss is one tensor, and the loop's own
+            number = value if name == "loss" else number_of(value)  # the loop has already checked the loss
             if number is not None:
                 put(name, number)
 
     def after_train_epoch(self, runner: Any) -> None:
-        """The iterations of the epoch are finished, and the epoch is not yet."""
+        """Advance the iteration counter. The epoch counter still shows the epoch that ends now."""
         self.engine.iter = runner.position.iter
 
     def after_train(self, runner: Any) -> None:
-        """All is finished. A loss that is not a number ends the run also where nobody has recorded it."""
+        """Set the final counters. Refuse a loss that is NaN or Inf, even if no logger has read it."""
         refuse_infinite_loss(runner)
         self.engine.iter, self.engine.has_begun = runner.position.iter, False
 
     def on_exception(self, runner: Any, error: BaseException) -> None:
-        """Hooks that have begun may have something to end; what goes wrong there does not hide the error."""
+        """Call `after_train` of the hooks that have begun. A failure there is noted and does not hide the error."""
         engine = self.engine
         engine.exception = error
         for entry in self._to_end(runner, error):
@@ -169,7 +169,7 @@ class EngineState(Hook):
                 blame(error, f"then {entry.name} failed at after_train: {type(another).__name__}: {another}")
 
     def _to_end(self, runner: Any, error: BaseException) -> list[Any]:
-        """The hooks whose `before_train` was done and whose `after_train` was not begun."""
+        """Return the hooks whose `before_train` has finished and whose `after_train` has not started."""
         ours = [entry for entry in runner.plan if isinstance(entry.hook, HookBase)]
         began, ended = (failing_call(error, point) for point in ("before_train", "after_train"))
         names = [entry.name for entry in runner.plan]
@@ -189,10 +189,10 @@ class EngineState(Hook):
             engine.epoch = max(0, at.epoch - 1)
 
     def state_dict(self) -> dict[str, Any]:
-        """What the log buffer knows besides its numbers."""
+        """Return the state of the log buffer without its numbers."""
         engine = self.engine
         return engine.log_buffer.state_dict() if engine is not None else {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from there."""
+        """Restore the state of the log buffer."""
         self.engine.log_buffer.load_state_dict(state)

@@ -1,4 +1,4 @@
-"""What a config says, checked."""
+"""Reading and checking the config of an engine."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from hookline.dialects.keys import refuse_near_misses
 from hookline.dialects.plain import plain_data
 from hookline.errors import ConfigError
 
-#: What stands for a key that is not there.
+#: The value of a section that is missing; None means that it is switched off.
 ABSENT: Any = object()
-#: The keys that an engine reads, and those of two sections that are no parameters of a class.
+#: The keys that an engine reads, and the keys of the two sections that are not passed to a class.
 KEYS = (
     *("total_epochs", "by_iter", "max_iter", "work_dir", "custom_hooks", "experiment_name", "quiet"),
     *("optimizer", "optimizer_config", "gradient_accumulation_steps", "is_lr_accumulation", "fp16", "lr_config"),
@@ -29,7 +29,7 @@ SECTIONS = {
 
 
 def read(cfg: Any, name: str, default: Any = None) -> Any:
-    """A key of a mapping, or an attribute of anything else."""
+    """Return a key of a mapping, or an attribute of any other object."""
     if isinstance(cfg, Mapping):
         return cfg.get(name, default)
     return getattr(cfg, name, default)
@@ -39,7 +39,7 @@ def read(cfg: Any, name: str, default: Any = None) -> Any:
 class Settings:
     """The values of a config that an engine needs."""
 
-    #: The config as hooks see it, with attributes, and as it is recorded.
+    #: The config as hooks see it, with attributes, and as plain data for the records of the run.
     cfg: Any
     recorded: dict[str, Any] | None
     work_dir: Any
@@ -60,32 +60,32 @@ class Settings:
 
     @property
     def total_epochs(self) -> int | None:
-        """How many epochs; None by iterations."""
+        """Return the number of epochs; None when training by iterations."""
         return self.limit if self.by_epoch else None
 
-    def max_iter_of(self, data_loader: Any) -> int | None:
-        """How many iterations, where that is known."""
+    def count_iters(self, data_loader: Any) -> int | None:
+        """Return the number of iterations; None if it is unknown."""
         length = length_of(data_loader)
         return self.limit if not self.by_epoch else None if length is None else self.limit * length
 
     def section(self, name: str) -> Any:
-        """A part of the config; ABSENT where it is not there."""
+        """Return a section of the config, or ABSENT if it is missing."""
         return read(self.cfg, name, ABSENT)
 
 
-def settings_of(cfg: Any) -> Settings:
+def read_settings(cfg: Any) -> Settings:
     """Read and check a config."""
     if cfg is None:
         raise ConfigError("imixEngine needs a config: a dict with total_epochs, or by_iter and max_iter")
     if isinstance(cfg, (str, os.PathLike)):
         raise ConfigError(
-            "imixEngine takes a config, and no path; Config of imix.utils reads it: "
+            "imixEngine takes a config, not a path; read the file with Config of imix.utils: "
             f"imixEngine(Config.fromfile({os.fspath(cfg)!r}), ...)"
         )
     cfg = Config(cfg) if isinstance(cfg, Mapping) and not isinstance(cfg, Config) else cfg
     _refuse_near_misses(cfg)
-    _refuse_odd_paths(cfg)
-    by_epoch, limit = _length(cfg)
+    _refuse_bad_paths(cfg)
+    by_epoch, limit = _read_length(cfg)
     optimizer_config = read(cfg, "optimizer_config") or {}
 
     def either(name: str, default: Any) -> Any:
@@ -123,37 +123,41 @@ def _refuse_near_misses(cfg: Any) -> None:
         refuse_near_misses(section, _keys_of(read(cfg, section)), names)
 
 
-def _refuse_odd_paths(cfg: Any) -> None:
-    """Refuse what cannot be the path of a file or a folder."""
-    for key, also in (("work_dir", ""), ("load_from", ""), ("resume_from", ", or True for the newest of work_dir")):
+def _refuse_bad_paths(cfg: Any) -> None:
+    """Refuse values that cannot be the path of a file or a folder."""
+    for key, also in (
+        ("work_dir", ""),
+        ("load_from", ""),
+        ("resume_from", ", or True for the newest checkpoint in work_dir"),
+    ):
         given = read(cfg, key)
         allowed = given is None or isinstance(given, (str, os.PathLike)) or (bool(also) and isinstance(given, bool))
         if not allowed:
-            raise ConfigError(f"{key} is a path{also}, not {given!r}")
+            raise ConfigError(f"{key} must be a path{also}, not {given!r}")
 
 
 def _keys_of(part: Any) -> Iterable[Any]:
     return part if isinstance(part, Mapping) else vars(part) if hasattr(part, "__dict__") else ()
 
 
-def _length(cfg: Any) -> tuple[bool, int]:
-    """Whether epochs are counted, and how many there are of what is."""
+def _read_length(cfg: Any) -> tuple[bool, int]:
+    """Return whether training counts epochs, and the number of epochs or iterations."""
     if read(cfg, "by_iter"):
         limit = read(cfg, "max_iter")
         if limit is None:
-            raise ConfigError("the config has by_iter, so it needs max_iter: how many iterations to train")
+            raise ConfigError("the config has by_iter, so it also needs max_iter, the number of iterations to train")
         check_int("max_iter", limit, least=1)
         return False, limit
     limit = read(cfg, "total_epochs")
     if limit is None:
-        hint = "; for max_iter to count, set by_iter=True" if read(cfg, "max_iter") is not None else ""
+        hint = "; to use max_iter, set by_iter=True" if read(cfg, "max_iter") is not None else ""
         raise ConfigError(f"the config needs total_epochs, or by_iter=True and max_iter{hint}")
     check_int("total_epochs", limit, least=1)
     return True, limit
 
 
-def prefix_of(settings: Settings, model: Any) -> str:
-    """What names of checkpoints begin with: as the config says, or the model and the data set, as iMIX has them."""
+def choose_prefix(settings: Settings, model: Any) -> str:
+    """Return the prefix of checkpoint names: from the config, or, as in iMIX, the names of model and data set."""
     given = read(read(settings.cfg, "checkpoint_config") or {}, "prefix")
     kind = read(read(settings.cfg, "model") or {}, "type")
     dataset = read(settings.cfg, "dataset_type")

@@ -1,4 +1,4 @@
-"""An update that a hook makes: the loop hands the loss over, and OptimizerHook makes the update of it."""
+"""Updates that a hook performs: the loop stores the loss, and OptimizerHook updates the weights with it."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ log = logging.getLogger("hookline")
 
 
 class HookedOptim(Optim):
-    """An Optim whose updates wait for the hook that makes them, in `after_train_iter`."""
+    """An Optim whose updates wait until a hook performs them, in `after_train_iter`."""
 
-    #: Whether there is such a hook.
+    #: Whether the engine has such a hook.
     is_awaited = True
     _given: tuple[Tensor, dict[str, Any]] | None = None
 
     def update(self, loss: Tensor, outputs: dict[str, Any] | None = None) -> None:
-        """Keep the loss for the hook."""
+        """Store the loss for the hook."""
         if self.is_awaited:
             self._given = (loss, {} if outputs is None else outputs)
 
     def reset(self) -> None:
-        """Forget an update that was cut off, and the graph of its loss."""
+        """Drop an update that was interrupted, with the graph of its loss."""
         super().reset()
         self._given = None
 
     def flush(self) -> None:
-        """The hook ends a window itself, except where it is not called because the batch was left out."""
+        """End a window whose last batch was skipped. In all other cases the hook ends the window itself."""
         if self._given is None:
             super().flush()
 
-    def make(self, ends_window: bool) -> Tensor | None:
-        """Make the update of the current iteration, if the loop has given a loss for it; gives that, detached."""
+    def perform(self, ends_window: bool) -> Tensor | None:
+        """Perform the update of the current iteration, if the loop has stored a loss. Return that loss, detached."""
         if self._given is None:
             return None
         (loss, outputs), self._given = self._given, None
-        detached: Tensor = outputs.get("loss", loss)  # the loop has detached it for its hooks
+        detached: Tensor = outputs.get("loss", loss)  # the loop has already detached it for its hooks
         outputs["loss"] = loss
         Optim.update(self, loss, outputs)
         if outputs["loss"] is not loss or detached.requires_grad:
@@ -54,27 +54,27 @@ class HookedOptim(Optim):
 
 
 class WithoutUpdates(Hook):
-    """Where no OptimizerHook is registered: says so, and lets go of the graph of a step when its hooks are through."""
+    """Warns that no OptimizerHook is registered, and drops the graph of each step after all its hooks have run."""
 
     def __init__(self, engine: Any) -> None:
         self._engine = weakref.ref(engine)
 
     def before_train(self) -> None:
-        """Before the first step."""
+        """Warn before the first step."""
         log.warning(
-            "no OptimizerHook is among the hooks of this engine, so nothing is trained, unless one of your hooks makes "
-            "the updates: engine.register_hooks([OptimizerHook()])"
+            "this engine has no OptimizerHook, so nothing is trained unless one of your own hooks updates the weights; "
+            "to add it: engine.register_hooks([OptimizerHook()])"
         )
 
     def around_train_iter(self) -> Iterator[None]:
-        """A hook of the user's may need the graph until the last of them was called."""
+        """Drop the graph after the last hook, because the user's hooks may need it until then."""
         yield
         engine: Any = self._engine()
         engine.output, engine.model_output = without_graph(engine.output), without_graph(engine.model_output)
 
 
 def without_graph(value: Any) -> Any:
-    """The same values, as far as they are tensors, detached; containers are copied."""
+    """Return the value with all its tensors detached. Containers are copied."""
     if isinstance(value, Tensor):
         return value.detach()
     if isinstance(value, Mapping):

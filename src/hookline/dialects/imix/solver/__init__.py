@@ -1,4 +1,4 @@
-"""Optimizers and learning-rate policies by name."""
+"""Building optimizers and learning-rate policies by name."""
 
 from hookline.dialects.imix.solver.builder import build_lr_scheduler, build_optimizer
 

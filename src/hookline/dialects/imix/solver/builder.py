@@ -1,4 +1,4 @@
-"""Optimizers and learning-rate policies out of dicts: those of torch, and two of iMIX's own."""
+"""Building optimizers and learning-rate policies from dicts: those of torch, and two policies of iMIX."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from hookline.plan.registry import construct
 
 
 def build_optimizer(cfg: Any, model: torch.nn.Module) -> Optimizer:
-    """An optimizer of torch.optim over all parameters, out of `dict(type=..., lr=..., ...)`."""
+    """Build an optimizer of torch.optim for all parameters from `dict(type=..., lr=..., ...)`."""
     if cfg is None:
-        raise ConfigError("imixEngine needs an optimizer: imixEngine(..., optimizer=...), or cfg.optimizer")
+        raise ConfigError("imixEngine needs an optimizer: pass imixEngine(..., optimizer=...), or set cfg.optimizer")
     if isinstance(cfg, Optimizer):
         return cfg
     known = {name: kind for name, kind in vars(torch.optim).items() if _is_a(kind, Optimizer)}
-    factory, parameters, name = _named(cfg, "type", known, "optimizer")
-    made: Optimizer = construct(factory, {"params": model.parameters(), **parameters}, name)
-    return made
+    factory, parameters, name = _look_up(cfg, "type", known, "optimizer")
+    optimizer: Optimizer = construct(factory, {"params": model.parameters(), **parameters}, name)
+    return optimizer
 
 
 def build_lr_scheduler(cfg: Any, optimizer: Optimizer) -> LRScheduler | None:
-    """A scheduler out of `dict(policy=..., ...)`, one as it is, or none.
+    """Build a scheduler from `dict(policy=..., ...)`. Return a scheduler or None unchanged.
 
-    A policy is the name of a scheduler of torch, MultiStepScheduler or WarmupLinearSchedule. `by_epoch` is for the
-    hook that steps it.
+    A policy is the name of a torch scheduler, MultiStepScheduler or WarmupLinearSchedule. `by_epoch` is ignored here,
+    because it is for the hook that steps the scheduler.
     """
     if cfg is None or isinstance(cfg, LRScheduler):
         return cfg
     key = "type" if isinstance(cfg, Mapping) and "type" in cfg and "policy" not in cfg else "policy"
     known = {name: kind for name, kind in vars(lr_scheduler).items() if _is_a(kind, LRScheduler)}
-    factory, parameters, name = _named(cfg, key, {**known, **POLICIES}, "learning-rate policy")
+    factory, parameters, name = _look_up(cfg, key, {**known, **POLICIES}, "learning-rate policy")
     parameters.pop("by_epoch", None)
-    made: LRScheduler = construct(factory, {"optimizer": optimizer, **parameters}, name)
-    return made
+    scheduler: LRScheduler = construct(factory, {"optimizer": optimizer, **parameters}, name)
+    return scheduler
 
 
 def multi_step(
@@ -50,7 +50,7 @@ def multi_step(
     warmup_factor: float = 0.0,
     warmup_iterations: int = 0,
 ) -> LambdaLR:
-    """A straight way up from `warmup_factor` to 1, and then times `lr_ratio` at each of some iterations."""
+    """Raise the factor linearly from `warmup_factor` to 1, then multiply it by `lr_ratio` at each of `lr_steps`."""
 
     def factor(iteration: int) -> float:
         if use_warmup and iteration <= warmup_iterations:
@@ -62,7 +62,7 @@ def multi_step(
 
 
 def warmup_linear(optimizer: Optimizer, num_warmup_steps: int, num_training_steps: int) -> LambdaLR:
-    """A straight way up from 0 to 1, and then one down to 0."""
+    """Raise the factor linearly from 0 to 1, then lower it linearly to 0."""
 
     def factor(iteration: int) -> float:
         if iteration < num_warmup_steps:
@@ -82,13 +82,13 @@ def _is_a(kind: Any, base: type) -> bool:
     return isinstance(kind, type) and issubclass(kind, base) and kind is not base
 
 
-def _named(
+def _look_up(
     cfg: Any, key: str, known: Mapping[str, Callable[..., Any]], what: str
 ) -> tuple[Callable[..., Any], dict[str, Any], str]:
-    """The class, the parameters and the name out of a dict, which stays as it is."""
+    """Return the class, the parameters and the name that a dict asks for. The dict is not changed."""
     if not isinstance(cfg, Mapping) or key not in cfg:
-        raise ConfigError(f"the {what} is an object or a dict with '{key}', not {cfg!r}")
+        raise ConfigError(f"the {what} must be an object or a dict with '{key}', not {cfg!r}")
     name = cfg[key]
     if name not in known:
-        raise ConfigError(f"no {what} is called '{name}'; {did_you_mean(str(name), known)}")
+        raise ConfigError(f"unknown {what} '{name}'; {did_you_mean(str(name), known)}")
     return known[name], {other: cfg[other] for other in cfg if other != key}, name

@@ -1,4 +1,4 @@
-"""What people's hooks and scripts import besides the engine."""
+"""Utilities that hooks and scripts import in addition to the engine."""
 
 from hookline.dialects.imix.utils.config import Config
 

@@ -1,8 +1,8 @@
-"""Classes and functions as text, `module:Name`, and back.
+"""Converting classes and functions to text, `module:Name`, and back.
 
-A text from a file must never decide what is run. So a class is looked for only among the subclasses, already imported,
-of the class that is expected; nothing is imported for it, and no attribute is looked up. Where any class at all would
-do, or a function, the caller names the modules that are meant: `from_str(text, allow=["my_package.hooks"])`.
+A text from a file must never decide which code is executed. So a class is searched only among the already imported
+subclasses of the expected class. Nothing is imported, and no attribute is looked up. If a field accepts any class or
+any function, the caller must name the trusted modules: `from_str(text, allow=["my_package.hooks"])`.
 """
 
 from __future__ import annotations
@@ -18,67 +18,67 @@ from hookline.dialects.robo_orchard_core.refusals import SettingValueError
 from hookline.dialects.robo_orchard_core.utils.function_info import PREFIX, known_as
 from hookline.errors import did_you_mean
 
-#: Packages of the original, whose classes are known by its names.
+#: Packages of the original. Texts contain the original's names for their classes.
 OURS = ("robo_orchard_core", "robo_orchard_lab")
 
 
-def name_of(value: Any) -> str:
-    """A class or a function of a module as text; what has no name by which it could be found again is refused."""
+def qualified_name(value: Any) -> str:
+    """Return a class or a function as text. Refuse an object that could not be found again by its name."""
     module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
     if not module or not name:
-        raise SettingValueError(f"{value!r} cannot be written to a file: it is no class and no function of a module")
+        raise SettingValueError(f"{value!r} cannot be written to a file: it is not a class or a function of a module")
     if not isinstance(value, type) and not inspect.isbuiltin(value) and (not inspect.isfunction(value) or "<" in name):
         raise SettingValueError(
-            f"{value!r} cannot be written to a file: only a function at the top of a module has a name there"
+            f"{value!r} cannot be written to a file: only a function at the top level of a module has a name to write"
         )
     return f"{known_as(module)}:{name}"
 
 
 def find_class(name: str, expected: type, allow: Iterable[str] = ()) -> type:
-    """The class of this name: the expected one, or a subclass of it that is imported or in a module that is allowed."""
+    """Return the class with this name: the expected class, or a subclass that is imported or in an allowed module."""
     if expected is object:
         found = find_allowed(name, allow)
         if not isinstance(found, type):
-            raise SettingValueError(f"'{name}' is no class")
+            raise SettingValueError(f"'{name}' is not a class")
         return found
     _import(allow)
-    known = {name_of(cls): cls for cls in _family(expected)}
+    known = {qualified_name(cls): cls for cls in _with_subclasses(expected)}
     wanted = known_as(name)
     if wanted not in known:
         _import(_own_module(wanted))
-        known = {name_of(cls): cls for cls in _family(expected)}
+        known = {qualified_name(cls): cls for cls in _with_subclasses(expected)}
     if wanted not in known:
         module = wanted.partition(":")[0]
         imported = module in sys.modules or f"{PREFIX}{module}" in sys.modules
-        hint = did_you_mean(wanted, known) if imported else f"import {module} first, or allow it"
-        raise SettingValueError(f"'{name}' names no imported {expected.__name__} (or subclass of it); {hint}")
+        hint = did_you_mean(wanted, known) if imported else f"import {module} first, or pass allow=['{module}']"
+        raise SettingValueError(f"'{name}' is not an imported {expected.__name__} or subclass of it; {hint}")
     return known[wanted]
 
 
 def find_allowed(name: str, allow: Iterable[str]) -> Any:
-    """What a module of those that the caller allows calls by this name: a function, or any class."""
+    """Return the function or class with this name, if the caller allows its module."""
     allow = list(allow)
     module, _, attribute = name.partition(":")
     if module not in allow:
         raise SettingValueError(
-            f"'{name}' would choose what is run, and a file may not; give the object itself, or say that the module "
-            f"is trusted: allow=['{module}']"
+            f"'{name}' would decide which code is executed, which a file may not do; pass the object itself, or trust "
+            f"its module: allow=['{module}']"
         )
     _import([module])
     found: Any = sys.modules[module]
     for part in attribute.split("."):
         if part not in vars(found):
-            raise SettingValueError(f"there is no '{attribute}' in {module}")
+            raise SettingValueError(f"{module} has no '{attribute}'")
         found = vars(found)[part]
     return found
 
 
-def _family(expected: type) -> Iterator[type]:
-    """A class and all that were derived from it; of two with the same name, the newer one comes later."""
+def _with_subclasses(expected: type) -> Iterator[type]:
+    """Yield a class and all its subclasses. If two have the same name, the newer one is yielded later."""
     yield expected
     subclasses: list[type] = type.__subclasses__(expected)
     for cls in subclasses:
-        yield from _family(cls)
+        yield from _with_subclasses(cls)
 
 
 def _import(modules: Iterable[str]) -> None:
@@ -88,7 +88,7 @@ def _import(modules: Iterable[str]) -> None:
 
 
 def _own_module(name: str) -> list[str]:
-    """The module of this package that a name of the original means, if there is one."""
+    """Return the module of hookline for a name of the original, as a list that is empty if there is none."""
     module = name.partition(":")[0]
     own = f"{PREFIX}{module}"
     try:

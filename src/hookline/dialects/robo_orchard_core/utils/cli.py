@@ -1,11 +1,11 @@
-"""Settings from the command line.
+"""Reading settings from the command line.
 
     class TrainerConfig(SettingConfig):
-        batch_size: int = Field(description="Samples of a batch.", default=128)
+        batch_size: int = Field(description="Samples per batch.", default=128)
 
     cfg = pydantic_from_argparse(TrainerConfig, argparse.ArgumentParser())     # --batch_size 64
 
-A setting of a setting is written with a dot: `--dataset.data_root photos`.
+A nested setting is written with a dot: `--dataset.data_root photos`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ try:
     )
 except ImportError as error:
     raise ConfigError(
-        "settings need pydantic_settings, which is not installed: pip install 'hookline[robo_orchard]'"
+        "settings need pydantic_settings, which is not installed; run: pip install 'hookline[robo_orchard]'"
     ) from error
 
 __all__ = ["SettingConfig", "pydantic_from_argparse"]
@@ -38,13 +38,13 @@ SettingsT = TypeVar("SettingsT", bound=BaseSettings)
 
 
 class SettingConfig(Config, BaseSettings):
-    """A config whose fields can come from the command line.
+    """A config whose fields can be set on the command line.
 
-    The environment is read only by a class that asks for it, with an `env_prefix` in its `model_config`: otherwise a
-    variable that happens to be called like a field would change a run.
+    Environment variables are read only by a class with an `env_prefix` in its `model_config`. Otherwise a variable that
+    happens to have the name of a field would change a run.
     """
 
-    model_config = SettingsConfigDict(**Config.model_config)  # type: ignore[typeddict-item]  # all that a config has
+    model_config = SettingsConfigDict(**Config.model_config)  # type: ignore[typeddict-item]  # all options of a Config
     __exclude_config_type__: ClassVar[bool] = True
 
     @classmethod
@@ -56,7 +56,7 @@ class SettingConfig(Config, BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """What is given; then, if asked for, the environment."""
+        """Return the sources: the given values, and then the environment if the class has an `env_prefix`."""
         asked = bool(cls.model_config.get("env_prefix"))
         return (init_settings, env_settings, dotenv_settings) if asked else (init_settings,)
 
@@ -68,7 +68,7 @@ def pydantic_from_argparse(
     cli_avoid_json: bool | None = True,
     **options: Any,
 ) -> SettingsT:
-    """The settings that the command line asks for; what is wrong with it ends the program, as argparse does."""
+    """Return the settings from the command line. A wrong command line ends the program, as with argparse."""
     source: CliSettingsSource[Any] = CliSettingsSource(
         cls,
         root_parser=parser,
@@ -79,13 +79,13 @@ def pydantic_from_argparse(
     try:
         return CliApp.run(cls, cli_settings_source=source)
     except ValidationError as error:
-        parser.error("; ".join(_problem(each) for each in error.errors()))
+        parser.error("; ".join(_describe(each) for each in error.errors()))
     except ValueError as error:
         parser.error(str(error))
 
 
-def _problem(error: Any) -> str:
-    """One wrong setting in words: `batch_size: Input should be a valid integer, ..., not 'many'`."""
+def _describe(error: Any) -> str:
+    """Describe one wrong setting: `batch_size: Input should be a valid integer, ..., not 'many'`."""
     where, given = ".".join(str(part) for part in error["loc"]), error.get("input", PydanticUndefined)
     shown = f", not {given!r}" if isinstance(given, (str, int, float)) else ""
     return f"{where}: {error['msg']}{shown}" if where else str(error["msg"])

@@ -1,4 +1,4 @@
-"""What can be said about a callable in one line, whatever it is."""
+"""One-line descriptions of callables of any kind, and checks of their signatures."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 from hookline.dialects.robo_orchard_core.refusals import HookTypeError
 
-#: Where this package's names begin; people know its classes by what comes after it.
+#: The prefix of hookline's modules. Users know the classes by the original's names, without it.
 PREFIX = "hookline.dialects."
 
 
 def known_as(module: str) -> str:
-    """A module as people know it; what it logs is under this name, too.
+    """Return the original's name for a module. It is also the name of the module's logger.
 
     >>> known_as("hookline.dialects.robo_orchard_core.utils.hook")
     'robo_orchard_core.utils.hook'
@@ -23,12 +23,12 @@ def known_as(module: str) -> str:
 
 
 def class_name(cls: type) -> str:
-    """A class as people write it: `robo_orchard_core.utils.hook.HookContext`."""
+    """Return a class as users write it: `robo_orchard_core.utils.hook.HookContext`."""
     return f"{known_as(cls.__module__)}.{cls.__name__}"
 
 
 class FunctionInfo:
-    """A callable as the tree of hooks shows it: what it is, and where it was written.
+    """A callable as the tree of hooks shows it, with its kind, its name and its source.
 
     >>> FunctionInfo(print)
     <FunctionInfo built-in print from builtins>
@@ -41,13 +41,13 @@ class FunctionInfo:
 
     @staticmethod
     def from_callable(func: Any) -> FunctionInfo:
-        """The same, by the name that the original gives it."""
+        """Return the FunctionInfo of a callable; the original has this constructor."""
         return FunctionInfo(func)
 
     def __repr__(self) -> str:
         try:
             what, where = _describe(self.func)
-        except Exception:  # whatever an odd callable answers when it is asked what it is
+        except Exception:  # an unusual callable may raise any error when it is inspected
             what, where = f"{type(self.func).__name__} object", "an unknown place"
         return f"<FunctionInfo {what} from {where}>"
 
@@ -65,7 +65,7 @@ def _describe(func: Any) -> tuple[str, str]:
         return f"function {func.__qualname__}", _place(func)
     if inspect.isroutine(func):
         inner = inspect.unwrap(func)
-        if inner is not func:  # a function in a cache, or a static method
+        if inner is not func:  # a cached function, or a static method
             return _describe(inner)
         return f"built-in {func.__qualname__}", str(getattr(func, "__module__", None) or "builtins")
     if isinstance(func, type):
@@ -78,7 +78,7 @@ def _instance(owner: Any) -> str:
 
 
 def _place(func: Any) -> str:
-    """file:line, as seen from the working directory; or the module, where the source is not wanted or not known."""
+    """Return file:line, relative to the working directory, or the module if the source is unwanted or unknown."""
     code = getattr(inspect.unwrap(func), "__code__", None)
     if code is None or os.environ.get("ROBO_ORCHARD_NO_SOURCE_FILE") == "1":
         return str(getattr(func, "__module__", None) or type(func).__name__)
@@ -92,24 +92,26 @@ def _place(func: Any) -> str:
 
 
 def refuse_uncallable(which: str, function: Any) -> None:
-    """Refuse what could not be called with one argument, or whose body would never run."""
+    """Refuse an object that cannot be called with one argument, or whose body would never run."""
     if not callable(function):
-        raise HookTypeError(f"{which} is a function that takes the hook's argument, not {function!r}")
+        raise HookTypeError(f"{which} must be a function that takes the hook's argument, not {function!r}")
     refuse_wrong_call(function, "one argument", 1, f"{which}=")
 
 
 def refuse_wrong_call(function: Any, with_what: str, arguments: int, label: str = "") -> None:
-    """Refuse a function that does not take so many arguments, or whose body would never run."""
+    """Refuse a function that does not take this number of arguments, or whose body would never run."""
     try:
         never_runs = inspect.isgeneratorfunction(function) or inspect.iscoroutinefunction(function)
         signature = inspect.signature(function)
-    except Exception:  # some callables cannot say what they take, and odd ones not even what they are
+    except Exception:  # some callables have no signature, and unusual ones may raise any error
         return
     if never_runs:
-        raise HookTypeError(f"{label}{FunctionInfo(function)} would never run: it is a generator or a coroutine")
+        raise HookTypeError(
+            f"{label}{FunctionInfo(function)} would never run, because it is a generator or a coroutine"
+        )
     try:
         signature.bind(*[None] * arguments)
     except TypeError:
         raise HookTypeError(
-            f"{label}{FunctionInfo(function)} is called with {with_what}, and takes {signature}"
+            f"{label}{FunctionInfo(function)} is called with {with_what}, but takes {signature}"
         ) from None

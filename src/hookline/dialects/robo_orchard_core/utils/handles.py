@@ -1,4 +1,4 @@
-"""What registering gives back, and functions that are called together."""
+"""The handle that registering returns, and groups of functions that are called together."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class RemoveableHandle(Generic[F]):
-    """What registering gives back: calling it, `remove()`, and leaving it as a context all take the hook out."""
+    """The handle that registering returns. Call it, call `remove()`, or leave its context to remove the hook."""
 
     def __init__(self, hook: F) -> None:
         self.hook: F | None = hook
 
     def remove(self) -> None:
-        """Take out what was registered; a second time does nothing."""
+        """Remove the registration. A second call does nothing."""
         hook, self.hook = self.hook, None
         if hook is not None:
             hook()
 
     def __call__(self) -> None:
-        """The same as `remove()`."""
+        """Do the same as `remove()`."""
         self.remove()
 
     def __enter__(self) -> Self:
@@ -35,14 +35,14 @@ class RemoveableHandle(Generic[F]):
 
 
 class HookHandler(Generic[F]):
-    """Functions that are called together, in the order in which they were registered."""
+    """A group of functions that are called together, in the order of registration."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self._handlers: list[tuple[F, bool]] = []
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:
-        """Call them all; one that comes or goes meanwhile counts from the next time on."""
+        """Call all functions. Changes made during the call take effect at the next call."""
         for entry in list(self._handlers):
             handler, once = entry
             handler(*args, **kwargs)
@@ -50,23 +50,23 @@ class HookHandler(Generic[F]):
                 self._handlers.remove(entry)
 
     def call(self, *args: Any, **kwargs: Any) -> None:
-        """Call them all."""
+        """Call all functions."""
         self(*args, **kwargs)
 
     def __len__(self) -> int:
         return len(self._handlers)
 
     def register(self, handler: F) -> RemoveableHandle[Callable[[], None]]:
-        """Call this from now on; one that is there already stays where it is."""
+        """Add a function. One that is already registered keeps its position."""
         return self._register(handler, once=False)
 
     def register_once(self, handler: F) -> RemoveableHandle[Callable[[], None]]:
-        """Call this the next time, and then no more."""
+        """Add a function for the next call only."""
         return self._register(handler, once=True)
 
     def _register(self, handler: F, once: bool) -> RemoveableHandle[Callable[[], None]]:
         if not callable(handler):
-            raise HookTypeError(f"the handlers of '{self.name}' are called, and {handler!r} cannot be")
+            raise HookTypeError(f"a handler of '{self.name}' must be callable, not {handler!r}")
         entry = (handler, once)
         if entry not in self._handlers:
             self._handlers.append(entry)
@@ -78,7 +78,7 @@ class HookHandler(Generic[F]):
         return RemoveableHandle(remove)
 
     def unregister_all(self) -> None:
-        """Call none of them any more."""
+        """Remove all functions."""
         self._handlers.clear()
 
     def __repr__(self) -> str:

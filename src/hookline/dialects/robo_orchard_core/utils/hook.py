@@ -1,7 +1,7 @@
-"""Hooks with a before and an after, and the channels that they are registered at.
+"""Hooks with a before and an after, and the channels at which they are registered.
 
-A channel is a scope of a core plan: its hooks are compiled when they are registered, entered in registration order and
-left in the same order, each of them if it was entered, whatever else fails.
+A channel is a scope of a core plan. Its hooks are compiled at registration. They are entered in registration order and
+left in the same order. Every hook that was entered is left, whatever else fails.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, Generic, Self, TypeVar
 from hookline.dialects.robo_orchard_core.refusals import HookTypeError, HookValueError
 from hookline.dialects.robo_orchard_core.utils.function_info import FunctionInfo, class_name, refuse_uncallable
 from hookline.dialects.robo_orchard_core.utils.handles import HookHandler, RemoveableHandle
-from hookline.dialects.robo_orchard_core.utils.surround import Arounds, by_begin, by_methods, number_of
+from hookline.dialects.robo_orchard_core.utils.surround import Arounds, number_of, wrap_begin, wrap_methods
 from hookline.plan.plan import Plan
 
 __all__ = [
@@ -32,15 +32,15 @@ __all__ = [
 
 T = TypeVar("T")
 
-#: The two names of each method: the original's text speaks of the second ones.
+#: The two names of each method. The original's documents use the second ones.
 NAMES = {"before": "on_enter", "after": "on_exit"}
 
 
 class HookContext(Generic[T], metaclass=ABCMeta):
-    """Something to do before and after a piece of work.
+    """A hook that runs before and after a piece of work.
 
-    A subclass has `before(arg)` and `after(arg)`, or, which is the same, `on_enter` and `on_exit`. The after of a hook
-    that was entered runs always. Where something failed, the argument says so: `arg.exception`, where it has one.
+    A subclass defines `before(arg)` and `after(arg)`, or, with the same meaning, `on_enter` and `on_exit`. If a hook
+    was entered, its `after` always runs. After a failure, `arg.exception` is the error, if there is such an attribute.
     """
 
     def __init__(self, name: str | None = None) -> None:
@@ -51,7 +51,7 @@ class HookContext(Generic[T], metaclass=ABCMeta):
         own = vars(cls)
         for first, second in NAMES.items():
             if first in own and second in own and own[first] is not own[second]:
-                raise HookTypeError(f"{cls.__name__} has {first} and {second}, which are the same thing; keep one")
+                raise HookTypeError(f"{cls.__name__} has both {first} and {second}, which mean the same; keep one")
             if first in own or second in own:
                 method = own.get(first, own.get(second))
                 setattr(cls, first, method)
@@ -59,39 +59,39 @@ class HookContext(Generic[T], metaclass=ABCMeta):
 
     @abstractmethod
     def before(self, arg: T) -> None:
-        """What is done first."""
+        """Run before the work."""
 
     @abstractmethod
     def after(self, arg: T) -> None:
-        """What is done in the end."""
+        """Run after the work."""
 
     def on_enter(self, arg: T) -> None:
-        """Another name of `before`."""
+        """Call `before`; this is another name for it."""
         self.before(arg)
 
     def on_exit(self, arg: T) -> None:
-        """Another name of `after`."""
+        """Call `after`; this is another name for it."""
         self.after(arg)
 
     @property
     def before_info(self) -> FunctionInfo | None:
-        """What is called before, and where it was written."""
+        """Return the description of the function that is called before the work."""
         return FunctionInfo(self.before)
 
     @property
     def after_info(self) -> FunctionInfo | None:
-        """What is called after, and where it was written."""
+        """Return the description of the function that is called after the work."""
         return FunctionInfo(self.after)
 
     def functions(self) -> tuple[Callable[[T], Any] | None, Callable[[T], Any] | None]:
-        """What is called before and after, as directly as possible."""
+        """Return the functions that are called before and after the work, as directly as possible."""
         return self.before, self.after
 
     @contextmanager
     def begin(self, arg: T) -> Iterator[T]:
-        """Surround a piece of work with this hook alone."""
+        """Wrap a piece of work with this hook alone."""
         channel = HookContextChannel[T]("hook")
-        channel.add(self, by_methods(self))
+        channel.add(self, wrap_methods(self))
         with channel.around(arg):
             yield arg
 
@@ -101,7 +101,7 @@ class HookContext(Generic[T], metaclass=ABCMeta):
         before: Callable[[Any], Any] | None = None,
         after: Callable[[Any], Any] | None = None,
     ) -> HookContextFromCallable[Any]:
-        """A hook out of one or two functions, each of which takes the argument."""
+        """Create a hook from one or two functions that take the argument."""
         return HookContextFromCallable(name, before, after)
 
     def __repr__(self) -> str:
@@ -110,7 +110,7 @@ class HookContext(Generic[T], metaclass=ABCMeta):
 
 
 class HookContextFromCallable(HookContext[T]):
-    """A hook out of one or two functions."""
+    """A hook that calls one or two functions."""
 
     def __init__(
         self,
@@ -120,7 +120,7 @@ class HookContextFromCallable(HookContext[T]):
     ) -> None:
         if name is not None and not isinstance(name, str):
             raise HookTypeError(
-                f"the first argument of from_callable is a name, not {FunctionInfo(name)}; "
+                f"the first argument of from_callable must be a name, not {FunctionInfo(name)}; "
                 "write from_callable(before=...) or from_callable(after=...)"
             )
         super().__init__(name)
@@ -132,16 +132,16 @@ class HookContextFromCallable(HookContext[T]):
 
     @property
     def before_info(self) -> FunctionInfo | None:
-        """What is called before, and where it was written."""
+        """Return the description of the function that is called before the work."""
         return None if self._before is None else FunctionInfo(self._before)
 
     @property
     def after_info(self) -> FunctionInfo | None:
-        """What is called after, and where it was written."""
+        """Return the description of the function that is called after the work."""
         return None if self._after is None else FunctionInfo(self._after)
 
     def functions(self) -> tuple[Callable[[T], Any] | None, Callable[[T], Any] | None]:
-        """The two functions themselves, each of them unless a subclass does more than call it."""
+        """Return the two functions themselves, or the method where a subclass overrides it."""
         own = type(self)
         return (
             self._before if own.before is HookContextFromCallable.before else self.before,
@@ -149,97 +149,101 @@ class HookContextFromCallable(HookContext[T]):
         )
 
     def before(self, arg: T) -> None:
-        """Call the first function, if there is one."""
+        """Call the `before` function, if there is one."""
         if self._before is not None:
             self._before(arg)
 
     def after(self, arg: T) -> None:
-        """Call the second function, if there is one."""
+        """Call the `after` function, if there is one."""
         if self._after is not None:
             self._after(arg)
 
 
 @dataclass(eq=False)
 class _Link:
-    """That one channel was added to another; the other one keeps it."""
+    """A channel, `source`, that was added to another one, `taker`. The taker owns the link."""
 
     source: HookContextChannel[Any]
     taker: HookContextChannel[Any]
 
 
 class HookContextChannel(Generic[T]):
-    """A place in a program that hooks are registered at, and what surrounds it with them.
+    """A place in a program at which hooks are registered, and which they then wrap.
 
         channel = HookContextChannel("on_step")
         channel.register(HookContext.from_callable(after=print))
         with channel.begin("a step"):
             ...
 
-    Hooks may be added and taken out at any time; a passage that is under way goes through those it began with. What
-    comes to a channel, or goes, does so in all channels that it was added to.
+    Hooks can be added and removed at any time. A pass that is in progress finishes with the hooks it began with. A hook
+    that is added to a channel or removed from it is also added to or removed from all channels that contain it.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
         self._scope = name if name.isidentifier() else "channel"
-        #: The hooks, each with the generators that the plan has of it; empty where surrounding can be left out.
+        #: The hooks, each with its generators in the plan. If it is empty, callers may skip the wrapping.
         self.entries: list[tuple[HookContext[T], Arounds]] = []
-        #: Why each hook is here, by its id: every registration, and every channel that it came with.
+        #: The reasons for each hook, by its id: every registration, and every linked channel that contains it.
         self._reasons: dict[int, list[object]] = {}
         self._sources: list[_Link] = []
         self._takers: weakref.WeakSet[_Link] = weakref.WeakSet()
         self._plan = Plan(self, table={}, scopes={})
         self._plan.add_scope(self._scope, ("args",), left_in_order=True, known_as=name)
-        #: What surrounds one passage, called with its argument; cheaper than `begin`, and without its `as`.
+        #: Wraps one pass, called with its argument. It is cheaper than `begin`, and does not return the argument.
         self.around: Callable[[T], AbstractContextManager[Any]] = partial(self._plan.around, self._scope)
-        #: Where the passage was in which something failed, for the core's notes; numbers, which keep no batch alive.
+        #: The position of the pass that failed, for the core's notes. Plain numbers, so that no batch is kept alive.
         self.epoch = self.iter = self.rank = 0
 
     # -- registering
 
     def register(self, hook: HookContext[T]) -> RemoveableHandle[Callable[[], None]]:
-        """Add a hook behind the others; one that is there already stays where it is.
+        """Add a hook after the others. A hook that is already registered keeps its position.
 
-        The handle takes this registration back; with the last one, the hook goes.
+        The handle removes this registration. The hook is removed with its last registration.
         """
         if not isinstance(hook, HookContext):
-            raise HookTypeError(f"'{self.name}' takes a HookContext, not a {type(hook).__name__}: {hook!r}")
+            raise HookTypeError(f"the channel '{self.name}' takes a HookContext, not a {type(hook).__name__}: {hook!r}")
         registration = object()
-        self._keep(hook, registration)
-        return RemoveableHandle(lambda: self._let_go(hook, registration))
+        self._add_reason(hook, registration)
+        return RemoveableHandle(lambda: self._remove_reason(hook, registration))
 
     def register_hook_channel(self, channel: HookContextChannel[T]) -> RemoveableHandle[Callable[[], None]]:
-        """Add all hooks of a channel of the same name, also those that it gets later. The handle takes them out."""
+        """Add all hooks of a channel with the same name, including later ones. The handle removes them."""
         if channel.name != self.name:
-            raise HookValueError(f"hooks of the channel '{channel.name}' cannot be registered at '{self.name}'")
-        if channel._holds(self):
-            raise HookValueError(f"the channel '{self.name}' cannot be added to itself, or to one that it holds")
+            raise HookValueError(
+                f"the channel '{channel.name}' cannot be added to the channel '{self.name}': the names must match"
+            )
+        if channel._contains(self):
+            raise HookValueError(
+                f"the channel '{self.name}' cannot be added to itself, or to a channel that it contains"
+            )
         link = _Link(channel, self)
         for hook in channel:
-            self._keep(hook, link)
+            self._add_reason(hook, link)
         self._sources.append(link)
         channel._takers.add(link)
-        return RemoveableHandle(lambda: self._part_from(link))
+        return RemoveableHandle(lambda: self._unlink(link))
 
     def add(self, hook: HookContext[T], arounds: Arounds) -> None:
-        """Add a hook as the generators that surround the channel's work."""
+        """Add a hook as generators that wrap the work of the channel."""
         for around in arounds:
             self._plan.on(f"around_{self._scope}", around)
         self.entries.append((hook, arounds))
 
-    def _keep(self, hook: HookContext[T], reason: object) -> None:
-        """Have a hook for one more reason; a new one is passed on to the channels that this one was added to."""
+    def _add_reason(self, hook: HookContext[T], reason: object) -> None:
+        """Add one more reason for a hook. A new hook is also added to the channels that contain this one."""
         known = self._reasons.get(id(hook))
         if known is not None:
             known.append(reason)
             return
         own = type(hook).begin is not HookContext.begin
-        self.add(hook, by_begin(hook) if own else by_methods(hook))
+        self.add(hook, wrap_begin(hook) if own else wrap_methods(hook))
         self._reasons[id(hook)] = [reason]
         for link in list(self._takers):
-            link.taker._keep(hook, link)
+            link.taker._add_reason(hook, link)
 
-    def _let_go(self, hook: HookContext[T], reason: object) -> None:
+    def _remove_reason(self, hook: HookContext[T], reason: object) -> None:
         reasons = self._reasons.get(id(hook), [])
         if reason in reasons:
             reasons.remove(reason)
@@ -253,22 +257,22 @@ class HookContextChannel(Generic[T]):
         self.entries.remove(entry)
         del self._reasons[id(hook)]
         for link in list(self._takers):
-            link.taker._let_go(hook, link)
+            link.taker._remove_reason(hook, link)
 
-    def _part_from(self, link: _Link) -> None:
+    def _unlink(self, link: _Link) -> None:
         if link in self._sources:
             self._sources.remove(link)
             link.source._takers.discard(link)
             for hook in link.source:
-                self._let_go(hook, link)
+                self._remove_reason(hook, link)
 
-    def _holds(self, other: HookContextChannel[T]) -> bool:
-        return other is self or any(link.source._holds(other) for link in self._sources)
+    def _contains(self, other: HookContextChannel[T]) -> bool:
+        return other is self or any(link.source._contains(other) for link in self._sources)
 
     def unregister_all(self) -> None:
-        """Take all hooks out, and part from all channels that were added."""
+        """Remove all hooks, and unlink all channels that were added."""
         for link in list(self._sources):
-            self._part_from(link)
+            self._unlink(link)
         for hook in self:
             self._discard(hook)
 
@@ -276,17 +280,17 @@ class HookContextChannel(Generic[T]):
 
     @contextmanager
     def begin(self, arg: T) -> Iterator[T]:
-        """Surround a piece of work with the hooks of this channel."""
+        """Wrap a piece of work with the hooks of this channel."""
         with self.around(arg):
             yield arg
 
-    def failed_at(self, arg: Any) -> None:
-        """Note where something failed: epoch, step of the run and process, as far as the argument has them."""
+    def note_failure(self, arg: Any) -> None:
+        """Store the position of a failure: epoch, global step and process, as far as the argument has them."""
         self.epoch = number_of(arg, "epoch_id")
         self.iter = number_of(arg, "global_step_id")
         self.rank = number_of(arg, "accelerator.process_index")
 
-    # -- looking
+    # -- inspecting
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -304,19 +308,19 @@ class HookContextChannel(Generic[T]):
             self.register(other)
         else:
             raise HookTypeError(
-                f"to the channel '{self.name}' a HookContext or a HookContextChannel can be added, "
+                f"only a HookContext or a HookContextChannel can be added to the channel '{self.name}', "
                 f"not a {type(other).__name__}"
             )
         return self
 
     def __repr__(self) -> str:
-        hooks = ",\n".join(textwrap.indent(f"{i}: {_shown(hook)}", "  ") for i, hook in enumerate(self))
+        hooks = ",\n".join(textwrap.indent(f"{i}: {_format_hook(hook)}", "  ") for i, hook in enumerate(self))
         content = f"name={self.name}, \nhooks=[" + (f"\n{hooks}\n]" if hooks else "]")
         return f"<{class_name(type(self))}(\n{textwrap.indent(content, '  ')})>"
 
 
-def _shown(hook: HookContext[Any]) -> str:
+def _format_hook(hook: HookContext[Any]) -> str:
     try:
         return repr(hook)
-    except Exception:  # a class of the user's may say what it likes
+    except Exception:  # the __repr__ of a user's class may fail
         return f"<{class_name(type(hook))}(id={id(hook)})>"

@@ -1,7 +1,7 @@
-"""A hook as the generators that the core calls: one for its before, and one for its after.
+"""Converting a hook to the generators that the core calls: one for its before, and one for its after.
 
-Two, so that an error has the name and the line of the side that raised it. Generators are entered in order, and the one
-of a before comes first; so the after is entered, and therefore left, only if the before went well.
+There are two generators, so that an error shows the name and the line of the side that raised it. Generators are
+entered in order, with the before first. So the after is entered, and therefore left, only if the before succeeded.
 """
 
 from __future__ import annotations
@@ -21,88 +21,89 @@ if TYPE_CHECKING:
 Arounds = tuple[Callable[..., Any], ...]
 
 
-def by_methods(hook: HookContext[Any]) -> Arounds:
-    """Generator functions that call a hook's before and after; the second tells the argument what failed in between."""
+def wrap_methods(hook: HookContext[Any]) -> Arounds:
+    """Return generator functions that call a hook's before and after. The second sets `exception` after a failure."""
     before, after = hook.functions()
-    first = () if before is None else (_named(_of_before(before), before, hook),)
-    return first if after is None else (*first, _named(_of_after(after), after, hook))
+    first = () if before is None else (_set_name(_wrap_before(before), before, hook),)
+    return first if after is None else (*first, _set_name(_wrap_after(after), after, hook))
 
 
-def _of_before(before: Callable[[Any], Any]) -> Callable[..., Any]:
+def _wrap_before(before: Callable[[Any], Any]) -> Callable[..., Any]:
     def around(channel: Any, args: Any) -> Iterator[None]:
         try:
             before(args)
         except BaseException:
-            channel.failed_at(args)
+            channel.note_failure(args)
             raise
         yield
 
     return around
 
 
-def _of_after(after: Callable[[Any], Any]) -> Callable[..., Any]:
+def _wrap_after(after: Callable[[Any], Any]) -> Callable[..., Any]:
     def around(channel: Any, args: Any) -> Iterator[None]:
         try:
             yield
         except BaseException as error:
-            channel.failed_at(args)
-            with Told(args, error):
+            channel.note_failure(args)
+            with ExposedError(args, error):
                 after(args)
             raise
         try:
             after(args)
         except BaseException:
-            channel.failed_at(args)
+            channel.note_failure(args)
             raise
 
     return around
 
 
-def by_begin(hook: HookContext[Any]) -> Arounds:
-    """The same for a hook that has a `begin` of its own, which is one generator."""
+def wrap_begin(hook: HookContext[Any]) -> Arounds:
+    """Return one generator function for a hook that defines its own `begin`."""
 
     def around(channel: Any, args: Any) -> Iterator[None]:
-        telling = ExitStack()
+        exposing = ExitStack()
         try:
-            with telling, hook.begin(args):
+            with exposing, hook.begin(args):
                 try:
                     yield
                 except BaseException as error:
-                    telling.enter_context(Told(args, error))
+                    exposing.enter_context(ExposedError(args, error))
                     raise
         except BaseException:
-            channel.failed_at(args)
+            channel.note_failure(args)
             raise
 
-    return (_named(around, hook.begin, hook),)
+    return (_set_name(around, hook.begin, hook),)
 
 
-class Told:
-    """Tells an argument what failed, if it has a place for that, until this is left.
+class ExposedError:
+    """A context in which `args.exception` is the error, if the argument has that attribute.
 
-    One that cannot be written to hinders no after. And no longer, because the error knows the frames that know the
-    argument: in such a circle, all that a failed step has made would stay in memory.
+    An argument that cannot be written to is left alone, so that the after still runs. The attribute is reset at the
+    end, because the error refers to frames that refer to the argument. Such a cycle would keep everything that a failed
+    step has created in memory.
     """
 
     def __init__(self, args: Any, error: BaseException) -> None:
-        self.args, self.error, self.told = args, error, False
+        self.args, self.error, self.exposed = args, error, False
 
     def __enter__(self) -> None:
         with suppress(Exception):
             self.before = self.args.exception
-            if self.before is None or isinstance(self.before, BaseException):  # and no method of that name
+            if self.before is None or isinstance(self.before, BaseException):  # not a method with that name
                 self.args.exception = self.error
-                self.told = True
+                self.exposed = True
 
     def __exit__(self, *failure: object) -> None:
         with suppress(Exception):
-            if self.told:
+            if self.exposed:
                 self.args.exception = self.before
         del self.args, self.error
 
 
 def number_of(args: Any, name: str) -> int:
-    """A counter of an argument; 0, where there is none or it is no number, since nothing may fail while one is noted.
+    """Return a counter of an argument, or 0 if it is missing or not a number. It must not fail while an error is noted.
 
     >>> number_of(3 + 4j, "real"), number_of("text", "real")
     (3, 0)
@@ -113,16 +114,16 @@ def number_of(args: Any, name: str) -> int:
         return 0
 
 
-def _named(around: Callable[..., Any], source: Any, hook: HookContext[Any]) -> Callable[..., Any]:
-    """Give it the name and the place that notes on errors speak of: those of the code that the user wrote."""
+def _set_name(around: Callable[..., Any], source: Any, hook: HookContext[Any]) -> Callable[..., Any]:
+    """Set the name and the source for notes on errors, so that they point to the user's code."""
     try:
         while isinstance(source, functools.partial):
             source = source.func
         name = _name_of(source)
         if not hasattr(inspect.unwrap(source), "__code__") and inspect.isfunction(type(source).__call__):
-            source = type(source).__call__  # of an object that is called
+            source = type(source).__call__  # a callable object
         source_of(source)
-    except Exception:  # an odd callable that answers no question about itself
+    except Exception:  # an unusual callable may raise any error when it is inspected
         name, source = type(source).__name__, hook
     around.__name__ = str(getattr(hook, "name", None) or name)
     cast("Any", around).__hookline_source__ = source
@@ -130,7 +131,7 @@ def _named(around: Callable[..., Any], source: Any, hook: HookContext[Any]) -> C
 
 
 def _name_of(source: Any) -> str:
-    """`Class.method` of a method, and the name of a function, or of the class of an object that is called."""
+    """Return `Class.method` for a method, else the name of the function or of the class of a callable object."""
     owner = getattr(source, "__self__", None)
     if owner is None or isinstance(owner, type) or inspect.ismodule(owner):
         return getattr(source, "__qualname__", None) or type(source).__name__

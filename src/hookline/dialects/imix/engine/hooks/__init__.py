@@ -1,4 +1,4 @@
-"""The hooks, one module each."""
+"""The built-in hooks, one module per hook."""
 
 from hookline.dialects.imix.engine.hooks.autograd_anomaly_detect import AutogradAnomalyDetectHook
 from hookline.dialects.imix.engine.hooks.autograd_profiler import AutogradProfilerHook

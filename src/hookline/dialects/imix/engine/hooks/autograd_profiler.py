@@ -1,4 +1,4 @@
-"""AutogradProfilerHook: a trace of each of some iterations."""
+"""AutogradProfilerHook: one profiler trace per selected iteration."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from typing import Any
 
 from hookline.common.checks import check_int
 from hookline.dialects.imix.engine.hooks.base_hook import HookBase
-from hookline.dialects.imix.engine.hooks.periods.elsewhere import check_path, place
+from hookline.dialects.imix.engine.hooks.periods.elsewhere import check_path, resolve_path
 from hookline.errors import ConfigError
 
 log = logging.getLogger("hookline")
 
 
 class AutogradProfilerHook(HookBase):
-    """Profiles single iterations, and writes a Chrome trace of each: `profiler-trace-iter<n>.json`.
+    """Profiles single iterations and writes one Chrome trace for each: `profiler-trace-iter<n>.json`.
 
-    A trace that cannot be written is warned about, and the run goes on.
+    If a trace cannot be written, the hook logs a warning and the run continues.
 
     Args:
-        enable_predicate: A function of the trainer that says whether to profile the iteration that begins; instead of
-            `begin` and `end`.
-        output_dir: Where the traces go: just a name is a folder in `work_dir`, and without any it is `profiler` there.
-        use_cuda: See what CUDA does, too, where there is one.
-        begin: From how many finished iterations on.
-        end: Until how many iterations are finished.
+        enable_predicate: A function that takes the trainer and returns whether to profile the iteration that begins.
+            It replaces `begin` and `end`.
+        output_dir: The folder of the traces. A bare name is a folder in `work_dir`. The default is `profiler` there.
+        use_cuda: Also profile CUDA, if it is available.
+        begin: The number of finished iterations after which profiling starts.
+        end: The number of finished iterations after which profiling stops.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class AutogradProfilerHook(HookBase):
         end: int = 20,
     ) -> None:
         if enable_predicate is not None and not callable(enable_predicate):
-            raise ConfigError(f"AutogradProfilerHook: enable_predicate is a function, not {enable_predicate!r}")
+            raise ConfigError(f"AutogradProfilerHook: enable_predicate must be a function, not {enable_predicate!r}")
         if output_dir is not None:
             check_path("AutogradProfilerHook: output_dir", output_dir, of_file=False)
         check_int("AutogradProfilerHook: begin", begin, least=0)
@@ -50,7 +50,7 @@ class AutogradProfilerHook(HookBase):
         self._use_cuda = use_cuda
 
     def around_train_iter(self, runner: Any, batch_idx: int) -> Iterator[None]:
-        """One iteration, its hooks and its update included; the engine's counters are set only inside it."""
+        """Profile one iteration with its hooks and its update. The engine sets its counters only inside the scope."""
         trainer = self.trainer
         trainer.epoch, trainer.iter, trainer.inner_iter = runner.epoch, runner.iter, batch_idx
         if not self._predicate(trainer):
@@ -73,10 +73,10 @@ class AutogradProfilerHook(HookBase):
         return [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * (self._use_cuda and torch.cuda.is_available())
 
     def _write(self, profile: Any, trainer: Any) -> None:
-        folder = place(self._output_dir or "profiler", Path(trainer.work_dir))
+        folder = resolve_path(self._output_dir or "profiler", Path(trainer.work_dir))
         path = folder / f"profiler-trace-iter{trainer.iter}.json"
         try:
             folder.mkdir(parents=True, exist_ok=True)
             profile.export_chrome_trace(str(path))
         except OSError as error:
-            log.warning("AutogradProfilerHook: %s cannot be written: %s; the run goes on", path, error)
+            log.warning("AutogradProfilerHook: cannot write %s: %s; the run continues", path, error)

@@ -1,4 +1,4 @@
-"""HookBase and its seven levels."""
+"""HookBase, the base class of hooks, and PriorityStatus, its seven levels."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ POINTS = (
 
 
 class PriorityStatus(IntEnum):
-    """Lower runs first. There are these seven, and none between."""
+    """The seven levels. Hooks with a lower number run first. Numbers in between are not allowed."""
 
     HIGHEST = 0
     HIGHER = 10
@@ -33,7 +33,7 @@ class PriorityStatus(IntEnum):
 
     @classmethod
     def parse(cls, level: Any, who: str) -> PriorityStatus:
-        """A level given as a member, a number or a name in any case; anything else is refused, naming the hook.
+        """Return the level for a member, a number, or a name in any case. Refuse anything else, naming the hook `who`.
 
         >>> PriorityStatus.parse("high", "MyHook"), PriorityStatus.parse(0, "MyHook")
         (<PriorityStatus.HIGH: 20>, <PriorityStatus.HIGHEST: 0>)
@@ -44,11 +44,11 @@ class PriorityStatus(IntEnum):
             return cls(level)
         known = ", ".join(f"{name} {member.value}" for name, member in cls.__members__.items())
         hint = f"; {did_you_mean(level, cls.__members__)}" if isinstance(level, str) else ""
-        raise HookError(f"{who}: the level {level!r} is none of the seven ({known}){hint}")
+        raise HookError(f"{who}: unknown level {level!r}; expected one of {known}{hint}")
 
     @property
     def priority(self) -> Priority:
-        """The native priority of the same name."""
+        """Return the corresponding native priority."""
         return _PRIORITIES[self]
 
 
@@ -64,55 +64,56 @@ _PRIORITIES = {
 
 
 class OutlivedError(HookError, ReferenceError):
-    """A hook is used after its engine is gone."""
+    """Raised when a hook is used after its engine is gone."""
 
 
 class HookBase:
-    """Six points without arguments, and `self.trainer`: the engine, held weakly.
+    """The base class of hooks, with six points that take no arguments.
 
-    A subclass overrides the points that it is for; the others cost nothing. A hook with something to remember across a
-    resume has `state_dict()` and `load_state_dict(state)`.
+    `self.trainer` is the engine, held by a weak reference. A subclass overrides the points that it needs. The other
+    points cost nothing. A hook that must keep state across a resume defines `state_dict()` and
+    `load_state_dict(state)`.
 
-    `after_train` is called when training is over, also when it failed, then for the hooks whose `before_train` was
-    done; `self.trainer.exception` tells.
+    `after_train` is called at the end of training. If training fails, it is also called for every hook whose
+    `before_train` has finished, and `self.trainer.exception` is the error.
     """
 
     _level: Any = PriorityStatus.NORMAL
     _trainer: weakref.ref[Any] | None = None
-    #: Whether `after_train` has something to do after a failure, too.
+    #: Whether `after_train` is also called after a failure.
     _cleans_up = True
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """A class may say its level as a plain attribute."""
+        """Accept a level that a class defines as a plain attribute."""
         super().__init_subclass__(**kwargs)
         if "level" in vars(cls) and not isinstance(vars(cls)["level"], property):
             cls._level = vars(cls)["level"]
             del cls.level
 
     def __init__(self) -> None:
-        """Nothing to do; a subclass need not call it."""
+        """Do nothing. A subclass does not have to call it."""
 
     def before_train(self) -> None:
-        """Before the first epoch or iteration."""
+        """Run before the first epoch or iteration."""
 
     def after_train(self) -> None:
-        """Training is over."""
+        """Run after the end of training."""
 
     def before_train_epoch(self) -> None:
-        """Before every epoch; never when training by iterations."""
+        """Run before every epoch. Not called when training by iterations."""
 
     def after_train_epoch(self) -> None:
-        """After every epoch; never when training by iterations."""
+        """Run after every epoch. Not called when training by iterations."""
 
     def before_train_iter(self) -> None:
-        """The batch is there."""
+        """Run before every iteration, when its batch is loaded."""
 
     def after_train_iter(self) -> None:
-        """The loss is there: `self.trainer.output`. OptimizerHook makes the update here."""
+        """Run after every iteration, with its loss in `self.trainer.output`. OptimizerHook updates the weights here."""
 
     @property
     def level(self) -> Any:
-        """Where in the order; once it is registered, the level that it really has. It is set as any of the forms."""
+        """Return the level that decides the order. Set it as a member, a number or a name, before registration."""
         return PriorityStatus.parse(self._level, type(self).__name__)
 
     @level.setter
@@ -120,19 +121,19 @@ class HookBase:
         name, new = type(self).__name__, PriorityStatus.parse(level, type(self).__name__)
         if self._trainer is not None and self._trainer() is not None and new is not self.level:
             raise HookError(
-                f"{name} is registered with the level {self.level.name} already; give it another one before that, or "
-                "in custom_hooks"
+                f"{name} is already registered with the level {self.level.name}; set another level before you register "
+                "it, or in custom_hooks"
             )
         self._level = new
 
     @property
     def trainer(self) -> Any:
-        """The engine that this hook is registered with."""
+        """Return the engine that this hook is registered with."""
         if self._trainer is None:
             raise HookError(f"{type(self).__name__} is not registered with an engine yet, so it has no self.trainer")
         engine = self._trainer()
         if engine is None:
-            raise OutlivedError(f"{type(self).__name__} has outlived its engine, so it has no self.trainer any more")
+            raise OutlivedError(f"{type(self).__name__} has no self.trainer: its engine was deleted")
         return engine
 
     @trainer.setter
@@ -140,10 +141,10 @@ class HookBase:
         self._trainer = weakref.ref(engine)
 
     def idle_points(self, runner: Any) -> Iterable[str]:
-        """Points that are not overridden; by iterations, the epoch points too: the native loop has them once."""
+        """Return the points to skip: those not overridden, and, when training by iterations, the epoch points."""
         idle = [name for name in POINTS if getattr(type(self), name) is getattr(HookBase, name)]
         epochs = ["before_train_epoch", "after_train_epoch"]
         return idle if runner.train_loop.by_epoch else [*idle, *epochs]
 
     def _prepare(self, parts: Parts) -> None:
-        """Say what the run needs for this hook, before it is put together; see `Parts`."""
+        """Set the parts of the run that this hook needs, before the run is built; see `Parts`."""

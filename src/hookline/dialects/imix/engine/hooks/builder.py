@@ -1,4 +1,4 @@
-"""HOOKS, and hooks out of dicts."""
+"""HOOKS, the registry of hooks, and building hooks from dicts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ HOOKS = Registry(
 
 
 def build_hook(cfg: Any, **more: Any) -> Any:
-    """A hook out of `dict(type=..., level=..., ...)`, which stays as it is; `level` beats that of the class."""
+    """Build a hook from `dict(type=..., level=..., ...)`. The `level` overrides that of the class."""
     if not isinstance(cfg, Mapping):
         return HOOKS.build(cfg, **more)
     level = cfg.get("level")

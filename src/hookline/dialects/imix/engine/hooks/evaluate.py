@@ -1,4 +1,4 @@
-"""EvaluateHook: a function of the user's after epochs or every so many iterations, and the best of what it gives."""
+"""EvaluateHook: the user's evaluation function, called periodically, and its best result."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hookline.common.monitor import monitor
 from hookline.common.numbers import as_number
 from hookline.dialects.imix.engine.hooks.base_hook import HookBase
 from hookline.dialects.imix.engine.hooks.ema import averaged_weights
-from hookline.dialects.imix.engine.hooks.periods.elsewhere import check_path, place
+from hookline.dialects.imix.engine.hooks.periods.elsewhere import check_path, resolve_path
 from hookline.errors import ConfigError
 from hookline.hooks.evaluate import results_of
 from hookline.plan.functions import asked_for
@@ -27,24 +27,25 @@ BEST_MODEL = "model_best.pth"
 
 
 class EvaluateHook(HookBase):
-    """Runs a function after every epoch, or every so many iterations and at the end, and keeps the best.
+    """Calls an evaluation function periodically, and keeps the checkpoint with the best result.
 
-    The function takes nothing, or the model, or `trainer` by name, and gives a number or a mapping of names to numbers.
-    It is called in evaluation mode, without gradients, with averaged weights where an EMAIterHook keeps them, and the
-    random numbers that it draws do not change the training.
+    The function takes no arguments, or the model, or `trainer` by name. It returns a number or a mapping of names to
+    numbers. It is called in evaluation mode, without gradients, and with averaged weights if an EMAIterHook keeps them.
+    The random numbers that it draws do not change the training.
 
-    Each evaluation is a line of JSON, and its numbers are in the log buffer, with `eval/` before a name that training
-    records, too. The best so far is saved as
-    `best_result.pth`, a checkpoint like the others; at the end its weights are `model_best.pth`. One is better than
-    another by its first number, or, where that is the same, by the next; less is better where the name says so (loss,
-    error, ...).
+    Each evaluation is one line of JSON. Its numbers are also recorded in the log buffer. A name that training records
+    too gets the prefix `eval/`. The best state so far is saved as `best_result.pth`, a complete checkpoint. At the end,
+    its weights are saved as `model_best.pth`.
+
+    Results are compared by their first number, and, if that is equal, by the next one. Higher is better, except for
+    names such as loss or error, where lower is better.
 
     Args:
-        eval_function: What to run.
-        eval_iter_period: Every how many iterations; without it, after every epoch, or, training by iterations, at the
-            end.
-        is_run_eval: Whether it evaluates at all.
-        eval_json_file: The file of the results; just a name is one in `work_dir`.
+        eval_function: The function to call.
+        eval_iter_period: The number of iterations between two evaluations; training by iterations also ends with one.
+            Without it, evaluate after every epoch, or, when training by iterations, once at the end.
+        is_run_eval: Whether evaluation is on.
+        eval_json_file: The file of the results. A bare name is a file in `work_dir`.
     """
 
     _cleans_up = False
@@ -64,20 +65,20 @@ class EvaluateHook(HookBase):
         self.eval_iter_period = eval_iter_period
         self.is_run_eval = is_run_eval
         self.eval_json_file = eval_json_file
-        #: What every evaluation gave, with where training stood.
+        #: The result of every evaluation, with the epoch and iteration.
         self.results: list[dict[str, Any]] = []
-        #: The best of them.
+        #: The best result.
         self.best: dict[str, Any] | None = None
         self._owed = False
         self._best_at = -1
 
     def idle_points(self, runner: Any) -> list[str]:
-        """Everywhere, when it does not evaluate."""
+        """Return the points to skip: all of them if evaluation is off."""
         points = ["after_train_iter", "after_train_epoch", "after_train"]
         return [*super().idle_points(runner), *([] if self.is_run_eval else points)]
 
     def after_train_iter(self) -> None:
-        """Every so many iterations; inside an accumulation window it has to wait."""
+        """Evaluate if it is due. Inside an accumulation window, wait for its end."""
         trainer = self.trainer
         done, period = trainer.iter + 1, self.eval_iter_period
         last = not trainer.by_epoch and done == trainer.max_iter
@@ -86,12 +87,12 @@ class EvaluateHook(HookBase):
             self._evaluate(trainer, done)
 
     def after_train_epoch(self) -> None:
-        """After epochs, unless iterations are counted."""
+        """Evaluate, unless there is an `eval_iter_period`."""
         if self.eval_iter_period is None:
             self._evaluate(self.trainer, self.trainer.iter)
 
     def after_train(self) -> None:
-        """Say which was the best, and keep its weights."""
+        """Print the best result and save its weights."""
         trainer, best = self.trainer, self.best
         if best is None:
             return
@@ -100,12 +101,12 @@ class EvaluateHook(HookBase):
             weights = store.read(path, sealed=True)["state_dict"]
             store.write({"state_dict": weights}, path.with_name(BEST_MODEL), Note(note.step, note.validations))
         place_of_best = f"epoch {best['epoch']}" if "epoch" in best else f"iteration {best['iter']}"
-        trainer.runner.terminal.say(f"the best evaluation was that of {place_of_best}: {shown(best)}")
+        trainer.runner.terminal.say(f"the best evaluation was at {place_of_best}: {format_metrics(best)}")
 
     # -- one evaluation
 
     def _evaluate(self, trainer: Any, done: int) -> None:
-        """After so many finished iterations."""
+        """Evaluate after `done` finished iterations."""
         self._owed = False
         measured = results_of(self.eval_function, self._measure(trainer))
         if not measured:
@@ -118,13 +119,13 @@ class EvaluateHook(HookBase):
         self._write(trainer)
         buffer = trainer.log_buffer
         for name, value in measured.items():
-            taken = buffer.comes_every_iteration(name)  # a loss of the evaluation is none of training
+            taken = buffer.is_recorded_per_iteration(name)  # the evaluation loss is not the training loss
             buffer.put_scalar(f"eval/{name}" if taken else name, value, is_epoch=True)
         better = self.best is None or score(measured) > score(self.best["metrics"])
         if better:
             self.best, self._best_at = result, done
             self._save_best(trainer)
-        trainer.runner.terminal.say(f"evaluation  {shown(result)}{'  (best)' * better}")
+        trainer.runner.terminal.say(f"evaluation  {format_metrics(result)}{'  (best)' * better}")
 
     def _save_best(self, trainer: Any) -> None:
         trainer.runner.request_save(lambda position: BEST, folder=Path(trainer.work_dir))
@@ -135,10 +136,10 @@ class EvaluateHook(HookBase):
             return self._call(model=trainer.model, trainer=trainer)
 
     def _write(self, trainer: Any) -> None:
-        """All results, anew: the file is whole at every moment, and after a resume each is in it once."""
+        """Rewrite the file with all results. So it is always complete, and has each result once after a resume."""
         flat = [{key: each[key] for key in each if key != "metrics"} | each["metrics"] for each in self.results]
         lines = [json.dumps(each) for each in flat]
-        path = place(self.eval_json_file, Path(trainer.work_dir))
+        path = resolve_path(self.eval_json_file, Path(trainer.work_dir))
         path.parent.mkdir(parents=True, exist_ok=True)
         with store.replacing(path) as file:
             file.write("".join(f"{line}\n" for line in lines).encode())
@@ -146,11 +147,11 @@ class EvaluateHook(HookBase):
     # -- across a resume
 
     def state_dict(self) -> dict[str, Any]:
-        """The results so far."""
+        """Return the results so far."""
         return {"results": list(self.results), "best": self.best, "best_at": self._best_at, "owed": self._owed}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on comparing; a kill between two saves of one moment may have left the best to be saved."""
+        """Restore the results. If the process was killed before it wrote the best checkpoint, write it now."""
         self.results, self.best = list(state["results"]), state["best"]
         self._best_at, self._owed = state["best_at"], state["owed"]
         trainer = self.trainer
@@ -163,20 +164,20 @@ class EvaluateHook(HookBase):
 
 
 def score(metrics: Mapping[str, float]) -> tuple[float, ...]:
-    """What to compare: more is better, so what is better when it is less counts negative; NaN is worst of all."""
+    """Return values to compare, where higher is better: negated if lower is better, and -inf for NaN."""
     return tuple(
         -math.inf if math.isnan(value) else -value if less_is_better(name) else value for name, value in metrics.items()
     )
 
 
 def less_is_better(name: str) -> bool:
-    """Whether the name of a metric says so."""
+    """Return whether a lower value is better, judged by the name of the metric."""
     try:
         return monitor(name).rule == "less"
     except ConfigError:
         return False
 
 
-def shown(result: Mapping[str, Any]) -> str:
-    """The numbers of a result, for a line."""
+def format_metrics(result: Mapping[str, Any]) -> str:
+    """Return the numbers of a result as text for one line."""
     return "  ".join(f"{name} {as_number(value)}" for name, value in result["metrics"].items())

@@ -1,4 +1,4 @@
-"""IterationTimerHook: how long iterations and epochs take."""
+"""IterationTimerHook: the duration of iterations and epochs."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from hookline.dialects.imix.engine.hooks.base_hook import HookBase
 
 
 class IterationTimerHook(HookBase):
-    """Records `iter_time` of every iteration and `epoch_time` of every epoch, and sums up at the end.
+    """Records the `iter_time` of every iteration and the `epoch_time` of every epoch, and prints a summary at the end.
 
-    `iter_time` goes from the end of one iteration to that of the next, so all hooks are in it, wherever they stand.
-    Waiting for the data, which is `data_time`, saves and evaluations are not.
+    `iter_time` is measured from the end of one iteration to the end of the next, so it includes all hooks in any
+    order. It excludes the time spent waiting for data, which is `data_time`, and the time of saves and evaluations.
 
     Args:
-        warmup_iter: Leave so many iterations out of the summary.
+        warmup_iter: The number of first iterations to exclude from the summary.
     """
 
     _cleans_up = False
@@ -30,18 +30,18 @@ class IterationTimerHook(HookBase):
         self._seconds = 0.0
 
     def before_train(self) -> None:
-        """Begin anew."""
+        """Reset the clocks."""
         self._began = time.perf_counter()
         self._done, self._seconds = 0, 0.0
 
     def before_train_epoch(self) -> None:
-        """An epoch begins."""
+        """Start the clock of the epoch."""
         self._epoch_began = self._since = time.perf_counter()
         self._paused = self.trainer.runner.seconds_waited
 
     def after_train_iter(self) -> None:
-        """The step is made."""
-        trainer: Any = self._trainer()  # type: ignore[misc]  # as the property, which costs a call more
+        """Record the time of the iteration."""
+        trainer: Any = self._trainer()  # type: ignore[misc]  # self.trainer without the cost of a property call
         now, paused = time.perf_counter(), trainer.runner.seconds_waited
         taken = now - self._since - (paused - self._paused) - trainer.data_time
         self._since, self._paused = now, paused
@@ -51,15 +51,15 @@ class IterationTimerHook(HookBase):
         trainer.log_buffer.put_scalar("iter_time", taken)
 
     def after_train_epoch(self) -> None:
-        """The epoch is over."""
+        """Record the time of the epoch."""
         self.trainer.log_buffer.put_scalar("epoch_time", time.perf_counter() - self._epoch_began, is_epoch=True)
 
     def after_train(self) -> None:
-        """Sum up."""
+        """Print the summary."""
         total, counted = time.perf_counter() - self._began, self._done - self.warmup_iter
         if counted > 0:
             beside = max(0.0, total - self._seconds)
             self.trainer.runner.terminal.say(
                 f"{counted} iterations in {as_time(self._seconds)} ({self._seconds / counted:.4f} s each), "
-                f"{as_time(total)} in all, {as_time(beside)} of it besides"
+                f"{as_time(total)} in total, {as_time(beside)} of it outside these iterations"
             )

@@ -1,4 +1,4 @@
-"""LRSchedulerHook: records the learning rate and steps a scheduler."""
+"""LRSchedulerHook: recording the learning rate and stepping a scheduler."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ if TYPE_CHECKING:
 
 
 class LRSchedulerHook(HookBase):
-    """Records the learning rate that the step was made with as `lr`, and then steps a torch scheduler.
+    """Records the learning rate that the step used as `lr`, and then steps a torch scheduler.
 
-    It steps every iteration, or, with accumulation, with every update, unless the engine's `is_lr_accumulation` is
-    false. The state of the scheduler is in every checkpoint.
+    The scheduler steps after every iteration. With gradient accumulation, it steps after every update instead, unless
+    the engine's `is_lr_accumulation` is false. Every checkpoint contains the state of the scheduler.
 
     Args:
-        optimizer: The optimizer; the engine's, unless given.
-        scheduler: The scheduler; without one, the learning rate is only recorded.
-        by_epoch: Step after epochs instead.
+        optimizer: The optimizer. The default is the engine's.
+        scheduler: The scheduler. Without one, the hook only records the learning rate.
+        by_epoch: Step after every epoch instead.
     """
 
     _level = PriorityStatus.HIGH
-    runs_after = ("OptimizerHook",)  # the step is made with the rate that is recorded
+    runs_after = ("OptimizerHook",)  # records the rate that the step used
 
     def __init__(self, optimizer: Any = None, scheduler: Any = None, by_epoch: bool = False) -> None:
         self._optimizer = optimizer
@@ -35,11 +35,11 @@ class LRSchedulerHook(HookBase):
 
     def _prepare(self, parts: Parts) -> None:
         if self._scheduler is not None:
-            # The native Optim saves and restores it. When it steps is said here, and done by this hook.
+            # The native Optim saves and restores the scheduler, but this hook steps it.
             parts.schedulers.append((self._scheduler, "epoch" if self._by_epoch else "iter"))
 
     def before_train(self) -> None:
-        """The group that most parameters are in by their learning rate: iMIX records that one."""
+        """Find the group to record: as in iMIX, the one whose learning rate applies to most parameters."""
         groups = (self._optimizer if self._optimizer is not None else self.trainer.optimizer).param_groups
         sizes = Counter[float]()
         for group in groups:
@@ -49,8 +49,8 @@ class LRSchedulerHook(HookBase):
         self._updates = self.trainer.runner.updates
 
     def after_train_iter(self) -> None:
-        """Record, then step."""
-        trainer: Any = self._trainer()  # type: ignore[misc]  # as the property, which costs a call more
+        """Record the learning rate, then step the scheduler."""
+        trainer: Any = self._trainer()  # type: ignore[misc]  # self.trainer without the cost of a property call
         trainer.log_buffer.put_scalar("lr", self._group["lr"], smoothing_hint=False)
         if self._by_epoch or self._scheduler is None:
             return
@@ -60,7 +60,7 @@ class LRSchedulerHook(HookBase):
         self._updates = updates
 
     def after_train_epoch(self) -> None:
-        """By epochs."""
+        """Step the scheduler if it steps by epochs."""
         if self._by_epoch and self._scheduler is not None:
             self._step()
 

@@ -1,4 +1,4 @@
-"""OptimizerHook and Fp16OptimizerHook: the update, made where the loss has been computed."""
+"""OptimizerHook and Fp16OptimizerHook: updating the weights after the loss is computed."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ SCALER = ("init_scale", "growth_factor", "backoff_factor", "growth_interval", "e
 
 
 class OptimizerHook(HookBase):
-    """Makes the update of an iteration: backward pass, clipping, optimizer step, by the native `Optim.update`.
+    """Updates the weights after an iteration with the native `Optim.update`: backward pass, clipping, optimizer step.
 
-    With `gradient_accumulation_steps` of the engine, so many iterations make one update, and gradients are clipped
-    once, when they are complete. They stay until the next update, so hooks that run after this one can look at them.
+    The engine's `gradient_accumulation_steps` is the number of iterations per update. Gradients are clipped once per
+    update, when they are complete. They are kept until the next update, so hooks that run after this one can read them.
 
     Args:
         grad_clip: None, or `dict(max_norm=..., norm_type=2)`, or `dict(clip_value=...)`. The norm before clipping is
@@ -31,19 +31,19 @@ class OptimizerHook(HookBase):
 
     def __init__(self, grad_clip: Mapping[str, Any] | float | None = None) -> None:
         self.grad_clip = grad_clip
-        self._clip = clip_of(grad_clip, type(self).__name__)
+        self._clip = parse_grad_clip(grad_clip, type(self).__name__)
 
     def _prepare(self, parts: Parts) -> None:
-        parts.updates(type(self).__name__, self._clip)
+        parts.claim_updates(type(self).__name__, self._clip)
 
     def after_train_iter(self) -> None:
-        """The update, or a part of it."""
-        trainer: Any = self._trainer()  # type: ignore[misc]  # as the property, which costs a call more
+        """Perform the update, or one part of it when gradients are accumulated."""
+        trainer: Any = self._trainer()  # type: ignore[misc]  # self.trainer without the cost of a property call
         runner = trainer.runner
         optim = runner.optim
-        loss = optim.make(runner.ends_window)
+        loss = optim.perform(runner.ends_window)
         if loss is not None:
-            trainer.output["loss"] = loss  # whoever keeps it does not keep the graph of its step
+            trainer.output["loss"] = loss  # detached, so that keeping it does not keep the graph
         if optim.norms:
             for norm in optim.norms:
                 trainer.log_buffer.put_scalar("grad_norm", norm)
@@ -51,11 +51,11 @@ class OptimizerHook(HookBase):
 
 
 class Fp16OptimizerHook(OptimizerHook):
-    """The same in mixed precision, also on a CPU; the state of the gradient scaler is in every checkpoint.
+    """An OptimizerHook with mixed precision, also on a CPU. Checkpoints contain the state of the gradient scaler.
 
     Args:
         grad_clip: As for OptimizerHook.
-        grad_scaler_config: Parameters of torch's GradScaler: `init_scale`, `growth_factor`, `backoff_factor`,
+        grad_scaler_config: Parameters for torch's GradScaler: `init_scale`, `growth_factor`, `backoff_factor`,
             `growth_interval`.
         dtype: `fp16`, or `bf16`, which needs no scaler.
     """
@@ -76,7 +76,7 @@ class Fp16OptimizerHook(OptimizerHook):
                     f"Fp16OptimizerHook: grad_scaler_config has no '{name}'; {did_you_mean(name, SCALER)}"
                 )
         if dtype == "bf16" and self.grad_scaler_config:
-            raise ConfigError("Fp16OptimizerHook: bf16 has no gradient scaler, so it takes no grad_scaler_config")
+            raise ConfigError("Fp16OptimizerHook: bf16 uses no gradient scaler; remove grad_scaler_config")
 
     def _prepare(self, parts: Parts) -> None:
         super()._prepare(parts)
@@ -87,8 +87,8 @@ class Fp16OptimizerHook(OptimizerHook):
             parts.scaler = torch.amp.GradScaler(parts.device.type, **self.grad_scaler_config)
 
 
-def clip_of(given: Mapping[str, Any] | float | None, who: str) -> Clip | None:
-    """What `grad_clip` says, checked."""
+def parse_grad_clip(given: Mapping[str, Any] | float | None, who: str) -> Clip | None:
+    """Check `grad_clip` and return it as a Clip."""
     if given is None:
         return None
     if not isinstance(given, Mapping):

@@ -1,4 +1,4 @@
-"""PeriodicLogger: a record every so often, by every logger."""
+"""PeriodicLogger: periodic records by several loggers."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ if TYPE_CHECKING:
 
 
 class PeriodicLogger(HookBase):
-    """Has its loggers write a record every so many iterations.
+    """Makes its loggers write a record every `log_config_period` iterations.
 
-    By epochs, the iterations of each are counted; by iterations, there is one after the last, too.
+    When training by epochs, the count starts again in every epoch. When training by iterations, there is also a record
+    after the last iteration.
 
     Args:
         loggers: Objects with `write()` and `close()`, or dicts with `type`.
-        log_config_period: Every how many iterations; `log_config.period` of the engine's config beats it.
+        log_config_period: The number of iterations between two records. `log_config.period` of the engine's config
+            overrides it.
     """
 
     _cleans_up = False
@@ -33,7 +35,7 @@ class PeriodicLogger(HookBase):
         self.loggers = [build_hook(logger) for logger in loggers]
         for logger in self.loggers:
             if not callable(getattr(logger, "write", None)):
-                raise HookError(f"PeriodicLogger: a {type(logger).__name__} has no write(), so it is no logger")
+                raise HookError(f"PeriodicLogger: {type(logger).__name__} is not a logger: it has no write()")
         self._period = log_config_period
 
     def _prepare(self, parts: Parts) -> None:
@@ -43,30 +45,30 @@ class PeriodicLogger(HookBase):
                 logger._prepare(parts)
 
     def before_train(self) -> None:
-        """Loggers may have something to begin."""
+        """Call `before_train` of the loggers."""
         for logger in self.loggers:
             if isinstance(logger, HookBase):
                 logger.before_train()
 
     def after_train_iter(self) -> None:
-        """A record, when it is due."""
+        """Write a record if one is due."""
         trainer = self.trainer
         if record_is_due(trainer, self._period):
             write_all(trainer, self.loggers)
 
     def after_train(self) -> None:
-        """Close them."""
+        """Close the loggers."""
         for logger in self.loggers:
             if callable(getattr(logger, "close", None)):
                 logger.close()
         self.trainer.log_buffer.clock += 1
 
     def state_dict(self) -> dict[str, Any]:
-        """The states of the loggers."""
+        """Return the states of the loggers."""
         return {"loggers": [each.state_dict() if hasattr(each, "state_dict") else {} for each in self.loggers]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Give them back, as far as there are as many."""
+        """Restore the states of the loggers, in order. Extra states or loggers are ignored."""
         for logger, saved in zip(self.loggers, state["loggers"], strict=False):
             if saved and hasattr(logger, "load_state_dict"):
                 logger.load_state_dict(saved)

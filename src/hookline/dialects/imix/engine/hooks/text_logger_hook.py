@@ -1,4 +1,4 @@
-"""TextLoggerHook: a text at three points, to see that hooks run."""
+"""TextLoggerHook: a text printed at three points, to check that hooks run."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from hookline.dialects.imix.engine.hooks.base_hook import HookBase
 
 
 class TextLoggerHook(HookBase):
-    """Says `before_train:<text>`, `after_train_iter:<text>` and `after_train:<text>`.
+    """Prints `before_train:<text>`, `after_train_iter:<text>` and `after_train:<text>`.
 
     Args:
-        text: What to say.
+        text: The text to print.
     """
 
     def __init__(self, text: str = "") -> None:
         self.text = text
 
     def before_train(self) -> None:
-        """Training begins."""
-        self._say("before_train")
+        """Print the text before training."""
+        self._print("before_train")
 
     def after_train_iter(self) -> None:
-        """An iteration is over."""
-        self._say("after_train_iter")
+        """Print the text after an iteration."""
+        self._print("after_train_iter")
 
     def after_train(self) -> None:
-        """Training is over."""
-        self._say("after_train")
+        """Print the text after training."""
+        self._print("after_train")
 
-    def _say(self, point: str) -> None:
+    def _print(self, point: str) -> None:
         self.trainer.runner.terminal.detail(partial(str, f"{point}:{self.text}"))

@@ -1,4 +1,4 @@
-"""Hooks that come round: checkpoints, and the writers of records with the buffer that they read."""
+"""Periodic hooks: checkpoints, the loggers, and the log buffer that the loggers read."""
 
 from hookline.dialects.imix.engine.hooks.periods.checkpoint import CheckPointHook
 from hookline.dialects.imix.engine.hooks.periods.common_metric import CommonMetricLoggerHook

@@ -1,4 +1,4 @@
-"""CommonMetricLoggerHook: a line for people."""
+"""CommonMetricLoggerHook: one readable line per record."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ TIMES = {"lr": "lr:{:.6e}", "data_time": "load_data_time:{:.4f}", "iter_time": "
 
 
 class CommonMetricLoggerHook(LogBufferWriter):
-    """Where training stands, losses, learning rate, times and the time that is left, as one line.
+    """Prints one line per record: progress, losses, learning rate, times and the estimated time left.
 
     Args:
-        max_iter: How many iterations there are; as the engine says, unless given.
-        max_epoch: How many epochs, likewise.
+        max_iter: The total number of iterations. The default is the engine's.
+        max_epoch: The total number of epochs. The default is the engine's.
     """
 
     def __init__(self, max_iter: int | None = None, max_epoch: int | None = None) -> None:
@@ -26,16 +26,16 @@ class CommonMetricLoggerHook(LogBufferWriter):
         self._max_epoch = max_epoch
 
     def process_buffer_data(self) -> None:
-        """One line, on the screen and in run.log."""
+        """Print one line, on the screen and to run.log."""
         trainer = self.trainer
         shown = self.log_buffer.latest_with_smoothing_hint(self.window_size)
         max_iter, max_epoch = self._max_iter or trainer.max_iter, self._max_epoch or trainer.max_epoch
         at = (trainer.epoch, trainer.inner_iter, trainer.runner.train_loop.length) if trainer.by_epoch else None
         memory = _memory(trainer.runner.device)
-        trainer.runner.terminal.detail(partial(line_of, at, trainer.iter, max_iter, max_epoch, shown, memory))
+        trainer.runner.terminal.detail(partial(format_line, at, trainer.iter, max_iter, max_epoch, shown, memory))
 
 
-def line_of(
+def format_line(
     at: tuple[int, int, int | None] | None,
     iteration: int,
     max_iter: int | None,
@@ -43,7 +43,7 @@ def line_of(
     shown: Mapping[str, float],
     memory: float | None,
 ) -> str:
-    """The line of a record; `at` is the epoch, the iteration in it, and how many it has."""
+    """Return the line of a record. `at` is the epoch, the iteration in it, and the number of iterations it has."""
     parts = []
     if at is not None:
         parts += [f"epoch:{at[0]}", f"{at[1] + 1}/{'?' if at[2] is None else at[2]}"]

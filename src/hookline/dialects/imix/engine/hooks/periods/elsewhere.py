@@ -1,4 +1,4 @@
-"""Native writers whose files lie where the user says, and not only in the run's folder."""
+"""Native writers whose files may be anywhere, not only in the run's folder."""
 
 from __future__ import annotations
 
@@ -14,57 +14,57 @@ from hookline.writers.tensorboard import TensorboardWriter
 
 
 def check_path(what: str, given: Any, *, of_file: bool) -> None:
-    """Refuse what cannot be the path of a file, or of a folder."""
+    """Refuse a value that cannot be the path of a file (`of_file=True`) or of a folder."""
     right = isinstance(given, (str, os.PathLike)) and bool(os.fspath(given))
     if not right or (of_file and Path(given).name in ("", "..")):
-        raise ConfigError(f"{what} is a path, or just a name in work_dir, not {given!r}")
+        raise ConfigError(f"{what} must be a path, or a bare name for a place in work_dir, not {given!r}")
 
 
-def place(given: str | os.PathLike[str], work_dir: Path) -> Path:
-    """A path as it was given; just a name is one in the run's folder."""
+def resolve_path(given: str | os.PathLike[str], work_dir: Path) -> Path:
+    """Return the path as given; a bare name is a file or folder in the run's folder."""
     path = Path(given)
     return work_dir / path if path.name == str(path) else path
 
 
-class Elsewhere(FileWriter):
-    """A writer of a file or a folder at a given place."""
+class AnywhereWriter(FileWriter):
+    """A writer whose file or folder is at a given path."""
 
     place: Path
     work_dir: Path
 
     def begin(self, work_dir: Path, experiment_name: str) -> None:
-        """Take it up where it is."""
+        """Begin in the folder of the given path."""
         self.place.parent.mkdir(parents=True, exist_ok=True)
         super().begin(self.place.parent, experiment_name)
 
     def files(self) -> Iterable[str]:
-        """What makes way for a fresh run; a place outside of the run's folder may be that of others, and is left."""
+        """Return the files to archive before a fresh run: none outside the run's folder, which may belong to others."""
         place, folder = self.place.resolve(), self.work_dir.resolve()
         return [str(place.relative_to(folder))] if place.is_relative_to(folder) else []
 
 
-class Lines(Elsewhere, JsonlWriter):
-    """A line of JSON a record, its keys sorted."""
+class JsonLinesWriter(AnywhereWriter, JsonlWriter):
+    """A writer of one line of JSON per record, with sorted keys."""
 
     told_as = "JSONLoggerHook"
     label = "json_file"
 
-    def __init__(self, at: Path, work_dir: Path) -> None:
-        super().__init__(at.name)
-        self.place, self.work_dir = at, work_dir
+    def __init__(self, path: Path, work_dir: Path) -> None:
+        super().__init__(path.name)
+        self.place, self.work_dir = path, work_dir
 
     def write_scalars(self, scalars: Mapping[str, float], step: int) -> None:
-        """One record."""
+        """Write one record."""
         record = dict(sorted({"iteration": step, **scalars}.items()))
         self.add(Record(self.as_bytes(record), (scalars, step)))
 
 
-class Events(Elsewhere, TensorboardWriter):
-    """Event files in the folder `runs` of a folder."""
+class EventFileWriter(AnywhereWriter, TensorboardWriter):
+    """A writer of TensorBoard event files in the subfolder `runs` of a given folder."""
 
     told_as = "TensorboardLoggerHook"
     label = "log_dir"
 
-    def __init__(self, at: Path, work_dir: Path) -> None:
+    def __init__(self, path: Path, work_dir: Path) -> None:
         super().__init__("runs")
-        self.place, self.work_dir = at / "runs", work_dir
+        self.place, self.work_dir = path / "runs", work_dir

@@ -1,4 +1,4 @@
-"""JSONLoggerHook: records as lines of JSON."""
+"""JSONLoggerHook: one line of JSON per record."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from hookline.common.checks import check_int
-from hookline.dialects.imix.engine.hooks.periods.elsewhere import Lines, check_path, place
+from hookline.dialects.imix.engine.hooks.periods.elsewhere import JsonLinesWriter, check_path, resolve_path
 from hookline.dialects.imix.engine.hooks.periods.log_buffer_imix import LogBufferWriter
 
 if TYPE_CHECKING:
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 class JSONLoggerHook(LogBufferWriter):
-    """A line of JSON a record, keys sorted: `{"epoch": 0, "iteration": 4, "loss": 0.41, ...}`.
+    """Writes one line of JSON per record, with sorted keys: `{"epoch": 0, "iteration": 4, "loss": 0.41, ...}`.
 
-    Every step is there once, also after a resume.
+    Every step is in the file exactly once, also after a resume.
 
     Args:
-        json_file: A path; just a name is a file in `work_dir`.
-        window_size: Of how many values the median is shown.
+        json_file: A path. A bare name is a file in `work_dir`.
+        window_size: The number of newest values whose median is written.
     """
 
     _writer: Writer | None = None
@@ -33,17 +33,17 @@ class JSONLoggerHook(LogBufferWriter):
         self.window_size = window_size
 
     def _prepare(self, parts: Parts) -> None:
-        self._writer = Lines(place(self.json_file, parts.work_dir), parts.work_dir)
+        self._writer = JsonLinesWriter(resolve_path(self.json_file, parts.work_dir), parts.work_dir)
         parts.writers.append(self._writer)
 
     def process_buffer_data(self) -> None:
-        """One line."""
+        """Write one line."""
         trainer = self.trainer
         if self._writer is not None:
             trainer.runner.writers.only(self._writer).write_scalars(
-                {"epoch": trainer.epoch, **self.news()}, trainer.iter
+                {"epoch": trainer.epoch, **self.new_values()}, trainer.iter
             )
 
     def close(self) -> None:
-        """The last numbers of an epoch."""
-        self.write_rest()
+        """Write the last numbers of the last epoch."""
+        self.write_remaining()

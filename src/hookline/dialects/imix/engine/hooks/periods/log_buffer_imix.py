@@ -1,4 +1,4 @@
-"""The log buffer: what a run records, kept in the native hub; and the base class of what writes it out."""
+"""The log buffer, which keeps the records of a run in the native hub, and the base class of the loggers."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from hookline.writers.values import plain_image, plain_values
 if TYPE_CHECKING:
     from hookline.record.hub import History
 
-#: Where the numbers of a buffer stand in the hub.
+#: The prefix in the hub for the numbers of a buffer.
 PREFIX = "train/"
 
 _current: list[LogBufferStorage] = []
 
 
 class NoLogBufferError(HooklineError, AssertionError):
-    """There is no log buffer, because no engine is training."""
+    """Raised when there is no log buffer, because no engine is training."""
 
 
 class NoHistoryError(HooklineError, KeyError):
-    """Nothing was recorded under a name."""
+    """Raised when nothing is recorded under a name."""
 
     __str__ = Exception.__str__
 
 
 def get_log_buffer() -> LogBufferStorage:
-    """The buffer of the engine that is training now."""
+    """Return the log buffer of the engine that is training now."""
     if not _current:
-        raise NoLogBufferError("get_log_buffer() was called while no engine is training; use engine.log_buffer")
+        raise NoLogBufferError("get_log_buffer() works only while an engine is training; use engine.log_buffer instead")
     return _current[-1]
 
 
@@ -44,39 +44,39 @@ def write_metrics(metrics: Mapping[str, Any]) -> None:
 
 
 class HistoryBuffer:
-    """The newest values of one name, over the native history."""
+    """The newest values of one name, read from the native history."""
 
     def __init__(self, history: History) -> None:
         self._history = history
 
     def latest(self) -> float:
-        """The newest value."""
+        """Return the newest value."""
         return self._history.current()
 
     def median(self, window_size: int) -> float:
-        """The median of the newest so many."""
+        """Return the median of the newest `window_size` values."""
         values = sorted(self._history.last(window_size))
         middle = len(values) // 2
         return values[middle] if len(values) % 2 else (values[middle - 1] + values[middle]) / 2
 
     def avg(self, window_size: int) -> float:
-        """The mean of the newest so many."""
+        """Return the mean of the newest `window_size` values."""
         return self._history.mean(window_size)
 
     def global_avg(self) -> float:
-        """The mean of all that are kept: at least the newest thousand."""
+        """Return the mean of all values that are kept: at least the newest thousand."""
         return self._history.mean()
 
     def values(self) -> list[float]:
-        """All that are kept, oldest first."""
+        """Return all values that are kept, oldest first."""
         return self._history.last()
 
     def __len__(self) -> int:
         return len(self._history)
 
 
-class Shown(NamedTuple):
-    """An image or a histogram that waits for a writer."""
+class PendingItem(NamedTuple):
+    """An image or a histogram that no writer has taken yet."""
 
     name: str
     data: Any
@@ -84,23 +84,23 @@ class Shown(NamedTuple):
 
 
 class LogBufferStorage:
-    """Numbers, images and histograms of a run, by name.
+    """The numbers, images and histograms of a run, by name.
 
-    A tensor stays on its device until somebody reads it. Numbers stand in the native hub as `train/<name>`, so they are
-    in checkpoints, and a loss that is NaN or Inf ends the run.
+    A tensor stays on its device until its value is read. Numbers are kept in the native hub as `train/<name>`, so
+    checkpoints contain them, and a loss that is NaN or Inf ends the run.
 
     Args:
-        hub: Where the numbers go; one of its own, unless given.
-        keeps_images: Whether anybody takes images and histograms out; otherwise they are checked and dropped.
+        hub: The hub for the numbers. The default is a new one.
+        keeps_images: Whether to keep images and histograms for a logger; otherwise they are checked and dropped.
     """
 
     def __init__(self, hub: MessageHub | None = None, keeps_images: bool = False) -> None:
         self.hub = MessageHub() if hub is None else hub
         self.keeps_images = keeps_images
         self.iter = 0
-        self.images: list[Shown] = []
-        self.histograms: list[Shown] = []
-        #: Counts the records that were taken out.
+        self.images: list[PendingItem] = []
+        self.histograms: list[PendingItem] = []
+        #: The number of records written so far.
         self.clock = 0
         self._histories: dict[str, History] = {}
         self._put_at: dict[str, int] = {}
@@ -108,25 +108,25 @@ class LogBufferStorage:
         self._of_epochs: dict[str, bool] = {}
         self._prefix = ""
         self._known: dict[tuple[str, int], float] = {}
-        self._is_read = False
+        self._reading = False
 
-    # -- putting in
+    # -- recording
 
     def put_scalar(self, name: str, data: Any, smoothing_hint: bool = True, is_epoch: bool = False) -> None:
         """Record one number, or a tensor with one element.
 
-        Without `smoothing_hint` a record has the newest value, and not the median of the newest; nor has it of a value
-        that comes once an epoch.
+        A record contains the median of the newest values. Without `smoothing_hint`, or with `is_epoch` (a value that is
+        recorded once per epoch), it contains the newest value.
         """
         if self._prefix:
             name = self._prefix + name
         history = self._histories.get(name)
         if history is None:
-            self.hub.update_scalar(PREFIX + name, data)  # it checks what is given
+            self.hub.update_scalar(PREFIX + name, data)  # it checks the value
             self._histories[name] = self.hub.history(PREFIX + name)
             self._smoothed.setdefault(name, smoothing_hint and not is_epoch)
             self._of_epochs.setdefault(name, is_epoch)
-        else:  # as the hub does it, without the calls
+        else:  # the same work as in the hub, without its function calls
             if data.__class__ not in PLAIN:
                 if not hasattr(data, "requires_grad"):
                     data = float(data)
@@ -142,38 +142,38 @@ class LogBufferStorage:
             self.put_scalar(name, data, smoothing_hint, is_epoch)
 
     def put_image(self, name: str, data: Any) -> None:
-        """An image, or several as a grid: anything that `hookline.record.images` knows."""
+        """Record an image, or several as a grid, in any form that `hookline.record.images` accepts."""
         image = plain_image(name, data)
         if self.keeps_images:
-            self.images.append(Shown(self._prefix + name, image, self.iter))
+            self.images.append(PendingItem(self._prefix + name, image, self.iter))
 
     def put_histogram(self, name: str, data: Any) -> None:
-        """How the numbers of a tensor, an array or a list are distributed."""
+        """Record the distribution of the numbers in a tensor, an array or a list."""
         values = plain_values(name, data)
         if self.keeps_images:
-            self.histograms.append(Shown(self._prefix + name, values, self.iter))
+            self.histograms.append(PendingItem(self._prefix + name, values, self.iter))
 
     def clear_images(self) -> None:
-        """Forget the images."""
+        """Remove all images."""
         self.images.clear()
 
     def clear_histograms(self) -> None:
-        """Forget the histograms."""
+        """Remove all histograms."""
         self.histograms.clear()
 
     @contextmanager
     def name_scope(self, name: str) -> Iterator[None]:
-        """In here, `name/` stands before every name."""
+        """Put `name/` before every name that is recorded inside this context."""
         before, self._prefix = self._prefix, name.rstrip("/") + "/"
         try:
             yield
         finally:
             self._prefix = before
 
-    # -- taking out
+    # -- reading
 
     def history(self, name: str) -> HistoryBuffer:
-        """The values of a name; an unknown one is refused with the nearest."""
+        """Return the values of a name. For an unknown name, the error suggests the nearest one."""
         if name not in self._put_at:
             raise NoHistoryError(f"nothing is recorded as '{name}'; {did_you_mean(name, self._put_at)}")
         return HistoryBuffer(self.hub.get_scalar(PREFIX + name))
@@ -181,54 +181,56 @@ class LogBufferStorage:
     def __contains__(self, name: str) -> bool:
         return name in self._put_at
 
-    def comes_every_iteration(self, name: str) -> bool:
-        """Whether a name is recorded, and not once an epoch."""
+    def is_recorded_per_iteration(self, name: str) -> bool:
+        """Return whether a name is recorded, and not just once per epoch."""
         return not self._of_epochs.get(name, True)
 
     def histories(self) -> dict[str, HistoryBuffer]:
-        """The values of all names."""
+        """Return the values of all names."""
         return {name: self.history(name) for name in self._put_at}
 
     def latest(self) -> dict[str, float]:
-        """The newest value of every name."""
+        """Return the newest value of every name."""
         return {name: self.hub.get_scalar(PREFIX + name).current() for name in self._put_at}
 
     def latest_with_smoothing_hint(
         self, window_size: int = 20, since: int = -1, of_epochs: bool = False
     ) -> dict[str, float]:
-        """Every name with the median of its newest values, or, where that was asked for, the newest.
+        """Return for every name the median of its newest values, or the newest value if it is not smoothed.
 
-        `since` leaves out what was recorded no later than then, as `clock` counts; `of_epochs` all but what comes once
-        an epoch.
+        Args:
+            window_size: The number of newest values for the median.
+            since: Skip the names that were last recorded at this `clock` or earlier.
+            of_epochs: Return only the names that are recorded once per epoch.
         """
         return {
-            name: self._shown(name, window_size)
+            name: self._smooth(name, window_size)
             for name, at in self._put_at.items()
             if at > since and (self._of_epochs[name] or not of_epochs)
         }
 
-    def _shown(self, name: str, window_size: int) -> float:
+    def _smooth(self, name: str, window_size: int) -> float:
         key = (name, window_size)
         if key not in self._known:
             history = self.history(name)
             self._known[key] = history.median(window_size) if self._smoothed[name] else history.latest()
         value = self._known[key]
-        if not self._is_read:
+        if not self._reading:
             self._known.clear()
         return value
 
     @contextmanager
-    def being_read(self) -> Iterator[None]:
-        """In here nothing is put in, so what several loggers ask for is worked out once."""
-        self._is_read = True
+    def reading(self) -> Iterator[None]:
+        """Cache the smoothed values inside this context, because nothing is recorded while several loggers read."""
+        self._reading = True
         try:
             yield
         finally:
-            self._is_read = False
+            self._reading = False
             self._known.clear()
 
     def state_dict(self) -> dict[str, Any]:
-        """Which names there are and which of them are in no record yet; the numbers are in the hub's state."""
+        """Return the names and when each was last recorded. The hub's state contains the numbers."""
         known: dict[str, dict[str, Any]] = {
             "put_at": self._put_at,
             "smoothed": self._smoothed,
@@ -237,7 +239,7 @@ class LogBufferStorage:
         return {"clock": self.clock, **{name: dict(each) for name, each in known.items()}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from there."""
+        """Restore the names."""
         self.clock, self._put_at = state["clock"], dict(state["put_at"])
         self._smoothed, self._of_epochs = dict(state["smoothed"]), dict(state["of_epochs"])
 
@@ -250,13 +252,13 @@ class LogBufferStorage:
 
 
 class LogBufferWriter(HookBase):
-    """Writes the buffer out: a subclass has `process_buffer_data`, which finds it as `self.log_buffer`.
+    """The base class of loggers. A subclass defines `process_buffer_data`, which writes out `self.log_buffer`.
 
-    It is one of the loggers of a PeriodicLogger, or a hook by itself, with the same schedule.
+    A logger belongs to a PeriodicLogger, or it is registered as a hook and follows the same schedule.
     """
 
     window_size = 20
-    #: Whether it takes images and histograms out of the buffer.
+    #: Whether the logger takes images and histograms from the buffer.
     takes_images = False
     log_buffer: LogBufferStorage
     _seen = -1
@@ -269,48 +271,52 @@ class LogBufferWriter(HookBase):
         self._seen = self.log_buffer.clock
 
     def get_buffer_data(self) -> None:
-        """Find the buffer."""
+        """Set `self.log_buffer` to the current buffer."""
         self.log_buffer = self.trainer.log_buffer if self._trainer is not None else get_log_buffer()
 
     def process_buffer_data(self) -> None:
-        """Write what is in the buffer."""
-        raise NotImplementedError(f"{type(self).__name__} has no process_buffer_data() that writes the buffer out")
+        """Write the contents of the buffer."""
+        raise NotImplementedError(f"{type(self).__name__} must define process_buffer_data(), to write out the buffer")
 
-    def news(self) -> dict[str, float]:
-        """What is new since the last record; when training is over, of that what comes once an epoch."""
+    def new_values(self) -> dict[str, float]:
+        """Return the values since the last record; after the end of training, only those recorded once per epoch."""
         of_epochs = self._trainer is not None and self.trainer.is_over
         return self.log_buffer.latest_with_smoothing_hint(self.window_size, self._seen, of_epochs)
 
-    def write_rest(self) -> None:
-        """Training is over: what the last epoch gave after the last record is not lost."""
+    def write_remaining(self) -> None:
+        """Write what the last epoch recorded after the last record, so that it is not lost."""
         self.get_buffer_data()
-        if self.news():
+        if self.new_values():
             self.write()
 
     def close(self) -> None:
-        """Training is over."""
+        """End the work of the logger, at the end of training."""
 
     def after_train_iter(self) -> None:
-        """As a hook by itself: a record, when it is due."""
+        """Write a record if one is due. Only for a logger that is registered as a hook."""
         if record_is_due(self.trainer, None):
             write_all(self.trainer, [self])
 
     def after_train(self) -> None:
-        """As a hook by itself."""
+        """Close the logger. Only for a logger that is registered as a hook."""
         self.close()
         self.trainer.log_buffer.clock += 1
 
     def state_dict(self) -> dict[str, Any]:
-        """What was seen last."""
+        """Return the `clock` of the last record."""
         return {"seen": self._seen}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from there."""
+        """Restore the `clock` of the last record."""
         self._seen = state["seen"]
 
 
 def record_is_due(trainer: Any, period: int | None) -> bool:
-    """By epochs, every so many iterations of each; by iterations, every so many and after the last."""
+    """Return whether a record is due.
+
+    When training by epochs, the period is counted within each epoch. When training by iterations, there is also a
+    record after the last iteration.
+    """
     wanted = trainer.log_period or period or 10
     if trainer.by_epoch:
         return bool((trainer.inner_iter + 1) % wanted == 0)
@@ -319,9 +325,9 @@ def record_is_due(trainer: Any, period: int | None) -> bool:
 
 
 def write_all(trainer: Any, loggers: list[Any]) -> None:
-    """One record by each, if the loss is a number; what is recorded from here on is for the next."""
+    """Write one record with each logger, and start the next record. Refuse a loss that is NaN or Inf."""
     refuse_infinite_loss(trainer.runner, trainer.iter + 1)
-    with trainer.log_buffer.being_read():
+    with trainer.log_buffer.reading():
         for logger in loggers:
             logger.write()
     trainer.log_buffer.clock += 1

@@ -1,4 +1,4 @@
-"""TensorboardLoggerHook: records, images and histograms for TensorBoard."""
+"""TensorboardLoggerHook: numbers, images and histograms for TensorBoard."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from hookline.common.checks import check_int
-from hookline.dialects.imix.engine.hooks.periods.elsewhere import Events, check_path, place
+from hookline.dialects.imix.engine.hooks.periods.elsewhere import EventFileWriter, check_path, resolve_path
 from hookline.dialects.imix.engine.hooks.periods.log_buffer_imix import LogBufferWriter
 
 if TYPE_CHECKING:
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 class TensorboardLoggerHook(LogBufferWriter):
-    """All numbers, images and histograms of the buffer, in `runs` under a folder.
+    """Writes all numbers, images and histograms of the buffer to the subfolder `runs` of a folder.
 
     Args:
-        log_dir: A folder; just a name is one in `work_dir`, and without any it is `work_dir` itself.
-        window_size: Of how many values the median is shown.
+        log_dir: A folder. A bare name is a folder in `work_dir`. The default is `work_dir` itself.
+        window_size: The number of newest values whose median is written.
     """
 
     takes_images = True
@@ -33,17 +33,17 @@ class TensorboardLoggerHook(LogBufferWriter):
         self.window_size = window_size
 
     def _prepare(self, parts: Parts) -> None:
-        at = parts.work_dir if self.log_dir is None else place(self.log_dir, parts.work_dir)
-        self._writer = Events(at, parts.work_dir)
+        folder = parts.work_dir if self.log_dir is None else resolve_path(self.log_dir, parts.work_dir)
+        self._writer = EventFileWriter(folder, parts.work_dir)
         parts.writers.append(self._writer)
 
     def process_buffer_data(self) -> None:
-        """One event with the numbers; one for each image and histogram."""
+        """Write one event with the numbers, and one for each image and histogram."""
         if self._writer is None:
             return
         trainer, buffer = self.trainer, self.log_buffer
         writers = trainer.runner.writers.only(self._writer)
-        writers.write_scalars({"epoch": trainer.epoch, **self.news()}, trainer.iter)
+        writers.write_scalars({"epoch": trainer.epoch, **self.new_values()}, trainer.iter)
         for image in buffer.images:
             writers.write_image(image.name, image.data, image.iter)
         for histogram in buffer.histograms:
@@ -52,5 +52,5 @@ class TensorboardLoggerHook(LogBufferWriter):
         buffer.clear_histograms()
 
     def close(self) -> None:
-        """The last numbers of an epoch."""
-        self.write_rest()
+        """Write the last numbers of the last epoch."""
+        self.write_remaining()
