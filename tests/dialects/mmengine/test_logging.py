@@ -32,7 +32,7 @@ def test_a_hub_is_found_by_its_name_and_the_newest_without() -> None:
     assert MessageHub.get_instance("first") is first
     assert MessageHub.get_current_instance() is second
     assert (first.instance_name, MessageHub.check_instance_created("third")) == ("first", False)
-    with pytest.raises(TypeError, match="^a MessageHub is found by its name, not by 3$"):
+    with pytest.raises(TypeError, match="^a MessageHub is looked up by its name, a string, not by 3$"):
         MessageHub.get_instance(3)  # type: ignore[arg-type]
 
 

@@ -138,7 +138,7 @@ def test_a_users_hook_takes_the_place_of_a_built_in_one(
     class EMAHook: ...
 
     assert HOOKS.get("EMAHook") is EMAHook
-    assert caplog.messages == [f"the hook 'EMAHook' of {__name__} takes the place of the built-in one"]
+    assert caplog.messages == [f"the hook 'EMAHook' from {__name__} replaces the built-in one"]
 
 
 def test_optimizers_and_names_with_the_scope_of_the_package() -> None:

@@ -314,8 +314,8 @@ def test_a_key_of_a_config_that_nearly_is_one_is_refused(tmp_path: Path, key: st
     with pytest.raises(KeyError) as refused:
         Runner.from_cfg(cfg)
     assert refused.value.args[0] == (
-        f"the config has '{key}', which nothing reads; did you mean '{meant}'? A key of your own needs a name that is "
-        "less like it"
+        f"the config has '{key}', which nothing reads; did you mean '{meant}'? If it is your own key, give it a name "
+        "that is less similar"
     )
 
 
@@ -374,7 +374,7 @@ def test_a_users_hook_under_a_built_in_name_takes_its_place(tmp_path: Path, capl
 
     runner = runner_of(tmp_path / "run")
     assert type(runner.hooks[1]) is IterTimerHook
-    assert caplog.messages == [f"the hook 'IterTimerHook' of {__name__} takes the place of the built-in one"]
+    assert caplog.messages == [f"the hook 'IterTimerHook' from {__name__} replaces the built-in one"]
 
 
 def test_hooks_of_hookline_itself_can_be_named(tmp_path: Path) -> None:
