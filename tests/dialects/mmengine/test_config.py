@@ -208,7 +208,7 @@ def test_bases_can_be_imported(folder: Path) -> None:
         (
             "a.yaml",
             "text: 1\n",
-            r"a.yaml: 'text' cannot be a key of a config: it is the name of an attribute of Config$",
+            r"a.yaml: 'text' cannot be a key of a config: it names an attribute of Config$",
         ),
     ],
 )
@@ -300,9 +300,7 @@ def test_options_reach_inside() -> None:
     }
     with pytest.raises(KeyError, match=r"^hooks.7: the list has only 2 entries$"):
         config.merge_from_dict({"hooks.7": 1})
-    with pytest.raises(
-        TypeError, match=r"^hooks.x: the entries of a list are numbered 0, 1, ..., so 'x' is not one of them$"
-    ):
+    with pytest.raises(TypeError, match=r"^hooks.x: list entries are numbered 0, 1, ..., so 'x' is not one of them$"):
         config.merge_from_dict({"hooks.x": 1})
     with pytest.raises(TypeError, match=r"^model.depth is a dict here, but the value to merge it into is a int; "):
         config.merge_from_dict({"model.depth.x": 1})

@@ -265,7 +265,7 @@ def test_functions_come_by_name_or_as_they_are() -> None:
         ),
         (
             {"sampler": {"type": "DefalutSampler"}},
-            r"no data sampler is called 'DefalutSampler'; did you mean 'DefaultS",
+            r"unknown data sampler 'DefalutSampler'; did you mean 'DefaultS",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""Files, and the small functions that hooks import."""
+"""File access, and the small functions that hooks import."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_files_are_written_with_their_folders_and_read(tmp_path: Path) -> None:
     fileio.remove(tmp_path / "copy.txt")
     fileio.rmtree(tmp_path / "e")
     assert sorted(os.listdir(tmp_path)) == ["a", "link"]
-    with pytest.raises(ValueError, match=r"^a suffix is for files"):
+    with pytest.raises(ValueError, match=r"^a suffix applies to files only"):
         fileio.list_dir_or_file(tmp_path, suffix=".bin")
 
 
@@ -81,7 +81,7 @@ def test_a_pickle_of_plain_data_is_read_and_any_other_is_not_run(tmp_path: Path)
 
     (tmp_path / "evil.pkl").write_bytes(pickle.dumps(Evil()))
     with pytest.raises(
-        StorageError, match=r"^the pickle holds a (posix|nt).mkdir, and only plain data and numpy arrays are"
+        StorageError, match=r"^the pickle holds a (posix|nt).mkdir, but only plain data and numpy arrays are"
     ):
         fileio.load(tmp_path / "evil.pkl")
     assert not (tmp_path / "ran").exists()
@@ -110,13 +110,13 @@ def test_handlers_and_places_of_a_project(tmp_path: Path) -> None:
     assert fileio.get("shelf://book") == b"shelf://book"
     assert fileio.get("book", backend_args={"backend": "shelf"}) == b"book"
     assert fileio.get_file_backend("shelf://x").name == "Shelf"
-    with pytest.raises(ValueError, match=r"^the backend name 'shelf' is taken; replace it with force=True$"):
+    with pytest.raises(ValueError, match=r"^the backend name 'shelf' is already taken; replace it with force=True$"):
         fileio.register_backend("shelf", Shelf)
-    with pytest.raises(ValueError, match=r"^files are read from this machine; for the prefix 's3' register a class"):
+    with pytest.raises(ValueError, match=r"^unknown prefix 's3': only local files are supported; for others, register"):
         fileio.get("s3://bucket/x")
-    with pytest.raises(ValueError, match=r"^files that end with '.xyz' are not known; available: json, yaml"):
+    with pytest.raises(ValueError, match=r"^unknown file ending '.xyz'; available: json, yaml"):
         fileio.load("x.xyz")
-    with pytest.raises(TypeError, match=r"^load reads a path, or an open file with file_format='json', not 3$"):
+    with pytest.raises(TypeError, match=r"^load takes a path, or an open file with file_format='json', not 3$"):
         fileio.load(3)
 
 

@@ -247,7 +247,7 @@ def test_lines_of_the_logger_are_in_the_log_of_the_run(tmp_path: Path) -> None:
             [],
             "launcher is 'pytorch', and training over several processes is not supported yet",
         ),
-        ({"model": {"type": "ToyNett"}}, [], "no model is called 'ToyNett'; did you mean 'ToyNet'?"),
+        ({"model": {"type": "ToyNett"}}, [], "unknown model 'ToyNett'; did you mean 'ToyNet'?"),
         ({"model": 3}, [], "the model is a torch.nn.Module, or a dict that describes one, not 3"),
         ({"param_scheduler": []}, TRAIN[:3], "param_scheduler needs an optim_wrapper, whose learning rates it changes"),
         ({"log_level": "LOUD"}, [], "log_level is a level of logging such as 'INFO', not 'LOUD'"),
@@ -259,7 +259,7 @@ def test_lines_of_the_logger_are_in_the_log_of_the_run(tmp_path: Path) -> None:
             [],
             "custom_hooks is a list of hooks, or of dicts with a 'type', not {",
         ),
-        ({"custom_hooks": [{"type": "EMAHok"}]}, [], "no hook is called 'EMAHok'; did you mean 'EMAHook'?"),
+        ({"custom_hooks": [{"type": "EMAHok"}]}, [], "unknown hook 'EMAHok'; did you mean 'EMAHook'?"),
         ({"custom_hooks": [{"type": "EMAHook", "momentun": 1}]}, [], "ExponentialMovingAverage has no parameter 'mom"),
     ],
 )

@@ -57,9 +57,7 @@ class Reader:
         found = fill_bases(found, base, str(file))
         for name in RESERVED:
             if name in found:
-                raise ConfigError(
-                    f"{file}: '{name}' cannot be a key of a config: it is the name of an attribute of Config"
-                )
+                raise ConfigError(f"{file}: '{name}' cannot be a key of a config: it names an attribute of Config")
         result: ConfigDict = merge(found, base) if base else strip_markers(found)
         return result
 
