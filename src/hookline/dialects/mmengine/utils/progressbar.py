@@ -46,7 +46,7 @@ class ProgressBar:
 
 
 def track_iter_progress(tasks: Any, bar_width: int = 50, file: Any = None) -> Iterator[Any]:
-    """Yield the tasks one after the other, with a bar; pass `(iterator, length)` if the length is not known."""
+    """Yield the tasks one after the other, with a bar; pass `(iterator, length)` if they have no length."""
     if isinstance(tasks, tuple) and len(tasks) == 2 and isinstance(tasks[1], int) and not isinstance(tasks[0], int):
         yield from track(tasks[0], total=tasks[1], transient=True)
     else:
