@@ -167,7 +167,7 @@ def test_a_wrong_system_and_a_missing_script_are_refused(tmp_path: Path) -> None
     (tmp_path / "script.py").write_text("print('never')\n", encoding="utf-8")
     assert command("run-as", "mmengin", "script.py", cwd=tmp_path) == (
         2,
-        "hookline: there is no dialect 'mmengin'; did you mean 'mmengine'?\n",
+        "hookline: unknown dialect 'mmengin'; did you mean 'mmengine'?\n",
     )
     assert command("run-as", "mmengine", "absent.py", cwd=tmp_path) == (2, "hookline: there is no script absent.py\n")
     assert command("run-as", "mmengine", ".", cwd=tmp_path) == (2, "hookline: there is no script .\n")
@@ -206,7 +206,7 @@ READS = {
     "imix": "from imix.utils.config import Config",
 }
 REFUSED = {
-    "mmengine": "is Python: reading it runs it.",
+    "mmengine": "is Python code, so reading it would run it.",
     "imix": "is Python code, which would be executed.",
 }
 
@@ -232,7 +232,7 @@ def test_a_system_without_configs_in_python_refuses_the_option(tmp_path: Path) -
     (tmp_path / "script.py").write_text("print('never')\n", encoding="utf-8")
     assert command("run-as", "--allow-python-config", "pointrix", "script.py", cwd=tmp_path) == (
         2,
-        "hookline: --allow-python-config is for mmengine and imix; pointrix has no such configs\n",
+        "hookline: --allow-python-config is for mmengine and imix; pointrix has no Python configs\n",
     )
 
 

@@ -1,4 +1,4 @@
-"""A fresh accelerate for every test that uses it: it keeps its state for the whole process."""
+"""Give every test that uses accelerate a fresh one, because accelerate keeps its state for the whole process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _fresh_accelerate() -> Iterator[None]:
 
 
 def _forget() -> None:
-    if "accelerate.state" in sys.modules:  # it is slow to import, and most dialects do without
+    if "accelerate.state" in sys.modules:  # it is slow to import, and most dialects do not need it
         from accelerate.state import AcceleratorState, GradientState  # type: ignore[import-untyped]
 
         AcceleratorState._reset_state(reset_partial_state=True)

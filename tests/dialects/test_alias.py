@@ -1,4 +1,4 @@
-"""Import names of other systems that mean the dialects: each case in a process of its own, where none is imported."""
+"""Import names of other systems, redirected to the dialects. Each case runs in a fresh process without any of them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 def in_a_child(case: Callable[..., Any], *arguments: Any) -> None:
-    """Run a case to its end; what it asserts is asserted there."""
+    """Run a case in a child process, which checks the assertions."""
     with running(case, *arguments) as child:
         assert child.wait() == 0, child.output()
 
@@ -32,7 +32,7 @@ def same_modules_under_both_names() -> None:
     alias("mmengine")
     import mmengine
     import mmengine.model.base_model.base_model as deep
-    from mmengine.hooks import Hook  # the real package is installed, and is not what is found
+    from mmengine.hooks import Hook  # the real package is installed, but is not found
     from mmengine.runner import Runner
 
     from hookline.dialects.mmengine.hooks import Hook as OurHook
@@ -44,7 +44,7 @@ def same_modules_under_both_names() -> None:
     assert mmengine.Config is importlib.import_module("hookline.dialects.mmengine.config").Config
     ours = sys.modules["hookline.dialects.mmengine"]
     assert mmengine is ours is sys.modules["mmengine"]
-    # Importing it under the other name has changed nothing of the module.
+    # Importing it under the other name did not change the module.
     assert ours.__name__ == ours.__spec__.name == "hookline.dialects.mmengine"
     assert ours.__spec__.submodule_search_locations == list(ours.__path__)
     assert importlib.reload(deep) is deep
@@ -70,7 +70,7 @@ def test_modules_that_are_imported_already_are_taken_as_they_are() -> None:
 
 
 def every_module(package: str) -> None:
-    """As `import package.x.y` finds them, before anything was imported under our own name."""
+    """Find them as `import package.x.y` does, before anything is imported under our own name."""
     alias(package)
     for name in PACKAGES[package]:
         folder = ROOT / "src" / "hookline" / "dialects" / name
@@ -113,7 +113,7 @@ def the_real_package_is_there() -> None:
     with pytest.raises(ConfigError) as refused:
         alias("mmengine")
     assert str(refused.value) == (
-        f"the real package 'mmengine' is imported already (from {mmengine.__file__}); "
+        f"the real package 'mmengine' is already imported (from {mmengine.__file__}); "
         'call hookline.dialects.alias("mmengine") before anything imports it'
     )
     assert not any(isinstance(each, Finder) for each in sys.meta_path)
@@ -127,11 +127,11 @@ def test_it_is_refused_when_the_real_package_is_imported_already() -> None:
 def the_real_core_is_there() -> None:
     sys.modules["robo_orchard_core"] = types.ModuleType("robo_orchard_core")
     with pytest.raises(
-        ConfigError, match=r"^the real package 'robo_orchard_core' is imported already \(from somewhere"
+        ConfigError, match=r"^the real package 'robo_orchard_core' is already imported \(from somewhere"
     ):
         alias("robo_orchard_lab")
     with pytest.raises(ModuleNotFoundError):
-        importlib.import_module("robo_orchard_lab")  # nothing was led anywhere by half
+        importlib.import_module("robo_orchard_lab")  # no package was redirected
 
 
 def test_it_is_refused_when_a_package_that_comes_along_is_imported_already() -> None:
@@ -162,7 +162,7 @@ def what_is_missing() -> None:
         from mmengine.hooks import Nothing  # noqa: F401
     with pytest.raises(ModuleNotFoundError, match="No module named 'imix'"):
         importlib.import_module("imix")
-    assert importlib.util.find_spec("mmengine_extras") is None  # another package, whose name begins alike
+    assert importlib.util.find_spec("mmengine_extras") is None  # another package whose name starts the same way
 
 
 def who_only_asks() -> None:
@@ -173,7 +173,7 @@ def who_only_asks() -> None:
     found = importlib.util.find_spec("mmengine.hooks")
     assert found is not None
     assert found.origin == str(ROOT / "src/hookline/dialects/mmengine/hooks/__init__.py")
-    with pytest.raises(ModuleNotFoundError):  # as Python has it where even the package is not there
+    with pytest.raises(ModuleNotFoundError):  # as Python does where the parent package is missing, too
         importlib.util.find_spec("mmengine.absent.hooks")
 
 
@@ -196,7 +196,7 @@ def test_a_module_that_a_dialect_lacks_is_named() -> None:
 def test_a_wrong_name_is_refused_with_the_right_ones(name: str, hint: str) -> None:
     with pytest.raises(ConfigError) as refused:
         alias(name)
-    assert str(refused.value) == f"there is no dialect '{name}'; {hint}"
+    assert str(refused.value) == f"unknown dialect '{name}'; {hint}"
 
 
 def from_several_threads() -> None:
@@ -223,7 +223,7 @@ def pickled() -> None:
 
     found = pickle.loads(pickle.dumps(ConfigDict(a=1)))
     assert type(found) is ConfigDict
-    assert type(found).__module__.startswith("hookline.dialects.mmengine.")  # it can be read without an alias
+    assert type(found).__module__.startswith("hookline.dialects.mmengine.")  # so it can be read without an alias
 
 
 def test_what_is_pickled_names_the_dialect() -> None:

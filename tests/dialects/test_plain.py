@@ -1,4 +1,4 @@
-"""What is recorded of a config that holds objects."""
+"""The plain data that is recorded for a config that holds objects."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Thing:
     pass
 
 
-def test_plain_data_stays_as_it_is_and_all_else_is_told_without_addresses() -> None:
+def test_plain_data_is_unchanged_and_other_objects_become_names_without_addresses() -> None:
     config = {
         "numbers": (1, 2.5, True, None, np.float64(0.5), Level.HIGH, np.int64(3)),
         "names": {"b", "a", "c"},
@@ -38,13 +38,13 @@ def test_plain_data_stays_as_it_is_and_all_else_is_told_without_addresses() -> N
         "text": "a",
         3: OrderedDict(folder=Path("runs/a")),
         "class": Thing,
-        "function": test_plain_data_stays_as_it_is_and_all_else_is_told_without_addresses,
+        "function": test_plain_data_is_unchanged_and_other_objects_become_names_without_addresses,
         "object": Thing(),
         "partial": partial(print, Thing()),
         "dtype": torch.float32,
     }
     found = plain_data(config)
-    name = f"{__name__}:test_plain_data_stays_as_it_is_and_all_else_is_told_without_addresses"
+    name = f"{__name__}:test_plain_data_is_unchanged_and_other_objects_become_names_without_addresses"
     assert found == {
         "numbers": [1, 2.5, True, None, 0.5, 20, 3],
         "names": ["a", "b", "c"],

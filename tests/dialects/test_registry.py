@@ -13,13 +13,13 @@ def a_registry() -> Registry:
     return Registry("hook", builtin={"EMAHook": "hookline.hooks.ema:EMAHook"})
 
 
-def test_a_users_class_takes_the_place_of_a_built_in_with_a_notice(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_users_class_replaces_a_built_in_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     hooks = a_registry()
     assert hooks.get("EMAHook") is EMAHook
     with caplog.at_level(logging.WARNING, "hookline"):
         own = hooks.register("EMAHook")(type("Own", (), {}))
     assert hooks.get("EMAHook") is own
-    assert caplog.messages == [f"the hook 'EMAHook' of {__name__} takes the place of the built-in one"]
+    assert caplog.messages == [f"the hook 'EMAHook' from {__name__} replaces the built-in one"]
 
 
 def test_a_second_class_of_a_user_under_one_name_is_refused() -> None:

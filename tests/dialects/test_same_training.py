@@ -30,7 +30,7 @@ def native(native_folder: Path) -> shared.Ended:
 
 
 def test_the_training_is_worth_comparing(native: shared.Ended) -> None:
-    """Its best epoch is neither the first nor the last, and nothing that is compared is the same by itself."""
+    """Its best epoch is neither the first nor the last, and no compared value is equal by coincidence."""
     assert native.best_epoch == 2
     start, names = shared.Net().state_dict(), native.averaged.keys()
     assert {name.removeprefix("/") for name in native.weights} == start.keys()

@@ -1,4 +1,4 @@
-"""Configs of other systems hold objects, too; what is recorded of a run is plain data."""
+"""Convert configs of other systems, which may hold objects, to the plain data that a run records."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import numpy as np
 
 
 def plain_data(value: Any) -> Any:
-    """A config as it is recorded: what is no plain data is told by its name, or as Python shows it.
+    """Return a config as plain data, as it is recorded: any other object is replaced by its name or its repr.
 
-    Never by its address, by which two runs of the same config would differ.
+    A memory address is never included, because it would make two runs of the same config differ.
 
     >>> plain_data({"hooks": [{"type": dict, "priority": 50}], "when": slice(2), "what": object()})
     {'hooks': [{'type': 'builtins:dict', 'priority': 50}], 'when': 'slice(None, 2, None)', 'what': 'builtins:object'}
@@ -25,7 +25,7 @@ def plain_data(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [plain_data(inner) for inner in value]
     if isinstance(value, (set, frozenset)):
-        return sorted((plain_data(inner) for inner in value), key=repr)  # else the order is that of this process
+        return sorted((plain_data(inner) for inner in value), key=repr)  # their order differs between processes
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if isinstance(value, (enum.Enum, np.generic)):

@@ -1,4 +1,4 @@
-"""A registry as the other systems have them: a user's class takes the place of a built-in of the same name."""
+"""The registry that the dialects share: a user's class replaces a built-in of the same name."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ log = logging.getLogger("hookline")
 
 
 class Registry(registry.Registry):
-    """Names -> classes; what the system itself brings may be replaced, which is said, because its documents do so."""
+    """A map of names to classes. A user may replace built-ins, as the originals' documents do; this logs a warning."""
 
     def _add(self, name: str, item: T, force: bool) -> T:
         if name in self.builtin and name not in self._registered and not self._same_definition(name, item):
-            log.warning("the %s '%s' of %s takes the place of the built-in one", self.kind, name, item.__module__)
+            log.warning("the %s '%s' from %s replaces the built-in one", self.kind, name, item.__module__)
             force = True
         return super()._add(name, item, force)
 
     def build(self, given: Any, **more: Any) -> Any:
-        """An object out of `dict(type=..., ...)`; anything that is no such dict is given back as it is."""
+        """Build an object from `dict(type=..., ...)`; return anything that is not a dict unchanged."""
         if not isinstance(given, Mapping):
             return given
         parameters = {**given, **more}

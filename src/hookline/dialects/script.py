@@ -1,8 +1,8 @@
-"""A script as the main module of the process, with the names of another system led to its dialect.
+"""Run a script as the main module of the process, with the names of another system redirected to its dialect.
 
-A process that the script starts with multiprocessing (the workers of a loader, where they are not forked) runs the
-main module again before it does anything. Python finds it by the name in its spec, which is that of this file: so the
-names are led to the dialect there, too, and then the script is run, which defines its classes and functions once more.
+A process that the script starts with multiprocessing (a loader's workers, where they are not forked) first runs the
+main module again. Python finds that module by the name in its spec, which is this file. So this file redirects the
+names in the new process as well, and then runs the script, which defines its classes and functions there.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from types import CodeType, ModuleType, TracebackType
 from hookline.dialects.imports import alias
 from hookline.errors import ConfigError
 
-#: The environment variable that tells processes which system and which script it is.
+#: The environment variable that passes the system and the script to child processes.
 VARIABLE = "HOOKLINE_RUN_AS"
 THIS = "hookline.dialects.script"
 
 
-#: The classes that read configs of a system, which may be in Python.
+#: The modules with the `Config` class of each system whose configs may be written in Python.
 CONFIGS = {"mmengine": "mmengine.config", "imix": "imix.utils.config"}
 
 
 def run(system: str, script: Path, arguments: Sequence[str] = (), allow_python_config: bool = False) -> None:
-    """Run a script as `python script arguments...` would, where the names of another system mean its dialect.
+    """Run a script as `python script arguments...` would, with the names of another system redirected to its dialect.
 
-    Configs in Python are code; they are run where that is allowed.
+    Python configs are code, so they run only if `allow_python_config` is set.
     """
-    lead(system, allow_python_config)
-    code = code_of(script)
+    redirect_imports(system, allow_python_config)
+    code = compile_script(script)
     os.environ[VARIABLE] = json.dumps([system, str(script.absolute()), allow_python_config])
     sys.argv = [str(script), *arguments]
     sys.path.insert(0, str(script.resolve().parent))
@@ -46,30 +46,30 @@ def run(system: str, script: Path, arguments: Sequence[str] = (), allow_python_c
     exec(code, vars(main))
 
 
-def lead(system: str, allow_python_config: bool) -> None:
-    """Lead the names of a system to its dialect, and say whether configs in Python are run."""
+def redirect_imports(system: str, allow_python_config: bool) -> None:
+    """Redirect the names of a system to its dialect, and allow its Python configs to run if requested."""
     alias(system)
     if allow_python_config:
         if system not in CONFIGS:
-            raise ConfigError(f"--allow-python-config is for {' and '.join(CONFIGS)}; {system} has no such configs")
+            raise ConfigError(f"--allow-python-config is for {' and '.join(CONFIGS)}; {system} has no Python configs")
         importlib.import_module(f"hookline.dialects.{CONFIGS[system]}").Config.allow_python_config = True
 
 
 def how_to_allow() -> str:
-    """How to say that configs in Python may run, for whoever was refused: in the call, or, of a script, in front."""
+    """Return the call or, for a script run by `run-as`, the command that allows Python configs to run."""
     if VARIABLE not in os.environ:
         return "Config.fromfile(path, allow_python_config=True)"
     system, script, _ = json.loads(os.environ[VARIABLE])
     return f"hookline run-as --allow-python-config {system} {Path(script).name} ..."
 
 
-def code_of(script: Path) -> CodeType:
-    """A script, compiled; in its own encoding."""
+def compile_script(script: Path) -> CodeType:
+    """Compile a script, read in the encoding that it declares."""
     return compile(script.read_bytes(), str(script.absolute()), "exec", dont_inherit=True)
 
 
 def own_traceback(script: Path, error: BaseException) -> TracebackType | None:
-    """The traceback of an error from the script on, as Python shows it; None where the script has not run yet."""
+    """Return an error's traceback, starting at the script; None if the script has not run yet."""
     trace, name = error.__traceback__, str(script.absolute())
     while trace is not None and trace.tb_frame.f_code.co_filename != name:
         trace = trace.tb_next
@@ -77,7 +77,7 @@ def own_traceback(script: Path, error: BaseException) -> TracebackType | None:
 
 
 def line_in(script: Path, error: BaseException) -> int | None:
-    """The line of the script that an error came through, the innermost one; None for an error from elsewhere."""
+    """Return the innermost script line that an error passed through; None for an error from elsewhere."""
     name = str(script.absolute())
     lines = [line for frame, line in walk_tb(error.__traceback__) if frame.f_code.co_filename == name]
     return lines[-1] if lines else None
@@ -85,6 +85,6 @@ def line_in(script: Path, error: BaseException) -> int | None:
 
 if __name__ == "__mp_main__":
     _system, _script, _allow = json.loads(os.environ[VARIABLE])
-    lead(_system, _allow)
+    redirect_imports(_system, _allow)
     __file__, __package__ = _script, ""
-    exec(code_of(Path(_script)), globals())
+    exec(compile_script(Path(_script)), globals())

@@ -332,7 +332,7 @@ def test_registering_by_name_and_building(caplog: pytest.LogCaptureFixture) -> N
         build_hook({"type": "EMAIterHok"})
     with caplog.at_level(logging.WARNING, "hookline"):
         HOOKS.register_module()(type("EMAIterHook", (HookBase,), {}))
-    assert caplog.messages == [f"the hook 'EMAIterHook' of {__name__} takes the place of the built-in one"]
+    assert caplog.messages == [f"the hook 'EMAIterHook' from {__name__} replaces the built-in one"]
     assert not isinstance(build_hook({"type": "EMAIterHook"}), EMAIterHook)
 
 

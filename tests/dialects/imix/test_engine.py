@@ -130,8 +130,8 @@ def test_a_key_that_is_nearly_one_of_those_that_are_read_is_refused(where: str, 
         with pytest.raises(ConfigError) as caught:
             imixEngine(given, model=toy_model(), data_loader=toy_data(1))
         assert str(caught.value) == (
-            f"{where or 'the config'} has '{key}', which nothing reads; did you mean '{meant}'? A key of your own "
-            "needs a name that is less like it"
+            f"{where or 'the config'} has '{key}', which nothing reads; did you mean '{meant}'? If it is your own "
+            "key, give it a name that is less similar"
         )
 
 

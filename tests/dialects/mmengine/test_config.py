@@ -1,4 +1,4 @@
-"""Configs: YAML, JSON, and Python where the caller says so."""
+"""Configs: YAML, JSON and, if the caller allows it, Python."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def python(path: Path) -> Config:
 # -- reading
 
 
-def test_yaml_goes_over_its_base(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_yaml_is_merged_into_its_base(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WHO", "me")
     path = write(
         folder,
@@ -69,7 +69,7 @@ def test_yaml_goes_over_its_base(folder: Path, monkeypatch: pytest.MonkeyPatch) 
     assert "depth: 20" in config.text
 
 
-def test_json_goes_over_several_bases(folder: Path) -> None:
+def test_json_is_merged_into_several_bases(folder: Path) -> None:
     write(folder, "other.json", '{"data": {"size": 3}}')
     path = write(
         folder, "child.json", '{"_base_": ["base.yaml", "other.json"], "lr": {{_base_.data.size}}, "data": {"n": 1}}'
@@ -78,7 +78,7 @@ def test_json_goes_over_several_bases(folder: Path) -> None:
     assert (config.lr, config.data, config.model.depth) == (3, {"size": 3, "n": 1}, 10)
 
 
-def test_python_goes_over_its_base(folder: Path) -> None:
+def test_python_is_merged_into_its_base(folder: Path) -> None:
     path = write(
         folder,
         "sub/child.py",
@@ -106,16 +106,18 @@ def test_python_goes_over_its_base(folder: Path) -> None:
     assert config.optimizer.nested[0].a == 1
 
 
-def test_python_runs_only_where_the_caller_says_so(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_python_runs_only_if_the_caller_allows_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bad = write(folder, "bad.py", "open('ran', 'w').close()\n")
     monkeypatch.chdir(folder)
     with pytest.raises(
-        ConfigError, match=r"bad.py is Python: reading it runs it. If you trust it, say so: Config.fromf"
+        ConfigError, match=r"bad.py is Python code, so reading it would run it. If you trust it, say so: Config.fromf"
     ):
         Config.fromfile(bad)
-    with pytest.raises(ConfigError, match=r"bad.py, a base of .*child.yaml, is Python: reading it runs it"):
+    with pytest.raises(
+        ConfigError, match=r"bad.py, a base of .*child.yaml, is Python code, so reading it would run it"
+    ):
         Config.fromfile(write(folder, "child.yaml", "_base_: bad.py\n"))
-    with pytest.raises(ConfigError, match=r"config.py is Python"):
+    with pytest.raises(ConfigError, match=r"config.py is Python code"):
         Config.fromstring("open('ran', 'w').close()", ".py")
     assert not (folder / "ran").exists()
     monkeypatch.setattr(Config, "allow_python_config", True)
@@ -128,7 +130,9 @@ def test_custom_imports_are_code_too(folder: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.syspath_prepend(str(folder))
     monkeypatch.setattr(torch, "brought", False, raising=False)
     path = write(folder, "config.yaml", "custom_imports: {imports: [brings_a_mark]}\n")
-    with pytest.raises(ConfigError, match=r"config.yaml: custom_imports names modules, and importing them runs them."):
+    with pytest.raises(
+        ConfigError, match=r"config.yaml: custom_imports names modules, and importing them runs their code."
+    ):
         Config.fromfile(path)
     assert Config.fromfile(path, import_custom_modules=False).custom_imports.imports == ["brings_a_mark"]
     assert "brings_a_mark" not in sys.modules
@@ -165,7 +169,7 @@ def test_bases_can_be_imported(folder: Path) -> None:
     with read_base():
         pass
     with pytest.raises(
-        ConfigError, match=r"bad_lazy.py:2: under read_base\(\) stand imports from files: from .base import"
+        ConfigError, match=r"bad_lazy.py:2: only imports from files are allowed under read_base\(\): from .base import"
     ):
         python(write(folder, "bad_lazy.py", "with read_base():\n    x = 1\n"))
 
@@ -175,30 +179,40 @@ def test_bases_can_be_imported(folder: Path) -> None:
     [
         ("a.yaml", "x: [1\n", r"a.yaml:2:1: this is not YAML: "),
         ("a.yaml", "x: 1\nx: 2\n", r"a.yaml:2:1 x: this key was given already, at .*a.yaml:1:1"),
-        ("a.yaml", "- 1\n", r"a.yaml: a config is a mapping of names to values, not a list$"),
+        ("a.yaml", "- 1\n", r"a.yaml: a config must be a mapping of names to values, not a list$"),
         ("a.json", '{"x": 1,\n}', r"a.json:2:1: this is not JSON: "),
         ("a.py", "x = 1\ny = (\n", r"a.py:2: this is not Python: "),
-        ("a.py", "_base_ = find()\n", r"a.py:1: _base_ is a path or a list of paths, written out$"),
-        ("a.txt", "", r"a.txt: a config ends with .py, .json, .yaml, .yml$"),
+        (
+            "a.py",
+            "_base_ = find()\n",
+            r"a.py:1: _base_ must be a literal path or a list of literal paths, not an expression$",
+        ),
+        ("a.txt", "", r"a.txt: the name of a config must end with one of .py, .json, .yaml, .yml$"),
         ("a.yaml", "_base_: a.yaml\n", r"a.yaml is a base of itself: .*a.yaml -> .*a.yaml$"),
         ("a.yaml", "_base_: b.yaml\n", r"^the config .*b.yaml, a base of .*a.yaml cannot be read: No such file"),
         (
             "a.yaml",
             "_base_: base.yaml\nx: '{{_base_.modle}}'\n",
-            r"a.yaml: _base_.modle is not in the bases: there is no 'm",
+            r"a.yaml: _base_.modle is not in the bases, which have no 'm",
         ),
         (
             "a.yaml",
             "_base_: base.yaml\nlr: {x: 1}\n",
-            r"^lr is a dict here and a float in what it goes over; put _delete_=T",
+            r"^lr is a dict here, but the value to merge it into is a float; put _delete_=T",
         ),
-        ("a.yaml", "_base_: [base.yaml, base.yaml]\n", r"^'model' stands in two bases, "),
-        ("a.yaml", "text: 1\n", r"a.yaml: 'text' cannot be a key of a config: it is an attribute of Config$"),
+        (
+            "a.yaml",
+            "_base_: [base.yaml, base.yaml]\n",
+            r"^two bases, .*base.yaml and .*base.yaml, both define 'model'; ",
+        ),
+        (
+            "a.yaml",
+            "text: 1\n",
+            r"a.yaml: 'text' cannot be a key of a config: it names an attribute of Config$",
+        ),
     ],
 )
-def test_files_that_cannot_be_meant_are_refused_with_their_place(
-    folder: Path, name: str, text: str, message: str
-) -> None:
+def test_invalid_files_are_refused_with_their_location(folder: Path, name: str, text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         python(write(folder, name, text))
 
@@ -235,9 +249,9 @@ def test_missing_entries_name_the_nearest() -> None:
     with pytest.raises(KeyError, match=r"^the config has no 'dept' here; did you mean 'depth'\?$"):
         _ = config.model["dept"]
     assert not hasattr(config, "modle")
-    with pytest.raises(KeyError, match=r"^'filename' cannot be a key of a Config: it is an attribute of it$"):
+    with pytest.raises(KeyError, match=r"^'filename' cannot be a key of a Config: it names an attribute of Config$"):
         Config({"filename": "x"})
-    with pytest.raises(TypeError, match=r"^a Config is made of a dict, not of a list$"):
+    with pytest.raises(TypeError, match=r"^a Config is built from a dict, not from a list$"):
         Config([1])  # type: ignore[arg-type]
 
 
@@ -286,11 +300,11 @@ def test_options_reach_inside() -> None:
     }
     with pytest.raises(KeyError, match=r"^hooks.7: the list has only 2 entries$"):
         config.merge_from_dict({"hooks.7": 1})
-    with pytest.raises(TypeError, match=r"^hooks.x: the entries of a list are called 0, 1, ..., not 'x'$"):
+    with pytest.raises(TypeError, match=r"^hooks.x: list entries are numbered 0, 1, ..., so 'x' is not one of them$"):
         config.merge_from_dict({"hooks.x": 1})
-    with pytest.raises(TypeError, match=r"^model.depth is a dict here and a int in what it goes over"):
+    with pytest.raises(TypeError, match=r"^model.depth is a dict here, but the value to merge it into is a int; "):
         config.merge_from_dict({"model.depth.x": 1})
-    with pytest.raises(TypeError, match=r"^the options set both 'depth' and something in it: 'model.depth.x'$"):
+    with pytest.raises(TypeError, match=r"^the options set both 'depth' and an entry inside it: 'model.depth.x'$"):
         config.merge_from_dict({"model.depth": 3, "model.depth.x": 1})
     config.merge_from_dict({"hooks": [1]}, allow_list_keys=False)
     assert config.hooks == [1]
@@ -328,7 +342,7 @@ def test_the_text_is_pretty() -> None:
         ")\n"
         'b = dict(x=(1,), y=float("inf"))\n'
     )
-    with pytest.raises(ConfigError, match=r"^x.txt: a config is written to a file that ends with"):
+    with pytest.raises(ConfigError, match=r"^x.txt: a config can only be written to a .py, .json, .yaml or .yml file$"):
         config.dump("x.txt")
 
 
@@ -351,9 +365,9 @@ def test_options_come_from_the_command_line(capsys: pytest.CaptureFixture[str]) 
         "name": "x=y",
     }
     for wrong, message in (
-        ("depth", "KEY=VALUE is expected"),
-        ("a=[1", "opened and not closed"),
-        ("a=1)", "not opened"),
+        ("depth", "expected KEY=VALUE"),
+        ("a=[1", "opened but not closed"),
+        ("a=1)", "closed but not opened"),
     ):
         with pytest.raises(SystemExit):
             parser.parse_args(["--options", wrong])

@@ -1,4 +1,4 @@
-"""Datasets, samplers and loaders: the order of hookline's own loader, which starts at any batch."""
+"""Datasets, samplers and loaders: they have the order of hookline's own loader, which can start at any batch."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from tests.dialects.mmengine.parts import VAL, ToyNet, runner_of, weights
 
 @DATASETS.register_module()
 class Numbers(Dataset[Any]):
-    """Each sample is its number, and a random one."""
+    """Each sample has its index and a random number."""
 
     def __init__(self, count: int = 10) -> None:
         self.count = count
@@ -81,7 +81,7 @@ def test_the_order_is_that_of_the_native_loader() -> None:
     assert loader.dataset.complete
 
 
-def test_the_loader_tells_what_hooks_ask_for() -> None:
+def test_the_loader_has_the_attributes_that_hooks_use() -> None:
     loader = build_dataloader(config(drop_last=True), seed=7)
     assert (len(loader), loader.batch_size, loader.num_workers, loader.drop_last) == (3, 3, 0, True)
     assert isinstance(loader.sampler, DefaultSampler)
@@ -90,7 +90,7 @@ def test_the_loader_tells_what_hooks_ask_for() -> None:
     assert [len(batch) for batch in numbers(loader)] == [3, 3, 3]
 
 
-def test_a_seed_of_the_sampler_counts_before_that_of_the_run() -> None:
+def test_a_seed_of_the_sampler_overrides_that_of_the_run() -> None:
     own = {"type": "DefaultSampler", "shuffle": True, "seed": 7}
     ours, theirs = build_dataloader(config(sampler=own), seed=1), build_dataloader(config(), seed=7)
     assert numbers(ours) == numbers(theirs)
@@ -101,11 +101,11 @@ def test_without_a_sampler_the_order_is_plain_or_shuffled() -> None:
     assert numbers(build_dataloader(plain)) == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9]]
     shuffled = build_dataloader({**plain, "shuffle": True}, seed=7)
     assert numbers(shuffled) == numbers(build_dataloader(config(), seed=7))
-    with pytest.raises(ValueError, match=r"^a dataloader with a sampler is shuffled by it"):
+    with pytest.raises(ValueError, match=r"^a dataloader with a sampler cannot have 'shuffle'; set it in the sampler"):
         build_dataloader(config(shuffle=True))
 
 
-def test_an_endless_stream_goes_across_passes_in_full_batches() -> None:
+def test_batches_of_an_endless_stream_are_full_and_span_passes() -> None:
     loader = build_dataloader(config(sampler={"type": "InfiniteSampler"}), seed=3)
     stream = [number for epoch in range(3) for batch in numbers(loader, epoch) for number in batch]
     assert len(stream) == 3 * 4 * 3
@@ -117,7 +117,7 @@ def test_an_endless_stream_goes_across_passes_in_full_batches() -> None:
     assert len(sampler) == 10
 
 
-def test_samplers_share_out_the_data(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_samplers_divide_the_data_among_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     def parts(make: Any, world: int) -> list[Any]:
         found = []
         for rank in range(world):
@@ -144,7 +144,7 @@ def test_samplers_share_out_the_data(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @DATA_SAMPLERS.register_module()
 class Drawn(torch.utils.data.Sampler[int]):
-    """Draws its order from torch's generator, knowing nothing of epochs."""
+    """Draws its order from torch's generator, and knows nothing about epochs."""
 
     def __init__(self, dataset: Any) -> None:
         self.dataset = dataset
@@ -158,7 +158,7 @@ class Drawn(torch.utils.data.Sampler[int]):
 
 @DATA_SAMPLERS.register_module()
 class Pairs:
-    """Batches of two neighbours in the order of a sampler."""
+    """Batches of two neighbors in the order of a sampler."""
 
     def __init__(self, sampler: Any, batch_size: int) -> None:
         self.sampler, self.batch_size = sampler, batch_size
@@ -184,7 +184,7 @@ def test_samplers_of_a_project_start_at_any_batch_too(more: dict[str, Any]) -> N
 
 
 class Switched(Dataset[Any]):
-    """Gives what it is set to; its workers have copies."""
+    """Returns the value it is set to; its workers have copies."""
 
     def __init__(self) -> None:
         self.value = 0
@@ -197,7 +197,7 @@ class Switched(Dataset[Any]):
 
 
 @pytest.mark.parametrize("described", [True, False])
-def test_workers_that_stay_are_started_anew_when_a_hook_says_so(tmp_path: Path, described: bool) -> None:
+def test_a_hook_can_restart_persistent_workers(tmp_path: Path, described: bool) -> None:
     seen: list[int] = []
 
     class Switches(Hook):
@@ -219,7 +219,7 @@ def test_workers_that_stay_are_started_anew_when_a_hook_says_so(tmp_path: Path, 
     assert seen == [0, 0, 2]
 
 
-def test_a_loader_that_is_there_is_made_resumable_if_its_sampler_is_known() -> None:
+def test_an_existing_loader_is_made_resumable_if_its_sampler_is_known() -> None:
     data = Numbers()
     given = DataLoader(data, batch_size=3, sampler=DefaultSampler(data, seed=7), collate_fn=default_collate)
     assert numbers(build_dataloader(given, seed=1), 1, 2) == numbers(build_dataloader(config(), seed=7), 1, 2)
@@ -239,8 +239,8 @@ def test_parts_of_a_dataset_and_streams() -> None:
     assert list(build_dataloader({"dataset": Stream(), "batch_size": 3})) == [[0, 1, 2], [3]]
 
 
-def test_functions_come_by_name_or_as_they_are() -> None:
-    @FUNCTIONS.register_module()  # type: ignore[untyped-decorator]  # it is called in many ways
+def test_functions_are_given_by_name_or_as_they_are() -> None:
+    @FUNCTIONS.register_module()  # type: ignore[untyped-decorator]  # it can be called in several ways
     def scaled(batch: Any, factor: int) -> Any:
         return {"number": torch.tensor([factor * int(sample["number"]) for sample in batch])}
 
@@ -253,23 +253,23 @@ def test_functions_come_by_name_or_as_they_are() -> None:
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ({"batchsize": 3}, r"^a dataloader has no 'batchsize'; did you mean 'batch_size'\?$"),
+        ({"batchsize": 3}, r"^unknown dataloader option 'batchsize'; did you mean 'batch_size'\?$"),
         (
             {"collate_fn": {"type": "defalt_collate"}},
-            r"^collate_fn: no function is called 'defalt_collate'; did you mean",
+            r"^collate_fn: unknown function 'defalt_collate'; did you mean",
         ),
-        ({"collate_fn": 3}, r"^collate_fn is a function, its name, or a dict with 'type', not 3$"),
+        ({"collate_fn": 3}, r"^collate_fn must be a function, its name, or a dict with 'type', not 3$"),
         (
             {"sampler": {"type": "DefaultSampler", "shufle": True}},
             r"has no parameter 'shufle'; did you mean 'shuffle'\?$",
         ),
         (
             {"sampler": {"type": "DefalutSampler"}},
-            r"no data sampler is called 'DefalutSampler'; did you mean 'DefaultS",
+            r"unknown data sampler 'DefalutSampler'; did you mean 'DefaultS",
         ),
     ],
 )
-def test_loaders_that_cannot_be_meant_are_refused(more: dict[str, Any], message: str) -> None:
+def test_invalid_loader_configs_are_refused(more: dict[str, Any], message: str) -> None:
     with pytest.raises((KeyError, TypeError), match=message):
         build_dataloader(config(**more))
 
@@ -322,7 +322,7 @@ def test_samples_become_a_batch_of_their_own_shape() -> None:
     assert [part.tolist() for part in stacked["pair"][1]] == [[2, 5], [3, 6]]
     assert (type(stacked["point"]), stacked["point"].y.tolist()) == (Point, [[0, 0], [1, 1]])
     with pytest.raises(
-        RuntimeError, match=r"^the samples of a batch have the same number of parts; these have \[1, 2\]$"
+        RuntimeError, match=r"^the samples of a batch must have the same number of parts; these have \[1, 2\]$"
     ):
         pseudo_collate([[1], [1, 2]])
 
@@ -397,7 +397,7 @@ def test_annotations_are_read_when_they_are_needed(drawn: Path) -> None:
     assert len(data) == 4
 
 
-def test_facts_of_the_caller_count_first_and_may_stand_in_a_file(drawn: Path) -> None:
+def test_the_callers_metadata_comes_first_and_may_be_in_a_file(drawn: Path) -> None:
     (drawn / "classes.txt").write_text("cat\ndog\n")
     data = pictures(drawn, metainfo={"classes": str(drawn / "classes.txt"), "task": "find"})
     assert (data.metainfo["classes"], data.metainfo["task"]) == (["cat", "dog"], "find")
@@ -407,19 +407,21 @@ def test_samples_without_data_are_replaced_in_training_and_refused_in_tests(draw
     dropped = [lambda info: None if info["value"] < 3 else info]
     np.random.seed(0)
     assert pictures(drawn, pipeline=dropped)[0]["value"] == 3
-    with pytest.raises(DataError, match=r"^Pictures: the pipeline gave nothing for 6 samples$"):
+    with pytest.raises(DataError, match=r"^Pictures: the pipeline returned None for 6 samples in a row$"):
         pictures(drawn, pipeline=[lambda info: None], max_refetch=5)[0]
-    with pytest.raises(DataError, match=r"^Pictures: the pipeline gives nothing for sample 0, which is to be tested$"):
+    with pytest.raises(
+        DataError, match=r"^Pictures: the pipeline returned None for sample 0, which is an error in test mode$"
+    ):
         pictures(drawn, pipeline=dropped, test_mode=True)[0]
 
 
-def test_annotations_that_are_none_are_refused(tmp_path: Path) -> None:
+def test_invalid_annotations_are_refused(tmp_path: Path) -> None:
     for name, content in (("list.json", "[]"), ("lacking.json", '{"data_list": []}')):
         (tmp_path / name).write_text(content)
-    with pytest.raises(TypeError, match=r"list.json: annotations are a dict, not a list$"):
+    with pytest.raises(TypeError, match=r"list.json: annotations must be a dict, not a list$"):
         Pictures(str(tmp_path / "list.json"))
     with pytest.raises(
-        ValueError, match=r"lacking.json: annotations have 'metainfo' and 'data_list', not \['data_list'\]$"
+        ValueError, match=r"lacking.json: annotations must have 'metainfo' and 'data_list'; these have \['data_list'\]$"
     ):
         Pictures(str(tmp_path / "lacking.json"))
 
@@ -437,16 +439,19 @@ def test_datasets_are_joined_repeated_and_balanced(drawn: Path) -> None:
     assert [rare[index]["value"] for index in range(len(rare))] == [0, 1, 2, 3, 3]
     assert rare.get_cat_ids(4) == [1]
     for made in (joined, repeated, balanced):
-        with pytest.raises(NotImplementedError, match=r"^take the subset of the dataset that is in the "):
+        with pytest.raises(
+            NotImplementedError, match=r"^a .*Dataset has no subset; take the subset of the dataset before you wrap it$"
+        ):
             made.get_subset(2)
     with pytest.raises(
-        ValueError, match=r"^ConcatDataset: dataset 2 says 'other' about 'task', and the first None; list it"
+        ValueError,
+        match=r"^ConcatDataset: the metainfo 'task' of dataset 2 is 'other', but that of the first dataset is None; if",
     ):
         ConcatDataset([one, pictures(drawn, metainfo={"task": "other"})])
     assert len(ConcatDataset([one, pictures(drawn, metainfo={"task": "other"})], ignore_keys="task")) == 8
 
 
-def test_what_cannot_be_called_is_no_transform() -> None:
-    with pytest.raises(TypeError, match=r"^a transform is called with the data, and 3 cannot be called$"):
+def test_a_transform_must_be_callable() -> None:
+    with pytest.raises(TypeError, match=r"^a transform must be callable, and 3 is not$"):
         Compose([3])  # type: ignore[list-item]
     assert repr(Compose([len])) == "Compose(\n    <built-in function len>\n)"

@@ -1,4 +1,4 @@
-"""What processes exchange: with one process, and with three that really talk to each other."""
+"""Communication with one process, and with three that really talk to each other."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WORLD = 3
 
 
 def among(tmp_path: Path, work: Callable[[int], Any]) -> list[Any]:
-    """What some work gives in each of three processes."""
+    """Run some work in each of three processes, and return the results."""
     context = multiprocessing.get_context("fork")
     results = context.SimpleQueue()
 
@@ -44,7 +44,7 @@ def among(tmp_path: Path, work: Callable[[int], Any]) -> list[Any]:
 
 
 def exchange(rank: int) -> dict[str, Any]:
-    """Everything once; as plain data."""
+    """Call every function once, and return the results as plain data."""
     number = torch.tensor([1.0, 2.0]) * (rank + 1)
     total, mean, largest, sent = number.clone(), number.clone(), number.clone(), number.clone()
     dist.all_reduce(total)
@@ -142,18 +142,21 @@ def test_data_is_moved_in_dicts_and_lists() -> None:
     out: Any = {"a": [torch.zeros(2), (torch.ones(1),)]}
     dist.cast_data_device(data, torch.device("cpu"), out)
     assert out["a"][0].tolist() == [1, 1]
-    with pytest.raises(TypeError, match=r"^tensors in dicts and lists are expected, not a int$"):
+    with pytest.raises(TypeError, match=r"^expected tensors in dicts and lists, not a int$"):
         dist.get_data_device(3)
-    with pytest.raises(ValueError, match=r"^tensors are expected in one place, and these are in \['cpu', 'meta'\]$"):
+    with pytest.raises(ValueError, match=r"^all tensors must be on one device; these are on \['cpu', 'meta'\]$"):
         dist.get_data_device([data, moved])
 
 
-def test_what_cannot_be_meant_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ValueError, match=r"^no operation is called 'maen'; did you mean 'mean'\?$"):
+def test_invalid_arguments_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match=r"^unknown operation 'maen'; did you mean 'mean'\?$"):
         dist.all_reduce(torch.ones(1), "maen")
-    with pytest.raises(ValueError, match=r"^results are collected on 'cpu', 'gpu' or 'npu', not on 'tpu'$"):
+    with pytest.raises(ValueError, match=r"^device must be 'cpu', 'gpu' or 'npu', not 'tpu'$"):
         dist.collect_results([], 0, "tpu")
-    with pytest.raises(ValueError, match=r"^init_dist knows launcher='pytorch'"):
+    with pytest.raises(
+        ValueError,
+        match=r"^init_dist supports only launcher='pytorch' \(torchrun\) and init_backend='torch', not 'slurm' and",
+    ):
         dist.init_dist("slurm")
     for name in ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_LOCAL_RANK"):
         monkeypatch.delenv(name, raising=False)

@@ -206,7 +206,7 @@ def test_a_hook_of_ones_own_under_the_name_that_hookline_has_too(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     own = make_check_invalid_loss()
-    assert caplog.messages == [f"the hook 'CheckInvalidLossHook' of {__name__} takes the place of the built-in one"]
+    assert caplog.messages == [f"the hook 'CheckInvalidLossHook' from {__name__} replaces the built-in one"]
     runner = run(tmp_path / "run", custom_hooks=[{"type": "CheckInvalidLossHook", "interval": 3}])
     (hook,) = [each for each in runner.hooks if isinstance(each, own)]
     assert hook.looked == [3, 6]  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Files, and the small functions that hooks import."""
+"""File access, and the small functions that hooks import."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_files_are_written_with_their_folders_and_read(tmp_path: Path) -> None:
     fileio.remove(tmp_path / "copy.txt")
     fileio.rmtree(tmp_path / "e")
     assert sorted(os.listdir(tmp_path)) == ["a", "link"]
-    with pytest.raises(ValueError, match=r"^a suffix is for files"):
+    with pytest.raises(ValueError, match=r"^a suffix applies to files only"):
         fileio.list_dir_or_file(tmp_path, suffix=".bin")
 
 
@@ -81,13 +81,13 @@ def test_a_pickle_of_plain_data_is_read_and_any_other_is_not_run(tmp_path: Path)
 
     (tmp_path / "evil.pkl").write_bytes(pickle.dumps(Evil()))
     with pytest.raises(
-        StorageError, match=r"^the pickle holds a (posix|nt).mkdir, and only plain data and numpy arrays are"
+        StorageError, match=r"^the pickle holds a (posix|nt).mkdir, but only plain data and numpy arrays are"
     ):
         fileio.load(tmp_path / "evil.pkl")
     assert not (tmp_path / "ran").exists()
 
 
-def test_handlers_and_places_of_a_project(tmp_path: Path) -> None:
+def test_handlers_and_backends_of_a_project(tmp_path: Path) -> None:
     @fileio.register_handler(["upper"])
     class Upper(fileio.BaseFileHandler):
         def load_from_fileobj(self, file: Any, **kwargs: Any) -> Any:
@@ -110,13 +110,13 @@ def test_handlers_and_places_of_a_project(tmp_path: Path) -> None:
     assert fileio.get("shelf://book") == b"shelf://book"
     assert fileio.get("book", backend_args={"backend": "shelf"}) == b"book"
     assert fileio.get_file_backend("shelf://x").name == "Shelf"
-    with pytest.raises(ValueError, match=r"^the backend name 'shelf' is taken; replace it with force=True$"):
+    with pytest.raises(ValueError, match=r"^the backend name 'shelf' is already taken; replace it with force=True$"):
         fileio.register_backend("shelf", Shelf)
-    with pytest.raises(ValueError, match=r"^files are read from this machine; for the prefix 's3' register a class"):
+    with pytest.raises(ValueError, match=r"^unknown prefix 's3': only local files are supported; for others, register"):
         fileio.get("s3://bucket/x")
-    with pytest.raises(ValueError, match=r"^files that end with '.xyz' are not known; available: json, yaml"):
+    with pytest.raises(ValueError, match=r"^unknown file ending '.xyz'; available: json, yaml"):
         fileio.load("x.xyz")
-    with pytest.raises(TypeError, match=r"^load reads a path, or an open file with file_format='json', not 3$"):
+    with pytest.raises(TypeError, match=r"^load takes a path, or an open file with file_format='json', not 3$"):
         fileio.load(3)
 
 
@@ -127,7 +127,7 @@ def test_the_older_client_reads_files_of_this_machine(tmp_path: Path) -> None:
         assert client.join_path("a", "b") == "a/b"
 
 
-def test_a_dict_comes_out_of_a_text(tmp_path: Path) -> None:
+def test_a_dict_is_read_from_a_text_file(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("1 cat\n2 brown dog\n")
     assert fileio.dict_from_file(tmp_path / "x", key_type=int) == {1: "cat", 2: ["brown", "dog"]}
 
@@ -135,7 +135,7 @@ def test_a_dict_comes_out_of_a_text(tmp_path: Path) -> None:
 # -- small functions
 
 
-def test_kinds_are_told_apart() -> None:
+def test_types_are_checked() -> None:
     assert utils.is_str("a")
     assert utils.is_list_of([1, 2], int)
     assert not utils.is_list_of((1, 2), int)
@@ -156,7 +156,7 @@ def test_tuples_and_lists() -> None:
     assert utils.slice_list([1, 2, 3, 4], [1, 3]) == [[1], [2, 3, 4]]
     assert utils.slice_list([1, 2, 3, 4], 2) == [[1, 2], [3, 4]]
     assert utils.concat_list([[1], [2, 3]]) == [1, 2, 3]
-    with pytest.raises(ValueError, match=r"^the parts have 5 items together, and the list has 2$"):
+    with pytest.raises(ValueError, match=r"^the parts must have 2 items in total, as the list has, not 5$"):
         utils.slice_list([1, 2], [5])
     Pair = namedtuple("Pair", "a b")
     doubled = utils.apply_to({"x": [1, (2, "t")], "p": Pair(3, 4)}, lambda x: isinstance(x, int), lambda x: 2 * x)
@@ -194,12 +194,12 @@ def test_functions_refuse_what_is_missing_and_take_old_names(caplog: pytest.LogC
     def renamed(new: int) -> int:
         return new
 
-    with pytest.raises(ConfigError, match=r"^no_such_package is needed for needs, and is not installed$"):
+    with pytest.raises(ConfigError, match=r"^no_such_package is required by needs, but is not installed$"):
         needs()
     assert utils.requires_executable("python3")(len)([1]) == 1
     assert renamed(old=3) == 3  # type: ignore[call-arg]
-    assert caplog.messages == ["renamed: 'old' is an older name of 'new'"]
-    with pytest.raises(ValueError, match=r"give just one of them$"):
+    assert caplog.messages == ["renamed: 'old' is the old name of 'new'; use the new one"]
+    with pytest.raises(ValueError, match=r"pass only one of them$"):
         renamed(old=3, new=4)  # type: ignore[call-arg]
 
 
@@ -229,14 +229,14 @@ def test_timers(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[s
         assert (timer.since_start(), timer.is_running) == (2.0, True)
         now[0] = 3.5
     assert capsys.readouterr().out == "took 1.5\n"
-    with pytest.raises(utils.TimerError, match=r"^the timer does not run; start it$"):
+    with pytest.raises(utils.TimerError, match=r"^the timer is not running; call start\(\) first$"):
         timer.since_start()
     assert utils.check_time("x") == 0
     now[0] = 4.0
     assert utils.check_time("x") == 0.5
 
 
-def test_progress_gives_the_results() -> None:
+def test_progress_returns_the_results() -> None:
     assert utils.track_progress(lambda x, more: x + more, [1, 2], more=1) == [2, 3]
     assert list(utils.track_iter_progress((iter([1, 2]), 2))) == [1, 2]
     assert utils.track_progress_rich(pow, [(2, 3), (3, 2)]) == [8, 9]
@@ -252,7 +252,7 @@ def test_versions_compare() -> None:
     numbers = [utils.digit_version(version) for version in versions]
     assert numbers == sorted(numbers)
     assert utils.digit_version("1.10") == utils.digit_version("v1.10.0") == (1, 10, 0, 0, 0, 0)
-    with pytest.raises(ValueError, match=r"^'x' is no version$"):
+    with pytest.raises(ValueError, match=r"^'x' is not a version$"):
         utils.digit_version("x")
 
 
@@ -276,7 +276,7 @@ def test_objects_are_found_by_name() -> None:
     assert Thing.check_instance_created("first")
 
 
-def test_things_about_torch() -> None:
+def test_helpers_for_torch() -> None:
     assert torch.__version__ == dl_utils.TORCH_VERSION
     assert dl_utils.has_batch_norm(nn.Sequential(nn.BatchNorm1d(2)))
     assert dl_utils.is_norm(nn.LayerNorm(2))
@@ -288,7 +288,7 @@ def test_things_about_torch() -> None:
     assert {"Python", "PyTorch", "hookline"} < set(dl_utils.collect_env())
 
 
-def test_the_package_itself_offers_the_names_of_five_packages() -> None:
+def test_the_package_itself_exports_the_names_of_five_packages() -> None:
     assert mmengine.Config is config.Config
     assert mmengine.is_list_of is utils.is_list_of
     assert mmengine.load is fileio.load

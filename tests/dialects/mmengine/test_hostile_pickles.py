@@ -1,4 +1,4 @@
-"""Files that would do harm when they are read."""
+"""Files that would do harm if they were read without checks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hookline.errors import StorageError
 
 
 class Forged:
-    """A pickle that calls numpy's class of arrays: the bytes would be taken for addresses."""
+    """A pickle that calls numpy's array class, which would use the bytes as memory addresses."""
 
     def __reduce__(self) -> Any:
         return np.ndarray, ((1,), np.dtype("O"), b"\1" * 8)
@@ -32,7 +32,9 @@ def test_a_pickle_cannot_reconstruct_another_class(tmp_path: Path) -> None:
             return np.zeros(1).__reduce__()[0], (set, (0,), b"b")
 
     (tmp_path / "x.pkl").write_bytes(pickle.dumps(Other()))
-    with pytest.raises(StorageError, match="^the pickle makes an array of <class 'set'>, and only plain arrays"):
+    with pytest.raises(
+        StorageError, match="^the pickle creates an array of the class <class 'set'>, but only plain numpy arrays"
+    ):
         fileio.load(tmp_path / "x.pkl")
 
 

@@ -32,7 +32,7 @@ def test_a_hub_is_found_by_its_name_and_the_newest_without() -> None:
     assert MessageHub.get_instance("first") is first
     assert MessageHub.get_current_instance() is second
     assert (first.instance_name, MessageHub.check_instance_created("third")) == ("first", False)
-    with pytest.raises(TypeError, match="^a MessageHub is found by its name, not by 3$"):
+    with pytest.raises(TypeError, match="^a MessageHub is looked up by its name, a string, not by 3$"):
         MessageHub.get_instance(3)  # type: ignore[arg-type]
 
 
@@ -49,15 +49,15 @@ def test_scalars_with_counts() -> None:
     assert [each.tolist() for each in hub.get_scalar("loss").data] == [[0.5, 9.0], [1.0, 3.0]]
     assert (hub.get_scalar("lr").current(), hub.get_scalar("time").current()) == (0.1, 2)
     assert list(hub.log_scalars) == ["loss", "lr", "time"]
-    with pytest.raises(KeyError, match="nothing is recorded as 'los'; did you mean 'loss'"):
+    with pytest.raises(KeyError, match="no scalar is recorded as 'los'; did you mean 'loss'"):
         hub.get_scalar("los")
-    with pytest.raises(KeyError, match="the scalar 'x' is given as a dict, which needs a 'value'"):
+    with pytest.raises(KeyError, match="the scalar 'x' is given as a dict, but the dict has no 'value'"):
         hub.update_scalars({"x": {"count": 1}})
     with pytest.raises(HooklineError, match="the scalar 'big' must be a number or a tensor with one element"):
         hub.update_scalar("big", torch.zeros(3))
 
 
-def test_facts() -> None:
+def test_info() -> None:
     hub = MessageHub("hub")
     hub.update_info("a", 1)
     hub.update_info_dict({"b": 2, "c": object()})
@@ -65,7 +65,7 @@ def test_facts() -> None:
     assert sorted(hub.runtime_info) == ["a", "c"]
 
 
-def test_a_hub_goes_on_from_its_state(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_hub_is_restored_from_its_state(caplog: pytest.LogCaptureFixture) -> None:
     hub, other = MessageHub("hub"), MessageHub("other")
     hub.update_scalar("loss", 4.0, count=2)
     hub.update_scalar("passing", 1.0, resumed=False)
@@ -76,11 +76,11 @@ def test_a_hub_goes_on_from_its_state(caplog: pytest.LogCaptureFixture) -> None:
     assert other.get_scalar("loss").mean() == 2.0
     assert list(other.log_scalars) == ["loss"]
     assert other.runtime_info == {"kept": 0.5}
-    (said,) = caplog.messages
-    assert said.startswith("the fact 'odd' is a builtins.object, which a checkpoint cannot hold;")
+    (warning,) = caplog.messages
+    assert warning.startswith("the info 'odd' is a builtins.object, which a checkpoint cannot hold;")
 
 
-def test_an_odd_fact_does_not_end_a_run(tmp_path: Path) -> None:
+def test_info_that_cannot_be_saved_does_not_end_a_run(tmp_path: Path) -> None:
     class Puts(Hook):
         def before_train(self, runner: Any) -> None:
             runner.message_hub.update_info("anything", {1, 2})
@@ -88,10 +88,10 @@ def test_an_odd_fact_does_not_end_a_run(tmp_path: Path) -> None:
 
     runner_of(tmp_path / "run", custom_hooks=[Puts()]).train()
     assert weights(tmp_path / "run" / "epoch_2.pth", "message_hub", "info")["plain"] == {"a": [1, 2]}
-    assert "the fact 'anything' is a builtins.set, which" in (tmp_path / "run" / "run.log").read_text()
+    assert "the info 'anything' is a builtins.set, which" in (tmp_path / "run" / "run.log").read_text()
 
 
-def test_a_history_and_statistics_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_history_and_custom_statistics(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(HistoryBuffer, "_statistics_methods", {})
     buffer = HistoryBuffer([1.0, 2.0], [1, 1], max_length=3)
     for value in (3.0, 4.0):
@@ -104,21 +104,23 @@ def test_a_history_and_statistics_of_ones_own(monkeypatch: pytest.MonkeyPatch) -
 
     assert buffer.statistics("spread", scale=10) == 20.0
     assert (buffer.statistics("mean", 2), buffer.statistics("current")) == (3.5, 4.0)
-    with pytest.raises(KeyError, match="a HistoryBuffer has no statistics 'spraed'; did you mean 'spread'"):
+    with pytest.raises(KeyError, match="unknown HistoryBuffer statistic 'spraed'; did you mean 'spread'"):
         buffer.statistics("spraed")
 
 
 @pytest.mark.parametrize("given", [0, -1, 1.5, "2"])
-def test_windows_that_are_none(given: Any) -> None:
+def test_an_invalid_window_is_refused(given: Any) -> None:
     buffer = HistoryBuffer([1.0], [1])
-    with pytest.raises(ValueError, match="window_size is how many of the newest values to look at"):
+    with pytest.raises(
+        ValueError, match="window_size is the number of newest values to use; it must be an integer of at least 1"
+    ):
         buffer.mean(given)
 
 
-def test_a_history_of_nothing() -> None:
-    with pytest.raises(ValueError, match="nothing is recorded in this HistoryBuffer yet"):
+def test_an_empty_history() -> None:
+    with pytest.raises(ValueError, match="this HistoryBuffer has no values yet"):
         HistoryBuffer().current()
-    with pytest.raises(ValueError, match="there are 1 values and 0 counts of them"):
+    with pytest.raises(ValueError, match="log_history and count_history must have the same length, not 1 and 0"):
         HistoryBuffer([1.0], [])
 
 
@@ -133,9 +135,9 @@ def test_print_log(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert (shown.out, shown.err) == ("printed\n", "by its name\nby the current\n")
     assert (tmp_path / "x.log").read_text() == "by its name\nby the current\n"
     assert mine.log_file == str(tmp_path / "x.log")
-    with pytest.raises(ValueError, match="^there is no MMLogger 'other'; make it with"):
+    with pytest.raises(ValueError, match="^unknown MMLogger 'other'; create it with"):
         print_log("x", logger="other")
-    with pytest.raises(TypeError, match="^a logger is a logging.Logger, the name of one"):
+    with pytest.raises(TypeError, match="^logger must be a logging.Logger, the name of one"):
         print_log("x", logger=3)  # type: ignore[arg-type]
     for handler in mine.handlers:
         handler.close()

@@ -181,7 +181,7 @@ def test_children_begin_too_and_pretrained_weights_last(tmp_path: Path) -> None:
     ("given", "message"),
     [
         ({"type": "Constant"}, "ConstantInit needs 'val'"),
-        ({"type": "Kaimin"}, "no weight initializer is called 'Kaimin'; did you mean 'Kaiming'?"),
+        ({"type": "Kaimin"}, "unknown weight initializer 'Kaimin'; did you mean 'Kaiming'?"),
         ({"type": "Xavier", "distribution": "even"}, "a distribution of weights is 'normal' or 'uniform', not 'even'"),
         (
             {"type": "Constant", "val": 1, "override": {"name": "haed"}},

@@ -371,7 +371,7 @@ def test_configs_that_cannot_be_meant_are_refused() -> None:
     model = toy_model()
     with pytest.raises(KeyError, match=r"^optim_wrapper needs an 'optimizer'; it has \['optimiser'\]$"):
         build_optim_wrapper(model, {"optimiser": {"type": "SGD", "lr": 0.1}})
-    with pytest.raises(KeyError, match=r"no optimizer is called 'SDG'; did you mean 'SGD'\?"):
+    with pytest.raises(KeyError, match=r"unknown optimizer 'SDG'; did you mean 'SGD'\?"):
         build_optim_wrapper(model, {"optimizer": {"type": "SDG", "lr": 0.1}})
     with pytest.raises(KeyError, match=r"^paramwise_cfg has no 'norm_decay'; did you mean 'norm_decay_mult'\?$"):
         build_optim_wrapper(model, {"optimizer": OPTIMIZER, "paramwise_cfg": {"norm_decay": 0}})

@@ -22,8 +22,8 @@ from hookline.errors import ConfigError
 
 
 class Wheel:
-    def __init__(self, size: int, colour: str = "black") -> None:
-        self.size, self.colour = size, colour
+    def __init__(self, size: int, color: str = "black") -> None:
+        self.size, self.color = size, color
 
 
 @pytest.fixture
@@ -34,17 +34,17 @@ def parts() -> Registry:
 def test_a_class_is_registered_and_built(parts: Registry) -> None:
     assert parts.register_module()(Wheel) is Wheel
     given = {"type": "Wheel", "size": 3}
-    wheel = parts.build(given, default_args={"size": 1, "colour": "red"})
-    assert (type(wheel), wheel.size, wheel.colour) == (Wheel, 3, "red")
+    wheel = parts.build(given, default_args={"size": 1, "color": "red"})
+    assert (type(wheel), wheel.size, wheel.color) == (Wheel, 3, "red")
     assert given == {"type": "Wheel", "size": 3}
     assert build_from_cfg({"type": Wheel, "size": 2}, parts).size == 2
 
 
 def test_several_names_and_a_module_as_an_argument(parts: Registry) -> None:
-    parts.register_module(name=["Tyre", "Rim"], module=Wheel)
+    parts.register_module(name=["Tire", "Rim"], module=Wheel)
     parts.register_module(name="Disc")(Wheel)
-    assert (parts.get("Tyre"), parts.get("Rim"), parts.get("Disc"), parts.get("Wheel")) == (Wheel, Wheel, Wheel, None)
-    assert sorted(parts.module_dict) == ["Disc", "Rim", "Tyre"]
+    assert (parts.get("Tire"), parts.get("Rim"), parts.get("Disc"), parts.get("Wheel")) == (Wheel, Wheel, Wheel, None)
+    assert sorted(parts.module_dict) == ["Disc", "Rim", "Tire"]
     assert len(parts) == 3
     assert "Rim" in parts
 
@@ -52,14 +52,16 @@ def test_several_names_and_a_module_as_an_argument(parts: Registry) -> None:
 @pytest.mark.parametrize(
     ("given", "kind", "message"),
     [
-        ({"type": "Wheell"}, KeyError, "no part is called 'Wheell'; did you mean 'Wheel'?"),
+        ({"type": "Wheell"}, KeyError, "unknown part 'Wheell'; did you mean 'Wheel'?"),
         ({"size": 1}, KeyError, "a part given as a dict needs a 'type'; this one has ['size']"),
-        (["Wheel"], TypeError, "a part is described by a dict with a 'type', not by ['Wheel']"),
-        ({"type": 3}, TypeError, "the 'type' of a part is a name or a class, not 3"),
+        (["Wheel"], TypeError, "a part must be described by a dict with a 'type', not by ['Wheel']"),
+        ({"type": 3}, TypeError, "the 'type' of a part must be a name or a class, not 3"),
         ({"type": "Wheel", "sise": 1}, TypeError, "part: Wheel has no parameter 'sise'; did you mean 'size'?"),
     ],
 )
-def test_what_cannot_be_built_says_why(parts: Registry, given: Any, kind: type[Exception], message: str) -> None:
+def test_an_error_says_why_an_object_cannot_be_built(
+    parts: Registry, given: Any, kind: type[Exception], message: str
+) -> None:
     parts.register_module(module=Wheel)
     with pytest.raises(kind) as caught:
         parts.build(given)
@@ -90,7 +92,7 @@ def test_a_project_may_have_classes_of_the_same_names_as_the_package(caplog: pyt
     ours = Registry("hook", parent=HOOKS, scope="ours")
 
     class EMAHook:
-        """One of the project."""
+        """A hook of the project."""
 
     ours.register_module()(EMAHook)
     try:
@@ -105,7 +107,7 @@ def test_a_project_may_have_classes_of_the_same_names_as_the_package(caplog: pyt
     assert caplog.messages == []
 
 
-def test_what_is_meant_may_be_of_the_current_scope() -> None:
+def test_a_suggested_name_may_be_of_the_current_scope() -> None:
     ours = Registry("model", parent=MODELS, scope="theirs")
     ours.register_module()(Wheel)
     try:
@@ -113,7 +115,7 @@ def test_what_is_meant_may_be_of_the_current_scope() -> None:
             MODELS.build({"type": "Wheeel"})
     finally:
         del MODELS.children["theirs"]
-    assert refused.value.args[0] == "no model is called 'Wheeel'; did you mean 'Wheel'?"
+    assert refused.value.args[0] == "unknown model 'Wheeel'; did you mean 'Wheel'?"
 
 
 def test_locations_are_imported_when_something_is_looked_for(parts: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,7 +131,7 @@ def test_locations_are_imported_when_something_is_looked_for(parts: Registry, mo
     assert (child.get("Late"), imported) == (Wheel, ["garage.parts"])
 
 
-def test_a_users_hook_takes_the_place_of_a_built_in_one(
+def test_a_users_hook_replaces_a_built_in_one(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(HOOKS, "_registered", {})
@@ -138,7 +140,7 @@ def test_a_users_hook_takes_the_place_of_a_built_in_one(
     class EMAHook: ...
 
     assert HOOKS.get("EMAHook") is EMAHook
-    assert caplog.messages == [f"the hook 'EMAHook' of {__name__} takes the place of the built-in one"]
+    assert caplog.messages == [f"the hook 'EMAHook' from {__name__} replaces the built-in one"]
 
 
 def test_optimizers_and_names_with_the_scope_of_the_package() -> None:

@@ -247,7 +247,7 @@ def test_lines_of_the_logger_are_in_the_log_of_the_run(tmp_path: Path) -> None:
             [],
             "launcher is 'pytorch', and training over several processes is not supported yet",
         ),
-        ({"model": {"type": "ToyNett"}}, [], "no model is called 'ToyNett'; did you mean 'ToyNet'?"),
+        ({"model": {"type": "ToyNett"}}, [], "unknown model 'ToyNett'; did you mean 'ToyNet'?"),
         ({"model": 3}, [], "the model is a torch.nn.Module, or a dict that describes one, not 3"),
         ({"param_scheduler": []}, TRAIN[:3], "param_scheduler needs an optim_wrapper, whose learning rates it changes"),
         ({"log_level": "LOUD"}, [], "log_level is a level of logging such as 'INFO', not 'LOUD'"),
@@ -259,7 +259,7 @@ def test_lines_of_the_logger_are_in_the_log_of_the_run(tmp_path: Path) -> None:
             [],
             "custom_hooks is a list of hooks, or of dicts with a 'type', not {",
         ),
-        ({"custom_hooks": [{"type": "EMAHok"}]}, [], "no hook is called 'EMAHok'; did you mean 'EMAHook'?"),
+        ({"custom_hooks": [{"type": "EMAHok"}]}, [], "unknown hook 'EMAHok'; did you mean 'EMAHook'?"),
         ({"custom_hooks": [{"type": "EMAHook", "momentun": 1}]}, [], "ExponentialMovingAverage has no parameter 'mom"),
     ],
 )
@@ -314,8 +314,8 @@ def test_a_key_of_a_config_that_nearly_is_one_is_refused(tmp_path: Path, key: st
     with pytest.raises(KeyError) as refused:
         Runner.from_cfg(cfg)
     assert refused.value.args[0] == (
-        f"the config has '{key}', which nothing reads; did you mean '{meant}'? A key of your own needs a name that is "
-        "less like it"
+        f"the config has '{key}', which nothing reads; did you mean '{meant}'? If it is your own key, give it a name "
+        "that is less similar"
     )
 
 
@@ -378,7 +378,7 @@ def test_a_users_hook_under_a_built_in_name_takes_its_place(tmp_path: Path, capl
 
     runner = runner_of(tmp_path / "run")
     assert type(runner.hooks[1]) is IterTimerHook
-    assert caplog.messages == [f"the hook 'IterTimerHook' of {__name__} takes the place of the built-in one"]
+    assert caplog.messages == [f"the hook 'IterTimerHook' from {__name__} replaces the built-in one"]
 
 
 def test_hooks_of_hookline_itself_can_be_named(tmp_path: Path) -> None:

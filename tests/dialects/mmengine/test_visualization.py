@@ -125,7 +125,7 @@ def test_without_backends_a_run_has_its_records_all_the_same(tmp_path: Path) -> 
     assert any("val/accuracy" in record for record in records(tmp_path / "metrics.jsonl"))
 
 
-def test_backends_stand_for_native_writers(caplog: pytest.LogCaptureFixture) -> None:
+def test_backends_provide_native_writers(caplog: pytest.LogCaptureFixture) -> None:
     assert isinstance(LocalVisBackend().experiment, JsonlWriter)
     assert isinstance(TensorboardVisBackend("x").experiment, TensorboardWriter)
     wandb = WandbVisBackend(init_kwargs={"project": "p", "name": "n", "mode": "offline", "dir": "x"})
@@ -142,16 +142,16 @@ def test_backends_stand_for_native_writers(caplog: pytest.LogCaptureFixture) -> 
     )
     with caplog.at_level(logging.WARNING, "hookline"):
         WandbVisBackend(watch_kwargs={"log": "all"})
-    assert caplog.messages == ["WandbVisBackend: watch_kwargs is not taken over, and has no effect"]
+    assert caplog.messages == ["WandbVisBackend: watch_kwargs is not supported and has no effect"]
     with pytest.raises(
-        KeyError, match=r"^WandbVisBackend: init_kwargs has no 'projct' here; did you mean 'project'\?$"
+        KeyError, match=r"^WandbVisBackend: init_kwargs does not support 'projct'; did you mean 'project'\?$"
     ):
         WandbVisBackend(init_kwargs={"projct": "p"})
 
 
 @VISBACKENDS.register_module()
 class Text(BaseVisBackend):
-    """A backend that needs its folder, and is ready when it is first used."""
+    """A backend that needs its folder, and prepares it when it is first used."""
 
     def __init__(self, save_dir: str) -> None:
         super().__init__(save_dir)
@@ -162,12 +162,12 @@ class Text(BaseVisBackend):
 
     @force_init_env
     def add_scalar(self, name: str, value: Any, step: int = 0, **kwargs: Any) -> None:
-        """A number."""
+        """Write a number."""
         with self.path.open("a") as file:
             file.write(f"{step} {name}\n")
 
 
-def test_a_backend_of_a_project_is_given_its_folder_which_goes_aside_with_its_run(tmp_path: Path) -> None:
+def test_a_projects_backend_has_its_own_folder_which_is_archived_with_its_run(tmp_path: Path) -> None:
     own = {"type": "Visualizer", "vis_backends": [{"type": "Text"}]}
     for _ in range(2):
         runner_of(tmp_path, visualizer=own, default_hooks={"logger": {"interval": 4}}).train()
@@ -181,28 +181,26 @@ def test_a_backend_of_a_project_is_given_its_folder_which_goes_aside_with_its_ru
 
 def test_an_image_can_be_worked_on(monkeypatch: pytest.MonkeyPatch) -> None:
     visualizer = Visualizer("image")
-    with pytest.raises(ValueError, match=r"^there is no image yet: set_image first$"):
+    with pytest.raises(ValueError, match=r"^there is no image yet; call set_image first$"):
         visualizer.get_image()
     visualizer.set_image(torch.zeros(3, 2, 2))
     assert visualizer.get_image().shape == (2, 2, 3)
     visualizer.dataset_meta = {"classes": ["a"]}
     assert visualizer.dataset_meta == {"classes": ["a"]}
     visualizer.add_datasample("x", visualizer.get_image())
-    with pytest.raises(
-        AttributeError, match=r"^Visualizer.draw_bboxes is not taken over: draw with a library that you"
-    ):
+    with pytest.raises(AttributeError, match=r"^Visualizer.draw_bboxes is not supported: draw with a library of your"):
         visualizer.draw_bboxes(torch.zeros(1, 4))
     with pytest.raises(AttributeError, match=r"^'Visualizer' object has no attribute 'add_sclar'$"):
         visualizer.add_sclar("x", 1)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(
-        ConfigError, match=r"^Visualizer.show needs matplotlib, which is not installed; add_image writes it$"
+        ConfigError, match=r"^Visualizer.show needs matplotlib, which is not installed; to write the image instead, ca"
     ):
         visualizer.show()
 
 
 class Loud(Visualizer):
-    """One of a project."""
+    """A project's own visualizer."""
 
 
 def test_the_visualizer_of_a_run_is_found_by_its_base_class_too(tmp_path: Path) -> None:
@@ -217,13 +215,15 @@ def test_the_visualizer_of_a_run_is_found_by_its_base_class_too(tmp_path: Path) 
 
 def test_visualizers_are_found_by_name_and_wrong_ones_refused() -> None:
     assert Visualizer.get_instance("found", vis_backends=[LocalVisBackend()]) is Visualizer.get_instance("found")
-    with pytest.raises(ValueError, match=r"^two vis_backends are called 'LocalVisBackend'; give one a name"):
+    with pytest.raises(
+        ValueError, match=r"^two vis_backends are named 'LocalVisBackend'; give one of them another name"
+    ):
         Visualizer("twice", vis_backends=[LocalVisBackend(), LocalVisBackend()])
     two = Visualizer("two", vis_backends=[LocalVisBackend(), {"type": "LocalVisBackend", "name": "other"}])
     assert isinstance(two.get_backend("other"), LocalVisBackend)
     with pytest.raises(
-        TypeError, match=r"^a vis_backend is a BaseVisBackend, or a dict that describes one, not 'local'$"
+        TypeError, match=r"^a vis_backend must be a BaseVisBackend, or a dict that describes one, not 'local'$"
     ):
         Visualizer("wrong", vis_backends="local")
-    with pytest.raises(ValueError, match=r"^the Visualizer 'nowhere' has no run: say where with save_dir$"):
+    with pytest.raises(ValueError, match=r"^the Visualizer 'nowhere' has no run; set save_dir to say where it writes$"):
         Visualizer("nowhere", vis_backends=[LocalVisBackend()]).add_scalar("x", 1)

@@ -166,7 +166,7 @@ def test_an_unknown_name_is_a_key_error_too() -> None:
 def test_a_users_class_takes_the_place_of_a_built_in_one_with_a_notice(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "hookline"):
         own = HOOK_REGISTRY.register()(type("LogHook", (Hook,), {}))
-    assert caplog.messages == [f"the hook 'LogHook' of {__name__} takes the place of the built-in one"]
+    assert caplog.messages == [f"the hook 'LogHook' from {__name__} replaces the built-in one"]
     assert type(parse_hooks({"log": {"name": "LogHook"}})[0]) is own
 
 

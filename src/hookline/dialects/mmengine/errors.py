@@ -1,4 +1,4 @@
-"""Refusals that are also of the standard type which users of the original catch."""
+"""Config errors that are also of the standard type that users of the original catch."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from hookline.errors import ConfigError
 
 
 class ConfigValueError(ConfigError, ValueError):
-    """A value that cannot be meant."""
+    """A config has an invalid value."""
 
 
 class ConfigTypeError(ConfigError, TypeError):
-    """A value of another kind than expected."""
+    """A config has a value of the wrong type."""
 
 
 class ConfigAttributeError(ConfigError, AttributeError):
-    """An attribute that is not there."""
+    """An attribute does not exist."""
 
 
 class ConfigKeyError(ConfigError, KeyError):
-    """A name that is not there."""
+    """A key or name does not exist."""
 
     def __str__(self) -> str:
         return str(self.args[0]) if self.args else ""  # a plain KeyError would show the message in quotes

@@ -1,4 +1,4 @@
-"""Objects that are found again by a name, anywhere in the process."""
+"""Objects that can be looked up by name anywhere in the process."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from hookline.dialects.mmengine.errors import ConfigTypeError
 
 
 class ManagerMixin:
-    """A class whose objects have names: `get_instance(name)` makes one, or gives the one that is there.
+    """A base for classes whose objects have names: `get_instance(name)` returns the existing one, or creates it.
 
-    The one that was made last is the current one. A Runner makes its own, so that they are those of the newest run.
-    Those of an earlier one are found as long as it is there.
+    The current instance is the one created last. A Runner creates its own instances, so the current ones belong to the
+    newest run. The instances of an earlier run can be looked up as long as that run exists.
     """
 
     _instances: ClassVar[dict[str, Any]]
@@ -25,19 +25,19 @@ class ManagerMixin:
 
     def __init__(self, name: str = "", **kwargs: Any) -> None:
         if not isinstance(name, str) or not name:
-            raise ConfigTypeError(f"a {type(self).__name__} has a name, and {name!r} is none")
+            raise ConfigTypeError(f"the name of a {type(self).__name__} must be a non-empty string, not {name!r}")
         self._instance_name = name
 
     @property
     def instance_name(self) -> str:
-        """The name that it is found by."""
+        """Return the name that it is looked up by."""
         return self._instance_name
 
     @classmethod
     def get_instance(cls, name: str, **kwargs: Any) -> Self:
-        """The object of this name; made with the other arguments where there is none."""
+        """Return the object of this name; if there is none, create it with the other arguments."""
         if not isinstance(name, str):
-            raise ConfigTypeError(f"a {cls.__name__} is found by its name, not by {name!r}")
+            raise ConfigTypeError(f"a {cls.__name__} is looked up by its name, a string, not by {name!r}")
         found: Self | None = cls._instances.get(name, cls._of_runs.get(name))
         if found is None:
             found = cls._instances[name] = cls._newest = cls(name=name, **kwargs)
@@ -45,25 +45,25 @@ class ManagerMixin:
 
     @classmethod
     def make_current(cls, made: Self) -> Self:
-        """Put an object of a run in the place of one of the same name, and before all others."""
-        if cls._instances.get(made.instance_name) is not made:  # one that the user made stays
+        """Make an object of a run the current instance, and let it replace any other object of the same name."""
+        if cls._instances.get(made.instance_name) is not made:  # keep an instance that the user created
             cls._instances.pop(made.instance_name, None)
         cls._of_runs[made.instance_name] = cls._newest = made
         return made
 
     @classmethod
     def forget(cls, name: str) -> None:
-        """Let the name of an object be free again; the object itself stays as it is."""
+        """Free the name of an object; the object itself is not changed."""
         cls._instances.pop(name, None)
         cls._of_runs.pop(name, None)
 
     @classmethod
     def get_current_instance(cls) -> Self:
-        """The object that was made last; where there is none, one is made."""
+        """Return the object created last; if there is none, create one."""
         found: Self = cls.get_instance("mmengine") if cls._newest is None else cls._newest
         return found
 
     @classmethod
     def check_instance_created(cls, name: str) -> bool:
-        """Whether there is an object of this name."""
+        """Return whether an object of this name exists."""
         return name in cls._instances or name in cls._of_runs

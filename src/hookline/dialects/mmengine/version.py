@@ -1,4 +1,4 @@
-"""The release whose names these are."""
+"""The MMEngine release whose names this dialect mirrors."""
 
 from __future__ import annotations
 

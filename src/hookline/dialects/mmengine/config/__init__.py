@@ -1,4 +1,4 @@
-"""The settings of a run, out of YAML, JSON and, where the caller says so, Python files."""
+"""The settings of a run, read from YAML and JSON files and, if the caller allows it, Python files."""
 
 from hookline.dialects.mmengine.config.config import Config, ConfigDict, DictAction, read_base
 

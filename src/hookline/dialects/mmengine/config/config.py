@@ -1,4 +1,4 @@
-"""Config: the settings of a run, out of files and dicts."""
+"""Config: the settings of a run, read from files and dicts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 
 from hookline.dialects.mmengine.config.config_dict import ConfigDict
 from hookline.dialects.mmengine.config.dict_action import DictAction
-from hookline.dialects.mmengine.config.merging import merged, unfolded
+from hookline.dialects.mmengine.config.merging import merge, unfold
 from hookline.dialects.mmengine.config.pretty import pretty
 from hookline.dialects.mmengine.config.python_file import read_base
 from hookline.dialects.mmengine.config.reading import RESERVED, Reader
@@ -31,12 +31,12 @@ class Config(MutableMapping[str, Any]):
         cfg_dict: The settings.
         cfg_text: The text that they were read from.
         filename: The file that they were read from.
-        env_variables: The variables of the environment that were used.
-        format_python_code: Accepted; Python is always written in the same form.
+        env_variables: The environment variables that were used.
+        format_python_code: Accepted, but has no effect: Python code is always formatted in the same way.
     """
 
-    #: Whether configs in Python are run where a call of `fromfile` does not say so. Whoever runs a script of others
-    #: unchanged, and trusts it, may set this.
+    #: The default of `fromfile(allow_python_config=...)`: whether Python configs may run. Set it to run someone
+    #: else's script unchanged, if you trust the script.
     allow_python_config: ClassVar[bool] = False
 
     _cfg_dict: ConfigDict
@@ -53,11 +53,11 @@ class Config(MutableMapping[str, Any]):
         format_python_code: bool = True,
     ) -> None:
         if cfg_dict is not None and not isinstance(cfg_dict, Mapping):
-            raise ConfigTypeError(f"a Config is made of a dict, not of a {type(cfg_dict).__name__}")
+            raise ConfigTypeError(f"a Config is built from a dict, not from a {type(cfg_dict).__name__}")
         given = dict(cfg_dict or {})
         for name in RESERVED:
             if name in given:
-                raise ConfigKeyError(f"'{name}' cannot be a key of a Config: it is an attribute of it")
+                raise ConfigKeyError(f"'{name}' cannot be a key of a Config: it names an attribute of Config")
         vars(self).update(
             _cfg_dict=ConfigDict(given),
             _filename=None if filename is None else Path(filename),
@@ -77,16 +77,16 @@ class Config(MutableMapping[str, Any]):
         format_python_code: bool = True,
         allow_python_config: bool | None = None,
     ) -> Config:
-        """The config of a YAML or JSON file, or of a Python file where that is allowed.
+        """Read the config in a YAML or JSON file, or in a Python file if that is allowed.
 
         Args:
             filename: The file.
-            use_predefined_variables: Whether `{{ fileDirname }}` and its like are filled in.
-            import_custom_modules: Whether the modules under `custom_imports` are imported. They are code, too.
+            use_predefined_variables: Whether `{{ fileDirname }}` and the like are filled in.
+            import_custom_modules: Whether the modules under `custom_imports` are imported. This runs their code.
             use_environment_variables: Whether `{{ $NAME:default }}` is filled in.
-            lazy_import: Accepted; `with read_base():` is seen anyway.
-            format_python_code: Accepted.
-            allow_python_config: Whether a config may run code: a Python file, or modules that it imports.
+            lazy_import: Accepted, but has no effect: `with read_base():` is always recognized.
+            format_python_code: Accepted, but has no effect.
+            allow_python_config: Whether a config may run code: a Python file, or the modules that it imports.
         """
         allowed = Config.allow_python_config if allow_python_config is None else allow_python_config
         file = Path(filename).expanduser().resolve()
@@ -98,7 +98,7 @@ class Config(MutableMapping[str, Any]):
 
     @staticmethod
     def fromstring(cfg_str: str, file_format: str, allow_python_config: bool | None = None) -> Config:
-        """The config of a text; the format is `.yaml`, `.json` or `.py`."""
+        """Read a config from a string; the format is `.yaml`, `.json` or `.py`."""
         with TemporaryDirectory() as folder:
             file = Path(folder, f"config{file_format}")
             file.write_text(cfg_str, encoding="utf-8")
@@ -109,22 +109,22 @@ class Config(MutableMapping[str, Any]):
 
     @property
     def filename(self) -> str | None:
-        """The file that it was read from."""
+        """Return the file that it was read from."""
         return None if self._filename is None else str(self._filename)
 
     @property
     def text(self) -> str:
-        """The text that it was read from."""
+        """Return the text that it was read from."""
         return self._text
 
     @property
     def env_variables(self) -> dict[str, str]:
-        """The variables of the environment that were used."""
+        """Return the environment variables that were used."""
         return self._env_variables
 
     @property
     def pretty_text(self) -> str:
-        """The settings as Python that can be read again."""
+        """Return the settings as Python code that can be read again."""
         return pretty(self.to_dict())
 
     def __getattr__(self, name: str) -> Any:
@@ -134,7 +134,7 @@ class Config(MutableMapping[str, Any]):
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in RESERVED:
-            raise ConfigKeyError(f"'{name}' cannot be a key of a Config: it is an attribute of it")
+            raise ConfigKeyError(f"'{name}' cannot be a key of a Config: it names an attribute of Config")
         self._cfg_dict[name] = value
 
     def __delattr__(self, name: str) -> None:
@@ -159,7 +159,7 @@ class Config(MutableMapping[str, Any]):
         return f"Config (path: {self.filename}): {self.to_dict()}"
 
     def copy(self) -> Self:
-        """A copy that shares its values."""
+        """Return a shallow copy."""
         return self._with(self._cfg_dict.copy())
 
     __copy__ = copy
@@ -182,23 +182,23 @@ class Config(MutableMapping[str, Any]):
         vars(self).update(state)
 
     def to_dict(self, keep_imported: bool = False) -> dict[str, Any]:
-        """The settings as plain dicts."""
+        """Return the settings as plain dicts."""
         return self._cfg_dict.to_dict()
 
     # -- changing and writing
 
     def merge_from_dict(self, options: Mapping[str, Any], allow_list_keys: bool = True) -> None:
-        """Put settings over these; dotted names reach inside: `{"model.depth": 50, "hooks.0.interval": 1}`."""
-        vars(self)["_cfg_dict"] = merged(unfolded(options), self._cfg_dict, allow_list_keys)
+        """Merge settings into these; dotted names reach inside: `{"model.depth": 50, "hooks.0.interval": 1}`."""
+        vars(self)["_cfg_dict"] = merge(unfold(options), self._cfg_dict, allow_list_keys)
 
     def dump(self, file: str | Path | None = None) -> str | None:
-        """Write the settings to a YAML, JSON or Python file; without one, give them as text."""
+        """Write the settings to a YAML, JSON or Python file; without a file, return them as text."""
         from hookline.dialects.mmengine.fileio import dump
 
         where = file if file is not None else self.filename or "config.py"
         ending = Path(where).suffix
         if ending not in (".py", ".json", ".yaml", ".yml"):
-            raise ConfigError(f"{where}: a config is written to a file that ends with .py, .json, .yaml or .yml")
+            raise ConfigError(f"{where}: a config can only be written to a .py, .json, .yaml or .yml file")
         text = self.pretty_text if ending == ".py" else str(dump(self.to_dict(), file_format=ending[1:]))
         if file is None:
             return text
@@ -207,7 +207,7 @@ class Config(MutableMapping[str, Any]):
 
     @staticmethod
     def diff(cfg1: str | Config, cfg2: str | Config) -> str:
-        """What is different between two configs, line by line."""
+        """Return the differences between two configs, line by line."""
         read = [each if isinstance(each, Config) else Config.fromfile(each) for each in (cfg1, cfg2)]
         texts = [each.pretty_text for each in read]
         return "\n".join(difflib.unified_diff(texts[0].splitlines(), texts[1].splitlines(), lineterm=""))
@@ -217,10 +217,10 @@ def _import(given: Any, file: Path, allowed: bool) -> None:
     from hookline.dialects.mmengine.utils import import_modules_from_strings
 
     if not isinstance(given, Mapping) or "imports" not in given:
-        raise ConfigTypeError(f"{file}: custom_imports is dict(imports=[...]), not {given!r}")
+        raise ConfigTypeError(f"{file}: custom_imports must be dict(imports=[...]), not {given!r}")
     if not allowed:
         raise ConfigError(
-            f"{file}: custom_imports names modules, and importing them runs them. If you trust it, say so: "
-            f"{how_to_allow()}"
+            f"{file}: custom_imports names modules, and importing them runs their code. If you trust the config, "
+            f"say so: {how_to_allow()}"
         )
     import_modules_from_strings(given["imports"], bool(given.get("allow_failed_imports", False)))

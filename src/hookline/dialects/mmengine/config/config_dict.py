@@ -1,4 +1,4 @@
-"""ConfigDict: a dict whose entries are attributes, too."""
+"""ConfigDict: a dict whose entries are also attributes."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from hookline.errors import did_you_mean
 
 
 class ConfigDict(dict[Any, Any]):
-    """A dict with `cfg.model.depth` for `cfg["model"]["depth"]`. Dicts that are put into it become such dicts, too."""
+    """A dict with `cfg.model.depth` for `cfg["model"]["depth"]`. Dicts that are put into it become ConfigDicts."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__()
         self.update(*args, **kwargs)
 
     def __setitem__(self, name: Any, value: Any) -> None:
-        super().__setitem__(name, converted(value))
+        super().__setitem__(name, to_config_dicts(value))
 
     def update(self, *args: Any, **kwargs: Any) -> None:
-        """Put entries in, each in the place of an earlier one."""
+        """Add entries; an entry replaces an earlier one of the same name."""
         for name, value in dict(*args, **kwargs).items():
             self[name] = value
 
     def setdefault(self, name: Any, default: Any = None) -> Any:
-        """The entry; made where there is none."""
+        """Return the entry; if there is none, add the default."""
         if name not in self:
             self[name] = default
         return self[name]
@@ -51,7 +51,7 @@ class ConfigDict(dict[Any, Any]):
 
     @classmethod
     def fromkeys(cls, names: Iterable[Any], value: Any = None) -> Self:
-        """A dict with the same value everywhere."""
+        """Create a ConfigDict with the same value under every name."""
         return cls(dict.fromkeys(names, value))
 
     def __or__(self, other: Mapping[Any, Any]) -> Self:
@@ -62,7 +62,7 @@ class ConfigDict(dict[Any, Any]):
         return self
 
     def copy(self) -> Self:
-        """A copy that shares its values."""
+        """Return a shallow copy."""
         other = type(self)()
         for name, value in self.items():
             dict.__setitem__(other, name, value)
@@ -81,24 +81,24 @@ class ConfigDict(dict[Any, Any]):
         return type(self), (), None, None, iter(self.items())
 
     def to_dict(self) -> dict[Any, Any]:
-        """The same as plain dicts."""
-        plain: dict[Any, Any] = plainly(self)
+        """Return the same content as plain dicts."""
+        plain: dict[Any, Any] = to_plain_dicts(self)
         return plain
 
 
-def converted(value: Any) -> Any:
-    """A value with all plain dicts in it as ConfigDicts."""
+def to_config_dicts(value: Any) -> Any:
+    """Return a value with all plain dicts in it converted to ConfigDicts."""
     if isinstance(value, dict) and not isinstance(value, ConfigDict):
         return ConfigDict(value)
     if type(value) in (list, tuple):
-        return type(value)(converted(each) for each in value)
+        return type(value)(to_config_dicts(each) for each in value)
     return value
 
 
-def plainly(value: Any) -> Any:
-    """A value with all ConfigDicts in it as plain dicts."""
+def to_plain_dicts(value: Any) -> Any:
+    """Return a value with all ConfigDicts in it converted to plain dicts."""
     if isinstance(value, dict):
-        return {name: plainly(inner) for name, inner in value.items()}
+        return {name: to_plain_dicts(inner) for name, inner in value.items()}
     if type(value) in (list, tuple):
-        return type(value)(plainly(each) for each in value)
+        return type(value)(to_plain_dicts(each) for each in value)
     return value

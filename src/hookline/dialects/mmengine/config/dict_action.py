@@ -10,7 +10,7 @@ CLOSES = {"[": "]", "(": ")"}
 
 
 class DictAction(Action):
-    """An action of argparse that makes a dict of `KEY=VALUE`; values are numbers, words, lists and tuples of these."""
+    """An argparse action that collects `KEY=VALUE` into a dict; values are numbers, words, and lists or tuples."""
 
     def __call__(
         self,
@@ -19,12 +19,12 @@ class DictAction(Action):
         values: str | Sequence[Any] | None,
         option_string: str | None = None,
     ) -> None:
-        """Add what the command line says to what is there."""
+        """Add the options of the command line to those already parsed."""
         options = dict(getattr(namespace, self.dest, None) or {})
         for given in [values] if isinstance(values, str) else values or ():
             key, equals, text = str(given).partition("=")
             if not equals:
-                parser.error(f"{option_string}: KEY=VALUE is expected, not {given!r}")
+                parser.error(f"{option_string}: expected KEY=VALUE, not {given!r}")
             try:
                 options[key] = parse_value(text)
             except ValueError as error:
@@ -33,7 +33,7 @@ class DictAction(Action):
 
 
 def parse_value(text: str) -> Any:
-    """What a value on a command line means.
+    """Parse a value from the command line.
 
     >>> [parse_value(text) for text in ("1", "1e-3", "true", "None", "a,b", "[(1,2),x]")]
     [1, 0.001, True, None, ['a', 'b'], [(1, 2), 'x']]
@@ -41,29 +41,29 @@ def parse_value(text: str) -> Any:
     text = text.strip().strip("'\"")
     if text[:1] in CLOSES:
         if not text.endswith(CLOSES[text[0]]):
-            raise ValueError(f"a bracket is opened and not closed in {text!r}")
-        items = [parse_value(part) for part in _parts(text[1:-1])]
+            raise ValueError(f"a bracket is opened but not closed in {text!r}")
+        items = [parse_value(part) for part in _split(text[1:-1])]
         return items if text[0] == "[" else tuple(items)
-    parts = _parts(text)
-    return _word(text) if len(parts) <= 1 else [parse_value(part) for part in parts]
+    parts = _split(text)
+    return _parse_word(text) if len(parts) <= 1 else [parse_value(part) for part in parts]
 
 
-def _parts(text: str) -> list[str]:
-    """What stands between the commas that are in no brackets."""
+def _split(text: str) -> list[str]:
+    """Split a text at the commas that are outside of brackets."""
     parts, depth, start = [], 0, 0
     for position, sign in enumerate(text):
         depth += (sign in "[(") - (sign in ")]")
         if depth < 0:
-            raise ValueError(f"a bracket is closed and not opened in {text!r}")
+            raise ValueError(f"a bracket is closed but not opened in {text!r}")
         if sign == "," and depth == 0:
             parts.append(text[start:position])
             start = position + 1
     if depth:
-        raise ValueError(f"a bracket is opened and not closed in {text!r}")
+        raise ValueError(f"a bracket is opened but not closed in {text!r}")
     return [part for part in (*parts, text[start:]) if part.strip()]
 
 
-def _word(text: str) -> Any:
+def _parse_word(text: str) -> Any:
     for kind in (int, float):
         try:
             return kind(text)

@@ -1,7 +1,7 @@
-"""Configs that are Python: run, because the caller said that they may be.
+"""Read configs written in Python by running them, which the caller has allowed.
 
-_base_ = ["./base.py"]                    the bases, whose values are `_base_.x` and {{_base_.x}} below
-with read_base(): from .base import *     the newer way to say the same
+_base_ = ["./base.py"]                    the bases; the rest of the file reads their values as `_base_.x`, {{_base_.x}}
+with read_base(): from .base import *     the newer way to write the same
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from hookline.dialects.mmengine.config.config_dict import ConfigDict, converted
+from hookline.dialects.mmengine.config.config_dict import ConfigDict, to_config_dicts
 from hookline.errors import ConfigError, HooklineError, blame
 
 Load = Callable[[Path], ConfigDict]
@@ -22,36 +22,38 @@ Load = Callable[[Path], ConfigDict]
 
 @contextmanager
 def read_base() -> Iterator[None]:
-    """Marks the imports of a config's bases; the config is read with `Config.fromfile`."""
+    """Mark the imports of a config's bases; `Config.fromfile` reads them."""
     yield
 
 
-def bases_of(text: str, file: Path) -> list[str]:
-    """The files that a Python config names as `_base_`, without running it."""
-    for statement in _parsed(text, file).body:
-        if _is_base(statement):
+def find_bases(text: str, file: Path) -> list[str]:
+    """Return the files that a Python config names as `_base_`, without running it."""
+    for statement in _parse(text, file).body:
+        if _assigns_base(statement):
             try:
                 given = ast.literal_eval(statement.value)  # type: ignore[attr-defined]  # it is an assignment
             except ValueError:
                 line = statement.lineno
-                raise ConfigError(f"{file}:{line}: _base_ is a path or a list of paths, written out") from None
+                raise ConfigError(
+                    f"{file}:{line}: _base_ must be a literal path or a list of literal paths, not an expression"
+                ) from None
             return [given] if isinstance(given, str) else list(given)
     return []
 
 
 def run(text: str, file: Path, base: ConfigDict, load: Load) -> ConfigDict:
-    """What a Python config assigns: its names, without modules, functions and what it imports."""
-    tree = _parsed(text, file)
-    tree.body = [statement for statement in tree.body if not _is_base(statement)]
+    """Run a Python config and return the names it assigns, except modules, functions and imported names."""
+    tree = _parse(text, file)
+    tree.body = [statement for statement in tree.body if not _assigns_base(statement)]
     tree = ast.fix_missing_locations(_Unbraced().visit(tree))
     names: dict[str, Any] = {"__file__": str(file), "__name__": file.stem, "_base_": copy.deepcopy(base)}
     imported: set[str] = set()
     for statement in tree.body:
         if _reads_base(statement):
-            names.update(_imported_bases(statement, file, load))
+            names.update(_import_bases(statement, file, load))
             continue
-        imported |= (brought := _names_imported(statement))
-        if brought != {"read_base"}:  # of whichever package: what it marks is read here
+        imported |= (names_here := _imported_names(statement))
+        if names_here != {"read_base"}:  # skip it, whichever package it is from: the bases are read here
             _execute(statement, file, names)
     kept = {
         name: value
@@ -59,7 +61,7 @@ def run(text: str, file: Path, base: ConfigDict, load: Load) -> ConfigDict:
         if not name.startswith("__") and name not in imported and name not in ("_base_", "read_base")
         if not isinstance(value, (types.ModuleType, types.FunctionType))
     }
-    return ConfigDict({name: converted(value) for name, value in kept.items()})
+    return ConfigDict({name: to_config_dicts(value) for name, value in kept.items()})
 
 
 def _execute(statement: ast.stmt, file: Path, names: dict[str, Any]) -> None:
@@ -73,14 +75,14 @@ def _execute(statement: ast.stmt, file: Path, names: dict[str, Any]) -> None:
         raise
 
 
-def _parsed(text: str, file: Path) -> ast.Module:
+def _parse(text: str, file: Path) -> ast.Module:
     try:
         return ast.parse(text, str(file))
     except SyntaxError as error:
         raise ConfigError(f"{file}:{error.lineno}: this is not Python: {error.msg}") from error
 
 
-def _is_base(statement: ast.stmt) -> bool:
+def _assigns_base(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.Assign) and any(
         isinstance(target, ast.Name) and target.id == "_base_" for target in statement.targets
     )
@@ -93,18 +95,20 @@ def _reads_base(statement: ast.stmt) -> bool:
     return isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "read_base"
 
 
-def _names_imported(statement: ast.stmt) -> set[str]:
+def _imported_names(statement: ast.stmt) -> set[str]:
     if not isinstance(statement, (ast.Import, ast.ImportFrom)):
         return set()
     return {alias.asname or alias.name.partition(".")[0] for alias in statement.names}
 
 
-def _imported_bases(statement: ast.stmt, file: Path, load: Load) -> dict[str, Any]:
-    """The names that the imports under `with read_base()` bring, read from the files that they mean."""
+def _import_bases(statement: ast.stmt, file: Path, load: Load) -> dict[str, Any]:
+    """Return the names that the imports under `with read_base()` define, read from the files they refer to."""
     found: dict[str, Any] = {}
     for each in statement.body:  # type: ignore[attr-defined]  # it is a `with`
         if not isinstance(each, ast.ImportFrom) or not each.level:
-            raise ConfigError(f"{file}:{each.lineno}: under read_base() stand imports from files: from .base import *")
+            raise ConfigError(
+                f"{file}:{each.lineno}: only imports from files are allowed under read_base(): from .base import *"
+            )
         folder = file.parent
         for _ in range(each.level - 1):
             folder = folder.parent
@@ -118,9 +122,9 @@ def _imported_bases(statement: ast.stmt, file: Path, load: Load) -> dict[str, An
 
 
 class _Unbraced(ast.NodeTransformer):
-    """Makes `{{_base_.x}}`, which Python reads as a set in a set, the value of the base."""
+    """Replaces `{{_base_.x}}`, which Python parses as a set in a set, with the value of the base."""
 
-    def visit_Set(self, node: ast.Set) -> ast.AST:  # ast calls it so
+    def visit_Set(self, node: ast.Set) -> ast.AST:  # ast requires this name
         inner = node.elts[0]
         if len(node.elts) == 1 and isinstance(inner, ast.Set) and len(inner.elts) == 1:
             root = inner.elts[0]

@@ -1,4 +1,4 @@
-"""Config files: YAML, JSON, and Python where the caller says so."""
+"""Read config files: YAML, JSON and, if the caller allows it, Python."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from hookline.common.marks import Mark
 from hookline.common.nodes import plain
 from hookline.common.yaml_text import parse
 from hookline.dialects.mmengine.config import python_file
-from hookline.dialects.mmengine.config.config_dict import ConfigDict, converted
-from hookline.dialects.mmengine.config.merging import joined, merged, without_markers
-from hookline.dialects.mmengine.config.variables import quoted_bases, substituted, with_bases
+from hookline.dialects.mmengine.config.config_dict import ConfigDict, to_config_dicts
+from hookline.dialects.mmengine.config.merging import join_bases, merge, strip_markers
+from hookline.dialects.mmengine.config.variables import fill_bases, quote_bases, substitute
 from hookline.dialects.script import how_to_allow
 from hookline.errors import ConfigError
 
@@ -23,7 +23,7 @@ RESERVED = ("filename", "text", "pretty_text", "env_variables")
 
 
 class MissingFileError(ConfigError, FileNotFoundError):
-    """A config, or a base of one, is not there."""
+    """A config, or a base of one, cannot be read."""
 
 
 @dataclass
@@ -33,40 +33,42 @@ class Reader:
     allow_python: bool = False
     predefine: bool = True
     environment: bool = True
-    #: The variables of the environment that were used, and the texts of all files, the config's own last.
+    #: The environment variables that were used, and the texts of all files, ending with the config itself.
     used: dict[str, str] = field(default_factory=dict)
     texts: list[str] = field(default_factory=list)
 
     def read(self, file: Path, via: tuple[Path, ...] = ()) -> ConfigDict:
-        """All that a file says, over what its bases say."""
+        """Read a file and merge it into its bases."""
         if file in via:
             raise ConfigError(f"{file} is a base of itself: {' -> '.join(str(each) for each in (*via, file))}")
         own = self._text(file, via)
-        text, used = substituted(own, file, self.predefine, self.environment)
+        text, used = substitute(own, file, self.predefine, self.environment)
         self.used |= used
         if file.suffix == ".py":
-            names = python_file.bases_of(text, file)
+            names = python_file.find_bases(text, file)
             base = self._bases(names, file, via)
             found = python_file.run(text, file, base, lambda other: self.read(other, (*via, file)))
         else:
-            content = _content(text, file)
+            content = _parse(text, file)
             given = content.pop("_base_", [])
             base = self._bases([given] if isinstance(given, str) else given, file, via)
-            found = converted(content)
+            found = to_config_dicts(content)
         self.texts.append(f"{file}\n{own}")
-        found = with_bases(found, base, str(file))
+        found = fill_bases(found, base, str(file))
         for name in RESERVED:
             if name in found:
-                raise ConfigError(f"{file}: '{name}' cannot be a key of a config: it is an attribute of Config")
-        result: ConfigDict = merged(found, base) if base else without_markers(found)
+                raise ConfigError(f"{file}: '{name}' cannot be a key of a config: it names an attribute of Config")
+        result: ConfigDict = merge(found, base) if base else strip_markers(found)
         return result
 
     def _text(self, file: Path, via: tuple[Path, ...]) -> str:
         if file.suffix not in ENDINGS:
-            raise ConfigError(f"{file}: a config ends with {', '.join(ENDINGS)}")
+            raise ConfigError(f"{file}: the name of a config must end with one of {', '.join(ENDINGS)}")
         if file.suffix == ".py" and not self.allow_python:
             who = f"{file}, a base of {via[-1]}," if via else str(file)
-            raise ConfigError(f"{who} is Python: reading it runs it. If you trust it, say so: {how_to_allow()}")
+            raise ConfigError(
+                f"{who} is Python code, so reading it would run it. If you trust it, say so: {how_to_allow()}"
+            )
         try:
             return file.read_text(encoding="utf-8")
         except OSError as error:
@@ -75,11 +77,11 @@ class Reader:
 
     def _bases(self, names: Iterable[Any], file: Path, via: tuple[Path, ...]) -> ConfigDict:
         files = [(file.parent / str(name)).resolve() for name in names]
-        return joined([(str(each), self.read(each, (*via, file))) for each in files])
+        return join_bases([(str(each), self.read(each, (*via, file))) for each in files])
 
 
-def _content(text: str, file: Path) -> dict[str, Any]:
-    text = quoted_bases(text)
+def _parse(text: str, file: Path) -> dict[str, Any]:
+    text = quote_bases(text)
     if file.suffix == ".json":
         try:
             found = json.loads(text)
@@ -90,5 +92,5 @@ def _content(text: str, file: Path) -> dict[str, Any]:
     if found is None:
         return {}
     if not isinstance(found, dict):
-        raise ConfigError(f"{file}: a config is a mapping of names to values, not a {type(found).__name__}")
+        raise ConfigError(f"{file}: a config must be a mapping of names to values, not a {type(found).__name__}")
     return found

@@ -1,4 +1,4 @@
-"""What stands in double braces: the file's own name and folder, the environment, and values of a base."""
+"""Fill in double braces: the file's own name and folder, environment variables, and values of a base."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from hookline.dialects.mmengine.errors import ConfigKeyError
 
 ENVIRONMENT = re.compile(r"\{\{\s*\$(\w+)\s*:\s*([^}]*?)\s*\}\}")
 BASE = re.compile(r"\{\{\s*_base_\.([\w.]+)\s*\}\}")
-#: A value of a base at the place of a whole value, without quotes around it, where JSON and YAML want some.
+#: A reference to a base that is a whole value without quotes, which JSON and YAML require.
 BARE_BASE = re.compile(r"(?<=[:,\[\-])(\s*)(\{\{\s*_base_\.[\w.]+\s*\}\})(?=\s*([,\]}\n]|$))")
 
 
 def predefined(file: Path) -> dict[str, str]:
-    """What a file may say about itself."""
+    """Return the variables that describe the file itself."""
     file = file.absolute()
     return {
         "fileDirname": str(file.parent),
@@ -26,8 +26,8 @@ def predefined(file: Path) -> dict[str, str]:
     }
 
 
-def substituted(text: str, file: Path, predefine: bool, environment: bool) -> tuple[str, dict[str, str]]:
-    """The text with the file's own names and the environment filled in, and which variables those were."""
+def substitute(text: str, file: Path, predefine: bool, environment: bool) -> tuple[str, dict[str, str]]:
+    """Return the text with file and environment variables filled in, and the environment variables that were used."""
     if predefine:
         for name, value in predefined(file).items():
             text = re.sub(r"\{\{\s*" + name + r"\s*\}\}", value.replace("\\", "/"), text)
@@ -42,31 +42,31 @@ def substituted(text: str, file: Path, predefine: bool, environment: bool) -> tu
     return text, used
 
 
-def quoted_bases(text: str) -> str:
-    """JSON or YAML in which every value of a base stands in quotes."""
+def quote_bases(text: str) -> str:
+    """Put quotes around every reference to a base in JSON or YAML text."""
     return BARE_BASE.sub(r'\1"\2"', text)
 
 
-def with_bases(value: Any, base: Any, where: str) -> Any:
-    """The value with those of the base filled in: as they are for a whole string, else as text."""
+def fill_bases(value: Any, base: Any, where: str) -> Any:
+    """Fill in references to the base; a string that is just one reference becomes the value itself, not text."""
     if isinstance(value, dict):
-        return type(value)({with_bases(k, base, where): with_bases(v, base, where) for k, v in value.items()})
+        return type(value)({fill_bases(k, base, where): fill_bases(v, base, where) for k, v in value.items()})
     if type(value) in (list, tuple):
-        return type(value)(with_bases(each, base, where) for each in value)
+        return type(value)(fill_bases(each, base, where) for each in value)
     if not isinstance(value, str):
         return value
     whole = BASE.fullmatch(value.strip())
     if whole is not None:
-        return of_base(base, whole[1], where)
-    return BASE.sub(lambda found: str(of_base(base, found[1], where)), value)
+        return base_value(base, whole[1], where)
+    return BASE.sub(lambda found: str(base_value(base, found[1], where)), value)
 
 
-def of_base(base: Any, dotted: str, where: str) -> Any:
-    """The value of a base that a dotted name means."""
+def base_value(base: Any, dotted: str, where: str) -> Any:
+    """Return the value of a base under a dotted name."""
     found = base
     for name in dotted.split("."):
         try:
             found = found[int(name)] if isinstance(found, (list, tuple)) else found[name]
         except (KeyError, IndexError, ValueError, TypeError):
-            raise ConfigKeyError(f"{where}: _base_.{dotted} is not in the bases: there is no '{name}'") from None
+            raise ConfigKeyError(f"{where}: _base_.{dotted} is not in the bases, which have no '{name}'") from None
     return found

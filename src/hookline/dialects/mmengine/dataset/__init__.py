@@ -1,4 +1,4 @@
-"""Datasets, samplers, and how samples become batches."""
+"""Datasets, samplers, loaders, and collate functions."""
 
 from hookline.dialects.mmengine.dataset.base_dataset import BaseDataset, Compose, force_full_init
 from hookline.dialects.mmengine.dataset.dataset_wrapper import ClassBalancedDataset, ConcatDataset, RepeatDataset

@@ -1,4 +1,4 @@
-"""BaseDataset: samples that an annotation file lists, through a pipeline of transforms."""
+"""BaseDataset: the samples in an annotation file, passed through a pipeline of transforms."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Compose:
-    """Transforms one after the other; one that gives None ends it.
+    """Applies transforms one after the other; if one returns None, the result is None.
 
     Args:
         transforms: Callables, or dicts with `type`.
@@ -30,7 +30,7 @@ class Compose:
         self.transforms = [TRANSFORMS.build(each) if isinstance(each, Mapping) else each for each in transforms or ()]
         for transform in self.transforms:
             if not callable(transform):
-                raise ConfigTypeError(f"a transform is called with the data, and {transform!r} cannot be called")
+                raise ConfigTypeError(f"a transform must be callable, and {transform!r} is not")
 
     def __call__(self, data: Any) -> Any:
         """Transform the data of a sample."""
@@ -45,7 +45,7 @@ class Compose:
 
 
 def force_full_init(old_func: F) -> F:
-    """Makes a method load the annotations first, if that was put off."""
+    """Decorate a method so that it first loads the annotations, if they are not loaded yet."""
 
     @functools.wraps(old_func)
     def complete(dataset: Any, *args: Any, **kwargs: Any) -> Any:
@@ -54,26 +54,26 @@ def force_full_init(old_func: F) -> F:
             dataset._fully_initialized = True
         return old_func(dataset, *args, **kwargs)
 
-    return complete  # type: ignore[return-value]  # it is called in the same way
+    return complete  # type: ignore[return-value]  # it has the same signature
 
 
 class BaseDataset(Dataset[Any]):
     """The samples of an annotation file: JSON or YAML with `metainfo` and `data_list`.
 
-    A subclass may load them in another way (`load_data_list`, `parse_data_info`, `filter_data`).
+    A subclass may change how they are loaded (`load_data_list`, `parse_data_info`, `filter_data`).
 
     Args:
         ann_file: The annotation file.
-        metainfo: Facts about the data; they count before those of the class (`METAINFO`) and of the file.
-        data_root: The folder that relative paths begin in.
-        data_prefix: What is put before paths in the annotations, by key.
-        filter_cfg: For `filter_data`.
-        indices: Only so many samples, or only these.
-        serialize_data: Accepted; workers that are forked share the list as it is.
+        metainfo: Metadata of the dataset; it overrides the metadata of the class (`METAINFO`) and of the file.
+        data_root: The folder that relative paths start from.
+        data_prefix: Prefixes for the paths in the annotations, by key.
+        filter_cfg: Settings for `filter_data`.
+        indices: Use only this many samples, or only the samples with these indices.
+        serialize_data: Accepted, but has no effect: forked workers share the list as it is.
         pipeline: Transforms, or dicts that describe them.
-        test_mode: Whether a sample without data is an error.
-        lazy_init: Load the annotations when they are first needed.
-        max_refetch: How many other samples are tried when one has no data.
+        test_mode: Whether a sample for which the pipeline returns None is an error.
+        lazy_init: Whether to load the annotations only when they are first needed.
+        max_refetch: How many other samples to try when the pipeline returns None for one.
     """
 
     METAINFO: ClassVar[dict[str, Any]] = {}
@@ -110,12 +110,12 @@ class BaseDataset(Dataset[Any]):
 
     def _below_root(self, prefix: Any) -> str:
         if not isinstance(prefix, str):
-            raise ConfigTypeError(f"a data_prefix is a string, not a {type(prefix).__name__}")
+            raise ConfigTypeError(f"a data_prefix must be a string, not a {type(prefix).__name__}")
         return join_path(self.data_root, prefix) if self.data_root and not is_abs(prefix) else prefix
 
     @classmethod
     def _load_metainfo(cls, metainfo: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Facts of the class and those that are given; a string that names a file stands for its lines."""
+        """Merge the given metadata into that of the class; a string that names a file is replaced by its lines."""
         found = copy.deepcopy(cls.METAINFO)
         for name, value in (metainfo or {}).items():
             try:
@@ -125,22 +125,24 @@ class BaseDataset(Dataset[Any]):
         return found
 
     def full_init(self) -> None:
-        """Load the annotations, unless that is done."""
+        """Load the annotations, unless they are loaded already."""
         if self._fully_initialized:
             return
         self.data_list = self.load_data_list()
         self.data_list = self.filter_data()
         if self._indices is not None:
-            self.data_list = self._chosen(self._indices)
+            self.data_list = self._select(self._indices)
         self._fully_initialized = True
 
     def load_data_list(self) -> list[dict[str, Any]]:
-        """The samples of the annotation file."""
+        """Read the samples from the annotation file."""
         found = load(self.ann_file)
         if not isinstance(found, dict):
-            raise ConfigTypeError(f"{self.ann_file}: annotations are a dict, not a {type(found).__name__}")
+            raise ConfigTypeError(f"{self.ann_file}: annotations must be a dict, not a {type(found).__name__}")
         if "data_list" not in found or "metainfo" not in found:
-            raise ConfigValueError(f"{self.ann_file}: annotations have 'metainfo' and 'data_list', not {sorted(found)}")
+            raise ConfigValueError(
+                f"{self.ann_file}: annotations must have 'metainfo' and 'data_list'; these have {sorted(found)}"
+            )
         for name, value in found["metainfo"].items():
             self._metainfo.setdefault(name, value)
         samples: list[dict[str, Any]] = []
@@ -148,40 +150,42 @@ class BaseDataset(Dataset[Any]):
             parsed = self.parse_data_info(raw)
             several = parsed if isinstance(parsed, list) else [parsed]
             if not all(isinstance(each, dict) for each in several):
-                raise ConfigTypeError(f"{type(self).__name__}.parse_data_info gives a dict or a list of dicts")
+                raise ConfigTypeError(f"{type(self).__name__}.parse_data_info must return a dict or a list of dicts")
             samples += several
         return samples
 
     def parse_data_info(self, raw_data_info: dict[str, Any]) -> dict[str, Any] | list[dict[str, Any]]:
-        """One entry of the annotation file as one sample, or several."""
+        """Convert one entry of the annotation file to one or several samples."""
         for name, prefix in self.data_prefix.items():
             if name not in raw_data_info:
-                raise ConfigValueError(f"{self.ann_file}: a sample has no '{name}', which data_prefix is for")
+                raise ConfigValueError(f"{self.ann_file}: a sample has no '{name}', but data_prefix names that key")
             raw_data_info[name] = join_path(prefix, raw_data_info[name])
         return raw_data_info
 
     def filter_data(self) -> list[dict[str, Any]]:
-        """The samples that are used; all, unless a subclass chooses."""
+        """Return the samples to use: all of them, unless a subclass selects some."""
         return self.data_list
 
     @property
     def metainfo(self) -> dict[str, Any]:
-        """Facts about the data."""
+        """Return the metadata of the dataset."""
         return copy.deepcopy(self._metainfo)
 
     @force_full_init
     def get_data_info(self, idx: int) -> dict[str, Any]:
-        """What is known about a sample."""
+        """Return the annotations of a sample."""
         info = copy.deepcopy(self.data_list[idx])
         info["sample_idx"] = idx if idx >= 0 else len(self) + idx
         return info
 
     def get_cat_ids(self, idx: int) -> list[int]:
-        """The categories in a sample; a subclass knows them."""
-        raise NotImplementedError(f"{type(self).__name__} does not say which categories a sample has: get_cat_ids(idx)")
+        """Return the categories in a sample; a subclass must implement this."""
+        raise NotImplementedError(
+            f"{type(self).__name__} must define get_cat_ids(idx), which returns the categories of a sample"
+        )
 
     def prepare_data(self, idx: int) -> Any:
-        """A sample as the pipeline makes it."""
+        """Return a sample as processed by the pipeline."""
         return self.pipeline(self.get_data_info(idx))
 
     @force_full_init
@@ -193,9 +197,11 @@ class BaseDataset(Dataset[Any]):
             idx = self._rand_another() if not self.test_mode else idx
         if self.test_mode:
             raise DataError(
-                f"{type(self).__name__}: the pipeline gives nothing for sample {idx}, which is to be tested"
+                f"{type(self).__name__}: the pipeline returned None for sample {idx}, which is an error in test mode"
             )
-        raise DataError(f"{type(self).__name__}: the pipeline gave nothing for {self.max_refetch + 1} samples")
+        raise DataError(
+            f"{type(self).__name__}: the pipeline returned None for {self.max_refetch + 1} samples in a row"
+        )
 
     def _rand_another(self) -> int:
         return int(np.random.randint(0, len(self)))
@@ -204,21 +210,21 @@ class BaseDataset(Dataset[Any]):
     def __len__(self) -> int:
         return len(self.data_list)
 
-    def _chosen(self, indices: int | Sequence[int]) -> list[dict[str, Any]]:
+    def _select(self, indices: int | Sequence[int]) -> list[dict[str, Any]]:
         if isinstance(indices, int):
             return self.data_list[:indices] if indices >= 0 else self.data_list[indices:]
         if not isinstance(indices, Sequence):
-            raise ConfigTypeError(f"indices are a number or a list of numbers, not a {type(indices).__name__}")
+            raise ConfigTypeError(f"indices must be a number or a list of numbers, not a {type(indices).__name__}")
         return [self.data_list[index] for index in indices]
 
     @force_full_init
     def get_subset_(self, indices: int | Sequence[int]) -> None:
-        """Keep only some of the samples: the first (or, below 0, the last) so many, or these."""
-        self.data_list = self._chosen(indices)
+        """Keep only some of the samples: the first N (if negative, the last N), or those with these indices."""
+        self.data_list = self._select(indices)
 
     @force_full_init
     def get_subset(self, indices: int | Sequence[int]) -> BaseDataset:
-        """A dataset of some of the samples."""
+        """Return a dataset with some of the samples."""
         other = copy.copy(self)
-        other.data_list = copy.deepcopy(self._chosen(indices))
+        other.data_list = copy.deepcopy(self._select(indices))
         return other

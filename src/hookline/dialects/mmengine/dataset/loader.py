@@ -1,4 +1,4 @@
-"""The loader of a run, out of its config: hookline's resumable one, with the names that hooks ask for."""
+"""Build the loader of a run from its config: hookline's resumable loader, with the attributes that hooks use."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, cast
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, Subset
 
 from hookline.data.loader import ResumableLoader
-from hookline.dialects.mmengine.dataset.orders import BatchSamplerOrder, order_of
+from hookline.dialects.mmengine.dataset.orders import BatchSamplerOrder, create_order
 from hookline.dialects.mmengine.dataset.sampler import _SeededSampler
 from hookline.dialects.mmengine.dataset.utils import pseudo_collate
 from hookline.dialects.mmengine.dist import get_world_size
@@ -18,7 +18,7 @@ from hookline.dialects.mmengine.errors import ConfigKeyError, ConfigTypeError, C
 from hookline.dialects.mmengine.registry import DATA_SAMPLERS, DATASETS, FUNCTIONS
 from hookline.errors import did_you_mean
 
-#: What a dataloader's config may say besides dataset, samplers and batch_size, as the resumable loader takes it.
+#: The options of a dataloader's config that are passed on to the resumable loader.
 OPTIONS = (
     *("num_workers", "drop_last", "persistent_workers", "pin_memory", "timeout", "prefetch_factor"),
     "multiprocessing_context",
@@ -30,31 +30,31 @@ OTHERS = (
 
 
 class MMDataLoader(ResumableLoader):
-    """A resumable loader that also tells its samplers and settings, as torch's does."""
+    """A resumable loader that also has torch's attributes for its samplers and settings."""
 
     @property
     def sampler(self) -> Any:
-        """Which samples are read, and in which order."""
-        return self.order.sampler  # type: ignore[attr-defined]  # all orders here have one
+        """Return the sampler, which selects the samples and their order."""
+        return self.order.sampler  # type: ignore[attr-defined]  # all orders here have a sampler
 
     @property
     def batch_sampler(self) -> Any:
-        """The batches; its `sampler` gives the samples."""
+        """Return the order of batches; its `sampler` selects the samples."""
         return self.order
 
     @property
     def num_workers(self) -> int:
-        """How many processes read ahead."""
+        """Return the number of processes that read ahead."""
         return self._loader.num_workers
 
     @property
     def persistent_workers(self) -> bool:
-        """Whether they stay from one epoch to the next."""
+        """Return whether the workers stay alive from one epoch to the next."""
         return self._loader.persistent_workers
 
     @property
     def _iterator(self) -> Any:
-        """What keeps them; a hook that has changed the data sets it to None, so that new ones are started."""
+        """Return the owner of persistent workers; a hook that changes the data sets it to None to restart them."""
         return self._loader._iterator
 
     @_iterator.setter
@@ -63,86 +63,88 @@ class MMDataLoader(ResumableLoader):
 
     @property
     def drop_last(self) -> bool:
-        """Whether a last batch that is not full is left out."""
+        """Return whether an incomplete last batch is left out."""
         return self.order.drop_last
 
     @property
     def collate_fn(self) -> Any:
-        """What makes a batch of samples."""
-        return self._loader.dataset.collate  # type: ignore[attr-defined]  # it is a Seeded
+        """Return the function that turns samples into a batch."""
+        return self._loader.dataset.collate  # type: ignore[attr-defined]  # the dataset is a Seeded
 
 
 def build_dataloader(cfg: Any, seed: int | None = None, diff_rank_seed: bool = False) -> Any:
-    """The loader that a config describes; one that is there already is made resumable where that is possible.
+    """Build the loader that a config describes; a loader that is passed in is made resumable if possible.
 
     Args:
         cfg: `dict(dataset=dict(type=...), sampler=dict(type="DefaultSampler", shuffle=True), batch_size=16, ...)`.
         seed: The seed of the run.
-        diff_rank_seed: Whether processes have seeds of their own; samplers always share one.
+        diff_rank_seed: Whether each process has its own seed; samplers always share one.
     """
     if not isinstance(cfg, Mapping):
-        return resumable(cfg, seed or 0)
+        return make_resumable(cfg, seed or 0)
     for name in cfg:
         if name not in OPTIONS and name not in OTHERS:
-            raise ConfigKeyError(f"a dataloader has no '{name}'; {did_you_mean(name, (*OTHERS, *OPTIONS))}")
+            raise ConfigKeyError(f"unknown dataloader option '{name}'; {did_you_mean(name, (*OTHERS, *OPTIONS))}")
     if "dataset" not in cfg:
         raise ConfigKeyError(f"a dataloader needs a 'dataset'; this one has {sorted(cfg)}")
     size = int(cfg.get("batch_size", 1))
-    dataset = _dataset(cfg["dataset"])
+    dataset = _build_dataset(cfg["dataset"])
     options = {name: cfg[name] for name in OPTIONS if name in cfg and name != "drop_last"}
-    options["collate_fn"] = _collate(cfg.get("collate_fn"))
-    options["worker_init_fn"] = _worker_init(cfg.get("worker_init_fn"))
+    options["collate_fn"] = _get_collate(cfg.get("collate_fn"))
+    options["worker_init_fn"] = _get_worker_init(cfg.get("worker_init_fn"))
     if isinstance(dataset, IterableDataset):
         return DataLoader(dataset, batch_size=size, drop_last=bool(cfg.get("drop_last")), **options)
     if (limit := cfg.get("num_batch_per_epoch")) is not None:
         dataset = _Part(dataset, range(min(limit * size * get_world_size(), len(dataset))))
-    sampler = _sampler(cfg, dataset)
+    sampler = _choose_sampler(cfg, dataset)
     if cfg.get("batch_sampler") is not None:
         batches = _build_sampler(cfg["batch_sampler"], {"sampler": sampler, "batch_size": size, "dataset": dataset})
         return MMDataLoader(dataset, order=BatchSamplerOrder(dataset, batches, sampler, seed or 0), **options)
-    order = order_of(dataset, sampler, size, bool(cfg.get("drop_last", False)), seed or 0)
+    order = create_order(dataset, sampler, size, bool(cfg.get("drop_last", False)), seed or 0)
     return MMDataLoader(dataset, order=order, **options)
 
 
-def resumable(loader: Any, seed: int = 0) -> Any:
-    """A torch DataLoader over one of our samplers as a loader that starts anywhere; any other is given back."""
+def make_resumable(loader: Any, seed: int = 0) -> Any:
+    """Make a torch DataLoader with one of our samplers resumable at any batch; return any other loader unchanged."""
     if type(loader) is not DataLoader or type(loader.batch_sampler) is not BatchSampler:
         return loader
     if not isinstance(loader.sampler, _SeededSampler):
         return loader
-    order = order_of(loader.dataset, loader.sampler, loader.batch_sampler.batch_size, loader.drop_last, seed)
+    order = create_order(loader.dataset, loader.sampler, loader.batch_sampler.batch_size, loader.drop_last, seed)
     names = [name for name in OPTIONS if name != "drop_last"]
     options = {name: getattr(loader, name) for name in (*names, "collate_fn", "worker_init_fn")}
     return MMDataLoader(loader.dataset, order=order, **options)
 
 
 class _Part(Subset[Any]):
-    """The first samples of a dataset, which tells all that the dataset tells."""
+    """The first samples of a dataset, with all attributes of the dataset."""
 
     def __getattr__(self, name: str) -> Any:
-        if name == "dataset":  # while it is being unpickled
+        if name == "dataset":  # it is missing while the object is unpickled
             raise AttributeError(name)
         return getattr(self.dataset, name)
 
 
-def _dataset(given: Any) -> Any:
+def _build_dataset(given: Any) -> Any:
     dataset = DATASETS.build(given) if isinstance(given, Mapping) else given
     if isinstance(given, Mapping) and hasattr(dataset, "full_init"):
         dataset.full_init()
     return dataset
 
 
-def _sampler(cfg: Mapping[str, Any], dataset: Any) -> Any:
+def _choose_sampler(cfg: Mapping[str, Any], dataset: Any) -> Any:
     given = cfg.get("sampler")
     if given is not None and "shuffle" in cfg:
-        raise ConfigValueError("a dataloader with a sampler is shuffled by it: sampler=dict(..., shuffle=True)")
+        raise ConfigValueError(
+            "a dataloader with a sampler cannot have 'shuffle'; set it in the sampler: sampler=dict(..., shuffle=True)"
+        )
     if given is None:
         given = {"type": "DefaultSampler", "shuffle": bool(cfg.get("shuffle", False))}
     return _build_sampler(given, {"dataset": dataset})
 
 
 def _build_sampler(given: Any, known: Mapping[str, Any]) -> Any:
-    """A sampler out of its config, given of what is known what it takes."""
+    """Build a sampler from its config, and pass it those of the known arguments that it takes."""
     if not isinstance(given, Mapping):
         return given
     kind = given.get("type")
@@ -154,26 +156,26 @@ def _build_sampler(given: Any, known: Mapping[str, Any]) -> Any:
     )
 
 
-def _collate(given: Any) -> Callable[[list[Any]], Any]:
+def _get_collate(given: Any) -> Callable[[list[Any]], Any]:
     if given is None:
         return pseudo_collate
-    return _function(given, "collate_fn")
+    return _get_function(given, "collate_fn")
 
 
-def _worker_init(given: Any) -> Callable[[int], None] | None:
-    return None if given is None else _function(given, "worker_init_fn")
+def _get_worker_init(given: Any) -> Callable[[int], None] | None:
+    return None if given is None else _get_function(given, "worker_init_fn")
 
 
-def _function(given: Any, what: str) -> Callable[..., Any]:
-    """A function: as it is, by its name, or by a dict with `type` and what it is called with."""
+def _get_function(given: Any, what: str) -> Callable[..., Any]:
+    """Return a function that is given as it is, by its name, or as a dict with `type` and arguments."""
     if isinstance(given, (str, Mapping)):
         parameters = {"type": given} if isinstance(given, str) else dict(given)
         kind = parameters.pop("type", None)
         found = FUNCTIONS.get(kind) if isinstance(kind, str) else kind
         if found is None:
-            raise ConfigKeyError(f"{what}: no function is called {kind!r}; {did_you_mean(str(kind), FUNCTIONS)}")
+            raise ConfigKeyError(f"{what}: unknown function {kind!r}; {did_you_mean(str(kind), FUNCTIONS)}")
         function: Callable[..., Any] = partial(found, **parameters) if parameters else found
         return function
     if not callable(given):
-        raise ConfigTypeError(f"{what} is a function, its name, or a dict with 'type', not {given!r}")
+        raise ConfigTypeError(f"{what} must be a function, its name, or a dict with 'type', not {given!r}")
     return cast("Callable[..., Any]", given)

@@ -1,4 +1,4 @@
-"""Samplers as orders of hookline's resumable loader: from batch k on, without reading what comes before."""
+"""Adapt samplers to hookline's resumable loader, which can start at any batch without reading earlier ones."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from hookline.dialects.mmengine.dataset.sampler import InfiniteSampler, _SeededS
 class SamplerOrder(Order):
     """The samples of a sampler in batches.
 
-    A pass of a sampler is a function of seed and epoch: it is told the epoch (`set_epoch`), and what it draws at random
-    is drawn from seeded generators.
+    A pass of a sampler is a function of seed and epoch: the sampler receives the epoch (`set_epoch`), and random
+    numbers come from seeded generators.
     """
 
     def __init__(self, dataset: Any, sampler: Any, batch_size: int, drop_last: bool, seed: int) -> None:
@@ -23,8 +23,8 @@ class SamplerOrder(Order):
         self.sampler = sampler
 
     def batches(self, seed: int, epoch: int, start: int) -> Iterator[Sequence[int]]:
-        """The indices of each batch of an epoch, from number `start` on."""
-        indices = one_pass(self.sampler, self.sampler, seed, epoch)
+        """Yield the indices of each batch of an epoch, from batch number `start` on."""
+        indices = draw_pass(self.sampler, self.sampler, seed, epoch)
         for batch in range(start, len(self)):
             yield indices[batch * self.batch_size : (batch + 1) * self.batch_size]
 
@@ -34,10 +34,10 @@ class SamplerOrder(Order):
 
 
 class EndlessOrder(SamplerOrder):
-    """A stream without end, in full batches; a pass is as many of them as the samples fill."""
+    """An endless stream in full batches; a pass has as many batches as are needed for all samples."""
 
     def batches(self, seed: int, epoch: int, start: int) -> Iterator[Sequence[int]]:
-        """The indices of each batch of a pass, from number `start` on."""
+        """Yield the indices of each batch of a pass, from batch number `start` on."""
         if self.sampler.follows_run:
             self.sampler.seed = seed
         stream = self.sampler.stream((epoch * len(self) + start) * self.batch_size)
@@ -46,22 +46,22 @@ class EndlessOrder(SamplerOrder):
 
 
 class BatchSamplerOrder(Order):
-    """The batches of a batch sampler of a project."""
+    """The batches of a project's own batch sampler."""
 
     def __init__(self, dataset: Any, batch_sampler: Any, sampler: Any, seed: int) -> None:
         super().__init__(dataset, getattr(batch_sampler, "batch_size", 1), shuffle=False, drop_last=False, seed=seed)
         self.batch_sampler, self.sampler = batch_sampler, sampler
 
     def batches(self, seed: int, epoch: int, start: int) -> Iterator[Sequence[int]]:
-        """The indices of each batch of an epoch, from number `start` on."""
-        return iter(one_pass(self.batch_sampler, self.sampler, seed, epoch)[start:])
+        """Yield the indices of each batch of an epoch, from batch number `start` on."""
+        return iter(draw_pass(self.batch_sampler, self.sampler, seed, epoch)[start:])
 
     def __len__(self) -> int:
         return len(self.batch_sampler)
 
 
-def one_pass(source: Iterable[Any], sampler: Any, seed: int, epoch: int) -> list[Any]:
-    """All that a sampler, or a batch sampler over it, gives in an epoch."""
+def draw_pass(source: Iterable[Any], sampler: Any, seed: int, epoch: int) -> list[Any]:
+    """Return everything that a sampler, or a batch sampler over it, yields in an epoch."""
     if isinstance(sampler, _SeededSampler) and sampler.follows_run:
         sampler.seed = seed
     for each in {id(sampler): sampler, id(source): source}.values():
@@ -72,7 +72,7 @@ def one_pass(source: Iterable[Any], sampler: Any, seed: int, epoch: int) -> list
         return list(islice(source, len(source)))  # type: ignore[arg-type]  # samplers have a length
 
 
-def order_of(dataset: Any, sampler: Any, batch_size: int, drop_last: bool, seed: int) -> Order:
-    """The order that a sampler gives."""
+def create_order(dataset: Any, sampler: Any, batch_size: int, drop_last: bool, seed: int) -> Order:
+    """Create the order for a sampler."""
     kind = EndlessOrder if isinstance(sampler, InfiniteSampler) else SamplerOrder
     return kind(dataset, sampler, batch_size, drop_last, seed)

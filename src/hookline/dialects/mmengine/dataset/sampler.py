@@ -1,4 +1,4 @@
-"""Samplers: which samples a pass over the data reads, and in which order, as a function of seed and epoch."""
+"""Samplers, which select the samples of a pass over the data and their order as a function of seed and epoch."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from hookline.dialects.mmengine.dist import broadcast_object_list, get_dist_info
 
 
 class _SeededSampler(Sampler[int]):
-    """What both samplers know: their part of the processes, and a seed."""
+    """The base of both samplers: knows the rank, the number of processes, and the seed."""
 
     def __init__(self, dataset: Sized, shuffle: bool = True, seed: int | None = None) -> None:
         self.rank, self.world_size = get_dist_info()
         self.dataset, self.shuffle = dataset, shuffle
-        #: Whether the seed is that of the run, which the loader of a run puts here.
+        #: Whether the seed is that of the run; if so, the loader of the run sets it.
         self.follows_run = seed is None
         self.seed = _shared_seed() if seed is None else seed
 
     def _order(self, number: int) -> list[int]:
-        """All samples, in the order of pass `number`; a shuffled one is that of hookline's own loader."""
+        """Return all samples in the order of pass `number`; hookline's own loader shuffles in the same way."""
         if not self.shuffle:
             return list(range(len(self.dataset)))
         generator = torch.Generator().manual_seed(mix(self.seed, number))
@@ -33,13 +33,13 @@ class _SeededSampler(Sampler[int]):
 
 
 class DefaultSampler(_SeededSampler):
-    """Every sample once a pass, in order or shuffled, shared out among the processes.
+    """Reads every sample once per pass, in order or shuffled, divided among the processes.
 
     Args:
         dataset: The dataset.
-        shuffle: Another order every epoch.
-        seed: What the order comes from; unless given, the seed of the run.
-        round_up: Repeat samples until every process has as many.
+        shuffle: Whether every epoch has a new random order.
+        seed: The seed of the order; by default, the seed of the run.
+        round_up: Whether to repeat samples until every process has the same number.
     """
 
     def __init__(self, dataset: Sized, shuffle: bool = True, seed: int | None = None, round_up: bool = True) -> None:
@@ -49,13 +49,13 @@ class DefaultSampler(_SeededSampler):
 
     @property
     def total_size(self) -> int:
-        """How many samples all processes together read in a pass."""
+        """Return how many samples all processes together read per pass."""
         samples = len(self.dataset)
         return math.ceil(samples / self.world_size) * self.world_size if self.round_up else samples
 
     @property
     def num_samples(self) -> int:
-        """How many samples this process reads in a pass."""
+        """Return how many samples this process reads per pass."""
         return math.ceil((self.total_size - self.rank) / self.world_size)
 
     def __iter__(self) -> Iterator[int]:
@@ -67,17 +67,17 @@ class DefaultSampler(_SeededSampler):
         return self.num_samples
 
     def set_epoch(self, epoch: int) -> None:
-        """Which pass is next."""
+        """Set the number of the next pass."""
         self.epoch = epoch
 
 
 class InfiniteSampler(_SeededSampler):
-    """Samples without end: pass after pass, so that batches go across the end of a pass and all are full.
+    """Yields samples endlessly, pass after pass; a batch may span two passes, so all batches are full.
 
     Args:
         dataset: The dataset.
-        shuffle: Another order every pass.
-        seed: What the order comes from; unless given, the seed of the run.
+        shuffle: Whether every pass has a new random order.
+        seed: The seed of the order; by default, the seed of the run.
     """
 
     def __init__(self, dataset: Sized, shuffle: bool = True, seed: int | None = None) -> None:
@@ -86,11 +86,11 @@ class InfiniteSampler(_SeededSampler):
 
     @property
     def size(self) -> int:
-        """How many samples there are."""
+        """Return the number of samples."""
         return len(self.dataset)
 
     def stream(self, start: int = 0) -> Iterator[int]:
-        """What this process reads, from its sample number `start` on."""
+        """Yield the samples that this process reads, from its sample number `start` on."""
         number, within = divmod(start * self.world_size + self.rank, self.size)
         while True:
             yield from islice(self._order(number), within, None, self.world_size)
@@ -108,11 +108,11 @@ class InfiniteSampler(_SeededSampler):
         return self.size
 
     def set_epoch(self, epoch: int) -> None:
-        """Nothing: there is just one stream."""
+        """Do nothing: there is just one stream."""
 
 
 def _shared_seed() -> int:
-    """The seed of torch, which all processes take over from the first; asking for it draws nothing."""
+    """Return torch's seed of the first process, shared by all processes; this draws no random numbers."""
     seeds = [torch.initial_seed() % 2**31]
     broadcast_object_list(seeds)
     return seeds[0]

@@ -1,4 +1,4 @@
-"""How samples become a batch, and how a worker begins."""
+"""Collate functions, and the setup of workers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 def worker_init_fn(
     worker_id: int, num_workers: int, rank: int, seed: int, disable_subprocess_warning: bool = False
 ) -> None:
-    """Seed a worker; a loader of a run needs none, because every sample is seeded by itself."""
+    """Seed a worker; the loader of a run does not need this, because it seeds every sample separately."""
     own = num_workers * rank + worker_id + seed
     np.random.seed(own % 2**32)
     random.seed(own)
@@ -30,24 +30,24 @@ def worker_init_fn(
 
 
 def _draws_nothing(function: F) -> F:
-    """Marks a collate function that draws no random numbers, so that none have to be put back."""
+    """Mark a collate function that draws no random numbers, so that the random state need not be restored."""
     function.draws_random_numbers = False  # type: ignore[attr-defined]  # any function takes attributes
     return function
 
 
 @_draws_nothing
 def pseudo_collate(data_batch: Sequence[Any]) -> Any:
-    """A batch of the same shape as a sample, with lists of what the samples have; nothing is stacked."""
-    return _collated(data_batch, list)
+    """Return a batch structured like a sample, with a list of the samples' values in each place; nothing is stacked."""
+    return _collate(data_batch, list)
 
 
 @_draws_nothing
 def default_collate(data_batch: Sequence[Any]) -> Any:
-    """The same, with tensors, arrays and numbers stacked."""
-    return _collated(data_batch, _stacked)
+    """Return a batch structured like a sample, with tensors, arrays and numbers stacked."""
+    return _collate(data_batch, _stack)
 
 
-def _stacked(values: Sequence[Any]) -> Any:
+def _stack(values: Sequence[Any]) -> Any:
     if isinstance(values[0], torch.Tensor):
         return torch_default_collate(list(values))
     if any(kind.__name__ == "BaseDataElement" for kind in type(values[0]).__mro__):
@@ -55,7 +55,7 @@ def _stacked(values: Sequence[Any]) -> Any:
     return torch_default_collate(list(values))
 
 
-def _collated(batch: Sequence[Any], leaf: Callable[[Sequence[Any]], Any]) -> Any:
+def _collate(batch: Sequence[Any], leaf: Callable[[Sequence[Any]], Any]) -> Any:
     first = batch[0]
     if isinstance(first, torch.Tensor):
         return leaf(batch)
@@ -63,13 +63,14 @@ def _collated(batch: Sequence[Any], leaf: Callable[[Sequence[Any]], Any]) -> Any
     if isinstance(first, (str, bytes)):
         return list(batch)
     if isinstance(first, tuple) and hasattr(first, "_fields"):
-        return kind(*(_collated(values, leaf) for values in zip(*batch, strict=True)))
+        return kind(*(_collate(values, leaf) for values in zip(*batch, strict=True)))
     if isinstance(first, Sequence):
         if any(len(sample) != len(first) for sample in batch):
             raise RuntimeError(
-                f"the samples of a batch have the same number of parts; these have {[len(sample) for sample in batch]}"
+                "the samples of a batch must have the same number of parts; these have "
+                f"{[len(sample) for sample in batch]}"
             )
-        return [_collated(values, leaf) for values in zip(*batch, strict=True)]
+        return [_collate(values, leaf) for values in zip(*batch, strict=True)]
     if isinstance(first, Mapping):
-        return kind({key: _collated([sample[key] for sample in batch], leaf) for key in first})
+        return kind({key: _collate([sample[key] for sample in batch], leaf) for key in first})
     return leaf(batch)

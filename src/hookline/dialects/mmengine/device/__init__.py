@@ -1,4 +1,4 @@
-"""Which device there is."""
+"""The devices that are available."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from hookline.strategies import pick_device
 
 
 def get_device() -> str:
-    """The kind of device that a run takes unless it is told otherwise: `cuda`, `mps`, ..., `cpu`."""
+    """Return the type of device that a run uses by default: `cuda`, `mps`, ..., `cpu`."""
     return pick_device("auto").type
 
 
 def is_cuda_available() -> bool:
-    """Whether there is a CUDA device."""
+    """Return whether there is a CUDA device."""
     return torch.cuda.is_available()
 
 
 def is_mps_available() -> bool:
-    """Whether there is an Apple GPU."""
+    """Return whether there is an Apple GPU."""
     return torch.backends.mps.is_available()
 
 
 def is_npu_available() -> bool:
-    """Whether there is an Ascend device, which is no device of hookline's: never."""
+    """Return whether there is an Ascend device: always False, because hookline does not support it."""
     return False
 
 
@@ -31,7 +31,7 @@ is_mlu_available = is_dipu_available = is_musa_available = is_npu_support_full_p
 
 
 def get_max_cuda_memory(device: torch.device | None = None) -> int:
-    """The most memory that tensors took on a CUDA device since this was last asked, in MB."""
+    """Return the peak memory of tensors on a CUDA device since the last call, in MB."""
     found = int(torch.cuda.max_memory_allocated(device)) // 2**20
     torch.cuda.reset_peak_memory_stats(device)
     return found

@@ -1,4 +1,4 @@
-"""Processes that train together: who they are, and what they exchange; right with one process, too."""
+"""Distributed helpers: ranks, and communication between processes. They also work with a single process."""
 
 from hookline.dialects.mmengine.dist.dist import (
     all_gather,

@@ -1,4 +1,4 @@
-"""What processes exchange. With one process, everything stays as it is."""
+"""Communication between processes. With a single process, data is returned unchanged."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ MISSING = object()
 
 
 def all_reduce(data: Tensor, op: str = "sum", group: Any = None) -> None:
-    """Put the sum (`mean`, `max`, ...) of all processes into a tensor."""
+    """Replace a tensor with its sum (or `mean`, `max`, ...) over all processes."""
     size, operation = get_world_size(group), op.lower()
     if operation != "mean" and operation not in OPERATIONS:
-        raise ConfigValueError(f"no operation is called '{op}'; {did_you_mean(op, ('mean', *OPERATIONS))}")
+        raise ConfigValueError(f"unknown operation '{op}'; {did_you_mean(op, ('mean', *OPERATIONS))}")
     if size == 1:
         return
     moved = data.to(get_comm_device(group))
@@ -33,7 +33,7 @@ def all_reduce(data: Tensor, op: str = "sum", group: Any = None) -> None:
 
 
 def all_gather(data: Tensor, group: Any = None) -> list[Tensor]:
-    """The tensors of all processes, in every process."""
+    """Return the tensors of all processes, in every process."""
     if get_world_size(group) == 1:
         return [data]
     moved = data.to(get_comm_device(group)).contiguous()
@@ -43,7 +43,7 @@ def all_gather(data: Tensor, group: Any = None) -> list[Tensor]:
 
 
 def gather(data: Tensor, dst: int = 0, group: Any = None) -> list[Tensor]:
-    """The tensors of all processes, in process `dst`; elsewhere an empty list."""
+    """Return the tensors of all processes in process `dst`, and an empty list in the others."""
     if get_world_size(group) == 1:
         return [data]
     moved = data.to(get_comm_device(group)).contiguous()
@@ -53,7 +53,7 @@ def gather(data: Tensor, dst: int = 0, group: Any = None) -> list[Tensor]:
 
 
 def broadcast(data: Tensor, src: int = 0, group: Any = None) -> None:
-    """Put the tensor of process `src` into that of every process."""
+    """Copy the tensor of process `src` into the tensor of every process."""
     if get_world_size(group) == 1:
         return
     moved = data.to(get_comm_device(group)).contiguous()
@@ -63,20 +63,20 @@ def broadcast(data: Tensor, src: int = 0, group: Any = None) -> None:
 
 
 def sync_random_seed(group: Any = None) -> int:
-    """A random number that all processes share, drawn with numpy."""
+    """Return a random number that all processes share, drawn with numpy."""
     found = torch.tensor(np.random.randint(2**31), dtype=torch.int64)
     broadcast(found, 0, group)
     return int(found)
 
 
 def broadcast_object_list(data: list[Any], src: int = 0, group: Any = None) -> None:
-    """Put the objects of process `src` into the list of every process."""
+    """Copy the objects of process `src` into the list of every process."""
     if get_world_size(group) > 1:
         torch_dist.broadcast_object_list(data, src, group)
 
 
 def all_gather_object(data: Any, group: Any = None) -> list[Any]:
-    """The objects of all processes, in every process."""
+    """Return the objects of all processes, in every process."""
     if get_world_size(group) == 1:
         return [data]
     found: list[Any] = [None] * get_world_size(group)
@@ -85,7 +85,7 @@ def all_gather_object(data: Any, group: Any = None) -> list[Any]:
 
 
 def gather_object(data: Any, dst: int = 0, group: Any = None) -> list[Any] | None:
-    """The objects of all processes, in process `dst`; elsewhere None."""
+    """Return the objects of all processes in process `dst`, and None in the others."""
     if get_world_size(group) == 1:
         return [data]
     found: list[Any] | None = [None] * get_world_size(group) if get_rank(group) == dst else None
@@ -108,7 +108,7 @@ def all_reduce_dict(data: dict[str, Tensor], op: str = "sum", group: Any = None)
 def all_reduce_params(
     params: Iterable[Tensor], coalesce: bool = True, bucket_size_mb: int = -1, op: str = "sum", group: Any = None
 ) -> None:
-    """Reduce many tensors; those of one type together, unless `coalesce` is off."""
+    """Reduce many tensors; tensors of one dtype are reduced together, unless `coalesce` is off."""
     if get_world_size(group) == 1:
         return
     by_type: dict[Any, list[Tensor]] = {}
@@ -135,13 +135,13 @@ def _buckets(tensors: list[Tensor], megabytes: int) -> Iterable[list[Tensor]]:
 
 
 def collect_results(results: list[Any], size: int, device: str = "cpu", tmpdir: str | None = None) -> list[Any] | None:
-    """The results of all processes in the order of the samples, in the first process; elsewhere None.
+    """Return the results of all processes, in the order of the samples, in the first process; None in the others.
 
-    Process r of n has the results of samples r, r + n, ...; `size` is how many samples there are. What processes send
-    goes through the group that they are in, so no folder is needed for it: `tmpdir` is accepted, and not used.
+    Process r of n has the results of samples r, r + n, ...; `size` is the number of samples. Processes send their
+    results through their process group, so no folder is needed: `tmpdir` is accepted, but not used.
     """
     if device not in ("cpu", "gpu", "npu"):
-        raise ConfigValueError(f"results are collected on 'cpu', 'gpu' or 'npu', not on {device!r}")
+        raise ConfigValueError(f"device must be 'cpu', 'gpu' or 'npu', not {device!r}")
     if get_world_size() == 1:
         return results[:size]
     parts = gather_object(results)
@@ -152,10 +152,10 @@ def collect_results(results: list[Any], size: int, device: str = "cpu", tmpdir: 
 
 
 def collect_results_cpu(result_part: list[Any], size: int, tmpdir: str | None = None) -> list[Any] | None:
-    """The same as `collect_results` on the CPU."""
+    """Do the same as `collect_results` on the CPU."""
     return collect_results(result_part, size)
 
 
 def collect_results_gpu(result_part: list[Any], size: int) -> list[Any] | None:
-    """The same as `collect_results` on a GPU."""
+    """Do the same as `collect_results` on a GPU."""
     return collect_results(result_part, size, "gpu")

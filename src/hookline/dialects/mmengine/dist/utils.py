@@ -1,4 +1,4 @@
-"""Who this process is among those that train together."""
+"""The rank of this process, and the process groups."""
 
 from __future__ import annotations
 
@@ -19,42 +19,42 @@ _local_group: Any = None
 
 
 def is_distributed() -> bool:
-    """Whether there is a group of processes."""
+    """Return whether there is a process group."""
     return torch_dist.is_available() and torch_dist.is_initialized()
 
 
 def get_default_group() -> Any:
-    """The group of all processes; None where there is just one."""
+    """Return the group of all processes; None if there is just one process."""
     return torch_dist.distributed_c10d._get_default_group() if is_distributed() else None
 
 
 def get_backend(group: Any = None) -> str | None:
-    """How the processes talk to each other."""
+    """Return the backend that the processes communicate with."""
     return str(torch_dist.get_backend(group)) if is_distributed() else None
 
 
 def get_world_size(group: Any = None) -> int:
-    """How many processes there are."""
+    """Return the number of processes."""
     return torch_dist.get_world_size(group) if is_distributed() else 1
 
 
 def get_rank(group: Any = None) -> int:
-    """The number of this process."""
+    """Return the rank of this process."""
     return torch_dist.get_rank(group) if is_distributed() else 0
 
 
 def get_dist_info(group: Any = None) -> tuple[int, int]:
-    """The number of this process, and how many there are."""
+    """Return the rank of this process and the number of processes."""
     return get_rank(group), get_world_size(group)
 
 
 def is_main_process(group: Any = None) -> bool:
-    """Whether this is the first process."""
+    """Return whether this is the first process."""
     return get_rank(group) == 0
 
 
 def master_only(func: F) -> F:
-    """Makes a function do something only in the first process; elsewhere it gives None."""
+    """Decorate a function so that it runs only in the first process, and returns None in the others."""
 
     @functools.wraps(func)
     def in_first(*args: Any, **kwargs: Any) -> Any:
@@ -64,60 +64,63 @@ def master_only(func: F) -> F:
 
 
 def barrier(group: Any = None) -> None:
-    """Wait until all processes are here."""
+    """Wait until all processes reach this call."""
     if is_distributed():
         torch_dist.barrier(group)
 
 
 def init_local_group(node_rank: int, num_gpus_per_node: int) -> None:
-    """Make the group of the processes on one machine."""
+    """Create the group of the processes on one machine."""
     global _local_group
     first = node_rank * num_gpus_per_node
     _local_group = torch_dist.new_group(list(range(first, first + num_gpus_per_node)))
 
 
 def get_local_group() -> Any:
-    """The group of the processes on this machine."""
+    """Return the group of the processes on this machine."""
     if is_distributed() and _local_group is None:
-        raise ConfigValueError("the group of this machine's processes was not made: call init_local_group first")
+        raise ConfigValueError("the group of this machine's processes does not exist yet; call init_local_group first")
     return _local_group if is_distributed() else None
 
 
 def get_local_size() -> int:
-    """How many processes are on this machine."""
+    """Return the number of processes on this machine."""
     return get_world_size(get_local_group()) if is_distributed() else 1
 
 
 def get_local_rank() -> int:
-    """The number of this process on its machine."""
+    """Return the rank of this process on its machine."""
     return get_rank(get_local_group()) if is_distributed() else 0
 
 
 def infer_launcher() -> str:
-    """What started this process: `pytorch`, `slurm`, `mpi`, or nothing that starts several."""
+    """Return the launcher that started this process: `pytorch`, `slurm`, `mpi`, or `none`."""
     launchers = {"WORLD_SIZE": "pytorch", "SLURM_NTASKS": "slurm", "OMPI_COMM_WORLD_LOCAL_RANK": "mpi"}
     return next((name for variable, name in launchers.items() if variable in os.environ), "none")
 
 
 def init_dist(launcher: str, backend: str = "nccl", init_backend: str = "torch", **kwargs: Any) -> None:
-    """Join the group of processes that torchrun started; on a machine without CUDA use the backend `gloo`."""
+    """Join the process group that torchrun started; without CUDA, the backend is always `gloo`."""
     if launcher != "pytorch" or init_backend != "torch":
-        raise ConfigValueError(f"init_dist knows launcher='pytorch' (torchrun), not '{launcher}' and '{init_backend}'")
+        raise ConfigValueError(
+            "init_dist supports only launcher='pytorch' (torchrun) and init_backend='torch', "
+            f"not '{launcher}' and '{init_backend}'"
+        )
     if backend == "nccl" and torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     torch_dist.init_process_group(backend="gloo" if not torch.cuda.is_available() else backend, **kwargs)
 
 
 def get_comm_device(group: Any = None) -> torch.device:
-    """Where tensors have to be, for the processes to exchange them."""
+    """Return the device that tensors must be on for communication."""
     return torch.device("cuda", torch.cuda.current_device()) if get_backend(group) == "nccl" else torch.device("cpu")
 
 
 def get_data_device(data: Any) -> torch.device:
-    """Where tensors in dicts and lists are; they have to be in one place."""
+    """Return the device of the tensors in dicts and lists; refuse tensors on different devices."""
     devices = _devices(data)
     if len(devices) != 1:
-        raise ConfigValueError(f"tensors are expected in one place, and these are in {sorted(map(str, devices))}")
+        raise ConfigValueError(f"all tensors must be on one device; these are on {sorted(map(str, devices))}")
     return devices.pop()
 
 
@@ -127,11 +130,11 @@ def _devices(data: Any) -> set[torch.device]:
     if isinstance(data, (Mapping, list, tuple)):
         inner = data.values() if isinstance(data, Mapping) else data
         return {device for each in inner for device in _devices(each)}
-    raise ConfigTypeError(f"tensors in dicts and lists are expected, not a {type(data).__name__}")
+    raise ConfigTypeError(f"expected tensors in dicts and lists, not a {type(data).__name__}")
 
 
 def cast_data_device(data: Any, device: torch.device, out: Any = None) -> Any:
-    """Tensors in dicts and lists on another device; with `out`, written into those."""
+    """Return the tensors in dicts and lists on another device; with `out`, write them into the tensors there."""
     if isinstance(data, Tensor):
         moved = data.to(device)
         return moved if out is None else out.copy_(moved)
@@ -142,4 +145,4 @@ def cast_data_device(data: Any, device: torch.device, out: Any = None) -> Any:
         places = [None] * len(data) if out is None else out
         moved_all = [cast_data_device(each, device, place) for each, place in zip(data, places, strict=True)]
         return type(data)(*moved_all) if hasattr(data, "_fields") else type(data)(moved_all)
-    raise ConfigTypeError(f"tensors in dicts and lists are expected, not a {type(data).__name__}")
+    raise ConfigTypeError(f"expected tensors in dicts and lists, not a {type(data).__name__}")

@@ -1,4 +1,4 @@
-"""Files: where they are, and what is in them."""
+"""File access: storage backends, and handlers for file formats."""
 
 from hookline.dialects.mmengine.fileio.backends import (
     BaseStorageBackend,

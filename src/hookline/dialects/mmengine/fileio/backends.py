@@ -1,4 +1,4 @@
-"""Where files are: on this machine's disks."""
+"""Storage backends: local files, and backends that a project registers."""
 
 from __future__ import annotations
 
@@ -13,61 +13,61 @@ from hookline.dialects.mmengine.errors import ConfigValueError
 
 
 class BaseStorageBackend:
-    """The base of places where files are; a project may have its own."""
+    """The base class of storage backends; a project may define its own."""
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """Return the name of the backend."""
         return type(self).__name__
 
 
 class LocalBackend(BaseStorageBackend):
-    """Files of this machine."""
+    """The backend for local files."""
 
     def get(self, filepath: str | Path) -> bytes:
-        """The bytes of a file."""
+        """Return the bytes of a file."""
         return Path(filepath).read_bytes()
 
     def get_text(self, filepath: str | Path, encoding: str = "utf-8") -> str:
-        """The text of a file."""
+        """Return the text of a file."""
         return Path(filepath).read_text(encoding=encoding)
 
     def put(self, obj: bytes, filepath: str | Path) -> None:
-        """Write a file, and the folders that it is in."""
+        """Write a file, and create missing parent folders."""
         Path(filepath).parent.mkdir(parents=True, exist_ok=True)
         Path(filepath).write_bytes(obj)
 
     def put_text(self, obj: str, filepath: str | Path, encoding: str = "utf-8") -> None:
-        """Write a file, and the folders that it is in."""
+        """Write a file, and create missing parent folders."""
         self.put(obj.encode(encoding), filepath)
 
     def exists(self, filepath: str | Path) -> bool:
-        """Whether there is such a file or folder."""
+        """Return whether the file or folder exists."""
         return Path(filepath).exists()
 
     def isdir(self, filepath: str | Path) -> bool:
-        """Whether it is a folder."""
+        """Return whether the path is a folder."""
         return Path(filepath).is_dir()
 
     def isfile(self, filepath: str | Path) -> bool:
-        """Whether it is a file."""
+        """Return whether the path is a file."""
         return Path(filepath).is_file()
 
     def join_path(self, filepath: str | Path, *filepaths: str | Path) -> str:
-        """One path out of several parts."""
+        """Join parts into one path."""
         return os.path.join(filepath, *filepaths)
 
     @contextmanager
     def get_local_path(self, filepath: str | Path) -> Iterator[str | Path]:
-        """A path on this machine; here it is the path itself."""
+        """Provide a local path for the file; here, this is the path itself."""
         yield filepath
 
     def copyfile(self, src: str | Path, dst: str | Path) -> str:
-        """Copy a file; gives where it went."""
+        """Copy a file and return the path of the copy."""
         return str(shutil.copy(src, dst))
 
     def copytree(self, src: str | Path, dst: str | Path) -> str:
-        """Copy a folder, which must not be there yet; gives where it went."""
+        """Copy a folder to a path that does not exist yet, and return that path."""
         return str(shutil.copytree(src, dst))
 
     copyfile_from_local = copyfile_to_local = copyfile
@@ -78,11 +78,11 @@ class LocalBackend(BaseStorageBackend):
         os.remove(filepath)
 
     def rmtree(self, dir_path: str | Path) -> None:
-        """Remove a folder and all that is in it."""
+        """Remove a folder and everything in it."""
         shutil.rmtree(dir_path)
 
     def copy_if_symlink_fails(self, src: str | Path, dst: str | Path) -> bool:
-        """Link to a file or folder, or copy it where links cannot be; gives whether it is a link."""
+        """Link to a file or folder, or copy it if linking fails; return whether it was linked."""
         try:
             os.symlink(src, dst)
         except OSError:
@@ -101,13 +101,15 @@ class LocalBackend(BaseStorageBackend):
         suffix: str | tuple[str, ...] | None = None,
         recursive: bool = False,
     ) -> Iterator[str]:
-        """The names in a folder, relative to it, without hidden files."""
+        """Return the names in a folder, relative to it, without hidden files."""
         if list_dir and suffix is not None:
-            raise ConfigValueError("a suffix is for files: list_dir_or_file(..., list_dir=False, suffix=...)")
-        return _listed(Path(dir_path), Path(dir_path), list_dir, list_file, suffix, recursive)
+            raise ConfigValueError(
+                "a suffix applies to files only: call list_dir_or_file(..., list_dir=False, suffix=...)"
+            )
+        return _list_names(Path(dir_path), Path(dir_path), list_dir, list_file, suffix, recursive)
 
 
-def _listed(
+def _list_names(
     root: Path, folder: Path, dirs: bool, files: bool, suffix: str | tuple[str, ...] | None, recursive: bool
 ) -> Iterator[str]:
     for entry in sorted(folder.iterdir()):
@@ -116,7 +118,7 @@ def _listed(
             if dirs:
                 yield name
             if recursive:
-                yield from _listed(root, entry, dirs, files, suffix, recursive)
+                yield from _list_names(root, entry, dirs, files, suffix, recursive)
         elif files and not entry.name.startswith(".") and (suffix is None or name.endswith(suffix)):
             yield name
 
@@ -128,13 +130,13 @@ PREFIXES: dict[str, type[Any]] = {"": LocalBackend, "local": LocalBackend, "file
 def register_backend(
     name: str, backend: type[Any] | None = None, force: bool = False, prefixes: str | list[str] | None = None
 ) -> Any:
-    """Make a place of a project's own known by a name, and by what comes before `://` in paths."""
+    """Register a project's own backend under a name, and under the prefixes that paths have before `://`."""
 
     def add(cls: type[Any]) -> type[Any]:
         for known, names in ((BACKENDS, [name]), (PREFIXES, [prefixes] if isinstance(prefixes, str) else prefixes)):
             for each in names or ():
                 if each in known and not force:
-                    raise ConfigValueError(f"the backend name '{each}' is taken; replace it with force=True")
+                    raise ConfigValueError(f"the backend name '{each}' is already taken; replace it with force=True")
                 known[each] = cls
         return cls
 
@@ -144,7 +146,7 @@ def register_backend(
 def get_file_backend(
     uri: str | Path | None = None, *, backend_args: dict[str, Any] | None = None, enable_singleton: bool = False
 ) -> Any:
-    """Where the file of a path is: this machine, unless the path or `backend_args` says otherwise."""
+    """Return the backend for a path: local, unless the path's prefix or `backend_args` names another one."""
     arguments = dict(backend_args or {})
     name = arguments.pop("backend", None)
     prefix = str(uri).partition("://")[0] if uri is not None and "://" in str(uri) else ""
@@ -152,6 +154,7 @@ def get_file_backend(
     if cls is None:
         where = f"backend '{name}'" if name is not None else f"prefix '{prefix}'"
         raise ConfigValueError(
-            f"files are read from this machine; for the {where} register a class: register_backend(name, cls, prefixes)"
+            f"unknown {where}: only local files are supported; for others, register your own class: "
+            "register_backend(name, cls, prefixes)"
         )
     return cls(**arguments)

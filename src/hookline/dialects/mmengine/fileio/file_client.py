@@ -1,4 +1,4 @@
-"""FileClient: an older name for where files are."""
+"""FileClient: the older interface to storage backends."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from hookline.dialects.mmengine.fileio.backends import LocalBackend, get_file_ba
 
 
 class HardDiskBackend(LocalBackend):
-    """An older name of LocalBackend."""
+    """The older name of LocalBackend."""
 
 
 class FileClient:
-    """Has the methods of the backend that it is made for.
+    """A client with the methods of its backend.
 
     Args:
-        backend: The name of the backend; `disk` is this machine.
-        prefix: What comes before `://` in paths.
-        **kwargs: What the backend takes.
+        backend: The name of the backend; `disk` is the local one.
+        prefix: The prefix that paths have before `://`.
+        **kwargs: Arguments of the backend.
     """
 
     def __init__(self, backend: str | None = None, prefix: str | None = None, **kwargs: Any) -> None:
@@ -28,7 +28,7 @@ class FileClient:
 
     @classmethod
     def infer_client(cls, file_client_args: dict[str, Any] | None = None, uri: str | Path | None = None) -> FileClient:
-        """The client of some arguments, or of a path."""
+        """Create the client for the given arguments, or for a path."""
         if file_client_args is None and uri is not None and "://" in str(uri):
             return cls(prefix=str(uri).partition("://")[0])
         return cls(**(file_client_args or {}))

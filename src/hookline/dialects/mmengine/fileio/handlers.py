@@ -1,4 +1,4 @@
-"""What is in files: JSON, YAML, and pickles of plain data."""
+"""Handlers for file formats: JSON, YAML, and pickles of plain data."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import numpy as np
 from hookline.dialects.mmengine.errors import ConfigTypeError, ConfigValueError
 from hookline.errors import StorageError
 
-#: What a pickle may be made of. Anything else could run code.
+#: The names that a pickle may use. Anything else could run code.
 HARMLESS = {
     "builtins": {"set", "frozenset", "complex", "bytearray", "range", "slice"},
     "collections": {"OrderedDict", "defaultdict", "Counter", "deque"},
@@ -28,30 +28,30 @@ HARMLESS = {
 }
 
 
-#: Stands for numpy's class of arrays: called by a pickle, that would take bytes of the file for addresses of memory.
+#: Stands in for numpy's array class: a pickle that calls that class could use bytes of the file as memory addresses.
 ARRAY = object()
 
 
 class BaseFileHandler(ABC):
-    """Reads and writes one kind of file; a project may have its own."""
+    """The base class of handlers, which read and write one file format; a project may define its own."""
 
     #: Whether the file is text or bytes.
     str_like = True
 
     @abstractmethod
     def load_from_fileobj(self, file: Any, **kwargs: Any) -> Any:
-        """What is in an open file."""
+        """Read the content of an open file."""
 
     @abstractmethod
     def dump_to_fileobj(self, obj: Any, file: Any, **kwargs: Any) -> None:
-        """Write into an open file."""
+        """Write to an open file."""
 
     @abstractmethod
     def dump_to_str(self, obj: Any, **kwargs: Any) -> Any:
-        """The text, or the bytes."""
+        """Return the text or the bytes."""
 
     def load_from_path(self, filepath: str, mode: str = "r", **kwargs: Any) -> Any:
-        """What is in a file."""
+        """Read the content of a file."""
         with open(filepath, mode, encoding=None if "b" in mode else "utf-8") as file:
             return self.load_from_fileobj(file, **kwargs)
 
@@ -62,32 +62,32 @@ class BaseFileHandler(ABC):
 
 
 class JsonHandler(BaseFileHandler):
-    """JSON; sets, ranges and numpy's arrays and numbers are written as lists and numbers."""
+    """Reads and writes JSON. Sets, ranges, and numpy arrays and numbers are written as lists and numbers."""
 
     def load_from_fileobj(self, file: Any, **kwargs: Any) -> Any:
-        """What is in an open file."""
+        """Read the content of an open file."""
         return json.load(file, **kwargs)
 
     def dump_to_fileobj(self, obj: Any, file: Any, **kwargs: Any) -> None:
-        """Write into an open file."""
+        """Write to an open file."""
         file.write(self.dump_to_str(obj, **kwargs))
 
     def dump_to_str(self, obj: Any, **kwargs: Any) -> str:
-        """The text."""
+        """Return the text."""
         return json.dumps(obj, **{"default": _as_json, **kwargs})
 
 
 class YamlHandler(BaseFileHandler):
-    """YAML of plain data; a tag never makes anything else of it."""
+    """Reads and writes YAML of plain data; a tag never creates any other object."""
 
     def load_from_fileobj(self, file: Any, **kwargs: Any) -> Any:
-        """What is in an open file."""
+        """Read the content of an open file."""
         from ruamel.yaml import YAML
 
         return YAML(typ="safe", pure=True).load(file)
 
     def dump_to_fileobj(self, obj: Any, file: Any, **kwargs: Any) -> None:
-        """Write into an open file."""
+        """Write to an open file."""
         from ruamel.yaml import YAML
 
         yaml = YAML(typ="safe", pure=True)
@@ -96,36 +96,36 @@ class YamlHandler(BaseFileHandler):
         yaml.dump(_plain(obj), file)
 
     def dump_to_str(self, obj: Any, **kwargs: Any) -> str:
-        """The text."""
+        """Return the text."""
         text = io.StringIO()
         self.dump_to_fileobj(obj, text)
         return text.getvalue()
 
 
 class PickleHandler(BaseFileHandler):
-    """Pickles. One that holds more than plain data and numpy arrays is refused, because reading it could run code."""
+    """Reads and writes pickles. It refuses to read anything but plain data and numpy arrays, which could run code."""
 
     str_like = False
 
     def load_from_fileobj(self, file: Any, **kwargs: Any) -> Any:
-        """What is in an open file."""
+        """Read the content of an open file."""
         return PlainUnpickler(file, **kwargs).load()
 
     def dump_to_fileobj(self, obj: Any, file: Any, **kwargs: Any) -> None:
-        """Write into an open file."""
+        """Write to an open file."""
         pickle.dump(obj, file, **{"protocol": 2, **kwargs})
 
     def dump_to_str(self, obj: Any, **kwargs: Any) -> bytes:
-        """The bytes."""
+        """Return the bytes."""
         return pickle.dumps(obj, **{"protocol": 2, **kwargs})
 
 
 class PlainUnpickler(pickle.Unpickler):
-    """Reads pickles of plain data and numpy arrays."""
+    """An unpickler that reads only plain data and numpy arrays."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """A class or function that a pickle names, if it is harmless."""
-        module = {"__builtin__": "builtins"}.get(module, module)  # as Python 2 called it, and protocol 2 still does
+        """Return a class or function that a pickle names, if it is harmless; refuse any other."""
+        module = {"__builtin__": "builtins"}.get(module, module)  # its name in Python 2, which protocol 2 still uses
         if (module, name) == ("numpy", "ndarray"):
             return ARRAY
         if name == "_reconstruct" and name in HARMLESS.get(module, ()):
@@ -133,20 +133,20 @@ class PlainUnpickler(pickle.Unpickler):
         if name in HARMLESS.get(module, ()):
             return super().find_class(module, name)
         raise StorageError(
-            f"the pickle holds a {module}.{name}, and only plain data and numpy arrays are read, because others could "
-            "run code. If you trust the file, read it with Python's own pickle.load"
+            f"the pickle holds a {module}.{name}, but only plain data and numpy arrays are read, because other objects "
+            "could run code. If you trust the file, read it with Python's own pickle.load"
         )
 
 
 def _new_array(reconstruct: Callable[..., Any], kind: object, shape: Any, code: Any) -> Any:
-    """An array as numpy begins to read one."""
+    """Create the empty array that numpy then fills."""
     if kind is not ARRAY:
-        raise StorageError(f"the pickle makes an array of {kind!r}, and only plain arrays of numpy are read")
+        raise StorageError(f"the pickle creates an array of the class {kind!r}, but only plain numpy arrays are read")
     return reconstruct(np.ndarray, shape, code)
 
 
 def _plain(value: Any) -> Any:
-    """Plain data, with what YAML and JSON have no word for as lists and numbers."""
+    """Return plain data, with types that YAML and JSON lack converted to lists and numbers."""
     if isinstance(value, dict):
         return {key: _plain(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple, set, frozenset, range)):
@@ -172,11 +172,11 @@ HANDLERS: dict[str, BaseFileHandler] = {
 
 
 def register_handler(file_formats: str | list[str], **kwargs: Any) -> Callable[[type[Any]], type[Any]]:
-    """Make a handler of a project's own known by the endings of its files."""
+    """Register a project's own handler for the endings of its files."""
 
     def add(cls: type[Any]) -> type[Any]:
         if not issubclass(cls, BaseFileHandler):
-            raise ConfigTypeError(f"a handler of files is a BaseFileHandler, not a {cls.__name__}")
+            raise ConfigTypeError(f"a file handler must be a subclass of BaseFileHandler, and {cls.__name__} is not")
         for ending in [file_formats] if isinstance(file_formats, str) else file_formats:
             HANDLERS[ending] = cls(**kwargs)
         return cls
@@ -184,8 +184,8 @@ def register_handler(file_formats: str | list[str], **kwargs: Any) -> Callable[[
     return add
 
 
-def handler_of(ending: str) -> BaseFileHandler:
-    """What reads and writes files of an ending."""
+def get_handler(ending: str) -> BaseFileHandler:
+    """Return the handler for files with this ending."""
     if ending not in HANDLERS:
-        raise ConfigValueError(f"files that end with '.{ending}' are not known; available: {', '.join(HANDLERS)}")
+        raise ConfigValueError(f"unknown file ending '.{ending}'; available: {', '.join(HANDLERS)}")
     return HANDLERS[ending]

@@ -1,4 +1,4 @@
-"""Numbers and facts of a run by name, and lines for people."""
+"""Numbers and info of a run, by name, and log lines for people."""
 
 from hookline.dialects.mmengine.logging.history_buffer import HistoryBuffer
 from hookline.dialects.mmengine.logging.logger import MMLogger, print_log

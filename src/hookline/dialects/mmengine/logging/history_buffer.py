@@ -1,4 +1,4 @@
-"""HistoryBuffer: hookline's history of one number, with counts and statistics of one's own."""
+"""HistoryBuffer: hookline's history of one number, with counts and custom statistics."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from hookline.record.hub import KEPT, History
 
 
 class HistoryBuffer(History):
-    """The newest values of one name, each with a count: the mean is the sum of the values by the sum of the counts.
+    """The newest values of one name, each with a count: the mean is the sum of values divided by the sum of counts.
 
     Args:
-        log_history: Values to begin with.
-        count_history: Their counts.
-        max_length: How many values are kept.
+        log_history: The initial values.
+        count_history: The counts of these values.
+        max_length: The maximum number of values to keep.
     """
 
     __slots__ = ("_counts",)
 
-    #: Statistics of one's own, by name.
+    #: Custom statistics, by name.
     _statistics_methods: ClassVar[dict[str, Callable[..., Any]]] = {}
 
     def __init__(
@@ -32,9 +32,12 @@ class HistoryBuffer(History):
     ) -> None:
         super().__init__()
         if len(log_history) != len(count_history):
-            raise ConfigValueError(f"there are {len(log_history)} values and {len(count_history)} counts of them")
+            raise ConfigValueError(
+                f"log_history and count_history must have the same length, not {len(log_history)} and "
+                f"{len(count_history)}"
+            )
         self.values = deque(log_history, maxlen=max_length)
-        #: Only where one of them is not 1: recording has to cost little.
+        #: None while all counts are 1, so that recording stays cheap.
         self._counts: deque[float] | None = None
         if any(count != 1 for count in count_history):
             self._counts = deque(count_history, maxlen=max_length)
@@ -50,27 +53,27 @@ class HistoryBuffer(History):
         self.fresh += 1
 
     def _fill_counts(self) -> None:
-        """Values that were recorded past `update` have a count of 1."""
+        """Add a count of 1 for values that were not recorded by `update`."""
         if self._counts is not None:
             self._counts.extend([1] * max(len(self.values) - len(self._counts), 0))
 
     def counts(self, window_size: int | None = None) -> list[float]:
-        """The counts of the newest values."""
+        """Return the counts of the newest values."""
         self._fill_counts()
         kept = list(self._counts) if self._counts is not None else [1.0] * len(self.values)
         return kept if window_size is None else kept[-window_size:]
 
     def set_counts(self, counts: Sequence[float]) -> None:
-        """Take back counts that were saved."""
+        """Restore saved counts."""
         self._counts = deque(counts, maxlen=self.values.maxlen)
 
     @property
     def has_counts(self) -> bool:
-        """Whether any count is not 1."""
+        """Return whether any count is not 1."""
         return self._counts is not None
 
     def keep(self, number: int) -> None:
-        """Keep at least so many values."""
+        """Keep at least this many values."""
         super().keep(number)
         if self._counts is not None:
             self._fill_counts()
@@ -78,52 +81,53 @@ class HistoryBuffer(History):
 
     @property
     def data(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        """Values and counts."""
+        """Return the values and their counts."""
         return np.array(self.last()), np.array(self.counts())
 
     def mean(self, window_size: int | None = None) -> float:
-        """The mean of the newest values, by their counts."""
-        self._refuse_wrong(window_size)
+        """Return the mean of the newest values, weighted by their counts."""
+        self._check_window(window_size)
         return sum(self.last(window_size)) / sum(self.counts(window_size))
 
     def min(self, window_size: int | None = None) -> float:
-        """The least of the newest values."""
-        self._refuse_wrong(window_size)
+        """Return the smallest of the newest values."""
+        self._check_window(window_size)
         return super().min(window_size)
 
     def max(self, window_size: int | None = None) -> float:
-        """The greatest of the newest values."""
-        self._refuse_wrong(window_size)
+        """Return the largest of the newest values."""
+        self._check_window(window_size)
         return super().max(window_size)
 
     def current(self) -> float:
-        """The newest value."""
-        self._refuse_wrong(None)
+        """Return the newest value."""
+        self._check_window(None)
         return super().current()
 
-    def _refuse_wrong(self, window_size: int | None) -> None:
+    def _check_window(self, window_size: int | None) -> None:
         if not self.values:
-            raise ConfigValueError("nothing is recorded in this HistoryBuffer yet; call update first")
+            raise ConfigValueError("this HistoryBuffer has no values yet; call update first")
         if window_size is not None and (not isinstance(window_size, int) or window_size < 1):
-            raise ConfigValueError(f"window_size is how many of the newest values to look at, not {window_size!r}")
+            raise ConfigValueError(
+                f"window_size is the number of newest values to use; it must be an integer of at least 1, "
+                f"not {window_size!r}"
+            )
 
     @classmethod
     def register_statistics(cls, method: Callable[..., Any]) -> Callable[..., Any]:
-        """Make a function a statistics: `f(buffer, ...)`, found by its name."""
+        """Register a function `f(buffer, ...)` as a statistic under its own name."""
         cls._statistics_methods[method.__name__] = method
         return method
 
-    def statistics(self, method_name: Any, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]  # any more arguments
-        """A method by its name, or one that was registered, with its arguments."""
+    def statistics(self, method_name: Any, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]  # takes any arguments
+        """Call a statistic by name, built-in or registered, with its arguments."""
         if callable(method_name):
             return super().statistics(method_name, *args, **kwargs)
         if method_name in self._statistics_methods:
             return self._statistics_methods[method_name](self, *args, **kwargs)
         if method_name not in ("mean", "min", "max", "current"):
             known = ["mean", "min", "max", "current", *self._statistics_methods]
-            raise ConfigKeyError(
-                f"a HistoryBuffer has no statistics '{method_name}'; {did_you_mean(method_name, known)}"
-            )
+            raise ConfigKeyError(f"unknown HistoryBuffer statistic '{method_name}'; {did_you_mean(method_name, known)}")
         if method_name == "current":
             return self.current()
         return getattr(self, method_name)(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""MMLogger: a logger whose lines are lines of the run, on the screen and in run.log."""
+"""MMLogger: a logger whose lines belong to the run: on the screen and in run.log."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 
 class MMLogger(logging.Logger, ManagerMixin):
-    """A logger with a name that it is found by.
+    """A logger that can be looked up by name.
 
     Args:
-        name: The name.
-        logger_name: What its lines are marked with.
-        log_file: A file that gets its lines, too. Those of a run are in `run.log` anyway.
-        log_level: The least level that is shown.
-        file_mode: How the file is opened.
-        distributed: Not needed: only the main process of a run shows lines.
+        name: The name to look it up by.
+        logger_name: The name of the `logging.Logger`.
+        log_file: An additional file for its lines. The lines of a run are always written to `run.log`.
+        log_level: The lowest level that is shown.
+        file_mode: The mode to open the file in.
+        distributed: Accepted, but has no effect: only the main process of a run shows lines.
     """
 
     def __init__(
@@ -46,17 +46,17 @@ class MMLogger(logging.Logger, ManagerMixin):
 
     @property
     def log_file(self) -> str | None:
-        """The file that gets its lines besides run.log."""
+        """Return the additional file for its lines, besides run.log."""
         return self._log_file
 
     def show_in(self, terminal: Terminal) -> None:
-        """From now on its lines are lines of a run."""
+        """Show its lines as lines of a run from now on."""
         self.removeHandler(self._shown)
         self.addHandler(TerminalHandler(terminal))
 
 
 def print_log(msg: Any, logger: logging.Logger | str | None = None, level: int = logging.INFO) -> None:
-    """Show a message: printed, by the `current` logger, by one of a name or one that is given, or not (`silent`)."""
+    """Print a message (None), or log it with the `current` logger, a named or a given one, or not at all (`silent`)."""
     if logger is None:
         print(msg)
     elif isinstance(logger, logging.Logger):
@@ -65,9 +65,9 @@ def print_log(msg: Any, logger: logging.Logger | str | None = None, level: int =
         MMLogger.get_current_instance().log(level, msg)
     elif isinstance(logger, str) and logger != "silent":
         if not MMLogger.check_instance_created(logger):
-            raise ConfigValueError(f"there is no MMLogger '{logger}'; make it with MMLogger.get_instance('{logger}')")
+            raise ConfigValueError(f"unknown MMLogger '{logger}'; create it with MMLogger.get_instance('{logger}')")
         MMLogger.get_instance(logger).log(level, msg)
     elif logger != "silent":
         raise ConfigTypeError(
-            f"a logger is a logging.Logger, the name of one, 'current', 'silent' or None, not {logger!r}"
+            f"logger must be a logging.Logger, the name of one, 'current', 'silent' or None, not {logger!r}"
         )

@@ -1,4 +1,4 @@
-"""MessageHub: hookline's hub under the names of MMEngine, found anywhere in the process."""
+"""MessageHub: hookline's hub with MMEngine's names, which can be looked up anywhere in the process."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ log = logging.getLogger("hookline")
 
 
 class MessageHub(hub.MessageHub, ManagerMixin):
-    """Scalars with their histories, and facts of a run.
+    """The scalars of a run, with their histories, and its info.
 
-    `MessageHub.get_current_instance()` is the hub of the newest Runner.
+    `MessageHub.get_current_instance()` returns the hub of the newest Runner.
     """
 
     def __init__(self, name: str = "mmengine") -> None:
         hub.MessageHub.__init__(self)
         ManagerMixin.__init__(self, name)
-        self._said: set[str] = set()
+        self._warned: set[str] = set()
 
     @property
     def log_scalars(self) -> Mapping[str, hub.History]:
-        """All histories that have a value, by name."""
+        """Return all histories that have values, by name."""
         return self.scalars
 
     @property
     def runtime_info(self) -> dict[str, Any]:
-        """All facts, by name."""
+        """Return all info, by name."""
         return self.info
 
     def history(self, name: str) -> HistoryBuffer:
-        """The history to record a name in."""
+        """Return the history of a name, and create it if necessary."""
         found = self._scalars.get(name)
         if found is None:
             found = self._scalars[name] = HistoryBuffer()
@@ -49,8 +49,8 @@ class MessageHub(hub.MessageHub, ManagerMixin):
         return found
 
     def update_scalar(self, key: str, value: Any, count: int = 1, resumed: bool = True) -> None:
-        """Record a number, or an array or tensor with one element; see `HistoryBuffer` for its count."""
-        value = value.item() if getattr(value, "size", None) == 1 else value  # numpy's
+        """Record a number, or an array or tensor with one element; `HistoryBuffer` explains the count."""
+        value = value.item() if getattr(value, "size", None) == 1 else value  # a numpy value
         if count == 1:
             super().update_scalar(key, value, resumed=resumed)
             return
@@ -59,72 +59,74 @@ class MessageHub(hub.MessageHub, ManagerMixin):
         self.history(key).update(value.detach() if isinstance(value, torch.Tensor) else value, count)
 
     def update_scalars(self, log_dict: Mapping[str, Any], resumed: bool = True, prefix: str = "") -> None:  # type: ignore[override]
-        """Record several: each a number, or a dict of its `value` and `count`."""
+        """Record several scalars; each is a number, or a dict with `value` and `count`."""
         for name, value in log_dict.items():
             if isinstance(value, Mapping):
                 if "value" not in value:
-                    raise ConfigKeyError(f"the scalar '{name}' is given as a dict, which needs a 'value'")
+                    raise ConfigKeyError(f"the scalar '{name}' is given as a dict, but the dict has no 'value'")
                 self.update_scalar(prefix + name, value["value"], value.get("count", 1), resumed)
             else:
                 self.update_scalar(prefix + name, value, resumed=resumed)
 
     def get_scalar(self, key: str) -> HistoryBuffer:
-        """The history of a name."""
+        """Return the history of a name."""
         if not len(self._scalars.get(key, ())):
-            raise ConfigKeyError(f"nothing is recorded as '{key}'; {did_you_mean(key, self._scalars)}")
+            raise ConfigKeyError(f"no scalar is recorded as '{key}'; {did_you_mean(key, self._scalars)}")
         return self.history(key)
 
     def update_info(self, key: str, value: Any, resumed: bool = True) -> None:
-        """Set a fact; `resumed=False` keeps it out of checkpoints. Here it may be anything, as people are used to."""
+        """Set a piece of info; `resumed=False` keeps it out of checkpoints. As in MMEngine, it may be any object."""
         self.info[key] = value
         if not resumed:
             self._not_resumed.add(key)
 
     def update_info_dict(self, info_dict: Mapping[str, Any], resumed: bool = True) -> None:
-        """Set several facts."""
+        """Set several pieces of info."""
         if not isinstance(info_dict, Mapping):
-            raise ConfigTypeError(f"update_info_dict takes a dict of facts, not {info_dict!r}")
+            raise ConfigTypeError(f"update_info_dict takes a dict, not {info_dict!r}")
         for name, value in info_dict.items():
             self.update_info(name, value, resumed)
 
     def pop_info(self, key: str, default: Any = None) -> Any:
-        """Take a fact away."""
+        """Remove a piece of info and return it."""
         return self.info.pop(key, default)
 
     def state_dict(self) -> dict[str, Any]:
-        """Histories and facts as plain data; what a checkpoint cannot hold is left out, and that is said once."""
-        counts = {name: history.counts() for name, history in self._counted().items()}
+        """Return histories and info as plain data; info that a checkpoint cannot hold is left out, with one warning."""
+        counts = {name: history.counts() for name, history in self._histories_with_counts().items()}
         state = super().state_dict()
         for name, found in counts.items():
             if name in state["scalars"]:
                 state["scalars"][name]["counts"] = torch.tensor(found, dtype=torch.float64)
         state["info"] = {
-            name: value for name, value in without_numpy(state["info"]).items() if self._can_keep(name, value)
+            name: value for name, value in without_numpy(state["info"]).items() if self._can_save(name, value)
         }
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take back what `state_dict` gave."""
+        """Restore the state that `state_dict` returned."""
         super().load_state_dict(state)
         for name, saved in state["scalars"].items():
             if "counts" in saved:
                 self.history(name).set_counts(saved["counts"].tolist())
 
-    def _counted(self) -> dict[str, HistoryBuffer]:
+    def _histories_with_counts(self) -> dict[str, HistoryBuffer]:
         return {
             name: history
             for name, history in self._scalars.items()
             if isinstance(history, HistoryBuffer) and history.has_counts
         }
 
-    def _can_keep(self, name: str, value: Any) -> bool:
+    def _can_save(self, name: str, value: Any) -> bool:
         try:
-            refuse_odd(value, f"the fact '{name}'")
+            refuse_odd(value, f"the info '{name}'")
         except HookError as error:
-            if name not in self._said:
-                self._said.add(name)
+            if name not in self._warned:
+                self._warned.add(name)
                 log.warning(
-                    "%s. It is left out; update_info('%s', ..., resumed=False) says so from the start.", error, name
+                    "%s. It is left out; to avoid this warning, call update_info('%s', ..., resumed=False).",
+                    error,
+                    name,
                 )
             return False
         return True

@@ -1,4 +1,4 @@
-"""The registries of a project: names -> classes, by what they are for."""
+"""The registries of a project: names -> classes, one registry per purpose."""
 
 from hookline.dialects.mmengine.registry.build_functions import (
     build_from_cfg,

@@ -1,4 +1,4 @@
-"""Objects out of `dict(type=..., ...)`, which stays as it is."""
+"""Build objects from `dict(type=..., ...)`, without changing the dict."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
 
 def build_from_cfg(cfg: Any, registry: Registry, default_args: Mapping[str, Any] | None = None) -> Any:
-    """Build what a dict with `type` describes; `default_args` are for what it leaves open."""
+    """Build the object that a dict with `type` describes; `default_args` fill in the arguments it leaves out."""
     if not isinstance(cfg, Mapping):
-        raise ConfigTypeError(f"a {registry.name} is described by a dict with a 'type', not by {cfg!r}")
+        raise ConfigTypeError(f"a {registry.name} must be described by a dict with a 'type', not by {cfg!r}")
     parameters = {**(default_args or {}), **cfg}
     parameters.pop("_scope_", None)
     if "type" not in parameters:
         raise ConfigKeyError(f"a {registry.name} given as a dict needs a 'type'; this one has {sorted(parameters)}")
     factory, who = _factory(parameters.pop("type"), registry)
     make = getattr(factory, "get_instance", None) if inspect.isclass(factory) else None
-    if make is not None:  # one that is found by its name later
+    if make is not None:  # its class looks up instances by name
         parameters.setdefault("name", who.lower())
         return make(**parameters)
     try:
@@ -39,15 +39,15 @@ def _factory(kind: Any, registry: Registry) -> tuple[Callable[..., Any], str]:
     if isinstance(kind, str):
         found = registry.get(kind)
         if found is None:
-            raise ConfigKeyError(f"no {registry.name} is called '{kind}'; {did_you_mean(kind, registry)}")
+            raise ConfigKeyError(f"unknown {registry.name} '{kind}'; {did_you_mean(kind, registry)}")
         return found, kind
     if not callable(kind):
-        raise ConfigTypeError(f"the 'type' of a {registry.name} is a name or a class, not {kind!r}")
+        raise ConfigTypeError(f"the 'type' of a {registry.name} must be a name or a class, not {kind!r}")
     return kind, getattr(kind, "__name__", repr(kind))
 
 
 def build_model_from_cfg(cfg: Any, registry: Registry, default_args: Mapping[str, Any] | None = None) -> Any:
-    """Build a model; a list of them becomes a sequence."""
+    """Build a model; a list of configs becomes a Sequential."""
     if isinstance(cfg, (list, tuple)):
         from hookline.dialects.mmengine.model import Sequential
 
@@ -56,15 +56,15 @@ def build_model_from_cfg(cfg: Any, registry: Registry, default_args: Mapping[str
 
 
 def build_runner_from_cfg(cfg: Any, registry: Registry) -> Any:
-    """Build the runner that a config describes; `runner_type` names another class than `Runner`."""
+    """Build the runner that a config describes; `runner_type` can name a class other than `Runner`."""
     factory, _ = _factory(cfg.get("runner_type", "Runner"), registry)
-    return factory.from_cfg(cfg)  # type: ignore[attr-defined]  # what is registered as a runner has it
+    return factory.from_cfg(cfg)  # type: ignore[attr-defined]  # every registered runner has it
 
 
 def build_scheduler_from_cfg(cfg: Any, registry: Registry, default_args: Mapping[str, Any] | None = None) -> Any:
-    """Build a scheduler; with `convert_to_iter_based`, one that is described in epochs steps every iteration."""
+    """Build a scheduler; with `convert_to_iter_based`, a scheduler described in epochs steps every iteration."""
     if not isinstance(cfg, Mapping):
-        raise ConfigTypeError(f"a {registry.name} is described by a dict with a 'type', not by {cfg!r}")
+        raise ConfigTypeError(f"a {registry.name} must be described by a dict with a 'type', not by {cfg!r}")
     parameters, more = dict(cfg), dict(default_args or {})
     epoch_length = parameters.pop("epoch_length", more.pop("epoch_length", None))
     if not parameters.pop("convert_to_iter_based", False):

@@ -1,4 +1,4 @@
-"""Which project's registries are looked at first: the scope that a run names."""
+"""The default scope: the project whose registries are searched first, as a run names it."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ class DefaultScope:
 
     @classmethod
     def get_instance(cls, name: str, scope_name: str = "mmengine") -> DefaultScope:
-        """Make a scope the current one."""
+        """Create a scope and make it the current one."""
         cls._current = cls(name, scope_name)
         return cls._current
 
     @classmethod
     def get_current_instance(cls) -> DefaultScope | None:
-        """The scope of the current run; None before the first."""
+        """Return the scope of the current run; None before the first run."""
         return cls._current
 
     @classmethod
     @contextmanager
     def overwrite_default_scope(cls, scope_name: str | None) -> Iterator[None]:
-        """Another scope for a while; None changes nothing."""
+        """Use another scope inside a `with` block; None keeps the current one."""
         before = cls._current
         if scope_name is not None:
             cls.get_instance(scope_name, scope_name)
@@ -41,11 +41,11 @@ class DefaultScope:
 
 
 def init_default_scope(scope: str) -> None:
-    """Make a scope the current one."""
+    """Create a scope and make it the current one."""
     DefaultScope.get_instance(scope, scope)
 
 
 def current_scope() -> str:
-    """The name of the current scope."""
+    """Return the name of the current scope."""
     current = DefaultScope.get_current_instance()
     return current.scope_name if current is not None else "mmengine"

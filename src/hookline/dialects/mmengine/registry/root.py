@@ -1,4 +1,4 @@
-"""The registries that every project has, and what is in them from the beginning."""
+"""The root registries of every project, with their built-in entries."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ HOOKS = Registry(
         *("CheckpointHook", "DistSamplerSeedHook", "EMAHook", "EarlyStoppingHook", "EmptyCacheHook", "IterTimerHook"),
         *("LoggerHook", "ParamSchedulerHook", "ProfilerHook", "RuntimeInfoHook", "SyncBuffersHook"),
     )
-    | _in(  # hookline's own, which can be named like any other
+    | _in(  # hookline's own hooks, which can be named like any other
         "hookline.hooks",
         *("AutogradAnomalyHook", "CheckInvalidLossHook", "EvaluateHook", "FreezeHook", "GradClipHook", "GradNormHook"),
         *("ProgressHook", "StatsMonitorHook", "TimeLimitHook", "VisualizationHook"),

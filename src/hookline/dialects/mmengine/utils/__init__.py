@@ -1,4 +1,4 @@
-"""Small things that hooks, models and datasets import."""
+"""Small helpers that hooks, models and datasets import."""
 
 from hookline.dialects.mmengine.utils.manager import (
     ManagerMeta,

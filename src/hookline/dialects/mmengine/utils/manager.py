@@ -1,8 +1,8 @@
-"""Objects that are found again by a name."""
+"""Objects that can be looked up by name."""
 
 from hookline.dialects.mmengine.instances import ManagerMixin
 
-#: The original needs a class of classes for this; here it is an ordinary one.
+#: The original needs a metaclass for this; here, an ordinary class is enough.
 ManagerMeta = type
 
 __all__ = ["ManagerMeta", "ManagerMixin"]

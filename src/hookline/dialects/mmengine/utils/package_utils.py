@@ -1,4 +1,4 @@
-"""What is installed."""
+"""Look up installed packages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hookline.errors import ConfigError
 
 
 def is_installed(package: str) -> bool:
-    """Whether a package is installed, by the name that it is imported or installed by."""
+    """Return whether a package is installed, by its import name or its distribution name."""
     try:
         if find_spec(package) is not None:
             return True
@@ -22,7 +22,7 @@ def is_installed(package: str) -> bool:
 
 
 def get_installed_path(package: str) -> str:
-    """The folder that a package is in."""
+    """Return the folder that a package is installed in."""
     spec = find_spec(package)
     if spec is None or spec.origin is None:
         raise ConfigError(f"the package '{package}' is not installed")
@@ -30,10 +30,10 @@ def get_installed_path(package: str) -> str:
 
 
 def call_command(cmd: list[str]) -> None:
-    """Run a program; one that fails raises."""
+    """Run a command; raise an error if it fails."""
     subprocess.run(cmd, check=True)
 
 
 def install_package(package: str) -> None:
-    """Refused: nothing is installed by a run."""
-    raise ConfigError(f"hookline installs nothing; do it yourself: pip install {package}")
+    """Refuse: a run never installs packages."""
+    raise ConfigError(f"hookline does not install packages; install it yourself: pip install {package}")

@@ -11,37 +11,37 @@ from hookline.dialects.mmengine.errors import ConfigTypeError
 
 
 def is_filepath(x: Any) -> bool:
-    """Whether it can be a path."""
+    """Return whether it can be a path."""
     return isinstance(x, (str, Path))
 
 
 def is_abs(path: str) -> bool:
-    """Whether a path is absolute, or an address."""
+    """Return whether a path is absolute or a URL."""
     return os.path.isabs(path) or path.startswith(("http://", "https://", "s3://"))
 
 
 def fopen(filepath: str | Path, *args: Any, **kwargs: Any) -> Any:
     """Open a file."""
     if not is_filepath(filepath):
-        raise ConfigTypeError(f"a path is a string or a Path, not {filepath!r}")
+        raise ConfigTypeError(f"a path must be a string or a Path, not {filepath!r}")
     return open(filepath, *args, **kwargs)  # the caller closes it
 
 
 def check_file_exist(filename: str | Path, msg_tmpl: str = 'file "{}" does not exist') -> None:
-    """Raise FileNotFoundError where there is no such file."""
+    """Raise FileNotFoundError if there is no such file."""
     if not os.path.isfile(filename):
         raise FileNotFoundError(msg_tmpl.format(filename))
 
 
 def mkdir_or_exist(dir_name: str | Path, mode: int = 0o777) -> None:
-    """Make a folder, and those that it is in, unless it is there."""
+    """Create a folder and its missing parents, unless it exists."""
     if str(dir_name) == "":
         return
     os.makedirs(os.path.expanduser(dir_name), mode=mode, exist_ok=True)
 
 
 def symlink(src: str | Path, dst: str | Path, overwrite: bool = True, **kwargs: Any) -> None:
-    """Make a link, in the place of one that is there."""
+    """Create a symbolic link; by default, replace an existing one."""
     if overwrite and os.path.lexists(dst):
         os.remove(dst)
     os.symlink(src, dst, **kwargs)
@@ -53,16 +53,16 @@ def scandir(
     recursive: bool = False,
     case_sensitive: bool = True,
 ) -> Iterator[str]:
-    """The files in a folder, relative to it, without hidden ones."""
+    """Yield the files in a folder, relative to it, without hidden ones."""
     if not is_filepath(dir_path):
-        raise ConfigTypeError(f"a path is a string or a Path, not {dir_path!r}")
+        raise ConfigTypeError(f"a path must be a string or a Path, not {dir_path!r}")
     endings = suffix if suffix is None or isinstance(suffix, tuple) else (suffix,)
     if endings is not None and not case_sensitive:
         endings = tuple(ending.lower() for ending in endings)
-    return _files(Path(dir_path), Path(dir_path), endings, recursive, case_sensitive)
+    return _scan(Path(dir_path), Path(dir_path), endings, recursive, case_sensitive)
 
 
-def _files(
+def _scan(
     root: Path, folder: Path, endings: tuple[str, ...] | None, recursive: bool, case_sensitive: bool
 ) -> Iterator[str]:
     for entry in sorted(folder.iterdir()):
@@ -70,7 +70,7 @@ def _files(
             continue
         if entry.is_dir():
             if recursive:
-                yield from _files(root, entry, endings, recursive, case_sensitive)
+                yield from _scan(root, entry, endings, recursive, case_sensitive)
             continue
         name = str(entry.relative_to(root))
         if endings is None or (name if case_sensitive else name.lower()).endswith(endings):

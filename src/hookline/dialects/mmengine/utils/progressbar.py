@@ -1,4 +1,4 @@
-"""Progress of long work, as a line that rich draws."""
+"""Progress bars for long tasks, drawn by rich."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from rich.progress import Progress, track
 
 
 class ProgressBar:
-    """A bar to update by hand.
+    """A progress bar that the caller updates.
 
     Args:
-        task_num: How many pieces of work there are; 0 where nobody knows.
-        bar_width: Accepted; the bar is as wide as it needs to be.
-        start: Whether it is shown at once.
-        file: Accepted; the bar is shown on the screen.
+        task_num: The number of tasks; 0 if it is unknown.
+        bar_width: Accepted, but has no effect: the bar is as wide as it needs to be.
+        start: Whether the bar is shown at once.
+        file: Accepted, but has no effect: the bar is shown on the screen.
     """
 
     def __init__(self, task_num: int = 0, bar_width: int = 50, start: bool = True, file: Any = None) -> None:
@@ -28,11 +28,11 @@ class ProgressBar:
             self.start()
 
     def start(self) -> None:
-        """Show it."""
+        """Show the bar."""
         self._progress.start()
 
     def update(self, num_tasks: int = 1) -> None:
-        """So many more pieces are done."""
+        """Count more tasks as done."""
         self.completed += num_tasks
         self._progress.update(self._task, completed=self.completed)
         if self.task_num and self.completed >= self.task_num:
@@ -46,7 +46,7 @@ class ProgressBar:
 
 
 def track_iter_progress(tasks: Any, bar_width: int = 50, file: Any = None) -> Iterator[Any]:
-    """The tasks one after the other, with a bar; a pair `(iterator, length)` tells its length."""
+    """Yield the tasks one after the other, with a bar; pass `(iterator, length)` if they have no length."""
     if isinstance(tasks, tuple) and len(tasks) == 2 and isinstance(tasks[1], int) and not isinstance(tasks[0], int):
         yield from track(tasks[0], total=tasks[1], transient=True)
     else:
@@ -56,7 +56,7 @@ def track_iter_progress(tasks: Any, bar_width: int = 50, file: Any = None) -> It
 def track_progress(
     func: Callable[..., Any], tasks: Any, bar_width: int = 50, file: Any = None, **kwargs: Any
 ) -> list[Any]:
-    """What a function gives for each task, with a bar."""
+    """Call a function on each task, with a bar, and return the results."""
     return [func(task, **kwargs) for task in track_iter_progress(tasks)]
 
 
@@ -72,10 +72,10 @@ def track_parallel_progress(
     keep_order: bool = True,
     file: Any = None,
 ) -> list[Any]:
-    """The same in several processes."""
+    """Do the same as `track_progress` in several processes."""
     with Pool(nproc, initializer, initargs or ()) as pool:
-        go = pool.imap if keep_order else pool.imap_unordered
-        return list(track(go(func, tasks, chunksize), total=len(tasks), transient=True))
+        run = pool.imap if keep_order else pool.imap_unordered
+        return list(track(run(func, tasks, chunksize), total=len(tasks), transient=True))
 
 
 def track_progress_rich(
@@ -87,7 +87,7 @@ def track_progress_rich(
     description: str = "Processing",
     color: str = "blue",
 ) -> list[Any]:
-    """What a function gives for each task, or for `task_num` calls without any, with a bar."""
+    """Call a function on each task, or `task_num` times without one, with a bar, and return the results."""
     todo = list(tasks) or [()] * (task_num or 0)
     call = partial(_call, func)
     if nproc == 1:

@@ -1,4 +1,4 @@
-"""Progress of long work."""
+"""Progress bars for long tasks."""
 
 from hookline.dialects.mmengine.utils.progressbar import track_progress_rich
 

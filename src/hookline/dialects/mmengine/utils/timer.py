@@ -9,15 +9,15 @@ from hookline.errors import HooklineError
 
 
 class TimerError(HooklineError):
-    """A timer was asked for something that it cannot tell."""
+    """A timer is used before it was started."""
 
 
 class Timer:
-    """Tells how long something took: `with Timer(): ...`, or `since_start` and `since_last_check`.
+    """Measures how long something takes: `with Timer(): ...`, or `since_start` and `since_last_check`.
 
     Args:
-        start: Whether it starts when it is made.
-        print_tmpl: What is printed at the end of a `with`, with the seconds.
+        start: Whether it starts when it is created.
+        print_tmpl: The template for the line printed at the end of a `with` block, filled in with the seconds.
     """
 
     def __init__(self, start: bool = True, print_tmpl: str | None = None) -> None:
@@ -28,7 +28,7 @@ class Timer:
 
     @property
     def is_running(self) -> bool:
-        """Whether it runs."""
+        """Return whether the timer is running."""
         return self._is_running
 
     def __enter__(self) -> Self:
@@ -40,34 +40,34 @@ class Timer:
         self._is_running = False
 
     def start(self) -> None:
-        """Start, unless it runs."""
+        """Start the timer, unless it is running."""
         if not self._is_running:
             self._started = perf_counter()
             self._is_running = True
         self._checked = perf_counter()
 
     def since_start(self) -> float:
-        """Seconds since the start."""
-        self._refuse_stopped()
+        """Return the seconds since the start."""
+        self._require_running()
         self._checked = perf_counter()
         return self._checked - self._started
 
     def since_last_check(self) -> float:
-        """Seconds since it was last asked, or started."""
-        self._refuse_stopped()
+        """Return the seconds since the last check or, before the first check, since the start."""
+        self._require_running()
         before, self._checked = self._checked, perf_counter()
         return self._checked - before
 
-    def _refuse_stopped(self) -> None:
+    def _require_running(self) -> None:
         if not self._is_running:
-            raise TimerError("the timer does not run; start it")
+            raise TimerError("the timer is not running; call start() first")
 
 
 _timers: dict[str, Timer] = {}
 
 
 def check_time(timer_id: str) -> float:
-    """Seconds since the last call with the same name; 0 at the first."""
+    """Return the seconds since the last call with the same name; 0 for the first call."""
     if timer_id not in _timers:
         _timers[timer_id] = Timer()
         return 0

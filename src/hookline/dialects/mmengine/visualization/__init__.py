@@ -1,4 +1,4 @@
-"""The way to the writers of a run."""
+"""Visualizer and its backends, which pass records to the writers of a run."""
 
 from hookline.dialects.mmengine.visualization.vis_backend import (
     BaseVisBackend,

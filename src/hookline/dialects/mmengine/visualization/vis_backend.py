@@ -1,4 +1,4 @@
-"""Backends: each stands for writers of hookline, which a run gives its records to."""
+"""Visualization backends: each one provides hookline writers, which receive the records of a run."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from hookline.writers.jsonl import JsonlWriter
 
 log = logging.getLogger("hookline")
 
-#: Where backends of a project write, in the folder of the run.
+#: The subfolder of the run that a project's own backends write to.
 FOLDER = "vis_data"
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def force_init_env(method: F) -> F:
-    """Make a method of a backend get it ready first, as `_init_env` says, if nobody has yet."""
+    """Decorate a backend's method so that it first calls `_init_env`, if that has not been called yet."""
 
     @functools.wraps(method)
     def ready(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -36,10 +36,10 @@ def force_init_env(method: F) -> F:
 
 
 class BaseVisBackend:
-    """The base of all backends. One of a project has `add_scalar` and so on; those here have a writer that does it.
+    """The base of all backends. A project's own backend defines `add_scalar` and so on; those here use a writer.
 
     Args:
-        save_dir: The folder that a backend of a project writes to. Those here write to the folder of the run.
+        save_dir: The folder that a project's own backend writes to. Those here write to the folder of the run.
     """
 
     def __init__(self, save_dir: str | None = None) -> None:
@@ -48,48 +48,48 @@ class BaseVisBackend:
         self._writers: list[Writer] = []
 
     def writers(self) -> list[Writer]:
-        """The writers of a run that this backend stands for."""
+        """Return the writers that this backend provides for a run."""
         return self._writers or [BackendWriter(self)]
 
     @property
     def experiment(self) -> Any:
-        """What writes."""
+        """Return the object that writes."""
         return self._writers[0] if self._writers else self
 
     def _init_env(self) -> Any:
-        """Get ready, before the first record; a backend of a project may need it."""
+        """Prepare for writing, before the first record; a project's own backend may need this."""
 
     def add_config(self, config: Config, **kwargs: Any) -> None:
-        """The config of the run."""
+        """Write the config of the run."""
 
     def add_graph(self, model: Any, data_batch: Any, **kwargs: Any) -> None:
-        """The model."""
+        """Write the model."""
 
     def add_image(self, name: str, image: Any, step: int = 0, **kwargs: Any) -> None:
-        """One image of a step."""
+        """Write one image of a step."""
 
     def add_scalar(self, name: str, value: Any, step: int = 0, **kwargs: Any) -> None:
-        """One number of a step."""
+        """Write one number of a step."""
 
     def add_scalars(
         self, scalar_dict: Mapping[str, Any], step: int = 0, file_path: str | None = None, **kwargs: Any
     ) -> None:
-        """Numbers of a step."""
+        """Write several numbers of a step."""
         for name, value in scalar_dict.items():
             self.add_scalar(name, value, step)
 
     def close(self) -> None:
-        """The run has ended."""
+        """Close the backend at the end of the run."""
 
 
 class BackendWriter(Writer):
-    """Gives the records of a run to a backend of a project."""
+    """Passes the records of a run to a project's own backend."""
 
     def __init__(self, backend: Any) -> None:
         self.backend = backend
 
     def begin(self, work_dir: Path, experiment_name: str) -> None:
-        """A run starts."""
+        """Prepare the backend at the start of a run."""
         if getattr(self.backend, "_save_dir", None) is None:
             self.backend._save_dir = str(work_dir / FOLDER)
         if not getattr(self.backend, "_env_initialized", True):
@@ -97,74 +97,74 @@ class BackendWriter(Writer):
             self.backend._init_env()
 
     def write_scalar(self, name: str, value: float, step: int) -> None:
-        """One number."""
+        """Write one number."""
         self.backend.add_scalar(name, value, step)
 
     def write_scalars(self, scalars: Mapping[str, float], step: int) -> None:
-        """All numbers of a step."""
+        """Write all numbers of a step."""
         self.backend.add_scalars(dict(scalars), step)
 
     def write_image(self, name: str, image: Any, step: int, caption: str | None = None) -> None:
-        """One image."""
+        """Write one image."""
         self.backend.add_image(name, image, step)
 
     def write_config(self, name: str, config: Mapping[str, Any], step: int) -> None:
-        """The config."""
+        """Write the config."""
         self.backend.add_config(Config(dict(config)))
 
     def write_graph(self, name: str, model: Any, inputs: Any) -> None:
-        """The model."""
+        """Write the model."""
         self.backend.add_graph(model, inputs)
 
     def files(self) -> Iterable[str]:
-        """The folder that a backend writes to, unless it was told otherwise."""
+        """Return the folder that a backend writes to by default."""
         return [FOLDER]
 
     def close(self) -> None:
-        """The run has ended."""
+        """Close the backend at the end of the run."""
         self.backend.close()
 
 
 class ImageFolderWriter(Writer):
-    """Images as PNG files: `vis_image/<name>_<step>.png` in the run's folder."""
+    """Writes images as PNG files: `vis_image/<name>_<step>.png` in the run's folder."""
 
     def __init__(self, folder: str = "vis_image") -> None:
         self.folder = folder
         self._path: Path | None = None
 
     def begin(self, work_dir: Path, experiment_name: str) -> None:
-        """The folder is made when there is an image."""
+        """Set the folder, which is created with the first image."""
         self._path = work_dir / self.folder
 
     def write_scalar(self, name: str, value: float, step: int) -> None:
-        """Numbers are elsewhere."""
+        """Do nothing: another writer records numbers."""
 
     def write_scalars(self, scalars: Mapping[str, float], step: int) -> None:
-        """Numbers are elsewhere."""
+        """Do nothing: another writer records numbers."""
 
     def write_config(self, name: str, config: Mapping[str, Any], step: int) -> None:
-        """The config is elsewhere."""
+        """Do nothing: another writer records the config."""
 
     def write_image(self, name: str, image: Any, step: int, caption: str | None = None) -> None:
-        """One file; the steps that a resumed run makes again replace theirs."""
-        assert self._path is not None, "begin() says where"
+        """Write one file; a resumed run that repeats a step replaces the step's file."""
+        assert self._path is not None, "set by begin()"
         path = self._path / f"{name}_{step}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(as_png(image))
 
     def files(self) -> Iterable[str]:
-        """The folder."""
+        """Return the folder."""
         return [self.folder]
 
 
 class LocalVisBackend(BaseVisBackend):
-    """Files in the run's folder: numbers in `metrics.jsonl`, a record a line, and images in `vis_image/`.
+    """Writes files to the run's folder: numbers to `metrics.jsonl`, one record per line, and images to `vis_image/`.
 
     Args:
-        save_dir: For a Visualizer without a run.
-        img_save_dir: The folder of images.
-        config_save_file: Accepted; the config of a run is in its folder anyway.
-        scalar_save_file: The file of numbers; `metrics.jsonl`, which `hookline compare` reads, unless given.
+        save_dir: The folder to write to for a Visualizer without a run.
+        img_save_dir: The folder for images.
+        config_save_file: Accepted, but has no effect: the config of a run is always in its folder.
+        scalar_save_file: The file for numbers. The default is `metrics.jsonl`, which `hookline compare` reads.
     """
 
     def __init__(
@@ -179,7 +179,7 @@ class LocalVisBackend(BaseVisBackend):
 
 
 class TensorboardVisBackend(BaseVisBackend):
-    """Event files for TensorBoard in `tensorboard/`."""
+    """Writes event files for TensorBoard to `tensorboard/`."""
 
     def __init__(self, save_dir: str | None = None) -> None:
         from hookline.writers.tensorboard import TensorboardWriter
@@ -189,15 +189,15 @@ class TensorboardVisBackend(BaseVisBackend):
 
 
 class WandbVisBackend(BaseVisBackend):
-    """A run of Weights & Biases.
+    """Writes to a run of Weights & Biases.
 
     Args:
-        save_dir: For a Visualizer without a run.
-        init_kwargs: What `wandb.init` gets: project, entity, name, id, group, tags, mode.
-        define_metric_cfg: Not taken over, which is said.
-        commit: Accepted; every step is one row.
-        log_code_name: Not taken over, which is said.
-        watch_kwargs: Not taken over, which is said.
+        save_dir: The folder to write to for a Visualizer without a run.
+        init_kwargs: Arguments of `wandb.init`: project, entity, name, id, group, tags, mode.
+        define_metric_cfg: Not supported: ignored with a warning.
+        commit: Accepted, but has no effect: every step is one row.
+        log_code_name: Not supported: ignored with a warning.
+        watch_kwargs: Not supported: ignored with a warning.
     """
 
     def __init__(
@@ -213,8 +213,8 @@ class WandbVisBackend(BaseVisBackend):
 
         super().__init__(save_dir)
         known = ("project", "entity", "name", "id", "group", "tags", "mode")
-        chosen = _chosen("WandbVisBackend", init_kwargs or {}, known, ignored=("dir", "resume", "allow_val_change"))
-        _say_unused(
+        chosen = _select("WandbVisBackend", init_kwargs or {}, known, ignored=("dir", "resume", "allow_val_change"))
+        _warn_unsupported(
             "WandbVisBackend",
             define_metric_cfg=define_metric_cfg,
             log_code_name=log_code_name,
@@ -224,18 +224,18 @@ class WandbVisBackend(BaseVisBackend):
 
 
 class MLflowVisBackend(BaseVisBackend):
-    """A run of MLflow.
+    """Writes to a run of MLflow.
 
     Args:
-        save_dir: For a Visualizer without a run.
-        exp_name: The experiment.
+        save_dir: The folder to write to for a Visualizer without a run.
+        exp_name: The name of the experiment.
         run_name: The name of the run.
-        tags: Tags of the run.
-        params: Not taken over, which is said: the config is written as params.
-        tracking_uri: Where runs are tracked.
-        artifact_suffix: Accepted; what a run leaves stays in its folder.
-        tracked_config_keys: Not taken over, which is said: all of the config is written.
-        artifact_location: Not taken over, which is said.
+        tags: The tags of the run.
+        params: Not supported: ignored with a warning. The config is written as params.
+        tracking_uri: The URI of the tracking server.
+        artifact_suffix: Accepted, but has no effect: the files of a run stay in its folder.
+        tracked_config_keys: Not supported: ignored with a warning. The whole config is written.
+        artifact_location: Not supported: ignored with a warning.
     """
 
     def __init__(
@@ -253,7 +253,7 @@ class MLflowVisBackend(BaseVisBackend):
         from hookline.writers.mlflow import MlflowWriter
 
         super().__init__(save_dir)
-        _say_unused(
+        _warn_unsupported(
             "MLflowVisBackend",
             params=params,
             tracked_config_keys=tracked_config_keys,
@@ -263,14 +263,14 @@ class MLflowVisBackend(BaseVisBackend):
         self._writers = [MlflowWriter(tracking_uri=tracking_uri, name=run_name, tags=tags, **experiment)]
 
 
-def _chosen(who: str, given: Mapping[str, Any], known: Sequence[str], ignored: Sequence[str]) -> dict[str, Any]:
+def _select(who: str, given: Mapping[str, Any], known: Sequence[str], ignored: Sequence[str]) -> dict[str, Any]:
     for name in given:
         if name not in known and name not in ignored:
-            raise ConfigKeyError(f"{who}: init_kwargs has no '{name}' here; {did_you_mean(name, known)}")
+            raise ConfigKeyError(f"{who}: init_kwargs does not support '{name}'; {did_you_mean(name, known)}")
     return {name: given[name] for name in known if name in given}
 
 
-def _say_unused(who: str, **given: Any) -> None:
+def _warn_unsupported(who: str, **given: Any) -> None:
     for name, value in given.items():
         if value is not None:
-            log.warning("%s: %s is not taken over, and has no effect", who, name)
+            log.warning("%s: %s is not supported and has no effect", who, name)

@@ -1,4 +1,4 @@
-"""Visualizer: a project's way to the writers of the run."""
+"""Visualizer: passes a project's records to the writers of the run."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 
 class Visualizer(ManagerMixin):
-    """Takes numbers, images and the config to the writers of the run.
+    """Passes numbers, images and the config to the writers of the run.
 
     Args:
-        name: The name that it is found by.
-        image: The image that is worked on.
-        vis_backends: Backends, or dicts that describe them; a dict of them by name is possible, too.
-        save_dir: The folder of a visualizer without a run; that of a run writes to the run's.
-        fig_save_cfg: Accepted.
-        fig_show_cfg: Accepted.
+        name: The name to look it up by.
+        image: The image to work on.
+        vis_backends: One or more backends: objects, or dicts that describe them, which may include a `name`.
+        save_dir: The folder of a visualizer without a run. The visualizer of a run writes to the run's folder.
+        fig_save_cfg: Accepted, but has no effect.
+        fig_show_cfg: Accepted, but has no effect.
     """
 
     def __init__(
@@ -48,9 +48,9 @@ class Visualizer(ManagerMixin):
         self._dataset_meta: dict[str, Any] | None = None
         self._image: NDArray[np.uint8] | None = None
         self._save_dir = None if save_dir is None else Path(save_dir)
-        self._vis_backends = _backends(vis_backends, self._save_dir)
+        self._vis_backends = _build_backends(vis_backends, self._save_dir)
         self._writers: Writers | None = None
-        #: Whether the writers are those of a run, which begins and closes them.
+        #: Whether the writers belong to a run, which starts and closes them.
         self._of_run = False
         if image is not None:
             self.set_image(image)
@@ -58,24 +58,30 @@ class Visualizer(ManagerMixin):
     # -- the writers
 
     def native_writers(self) -> list[Writer]:
-        """The writers that the backends stand for, for a run to take."""
+        """Return the writers that the backends provide for a run."""
         return [writer for backend in self._vis_backends.values() for writer in backend.writers()]
 
     def join(self, runner: Runner) -> None:
-        """From now on everything goes to the writers of a run, to which those of the backends are added."""
-        there = runner.writers.all
-        more = [writer for writer in self.native_writers() if not any(_same(writer, other) for other in there)]
-        runner.writers = Writers([*there, *more], main=runner.rank == 0)
+        """Add the backends' writers to those of a run, and send everything to the run's writers from now on."""
+        present = runner.writers.all
+        more = [
+            writer
+            for writer in self.native_writers()
+            if not any(_writes_same_files(writer, other) for other in present)
+        ]
+        runner.writers = Writers([*present, *more], main=runner.rank == 0)
         self._writers, self._of_run = runner.writers, True
-        for kind in (type(self), Visualizer):  # components ask the base class, whatever a run has
+        for kind in (type(self), Visualizer):  # components look it up in the base class, whatever class the run uses
             kind.make_current(self)
 
     @property
     def writers(self) -> Writers:
-        """Where everything goes: the writers of the run, or, without one, its own in `save_dir`."""
+        """Return the writers that receive everything: those of the run or, without a run, its own in `save_dir`."""
         if self._writers is None:
             if self._vis_backends and self._save_dir is None:
-                raise ConfigValueError(f"the Visualizer '{self.instance_name}' has no run: say where with save_dir")
+                raise ConfigValueError(
+                    f"the Visualizer '{self.instance_name}' has no run; set save_dir to say where it writes"
+                )
             self._writers = Writers(self.native_writers())
             if self._save_dir is not None:
                 self._save_dir.mkdir(parents=True, exist_ok=True)
@@ -83,36 +89,36 @@ class Visualizer(ManagerMixin):
         return self._writers
 
     def get_backend(self, name: str) -> Any:
-        """The backend of a name: that of its class, unless it was given another."""
+        """Return the backend with this name; the default name is that of its class."""
         return self._vis_backends[name]
 
     @master_only
     def add_scalar(self, name: str, value: Any, step: int = 0, **kwargs: Any) -> None:
-        """One number of a step."""
+        """Write one number of a step."""
         self.writers.write_scalar(name, value, step)
 
     @master_only
     def add_scalars(
         self, scalar_dict: Mapping[str, Any], step: int = 0, file_path: str | None = None, **kwargs: Any
     ) -> None:
-        """Numbers of a step; an entry `step` tells it, too."""
+        """Write several numbers of a step; an entry `step` overrides the argument."""
         numbers = dict(scalar_dict)
         step = int(numbers.pop("step", step))
         self.writers.write_scalars(numbers, step)
 
     @master_only
     def add_image(self, name: str, image: Any, step: int = 0) -> None:
-        """One image of a step."""
+        """Write one image of a step."""
         self.writers.write_image(name, image, step)
 
     @master_only
     def add_config(self, config: Any, **kwargs: Any) -> None:
-        """The config of the run."""
+        """Write the config of the run."""
         self.writers.write_config("config", config.to_dict() if hasattr(config, "to_dict") else dict(config), 0)
 
     @master_only
     def add_graph(self, model: Any, data_batch: Any, **kwargs: Any) -> None:
-        """The model."""
+        """Write the model."""
         self.writers.write_graph("model", model, data_batch)
 
     def add_datasample(
@@ -126,10 +132,10 @@ class Visualizer(ManagerMixin):
         wait_time: int = 0,
         step: int = 0,
     ) -> None:
-        """A sample with what was found in it: a subclass draws it; here nothing is done."""
+        """Draw a sample with its predictions; a subclass implements this, here it does nothing."""
 
     def close(self) -> None:
-        """Write what is held back; the writers of a run are closed by the run."""
+        """Flush the writers of a run, which the run itself closes; without a run, close the writers."""
         if self._writers is not None:
             if self._of_run:
                 self._writers.flush()
@@ -140,7 +146,7 @@ class Visualizer(ManagerMixin):
 
     @property
     def dataset_meta(self) -> dict[str, Any] | None:
-        """Facts about the data."""
+        """Return the metadata of the dataset."""
         return self._dataset_meta
 
     @dataset_meta.setter
@@ -148,13 +154,13 @@ class Visualizer(ManagerMixin):
         self._dataset_meta = dataset_meta
 
     def set_image(self, image: Any) -> None:
-        """Take an image to work on."""
+        """Set the image to work on."""
         self._image = as_image(image)
 
     def get_image(self) -> NDArray[np.uint8]:
-        """The image."""
+        """Return the image."""
         if self._image is None:
-            raise ConfigValueError("there is no image yet: set_image first")
+            raise ConfigValueError("there is no image yet; call set_image first")
         return self._image
 
     def show(
@@ -169,7 +175,9 @@ class Visualizer(ManagerMixin):
         try:
             from matplotlib import pyplot
         except ImportError:
-            raise ConfigError("Visualizer.show needs matplotlib, which is not installed; add_image writes it") from None
+            raise ConfigError(
+                "Visualizer.show needs matplotlib, which is not installed; to write the image instead, call add_image"
+            ) from None
         pyplot.figure(win_name)
         pyplot.imshow(self.get_image() if drawn_img is None else as_image(drawn_img))
         pyplot.axis("off")
@@ -180,18 +188,18 @@ class Visualizer(ManagerMixin):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("draw_"):
             raise ConfigAttributeError(
-                f"Visualizer.{name} is not taken over: draw with a library that you like, and hand the image to "
+                f"Visualizer.{name} is not supported: draw with a library of your choice, and pass the image to "
                 "set_image or add_image"
             )
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
 
-def _same(writer: Writer, other: Writer) -> bool:
-    """Whether two writers would write the same file."""
+def _writes_same_files(writer: Writer, other: Writer) -> bool:
+    """Return whether two writers would write the same files."""
     return type(writer) is type(other) and bool(writer.files()) and list(writer.files()) == list(other.files())
 
 
-def _backends(given: Any, save_dir: Path | None) -> dict[str, Any]:
+def _build_backends(given: Any, save_dir: Path | None) -> dict[str, Any]:
     if given is None:
         return {}
     several: Sequence[Any] = given if isinstance(given, (list, tuple)) else [given]
@@ -203,9 +211,11 @@ def _backends(given: Any, save_dir: Path | None) -> dict[str, Any]:
             options.setdefault("save_dir", str(save_dir / FOLDER))
         backend = VISBACKENDS.build(options) if options else each
         if not isinstance(backend, BaseVisBackend):
-            raise ConfigTypeError(f"a vis_backend is a BaseVisBackend, or a dict that describes one, not {each!r}")
+            raise ConfigTypeError(f"a vis_backend must be a BaseVisBackend, or a dict that describes one, not {each!r}")
         name = name or type(backend).__name__
         if name in found:
-            raise ConfigValueError(f"two vis_backends are called '{name}'; give one a name: dict(type=..., name=...)")
+            raise ConfigValueError(
+                f"two vis_backends are named '{name}'; give one of them another name: dict(type=..., name=...)"
+            )
         found[name] = backend
     return found

@@ -1,4 +1,4 @@
-"""Small things about torch, and what is installed here."""
+"""Small helpers for torch, and facts about this machine."""
 
 from hookline.dialects.mmengine.utils.dl_utils.collect_env import collect_env
 from hookline.dialects.mmengine.utils.dl_utils.misc import has_batch_norm, is_norm, mmcv_full_available, tensor2imgs

@@ -10,7 +10,7 @@ import torch
 
 
 def collect_env() -> dict[str, Any]:
-    """Facts about this machine and what is installed, for people."""
+    """Return facts about this machine and its installed software, for people to read."""
     from hookline import __version__
 
     cuda = torch.cuda.is_available()

@@ -1,4 +1,4 @@
-"""Small things about models and images."""
+"""Small helpers for models and images."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 
 
 def has_batch_norm(model: nn.Module) -> bool:
-    """Whether a model has batch norms."""
+    """Return whether a model has batch norm layers."""
     return any(isinstance(module, _BatchNorm) for module in model.modules())
 
 
 def is_norm(layer: nn.Module, exclude: Any = None) -> bool:
-    """Whether a layer is a norm, and not one of those that are excluded."""
+    """Return whether a layer is a normalization layer that is not excluded."""
     if exclude is not None and isinstance(layer, exclude):
         return False
     return isinstance(layer, (_NormBase, nn.GroupNorm, nn.LayerNorm))
 
 
 def mmcv_full_available() -> bool:
-    """Whether mmcv's operators are there: never."""
+    """Return whether mmcv's operators are available: always False."""
     return False
 
 
 def tensor2imgs(tensor: Tensor, mean: Any = None, std: Any = None, to_bgr: bool = True) -> list[Any]:
-    """A batch of images (N, C, H, W) as a list of uint8 arrays (H, W, C), scaled back by mean and std."""
+    """Convert images (N, C, H, W) to a list of uint8 arrays (H, W, C), and undo the scaling by mean and std."""
     channels = tensor.shape[1]
     scale = torch.tensor(std if std is not None else (1,) * channels).view(-1, 1, 1)
     shift = torch.tensor(mean if mean is not None else (0,) * channels).view(-1, 1, 1)

@@ -1,4 +1,4 @@
-"""Names of torch that projects look for here."""
+"""Names of torch that projects import from here."""
 
 import torch
 from torch.nn import SyncBatchNorm

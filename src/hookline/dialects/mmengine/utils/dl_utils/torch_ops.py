@@ -1,4 +1,4 @@
-"""Functions of torch that have changed over time."""
+"""Torch functions that differ between torch versions."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from torch import Tensor
 
 
 def torch_meshgrid(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """Torch's meshgrid, with matrix indices."""
+    """Call torch's meshgrid with matrix indexing."""
     return torch.meshgrid(*tensors, indexing="ij")

@@ -1,4 +1,4 @@
-"""Tracing of models."""
+"""Detect that a model is being traced."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import torch
 
 
 def is_jit_tracing() -> bool:
-    """Whether torch is tracing a model."""
+    """Return whether torch is tracing a model."""
     return bool(torch._C._is_tracing())
