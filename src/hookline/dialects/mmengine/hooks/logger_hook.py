@@ -72,6 +72,6 @@ class LoggerHook(logger.LoggerHook, Hook):  # type: ignore[misc]  # native metho
             self.num_digits = runner.log_processor.num_digits
 
     def idle_points(self, runner: Any) -> list[str]:
-        """Return the end of an epoch, unless a window ends with it."""
+        """Return the points at which there is nothing to do in this run."""
         self._apply_log_processor(runner)
         return super().idle_points(runner)
