@@ -24,7 +24,7 @@ class LogProcessor:
         window_size: The number of newest values to average.
         by_epoch: Count epochs in the lines of `get_log_after_iter` and `get_log_after_epoch`.
         custom_cfg: Rules for single names: dicts with a `data_src`, and optionally a `method_name` (mean, min, max,
-            current), a `window_size` (a number, `epoch` or `global`), and a `log_name` to show it under another name, too.
+            current), a `window_size` (a number, `epoch` or `global`), and a `log_name` for an additional name.
         num_digits: The number of digits after the decimal point.
         log_with_hierarchy: Keep the prefixes `train/`, `val/` and `test/` in names.
         mean_pattern: The names that are shown as a mean, in the form `.*(one|other).*`.

@@ -281,7 +281,7 @@ class Runner(native.Runner):
 
     @property
     def param_schedulers(self) -> Any:
-        """Return the list of schedulers, or a dict of lists for several optims. Before training, return their config."""
+        """Return the schedulers as a list, or as a dict of lists for several optims. Before training: their config."""
         return self._param_scheduler if self._param_schedulers is None else self._param_schedulers
 
     @property
@@ -394,9 +394,7 @@ class Runner(native.Runner):
         if not auto_scale_lr or not auto_scale_lr.get("enable", False):
             return
         if "base_batch_size" not in auto_scale_lr:
-            raise ConfigValueError(
-                "auto_scale_lr needs 'base_batch_size', the batch size the learning rates were chosen for"
-            )
+            raise ConfigValueError("auto_scale_lr needs 'base_batch_size', the batch size for these learning rates")
         check_int("auto_scale_lr: base_batch_size", auto_scale_lr["base_batch_size"], least=1)
         ratio = self.world_size * self.train_dataloader.batch_size / auto_scale_lr["base_batch_size"]
         self.logger.info("multiplying learning rates by %s, the ratio of batch sizes", ratio)
@@ -425,7 +423,7 @@ class Runner(native.Runner):
     def register_hook(
         self, hook: Any, priority: Any = None, on_error: Literal["raise", "disable"] | None = None
     ) -> None:
-        """Register a hook or a dict with a `type`. Hooks from the mmengine package work, too. Allowed during training."""
+        """Add a hook, also during training: an object or a dict with a `type`. Hooks of the mmengine package work."""
         made, placed, tolerance = building.build_hook(hook)
         building.tell_folder(made)
         where = "argument" if priority is not None else "config"
