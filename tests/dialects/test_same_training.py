@@ -1,4 +1,4 @@
-"""One training, written natively and for four other systems, ends in the same bits."""
+"""The same training, written natively and for four other systems, produces bit-identical results."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def native(native_folder: Path) -> shared.Ended:
 
 
 def test_the_training_is_worth_comparing(native: shared.Ended) -> None:
-    """Its best epoch is neither the first nor the last, and no compared value is equal by coincidence."""
+    """Check that the best epoch is neither the first nor the last, and that the compared values change in training."""
     assert native.best_epoch == 2
     start, names = shared.Net().state_dict(), native.averaged.keys()
     assert {name.removeprefix("/") for name in native.weights} == start.keys()

@@ -1,4 +1,4 @@
-"""A small project written for MMEngine: a model, a metric, and a runner of them in one line."""
+"""A small project written for MMEngine: a model, a metric, and a function that builds a runner."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hookline.testing import toy_data, toy_model
 
 @MODELS.register_module()
 class ToyNet(BaseModel):
-    """The net of hookline's toy runner, with losses and predictions of its own."""
+    """The net of hookline's toy runner, as a model that computes its own losses and predictions."""
 
     def __init__(self, dropout: float = 0.0, data_preprocessor: Any = None, init_cfg: Any = None) -> None:
         super().__init__(data_preprocessor, init_cfg)
@@ -37,7 +37,7 @@ class ToyNet(BaseModel):
 
 @METRICS.register_module()
 class ToyAccuracy(BaseMetric):
-    """The share of right predictions."""
+    """The fraction of correct predictions."""
 
     def process(self, data_batch: Any, data_samples: Sequence[dict[str, Any]]) -> None:
         self.results += [float(sample["prediction"] == sample["label"]) for sample in data_samples]
@@ -47,7 +47,7 @@ class ToyAccuracy(BaseMetric):
 
 
 class Seen(Hook):
-    """Notes what it was called at: the point, and the counters."""
+    """Records every call: the point and the counters."""
 
     def __init__(self) -> None:
         self.seen: list[Any] = []
@@ -65,7 +65,7 @@ TEST = ("test_dataloader", "test_cfg", "test_evaluator")
 
 
 def runner_of(work_dir: Path, without: Sequence[str] = (), **parts: Any) -> Runner:
-    """A quiet runner of the toy; any part can be given, or left out."""
+    """Return a quiet runner of the toy project. Any part can be replaced or left out."""
     given: dict[str, Any] = {
         "model": {"type": "ToyNet"},
         "train_dataloader": toy_data(),
@@ -85,7 +85,7 @@ def runner_of(work_dir: Path, without: Sequence[str] = (), **parts: Any) -> Runn
 
 
 def weights(path: Path, *keys: str) -> Any:
-    """A part of a checkpoint, as torch reads it."""
+    """Return an entry of a checkpoint, as torch reads it."""
     found = torch.load(path, weights_only=True)
     for key in keys:
         found = found[key]

@@ -1,8 +1,8 @@
-"""Runs every hook of the package mmengine in the dialect's Runner, and writes what came of it as a page of the docs.
+"""Run every hook of the mmengine package in the dialect's Runner, and write the results as a docs page.
 
     python -m tests.dialects.mmengine.real_hooks docs/coming-from/mmengine-hooks.md
 
-A test fails when the page is not what this writes.
+A test fails when the page is out of date.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from hookline.testing import toy_data
 from tests.dialects.mmengine.parts import runner_of, weights
 
-if __name__ == "__main__":  # in a process of its own: the other tests do without the package
+if __name__ == "__main__":  # in a separate process: the other tests run without the package
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import mmengine
@@ -31,19 +31,19 @@ if __name__ == "__main__":  # in a process of its own: the other tests do withou
         from mmengine.registry import MODELS as REAL_MODELS
 
 HEAD = """\
-# The hooks of MMEngine, run here
+# MMEngine's own hooks in hookline
 
-Every hook in `mmengine.hooks` of the package mmengine {version} from PyPI, unchanged, as a custom hook of the dialect's
-`Runner`. Where hookline has one of the same name, that one was left out. The page is written by
-`tests/dialects/mmengine/real_hooks.py`, and a test fails when it is out of date.
+This table covers every hook in `mmengine.hooks` of the mmengine package {version} from PyPI. Each one ran unchanged as
+a custom hook of the dialect's `Runner`. If the dialect has a default hook of the same name, that one was removed.
+`tests/dialects/mmengine/real_hooks.py` generates this page, and a test fails when it is out of date.
 
-| hook | verdict | what was seen |
+| hook | result | observations |
 | --- | --- | --- |
 """
 
 
 class Verdict(NamedTuple):
-    """What came of a hook."""
+    """The result of running a hook."""
 
     word: str
     seen: str
@@ -53,7 +53,7 @@ CASES: dict[str, Callable[[Path], Verdict]] = {}
 
 
 def case(function: Callable[[Path], Verdict]) -> Callable[[Path], Verdict]:
-    """Register what is tried with the hook of this name."""
+    """Register the check of the hook with this name."""
     CASES[function.__name__] = function
     return function
 
@@ -64,7 +64,7 @@ def loader(seed: int = 0) -> DataLoader[Any]:
 
 
 def runner(folder: Path, *hooks: Any, instead_of: str | None = None, **parts: Any) -> Any:
-    """A toy run with hooks, without the default hook whose work one of them does."""
+    """Return a toy run with hooks, without the default hook that one of them replaces."""
     given = {
         "train_dataloader": loader(),
         "val_dataloader": loader(1),
@@ -88,7 +88,7 @@ def RuntimeInfoHook(folder: Path) -> Verdict:  # noqa: N802  # named after the h
     names = ("train/lr", "train/loss", "val/accuracy")
     assert [len(run.message_hub.get_scalar(name)) for name in names] == [8, 8, 2]
     assert run.message_hub.get_info("max_iters") == 8
-    return Verdict("works", "learning rate, loss and metrics are in the message hub, and so are its facts")
+    return Verdict("works", "records learning rate, loss, metrics and its facts in the message hub")
 
 
 @case
@@ -97,17 +97,17 @@ def IterTimerHook(folder: Path) -> Verdict:  # noqa: N802
     run.train()
     assert [len(run.message_hub.get_scalar(f"train/{name}")) for name in ("data_time", "time")] == [8, 8]
     assert run.message_hub.get_info("eta") is not None
-    return Verdict("works", "times of data and steps are recorded, and an estimate of what is left")
+    return Verdict("works", "records data and step times, and an estimate of the remaining time")
 
 
 @case
 def DistSamplerSeedHook(folder: Path) -> Verdict:  # noqa: N802
-    told: list[int] = []
+    epochs_set: list[int] = []
     run = runner(folder, real.DistSamplerSeedHook(), instead_of="sampler_seed")
-    run.train_dataloader.sampler.set_epoch = told.append
+    run.train_dataloader.sampler.set_epoch = epochs_set.append
     run.train()
-    assert told == [0, 1]
-    return Verdict("works", "the sampler is told each epoch")
+    assert epochs_set == [0, 1]
+    return Verdict("works", "sets the epoch of the sampler at every epoch")
 
 
 @case
@@ -119,7 +119,7 @@ def LoggerHook(folder: Path) -> Verdict:  # noqa: N802
     assert [record["step"] for record in records if "loss" in record] == [2, 4, 6, 8]
     assert [record["step"] for record in records if "accuracy" in record][:2] == [1, 2]
     assert list((folder / "run").glob("2*.json"))
-    return Verdict("works", "its lines are in run.log and its numbers in metrics.jsonl, under the names it gives them")
+    return Verdict("works", "writes its lines to run.log and its numbers to metrics.jsonl, under its own names")
 
 
 @case
@@ -127,7 +127,7 @@ def ParamSchedulerHook(folder: Path) -> Verdict:  # noqa: N802
     run = runner(folder, real.ParamSchedulerHook(), instead_of="param_scheduler")
     run.train()
     assert run.optim_wrapper.get_lr() == {"lr": [0.05]}
-    return Verdict("works", "the schedulers of the dialect step as with hookline's own")
+    return Verdict("works", "steps the dialect's schedulers as hookline's own hook does")
 
 
 @case
@@ -153,8 +153,8 @@ def CheckpointHook(folder: Path) -> Verdict:  # noqa: N802
     assert resumed in (folder / "there" / "run" / "run.log").read_text()
     return Verdict(
         "works",
-        "the newest, the best and the published files are there, also in an `out_dir`; each is written when its epoch "
-        "or validation is over, so that a run resumed from it ends in the same bits",
+        "writes the newest, best and published files, also into an `out_dir`; each is written at the end of its epoch "
+        "or validation, so a run resumed from it ends with bit-identical weights",
     )
 
 
@@ -175,21 +175,21 @@ def EMAHook(folder: Path) -> Verdict:  # noqa: N802
     assert all(torch.equal(one, two) for one, two in zip(whole.parameters(), again.parameters(), strict=True))
     return Verdict(
         "works",
-        "validates with the average; as in the original, `state_dict` of a checkpoint holds the average, so a run has "
-        "to go on with this hook; resumed, it ends in the same bits",
+        "validates with the average; as in the original, `state_dict` of a checkpoint holds the average, so a run must "
+        "be resumed with this hook; the resumed run ends with bit-identical weights",
     )
 
 
 @case
 def EmptyCacheHook(folder: Path) -> Verdict:  # noqa: N802
     runner(folder, real.EmptyCacheHook(before_epoch=True, after_iter=True)).train()
-    return Verdict("works", "ran on a CPU, where there is nothing to empty")
+    return Verdict("works", "ran on a CPU, where there is no cache to empty")
 
 
 @case
 def SyncBuffersHook(folder: Path) -> Verdict:  # noqa: N802
     runner(folder, real.SyncBuffersHook()).train()
-    return Verdict("works", "ran in one process, where there is nothing to average")
+    return Verdict("works", "ran in a single process, where there is nothing to average")
 
 
 @case
@@ -199,9 +199,7 @@ def EarlyStoppingHook(folder: Path) -> Verdict:  # noqa: N802
     run.train()
     assert run.epoch == 2
     assert "epoch_2.pth" in files(folder)
-    return Verdict(
-        "works", "stops the run, and the last checkpoint is there; its own state is not saved, as it has none"
-    )
+    return Verdict("works", "stops the run, and the last checkpoint is saved; the hook has no state to save")
 
 
 @case
@@ -210,7 +208,7 @@ def ProfilerHook(folder: Path) -> Verdict:  # noqa: N802
     runner(folder, hook).train()
     assert "traceEvents" in json.loads((folder / "trace.json").read_text())
     return Verdict(
-        "works", "with training; with `val()` or `test()` alone it leaves its profiler open, as in the original"
+        "works", "works with training; with only `val()` or `test()`, it leaves its profiler open, as in the original"
     )
 
 
@@ -226,11 +224,11 @@ def NaiveVisualizationHook(folder: Path) -> Verdict:  # noqa: N802
     batch = [{"inputs": torch.rand(1, 3, 5, 6), "data_sample": sample}]
     run.call_hook("after_test_iter", batch_idx=0, data_batch=batch, outputs=[None])
     assert shown == ["ToyNet", "one.png"]
-    return Verdict("works", "the visualizer gets the model, and samples in the form that the hook expects of a batch")
+    return Verdict("works", "passes the model and, if batches have the expected format, samples to the visualizer")
 
 
 class Sample(SimpleNamespace):
-    """A sample with the few things that NaiveVisualizationHook looks for."""
+    """A sample with the attributes that NaiveVisualizationHook reads."""
 
     def get(self, name: str, default: Any = None) -> Any:
         return getattr(self, name, default)
@@ -240,7 +238,7 @@ class Sample(SimpleNamespace):
 
 
 class Twice(nn.Module):
-    """A model around a model, as test-time augmentation makes one."""
+    """A wrapper around a model, as in test-time augmentation."""
 
     asked = 0
 
@@ -250,7 +248,7 @@ class Twice(nn.Module):
 
     def test_step(self, data: Any) -> Any:
         Twice.asked += 1
-        return self.module.test_step(data)  # type: ignore[operator]  # the toy has it
+        return self.module.test_step(data)  # type: ignore[operator]  # the toy model has this method
 
 
 @case
@@ -259,7 +257,7 @@ def PrepareTTAHook(folder: Path) -> Verdict:  # noqa: N802
     run = runner(folder, real.PrepareTTAHook({"type": "Twice"}))
     assert list(run.test()) == ["accuracy"]
     assert Twice.asked == 4
-    return Verdict("works", "the test asks the model that the hook has put around the run's")
+    return Verdict("works", "the test calls the hook's wrapper around the model")
 
 
 @case
@@ -267,8 +265,8 @@ def NPUProfilerHook(folder: Path) -> Verdict:  # noqa: N802
     try:
         real.NPUProfilerHook()
     except Exception as error:
-        return Verdict("not tried", f"it cannot be made without an NPU, as in the original: `{type(error).__name__}`")
-    raise AssertionError("there is an NPU in this machine: try the hook")
+        return Verdict("not tried", f"needs an NPU, as in the original: `{type(error).__name__}`")
+    raise AssertionError("this machine has an NPU: write a check for the hook")
 
 
 @case
@@ -290,11 +288,11 @@ def Hook(folder: Path) -> Verdict:  # noqa: N802
     assert hook.seen == ["train", "val", "train", "val", "2 False", "test"]
     (entry,) = [entry for entry in run.plan if entry.hook is hook]
     assert len(entry.calls) == 4
-    return Verdict("works", "hooks of one's own that inherit from it run, and only at the points that they override")
+    return Verdict("works", "custom subclasses run, and only at the points that they override")
 
 
 def page() -> str:
-    """The page: every hook of the package, by name."""
+    """Return the page, with every hook of the package by name."""
     lines = []
     for name in sorted(real.__all__):
         with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():

@@ -1,9 +1,9 @@
-"""Runs schedulers, parameter groups and configs of the package mmengine and of the dialect, and compares the two.
+"""Run schedulers, parameter groups and configs of the mmengine package and of the dialect, and compare the results.
 
     python -m tests.dialects.mmengine.side_by_side
 
-prints how many cases there were, and those in which the two differ. It is a process of its own, so that the tests never
-have both packages in one.
+prints the number of cases, and those in which the two differ. It runs as a separate process, so that the tests never
+import both packages in one process.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PARAMETERS: dict[str, dict[str, Any]] = {
     "Poly": {"power": 0.9, "eta_min": 1e-4},
     "Step": {"step_size": 3},
 }
-# Begin and end of two schedulers that act at the same time, one after the other, or partly so.
+# Begin and end of two schedulers that act at the same time, one after the other, or with some overlap.
 SPANS = [(0, 10, 0, 20), (2, 9, 5, 16), (0, 6, 6, 20), (3, 10**9, 0, 7)]
 FURTHER: list[tuple[str, dict[str, Any]]] = [
     ("OneCycle", {"three_phase": True}),
@@ -87,7 +87,7 @@ def values(optimizer: torch.optim.Optimizer, name: str) -> list[Any]:
 
 
 def course(package: Any, *specs: tuple[str, dict[str, Any]], name: str = "lr", kind: str = "SGD", **more: Any) -> Any:
-    """The values of all groups after every step."""
+    """Return the values of all groups after every step."""
     optimizer = optimizer_of(kind, **more)
     schedulers = [getattr(package.scheduler, which)(optimizer, **parameters) for which, parameters in specs]
     found = [values(optimizer, name)]
@@ -121,7 +121,7 @@ def by_iterations(package: Any, kind: str) -> Any:
 
 
 class Varied(nn.Module):
-    """Has parameters of all kinds that paramwise_cfg tells apart."""
+    """Has parameters of all kinds that paramwise_cfg distinguishes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -131,7 +131,7 @@ class Varied(nn.Module):
 
 
 def groups(package: Any, model: nn.Module, paramwise: dict[str, Any]) -> Any:
-    """The groups, with the names of their parameters."""
+    """Return the parameter groups, with the names of their parameters."""
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     optimizer = {"type": "SGD", "lr": 0.1, "weight_decay": 0.01, "momentum": 0.9}
     made = package.build_optim_wrapper(model, {"optimizer": optimizer, "paramwise_cfg": paramwise})
@@ -144,7 +144,7 @@ def read(package: Any, path: Path) -> Any:
 
 
 def cases(folder: Path, their_optim: Any, their_config: Any) -> Iterator[tuple[str, Any, Any]]:
-    """The name of a case, and what each package gives."""
+    """Yield the name of each case and the results of both packages."""
     for first, second in product(PARAMETERS, repeat=2):
         for begin, end, other_begin, other_end in SPANS:
             specs = (
@@ -182,10 +182,10 @@ def cases(folder: Path, their_optim: Any, their_config: Any) -> Iterator[tuple[s
 
 
 def main() -> None:
-    """Print what came of it."""
+    """Print the results."""
     count, different = 0, {}
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of the package mmengine on today's torch
+        warnings.simplefilter("ignore")  # from the mmengine package with current versions of torch
         real = [importlib.import_module(f"mmengine.{name}") for name in ("optim", "config")]
         for name, ours, theirs in cases(Path(folder), *real):
             count += 1

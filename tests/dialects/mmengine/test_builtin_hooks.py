@@ -1,4 +1,4 @@
-"""The built-in hooks: MMEngine's parameters and defaults, and what they do with them."""
+"""The built-in hooks: MMEngine's parameters and defaults, and their effects."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from hookline.errors import ConfigError, HookError
 from hookline.testing import toy_data
 from tests.dialects.mmengine.parts import VAL, ToyNet, runner_of, weights
 
-#: The parameters of the original and their defaults, of those that have any.
+#: The parameters of the original hooks and their defaults.
 DEFAULTS: dict[str, dict[str, Any]] = {
     "CheckpointHook": {
         **{"interval": -1, "by_epoch": True, "save_optimizer": True, "save_param_scheduler": True, "out_dir": None},
@@ -77,7 +77,7 @@ def test_parameters_defaults_and_priority_are_those_of_the_original(name: str) -
 
 
 @pytest.mark.parametrize("name", sorted(DEFAULTS))
-def test_their_methods_take_all_that_their_points_give(name: str) -> None:
+def test_their_methods_take_all_arguments_of_their_points(name: str) -> None:
     for stage in STAGES:
         own, original = (inspect.signature(getattr(kind, stage)) for kind in (getattr(hooks, name), Hook))
         assert list(own.parameters) == list(original.parameters), stage
@@ -88,7 +88,7 @@ def test_a_subclass_calls_its_base_as_the_original_is_called(tmp_path: Path) -> 
 
     class Own(CheckpointHook):
         def after_train_iter(self, runner: Any, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:  # type: ignore[override]
-            super().after_train_iter(runner, batch_idx, data_batch, outputs)  # type: ignore[call-arg]  # as it is there
+            super().after_train_iter(runner, batch_idx, data_batch, outputs)  # type: ignore[call-arg]  # as in the original
             called.append(batch_idx)
 
     saving = {"checkpoint": Own(by_epoch=False, interval=3)}
@@ -97,7 +97,7 @@ def test_a_subclass_calls_its_base_as_the_original_is_called(tmp_path: Path) -> 
     assert sorted(path.name for path in (tmp_path / "run").glob("*.pth")) == ["iter_3.pth", "iter_4.pth"]
 
 
-# -- CheckpointHook, as the tutorial describes it
+# -- CheckpointHook, as described in the tutorial
 
 
 def saved(folder: Path) -> list[str]:
@@ -118,8 +118,8 @@ def test_save_begin(tmp_path: Path, interval: int, expected: list[int]) -> None:
 
 
 @METRICS.register_module()
-class Told(BaseMetric):
-    """Gives the numbers that it is told, one a validation."""
+class Scripted(BaseMetric):
+    """Reports the given values, one per validation."""
 
     def __init__(self, values: list[float], name: str = "top-1") -> None:
         super().__init__()
@@ -129,7 +129,7 @@ class Told(BaseMetric):
         self.results.append(len(data_samples))
 
     def compute_metrics(self, results: list[Any]) -> dict[str, Any]:
-        # The dry batch before training has one batch.
+        # The dry run before training has only one batch.
         return {self.name: self.values[0] if len(results) < 2 else self.values.pop(0), "other": 0.0}
 
 
@@ -142,9 +142,9 @@ class Told(BaseMetric):
     ],
 )
 def test_the_best_checkpoint(tmp_path: Path, best: str, rule: str | None, values: list[float], expected: str) -> None:
-    told = {"type": "Told", "values": values}
+    scripted = {"type": "Scripted", "values": values}
     saving = {"checkpoint": {"type": "CheckpointHook", "interval": -1, "save_best": best, "rule": rule}}
-    parts: Any = {"train_cfg": {"max_epochs": 3}, "default_hooks": saving, "val_evaluator": told}
+    parts: Any = {"train_cfg": {"max_epochs": 3}, "default_hooks": saving, "val_evaluator": scripted}
     runner = runner_of(tmp_path / "run", **parts)
     runner.train()
     assert saved(tmp_path / "run") == [expected, "epoch_3.pth"]
@@ -172,16 +172,16 @@ def test_the_best_checkpoint(tmp_path: Path, best: str, rule: str | None, values
         (EarlyStoppingHook, "_check_stop_condition"),
     ],
 )
-def test_a_method_of_the_original_that_nothing_would_call_is_refused_where_it_is_written(
+def test_overriding_a_method_that_is_never_called_is_refused_when_the_class_is_defined(
     base: type[Hook], method: str
 ) -> None:
     mixin = type("Mixin", (), {method: lambda self, runner: None})
-    with pytest.raises(HookError, match=rf"^Mixed has a {method} of its own"):
+    with pytest.raises(HookError, match=rf"^Mixed overrides {method}, which is never called here; move"):
         type("Mixed", (mixin, base), {})
     with pytest.raises(HookError) as refused:
         type("Mine", (base,), {method: lambda self, runner: None})
     assert str(refused.value) == (
-        f"Mine has a {method} of its own, which nothing calls here; what it does belongs into a method for a point, "
+        f"Mine overrides {method}, which is never called here; move its code into a method for a point, "
         "such as after_train_epoch or before_save_checkpoint"
     )
 
@@ -198,10 +198,11 @@ def test_out_dir_and_published_checkpoints(tmp_path: Path) -> None:
 
 def test_other_storage_is_refused() -> None:
     with pytest.raises(
-        ConfigError, match=r"^CheckpointHook: files are written to the disk, and no other backend is off"
+        ConfigError,
+        match=r"^CheckpointHook: the backend {'backend': 'petrel'} is not supported: files are only written",
     ):
         CheckpointHook(backend_args={"backend": "petrel"})
-    with pytest.raises(ConfigError, match=r"^LoggerHook: files are written to the disk"):
+    with pytest.raises(ConfigError, match=r"^LoggerHook: the backend {'backend': 'petrel'} is not supported"):
         LoggerHook(backend_args={"backend": "petrel"})
     CheckpointHook(backend_args={"backend": "local"})
 
@@ -221,8 +222,8 @@ def test_other_storage_is_refused() -> None:
 )
 def test_a_plateau_stops(tmp_path: Path, values: list[float], settings: dict[str, Any], epochs: int) -> None:
     stopping = {"type": "EarlyStoppingHook", "monitor": "top-1", "rule": "greater", **settings}
-    told = {"type": "Told", "values": values}
-    parts: Any = {"train_cfg": {"max_epochs": 9}, "custom_hooks": [stopping], "val_evaluator": told}
+    scripted = {"type": "Scripted", "values": values}
+    parts: Any = {"train_cfg": {"max_epochs": 9}, "custom_hooks": [stopping], "val_evaluator": scripted}
     runner = runner_of(tmp_path / "run", **parts)
     runner.train()
     assert runner.epoch == epochs
@@ -263,7 +264,7 @@ def test_averages_by_name(tmp_path: Path, settings: dict[str, Any], weight: Any)
 
 
 @pytest.mark.parametrize("base", [BaseAveragedModel, ExponentialMovingAverage])
-def test_an_average_by_a_formula_of_ones_own(tmp_path: Path, base: Any) -> None:
+def test_an_average_with_a_custom_formula(tmp_path: Path, base: Any) -> None:
     @MODELS.register_module()
     class Greatest(base):  # type: ignore[misc]
         def avg_func(self, averaged_param: Tensor, source_param: Tensor, steps: int) -> None:
@@ -284,12 +285,12 @@ def test_an_average_by_a_formula_of_ones_own(tmp_path: Path, base: Any) -> None:
     ("settings", "message"),
     [
         ({"ema_type": "ExponentialMovingAverag"}, "not 'ExponentialMovingAverag'; did you mean 'ExponentialMovingAver"),
-        ({"ema_type": ToyNet}, "ema_type is the name of an average or a BaseAveragedModel, not"),
+        ({"ema_type": ToyNet}, "ema_type must be the name of an average or a BaseAveragedModel, not"),
         ({"momentum": 3}, "EMAHook: momentum must be above 0 and at most 1, not 3"),
         ({"begin_iter": 1, "begin_epoch": 1}, "EMAHook: give begin_iter or begin_epoch, not both"),
     ],
 )
-def test_averages_that_cannot_be(settings: dict[str, Any], message: str) -> None:
+def test_invalid_averages_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         EMAHook(**settings)
     assert message in str(caught.value)
@@ -329,20 +330,20 @@ def test_the_facts_of_a_run(tmp_path: Path) -> None:
     ]
 
 
-def test_what_a_log_processor_says_is_what_is_logged(tmp_path: Path) -> None:
+def test_the_log_processor_decides_what_is_logged(tmp_path: Path) -> None:
     losses: list[float] = []
 
     class Keeps(Hook):
         def after_train_iter(self, runner: Any, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
             losses.append(outputs["loss"].item())
 
-    said = {"window_size": 2, "custom_cfg": [
+    processor = {"window_size": 2, "custom_cfg": [
         {"data_src": "loss", "log_name": "loss_of_all", "method_name": "mean", "window_size": "global"},
         {"data_src": "loss", "log_name": "least", "method_name": "min", "window_size": 3},
     ]}  # fmt: skip
     runner_of(
         tmp_path / "run", VAL, train_dataloader=toy_data(6), train_cfg={"max_epochs": 1}, custom_hooks=[Keeps()],
-        default_hooks={"logger": {"type": "LoggerHook", "interval": 6}}, log_processor=said,
+        default_hooks={"logger": {"type": "LoggerHook", "interval": 6}}, log_processor=processor,
     ).train()  # fmt: skip
     (record,) = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert record["train/loss"] == pytest.approx(sum(losses[-2:]) / 2)
@@ -350,7 +351,7 @@ def test_what_a_log_processor_says_is_what_is_logged(tmp_path: Path) -> None:
     assert record["train/least"] == pytest.approx(min(losses[-3:]))
 
 
-def test_metrics_are_logged_by_epoch_unless_told_otherwise(tmp_path: Path) -> None:
+def test_metrics_are_logged_by_epoch_by_default(tmp_path: Path) -> None:
     def steps(name: str, **settings: Any) -> list[int]:
         runner_of(tmp_path / name, default_hooks={"logger": {"type": "LoggerHook", **settings}}).train()
         records = [json.loads(line) for line in (tmp_path / name / "metrics.jsonl").read_text().splitlines()]
@@ -366,7 +367,7 @@ def test_a_profile_is_written(tmp_path: Path) -> None:
     assert "traceEvents" in json.loads((tmp_path / "run" / "trace.json").read_text())
 
 
-def test_hooks_for_buffers_and_caches_change_nothing_of_a_training_in_one_process(tmp_path: Path) -> None:
+def test_hooks_for_buffers_and_caches_do_not_change_training_in_one_process(tmp_path: Path) -> None:
     def trained(name: str, *custom: dict[str, Any]) -> tuple[list[str], dict[str, torch.Tensor]]:
         torch.manual_seed(0)
         model = ToyNet()

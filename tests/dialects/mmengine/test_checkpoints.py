@@ -1,4 +1,4 @@
-"""Checkpoints: going on exactly, files of MMEngine, and functions that read and write them."""
+"""Checkpoints: exact resuming, files from MMEngine, and functions that read and write checkpoints."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def parts(**more: Any) -> dict[str, Any]:
     }
 
 
-def test_a_run_goes_on_to_the_same_bits(tmp_path: Path) -> None:
+def test_a_resumed_run_is_bit_identical(tmp_path: Path) -> None:
     whole = runner_of(tmp_path / "whole", **parts()).train()
     runner_of(tmp_path / "run", **parts(train_cfg={"max_epochs": 2})).train()
     resumed = runner_of(tmp_path / "run", **parts(resume=True))
@@ -61,7 +61,7 @@ def test_a_run_goes_on_to_the_same_bits(tmp_path: Path) -> None:
 
 
 class Dies(Hook):
-    """Ends the process at once, as a power cut does."""
+    """Kills the process, as in a power failure."""
 
     priority = "LOWEST"
 
@@ -90,7 +90,7 @@ def killed(folder: str) -> None:
     runner_of(work_dir, **more).train()
 
 
-def test_a_run_that_was_killed_in_an_epoch_goes_on_to_the_same_bits(tmp_path: Path) -> None:
+def test_a_run_killed_in_the_middle_of_an_epoch_resumes_bit_identically(tmp_path: Path) -> None:
     code = "import sys; from tests.dialects.mmengine.test_checkpoints import killed; killed(sys.argv[1])"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
     ended = subprocess.run([sys.executable, "-c", code, str(tmp_path / "run")], env=environment, cwd=tmp_path)
@@ -106,7 +106,7 @@ def test_a_run_that_was_killed_in_an_epoch_goes_on_to_the_same_bits(tmp_path: Pa
     assert all(torch.equal(averaged[0][name], averaged[1][name]) for name in averaged[0])
 
 
-# -- files of MMEngine
+# -- files from MMEngine
 
 WRITE = """
 import sys, warnings
@@ -142,7 +142,7 @@ def written_by_mmengine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_load_from_takes_the_weights_out_of_a_file_of_mmengine(tmp_path: Path, written_by_mmengine: Path) -> None:
+def test_load_from_loads_the_weights_of_a_file_from_mmengine(tmp_path: Path, written_by_mmengine: Path) -> None:
     path = written_by_mmengine / "epoch_2.pth"
     with pytest.raises(Exception, match="HistoryBuffer"):
         torch.load(path, weights_only=True)
@@ -171,9 +171,7 @@ def test_the_functions_read_such_a_file_too(written_by_mmengine: Path) -> None:
     assert find_latest_checkpoint(written_by_mmengine) == str(path)
 
 
-def test_a_file_of_mmengine_cannot_be_resumed_and_it_is_said_what_can(
-    tmp_path: Path, written_by_mmengine: Path
-) -> None:
+def test_a_file_from_mmengine_cannot_be_resumed(tmp_path: Path, written_by_mmengine: Path) -> None:
     path = written_by_mmengine / "epoch_2.pth"
     with pytest.raises(StorageError) as refused:
         runner_of(tmp_path / "run", load_from=path, resume=True).train()
@@ -184,10 +182,10 @@ def test_a_file_of_mmengine_cannot_be_resumed_and_it_is_said_what_can(
 
 
 class ConfigDict(dict[str, Any]):
-    """A dict of a project's own."""
+    """A custom dict class of a project."""
 
 
-def test_weights_beside_dicts_of_other_kinds_are_taken(tmp_path: Path) -> None:
+def test_weights_next_to_other_dict_classes_are_loaded(tmp_path: Path) -> None:
     by_kind: defaultdict[str, list[int]] = defaultdict(list)
     by_kind["a"].append(1)
     cfg = ConfigDict(lr=0.1, inner=ConfigDict(deep=[1, 2]))
@@ -201,7 +199,7 @@ def test_weights_beside_dicts_of_other_kinds_are_taken(tmp_path: Path) -> None:
 
 
 class Opens:
-    """What a hostile file would run."""
+    """An object that makes a hostile file run code."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -227,17 +225,17 @@ def test_nothing_in_a_file_is_run(tmp_path: Path, kind: Any) -> None:
     try:
         runner.train()
     except StorageError as error:
-        assert "nothing in a file is ever run" in str(error)  # noqa: PT017  # refused or taken without: both are fine
+        assert "code in a file is never run" in str(error)  # noqa: PT017  # refused or loaded without it: both are fine
     assert not victim.exists()
 
 
-def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_checkpoint_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.pth").write_bytes(b"no checkpoint")
     with pytest.raises(
         StorageError, match="x.pth cannot be read as a checkpoint: it holds more than tensors and plain da"
     ):
         load_checkpoint(toy_model(), tmp_path / "x.pth")
-    with pytest.raises(StorageError, match="is not on this disk; fetch it, and give the file"):
+    with pytest.raises(StorageError, match="is not on the local disk; download it, and pass the path of the file"):
         load_checkpoint(toy_model(), "https://example.com/x.pth")
     with pytest.raises(StorageError, match="there is no checkpoint"):
         load_checkpoint(toy_model(), tmp_path / "y.pth")
@@ -265,7 +263,7 @@ def test_weights_with_a_prefix_fit(tmp_path: Path) -> None:
 def test_weights_of_a_part_of_a_model(tmp_path: Path) -> None:
     save_checkpoint({"state_dict": {"module.net.a": torch.ones(1), "head.b": torch.zeros(1)}}, tmp_path / "x.pth")
     assert _load_checkpoint_with_prefix("net", tmp_path / "x.pth") == {"a": torch.ones(1)}
-    with pytest.raises(StorageError, match=r"^no weights in .*x\.pth begin with 'neck\.'$"):
+    with pytest.raises(StorageError, match=r"x\.pth has no weights whose names start with 'neck\.'$"):
         _load_checkpoint_with_prefix("neck.", tmp_path / "x.pth")
 
 
@@ -289,8 +287,8 @@ def test_save_checkpoint_of_a_runner_waits_for_the_end_of_the_step(tmp_path: Pat
     assert ("optimizer" in end, "why" in end["meta"], end["meta"]["by"]) == (False, False, "me")
     assert "why" not in weights(tmp_path / "run" / "epoch_4.pth", "meta")
     whole = runner_of(tmp_path / "whole", VAL, **parts(custom_hooks=[])).train()
-    going_on = {"load_from": tmp_path / "mine" / "at_{two}.pth", "resume": True}
-    assert same(runner_of(tmp_path / "again", VAL, **parts(custom_hooks=[], **going_on)).train(), whole)
+    resuming = {"load_from": tmp_path / "mine" / "at_{two}.pth", "resume": True}
+    assert same(runner_of(tmp_path / "again", VAL, **parts(custom_hooks=[], **resuming)).train(), whole)
 
 
 def test_a_checkpoint_for_a_runner_that_only_tests(tmp_path: Path) -> None:
@@ -303,7 +301,7 @@ def test_a_checkpoint_for_a_runner_that_only_tests(tmp_path: Path) -> None:
     assert "with the averaged weights of 16 steps" in (tmp_path / "tests" / "run.log").read_text()
 
 
-def test_load_checkpoint_of_a_runner_is_at_once_and_hooks_see_it(tmp_path: Path) -> None:
+def test_load_checkpoint_of_a_runner_is_immediate_and_hooks_see_it(tmp_path: Path) -> None:
     runner_of(tmp_path / "run").train()
     seen = []
 
@@ -319,7 +317,7 @@ def test_load_checkpoint_of_a_runner_is_at_once_and_hooks_see_it(tmp_path: Path)
     assert find_latest_checkpoint(tmp_path / "run") == str(tmp_path / "run" / "epoch_2.pth")
 
 
-def test_load_or_resume_takes_the_weights_at_once(tmp_path: Path) -> None:
+def test_load_or_resume_loads_the_weights_immediately(tmp_path: Path) -> None:
     runner_of(tmp_path / "run").train()
     seen = []
 
@@ -328,7 +326,7 @@ def test_load_or_resume_takes_the_weights_at_once(tmp_path: Path) -> None:
             seen.append(checkpoint["meta"]["epoch"])
 
     runner = runner_of(tmp_path / "other", load_from=tmp_path / "run" / "epoch_2.pth", custom_hooks=[Looks()])
-    runner.model.init_weights = lambda: pytest.fail("the weights are there")  # type: ignore[assignment]
+    runner.model.init_weights = lambda: pytest.fail("the weights are already loaded")  # type: ignore[assignment]
     runner.load_or_resume()
     stored = weights(tmp_path / "run" / "epoch_2.pth", "state_dict")
     assert all(torch.equal(value, stored[name]) for name, value in runner.model.state_dict().items())
@@ -338,4 +336,4 @@ def test_load_or_resume_takes_the_weights_at_once(tmp_path: Path) -> None:
 
 def test_a_folder_without_a_pointer_has_no_latest(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert find_latest_checkpoint(tmp_path) is None
-    assert caplog.messages == [f"there is no last_checkpoint in {tmp_path}, so its newest checkpoint is not known"]
+    assert caplog.messages == [f"there is no last_checkpoint in {tmp_path}, so its newest checkpoint is unknown"]

@@ -1,4 +1,4 @@
-"""What MMEngine's two documents about hooks show, run here: the design of hooks, and the tutorial."""
+"""The examples in MMEngine's two documents about hooks: the design of hooks and the tutorial."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def own_names(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_functions_before_and_after_something_without_changing_it(capsys: pytest.CaptureFixture[str]) -> None:
-    """Its first example, and the same with a plan, which binds to anything."""
+    """Run the first example of the design, and the same with a plan, which works with any host object."""
     before: list[tuple[Callable[..., None], str]] = [(print, "hello")]
     after: list[tuple[Callable[..., None], str]] = [(print, "goodbye")]
 
@@ -54,7 +54,7 @@ def test_functions_before_and_after_something_without_changing_it(capsys: pytest
     assert capsys.readouterr().out == by_hand == "hello\nworking\ngoodbye\n"
 
 
-def test_torchs_own_hooks_work_beside() -> None:
+def test_torchs_own_hooks_also_work() -> None:
     seen: list[tuple[str, Any, Any]] = []
     net = nn.Sequential(nn.Linear(3, 1))
     for module in net.children():
@@ -64,7 +64,7 @@ def test_torchs_own_hooks_work_beside() -> None:
     assert seen == [("Linear(in_features=3, out_features=1, bias=True)", (given,), found)]
 
 
-def test_the_points_of_a_run_come_in_the_order_of_the_design(tmp_path: Path) -> None:
+def test_the_points_of_a_run_are_in_the_order_of_the_design(tmp_path: Path) -> None:
     seen: list[str] = []
 
     def noting(name: str) -> Any:
@@ -113,7 +113,7 @@ def run(folder: Path, **parts: Any) -> Runner:
     return runner
 
 
-def test_default_and_custom_hooks_are_given_apart(tmp_path: Path) -> None:
+def test_default_and_custom_hooks_are_set_separately(tmp_path: Path) -> None:
     default_hooks = {
         "runtime_info": {"type": "RuntimeInfoHook"},
         "timer": {"type": "IterTimerHook"},
@@ -149,7 +149,7 @@ def test_best_checkpoints(tmp_path: Path, saving: dict[str, Any]) -> None:
     assert len(list((tmp_path / "run").glob("best_accuracy_epoch_*.pth"))) == 1
 
 
-def test_a_folder_of_ones_own_and_weights_to_publish(tmp_path: Path) -> None:
+def test_a_custom_folder_and_published_weights(tmp_path: Path) -> None:
     saving = {
         "interval": 1,
         "out_dir": str(tmp_path / "elsewhere"),
@@ -187,29 +187,27 @@ def test_custom_hooks_of_the_tutorial(tmp_path: Path, hook: dict[str, Any]) -> N
 def make_check_invalid_loss() -> type[Hook]:
     @HOOKS.register_module()
     class CheckInvalidLossHook(Hook):
-        """Looks at the loss every so many iterations, and ends training when it is no number."""
+        """Checks the loss every `interval` iterations, and stops training when it is not finite."""
 
         def __init__(self, interval: int = 50) -> None:
             self.interval = interval
-            self.looked: list[int] = []
+            self.checked: list[int] = []
 
         def after_train_iter(self, runner: Any, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
             if self.every_n_train_iters(runner, self.interval):
-                self.looked.append(runner.iter + 1)
+                self.checked.append(runner.iter + 1)
                 if not torch.isfinite(outputs["loss"]):
                     raise FloatingPointError(f"the loss is {outputs['loss'].item()}")
 
     return CheckInvalidLossHook
 
 
-def test_a_hook_of_ones_own_under_the_name_that_hookline_has_too(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_custom_hook_can_replace_a_built_in_hook_by_name(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     own = make_check_invalid_loss()
     assert caplog.messages == [f"the hook 'CheckInvalidLossHook' from {__name__} replaces the built-in one"]
     runner = run(tmp_path / "run", custom_hooks=[{"type": "CheckInvalidLossHook", "interval": 3}])
     (hook,) = [each for each in runner.hooks if isinstance(each, own)]
-    assert hook.looked == [3, 6]  # type: ignore[attr-defined]
+    assert hook.checked == [3, 6]  # type: ignore[attr-defined]
     assert runner.hooks.index(hook) == 3
 
 
@@ -223,7 +221,7 @@ def test_its_priority_is_set_in_the_config(tmp_path: Path) -> None:
     assert hook["priority"] == "ABOVE_NORMAL"
 
 
-def test_it_finds_a_loss_that_is_no_number(tmp_path: Path) -> None:
+def test_it_finds_a_loss_that_is_not_finite(tmp_path: Path) -> None:
     make_check_invalid_loss()
     batch = (torch.full((8, 4), float("nan")), torch.zeros(8, dtype=torch.long))
     runner = runner_of(

@@ -1,4 +1,4 @@
-"""Schedules and accumulation, as MMEngine writes them, end in the bits of the native ones."""
+"""Schedules and accumulation written for MMEngine produce bit-identical results to native ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.dialects.one_training import as_mmengine, natively, shared
 
 
 @pytest.mark.parametrize("accumulate", [1, 2])
-def test_with_a_schedule_weights_and_checkpoints_are_the_same_bits(tmp_path: Path, accumulate: int) -> None:
+def test_with_a_schedule_weights_and_checkpoints_are_bit_identical(tmp_path: Path, accumulate: int) -> None:
     native = natively.train(
         tmp_path / "native", schedule=lambda optimizer: [StepLR(optimizer, 1, 0.5)], accumulate=accumulate
     )

@@ -38,44 +38,46 @@ def test_metrics_over_all_batches_cut_to_the_size_of_the_data() -> None:
     assert evaluator.evaluate(1)["sizes/sum"] == 5
 
 
-def test_two_metrics_of_one_name_are_refused() -> None:
+def test_duplicate_metric_names_are_refused() -> None:
     evaluator = Evaluator([Sizes(), Sizes()])
     evaluator.process(samples(1))
-    with pytest.raises(ValueError, match="^two metrics are called 'sizes/sum'; give Sizes a prefix of its own$"):
+    with pytest.raises(ValueError, match="^two metrics are named 'sizes/sum'; set a different prefix for Sizes$"):
         evaluator.evaluate(1)
 
 
-def test_dicts_objects_and_what_is_neither() -> None:
+def test_metrics_are_dicts_or_objects() -> None:
     assert [type(metric) for metric in Evaluator({"type": "ToyAccuracy"}).metrics] == [ToyAccuracy]
     assert len(Evaluator([{"type": "ToyAccuracy"}, ToyAccuracy()]).metrics) == 2
-    with pytest.raises(TypeError, match="^a metric is a BaseMetric or a dict that describes one, not 3$"):
+    with pytest.raises(TypeError, match="^a metric must be a BaseMetric or a dict with a 'type', not 3$"):
         Evaluator(3)
-    with pytest.raises(ValueError, match="^Sizes: collect_device is 'cpu' or 'gpu', not 'tpu'$"):
+    with pytest.raises(ValueError, match="^Sizes: collect_device must be 'cpu' or 'gpu', not 'tpu'$"):
         Sizes(collect_device="tpu")
 
 
-def test_metrics_know_about_the_data() -> None:
+def test_metrics_get_the_metadata_of_the_dataset() -> None:
     evaluator = Evaluator([Sizes(), Sizes()])
     evaluator.dataset_meta = {"classes": ("a", "b")}
     assert [metric.dataset_meta for metric in evaluator.metrics] == [{"classes": ("a", "b")}] * 2
 
 
-def test_samples_that_can_become_dicts_do() -> None:
+def test_samples_with_to_dict_become_dicts() -> None:
     evaluator = Evaluator(Sizes())
     evaluator.process([SimpleNamespace(to_dict=lambda: {"size": 4})])
     assert evaluator.evaluate(1)["sizes/sum"] == 4
 
 
-def test_predictions_that_are_there_already() -> None:
+def test_existing_predictions_can_be_evaluated() -> None:
     assert Evaluator(Sizes()).offline_evaluate(samples(1, 2, 3, 4, 5), chunk_size=2) == {
         "sizes/sum": 15, "sizes/number": 5,
     }  # fmt: skip
     assert Evaluator(Sizes()).offline_evaluate(iter(samples(1, 2)), iter([7, 8]))["sizes/number"] == 2
 
 
-def test_a_metric_that_keeps_nothing_says_so(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_metric_without_results_logs_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     assert Sizes().evaluate(3) == {"sizes/sum": 0, "sizes/number": 0}
-    assert caplog.messages == ["Sizes has kept nothing to compute metrics of; does its process() add to self.results?"]
+    assert caplog.messages == [
+        "Sizes stored no results to compute metrics from; does its process() add to self.results?"
+    ]
 
 
 def test_predictions_are_written_to_a_file(tmp_path: Path) -> None:
@@ -87,7 +89,7 @@ def test_predictions_are_written_to_a_file(tmp_path: Path) -> None:
     right = [float(torch.equal(each["prediction"], each["label"])) for each in stored]
     assert metrics == {"accuracy": sum(right) / 16}
     with pytest.raises(
-        ConfigError, match=r"^DumpResults: the name of the file ends with \.pkl or \.pickle, not 'x\.json'$"
+        ConfigError, match=r"^DumpResults: the file name must end with \.pkl or \.pickle; got 'x\.json'$"
     ):
         DumpResults("x.json")
 
@@ -120,7 +122,7 @@ def test_a_metric_that_fails_is_named_with_its_place(tmp_path: Path) -> None:
     assert failed.value.__notes__ == ["in the metric Fails, computed over 2 samples"]
     metric.at = "neither"
     with pytest.raises(
-        TypeError, match=r"^Fails.compute_metrics gives numbers by name, as dict\(accuracy=0.9\), not 5"
+        TypeError, match=r"^Fails.compute_metrics must return a dict such as dict\(accuracy=0.9\), not 5"
     ):
         runner_of(tmp_path, val_evaluator=metric).val()
 
@@ -128,7 +130,7 @@ def test_a_metric_that_fails_is_named_with_its_place(tmp_path: Path) -> None:
 def test_a_metric_by_its_name_with_or_without_its_prefix() -> None:
     metrics = {"a/top1": 1.0, "b/top5": 2.0, "loss": 3.0, "a/f1": 4.0, "b/f1": 5.0}
     assert [get_metric_value(name, metrics) for name in ("a/top1", "top5", "loss")] == [1.0, 2.0, 3.0]
-    with pytest.raises(ValueError, match="^'f1' may be a/f1 or b/f1; give it with its prefix$"):
+    with pytest.raises(ValueError, match="^'f1' is ambiguous: it may be a/f1 or b/f1; add the prefix$"):
         get_metric_value("f1", metrics)
-    with pytest.raises(ValueError, match="^there is no metric 'los'; did you mean 'loss'"):
+    with pytest.raises(ValueError, match="^unknown metric 'los'; did you mean 'loss'"):
         get_metric_value("los", metrics)

@@ -1,4 +1,4 @@
-"""Hook: its helpers, the points that it stands at, and its place in the order."""
+"""Hook: its helpers, its points, and its place in the order."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_plan_has_only_what_is_overridden(tmp_path: Path) -> None:
     ]
 
 
-def test_methods_that_stand_for_several_points_are_called_with_the_mode(tmp_path: Path) -> None:
+def test_methods_that_cover_several_points_are_called_with_the_mode(tmp_path: Path) -> None:
     hook = Seen()
     runner = runner_of(tmp_path / "run", custom_hooks=[hook])
     runner.train()
@@ -132,12 +132,12 @@ def test_a_priority_that_contradicts_the_order_of_the_default_hooks_is_refused(t
         runner_of(tmp_path / "run", default_hooks=early)
 
 
-def test_a_misspelt_point_is_refused_and_one_of_ones_own_runs_when_it_is_called(tmp_path: Path) -> None:
-    class Misspelt(Hook):
+def test_a_misspelled_point_is_refused_and_a_custom_point_runs_when_it_is_called(tmp_path: Path) -> None:
+    class Misspelled(Hook):
         def after_trian_iter(self, runner: Any) -> None: ...
 
     with pytest.raises(HookError, match="'after_trian_iter' is no point of the loop; did you mean 'after_train_iter'"):
-        runner_of(tmp_path / "run", custom_hooks=[Misspelt()])
+        runner_of(tmp_path / "run", custom_hooks=[Misspelled()])
 
     seen = []
 
@@ -165,7 +165,7 @@ def test_a_failure_keeps_its_type_and_names_the_hook(tmp_path: Path) -> None:
     assert note.startswith("in hook Fails, at after_train_iter, epoch=0 iter=0 rank=0 (")
 
 
-def test_a_hook_may_keep_the_runner_by_hand(tmp_path: Path) -> None:
+def test_a_hook_may_store_the_runner_itself(tmp_path: Path) -> None:
     class Keeps(Hook):
         def before_run(self, runner: Any) -> None:
             self.runner = runner
@@ -180,7 +180,7 @@ def test_a_hook_may_keep_the_runner_by_hand(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "kind"), [(101, ValueError), (-1, ValueError), ("HIGHER", KeyError), (1.5, TypeError), (None, TypeError)]
 )
-def test_what_is_no_priority_is_refused_as_the_original_does(given: Any, kind: type[Exception]) -> None:
+def test_an_invalid_priority_raises_the_original_error_type(given: Any, kind: type[Exception]) -> None:
     with pytest.raises(kind) as caught:
         get_priority(given)
     assert isinstance(caught.value, HookError)
@@ -188,6 +188,6 @@ def test_what_is_no_priority_is_refused_as_the_original_does(given: Any, kind: t
 
 
 @pytest.mark.parametrize("given", [3, {"interval": 3}, object()])
-def test_what_is_no_hook_is_refused(tmp_path: Path, given: Any) -> None:
+def test_an_object_that_is_not_a_hook_is_refused(tmp_path: Path, given: Any) -> None:
     with pytest.raises((TypeError, KeyError)):
         runner_of(tmp_path / "run", custom_hooks=[given])

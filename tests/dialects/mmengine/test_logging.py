@@ -177,24 +177,24 @@ def test_lines_by_iterations_and_with_all_of_a_name(tmp_path: Path) -> None:
     assert line.startswith("Iter(train) [4/3]  eta: 0:00:00  train/lr: 0.10")
     runner.message_hub.update_info("val/table", [1, 2])
     assert processor.get_log_after_epoch(runner, 2, "val", with_non_scalar=True)[0]["table"] == [1, 2]
-    with pytest.raises(ValueError, match="there is a line after an epoch of 'val' or 'test', not of 'train'"):
+    with pytest.raises(ValueError, match="^get_log_after_epoch: mode must be 'val' or 'test', not 'train'$"):
         processor.get_log_after_epoch(runner, 2, "train")
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"custom_cfg": [{"log_name": "x"}]}, "an entry of custom_cfg needs 'data_src', the name it is about"),
+        ({"custom_cfg": [{"log_name": "x"}]}, "an entry of custom_cfg needs 'data_src', the name it applies to"),
         (
             {"custom_cfg": [{"data_src": "loss", "window": 3}]},
-            "custom_cfg has no 'window'; did you mean 'window_size'?",
+            "custom_cfg has no option 'window'; did you mean 'window_size'?",
         ),
-        ({"custom_cfg": [{"data_src": "a"}, {"data_src": "a"}]}, "two entries of custom_cfg are shown as 'a'"),
+        ({"custom_cfg": [{"data_src": "a"}, {"data_src": "a"}]}, "two entries of custom_cfg have the name 'a'"),
         ({"custom_cfg": [{"data_src": "a", "window_size": "epochs"}]}, "window_size cannot be 'epochs'; did you mean"),
-        ({"mean_pattern": r"^x$"}, "mean_pattern is written as '.*(one|other).*', and '^x$' is not"),
+        ({"mean_pattern": r"^x$"}, "mean_pattern must have the form '.*(one|other).*', not '^x$'"),
     ],
 )
-def test_what_a_log_processor_cannot_show(given: dict[str, Any], message: str) -> None:
+def test_invalid_log_processor_settings_are_refused(given: dict[str, Any], message: str) -> None:
     with pytest.raises(HooklineError) as caught:
         LogProcessor(**given)
     assert message in str(caught.value)

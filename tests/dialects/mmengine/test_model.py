@@ -1,4 +1,4 @@
-"""Models: their steps, their losses, how their weights begin, and averages of them."""
+"""Models: their steps, their losses, weight initialization, and averaged models."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.dialects.mmengine.parts import ToyNet
 
 
 class Notes:
-    """An optim that only notes."""
+    """An optim that only records the losses."""
 
     def __init__(self) -> None:
         self.losses: list[Tensor] = []
@@ -55,7 +55,7 @@ class Several(BaseModel):
         return self.losses if mode == "loss" else [mode, inputs, named]
 
 
-def test_a_step_updates_with_the_sum_of_the_losses_and_gives_what_is_logged() -> None:
+def test_a_step_updates_with_the_sum_of_the_losses_and_returns_the_values_to_log() -> None:
     losses = {"loss_a": torch.tensor([1.0, 3.0]), "loss_b": [torch.tensor(1.0), torch.tensor([2.0, 4.0])]}
     optim, model = Notes(), Several({**losses, "accuracy": torch.tensor(0.5)})
     logged = model.train_step((torch.zeros(1),), optim)
@@ -66,7 +66,7 @@ def test_a_step_updates_with_the_sum_of_the_losses_and_gives_what_is_logged() ->
     assert [loss.item() for loss in optim.losses] == [6.0]
 
 
-def test_steps_give_the_model_a_batch_as_it_comes() -> None:
+def test_steps_pass_the_batch_to_the_model_unchanged() -> None:
     model = Several({})
     assert model.val_step((1, 2)) == ["predict", (1, 2), {}]
     assert model.test_step({"x": 1}) == ["predict", (), {"x": 1}]
@@ -76,12 +76,12 @@ def test_steps_give_the_model_a_batch_as_it_comes() -> None:
 @pytest.mark.parametrize(
     ("losses", "batch", "message"),
     [
-        ({"loss": "much"}, [1], "'loss' of the losses is a tensor or a list of tensors, not 'much'"),
-        (torch.tensor(1.0), [1], "Several.forward(mode='loss') gives a dict of losses, not a Tensor"),
-        ({}, 3, "the data_preprocessor of Several gives a dict, list or tuple for its forward, not a int"),
+        ({"loss": "much"}, [1], "the loss 'loss' must be a tensor or a list of tensors, not 'much'"),
+        (torch.tensor(1.0), [1], "Several.forward(mode='loss') must return a dict of losses, not a Tensor"),
+        ({}, 3, "the data_preprocessor of Several must return a dict, list or tuple for forward, not a int"),
     ],
 )
-def test_what_a_step_cannot_take(losses: Any, batch: Any, message: str) -> None:
+def test_invalid_losses_and_batches_are_refused(losses: Any, batch: Any, message: str) -> None:
     with pytest.raises(TypeError) as caught:
         Several(losses).train_step(batch, Notes())
     assert str(caught.value) == message
@@ -93,11 +93,11 @@ def test_a_preprocessor_is_built_and_knows_the_device() -> None:
     assert model.data_preprocessor.device == torch.device("cpu")
     assert model.to("meta").data_preprocessor.device == torch.device("meta")
     assert not any("data_preprocessor" in name for name in model.state_dict())
-    with pytest.raises(TypeError, match="^ToyNet: data_preprocessor is a module, or a dict that describes one, not 3$"):
+    with pytest.raises(TypeError, match="^ToyNet: data_preprocessor must be a module or a dict with a 'type', not 3$"):
         ToyNet(data_preprocessor=3)
 
 
-def test_images_are_normalized_turned_round_and_padded() -> None:
+def test_images_are_normalized_reordered_and_padded() -> None:
     preprocessor = ImgDataPreprocessor(mean=[1.0], std=[2.0], pad_size_divisor=4, pad_value=9, bgr_to_rgb=True)
     images = [torch.stack([torch.full((2, 3), float(value)) for value in (1, 3, 5)]), torch.ones(3, 4, 4)]
     found = preprocessor({"inputs": images})
@@ -113,12 +113,12 @@ def test_images_are_normalized_turned_round_and_padded() -> None:
 @pytest.mark.parametrize(
     "given", [{"bgr_to_rgb": True, "rgb_to_bgr": True}, {"mean": [1.0]}, {"mean": [1.0, 2.0], "std": [1.0, 2.0]}]
 )
-def test_settings_of_images_that_cannot_be(given: dict[str, Any]) -> None:
+def test_invalid_image_settings_are_refused(given: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="^ImgDataPreprocessor: "):
         ImgDataPreprocessor(**given)
 
 
-# -- weights
+# -- weight initialization
 
 
 class Net(BaseModule):
@@ -128,7 +128,7 @@ class Net(BaseModule):
         self.head = nn.Linear(2, 2)
 
 
-def test_weights_begin_as_described() -> None:
+def test_weights_are_initialized_as_described() -> None:
     net = Net([
         {
             **{"type": "Constant", "val": 0.5, "bias": 0.25, "layer": ["Conv1d", "Linear"]},
@@ -155,14 +155,14 @@ def test_every_initializer_changes_weights_and_zeroes_biases(kind: str) -> None:
     assert torch.equal(net.conv.weight, before["conv.weight"])
 
 
-def test_weights_begin_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_weights_are_initialized_once(caplog: pytest.LogCaptureFixture) -> None:
     net = Net()
     net.init_weights()
     net.init_weights()
-    assert caplog.messages == ["init_weights of Net was called before; its weights stay as they are"]
+    assert caplog.messages == ["init_weights of Net was already called; the weights are not changed"]
 
 
-def test_children_begin_too_and_pretrained_weights_last(tmp_path: Path) -> None:
+def test_children_are_initialized_too_and_pretrained_weights_last(tmp_path: Path) -> None:
     stored = Net().state_dict()
     save_checkpoint({"state_dict": {f"backbone.{name}": value for name, value in stored.items()}}, tmp_path / "x.pth")
     whole = Sequential(
@@ -180,17 +180,20 @@ def test_children_begin_too_and_pretrained_weights_last(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"type": "Constant"}, "ConstantInit needs 'val'"),
+        ({"type": "Constant"}, "ConstantInit: the setting 'val' is required"),
         ({"type": "Kaimin"}, "unknown weight initializer 'Kaimin'; did you mean 'Kaiming'?"),
-        ({"type": "Xavier", "distribution": "even"}, "a distribution of weights is 'normal' or 'uniform', not 'even'"),
+        (
+            {"type": "Xavier", "distribution": "even"},
+            "the distribution of weights must be 'normal' or 'uniform', not 'even'",
+        ),
         (
             {"type": "Constant", "val": 1, "override": {"name": "haed"}},
-            "init_cfg overrides 'haed', and Net has no such module",
+            "init_cfg overrides 'haed', but Net has no such module",
         ),
-        (["Constant"], "init_cfg is a dict with a 'type', or a list of them, not 'Constant'"),
+        (["Constant"], "init_cfg must be a dict with a 'type' or a list of such dicts, not 'Constant'"),
     ],
 )
-def test_weights_that_cannot_begin_so(given: Any, message: str) -> None:
+def test_invalid_initializations_are_refused(given: Any, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         Net(given).init_weights()
     assert message in str(caught.value)
@@ -210,7 +213,7 @@ def test_weights_that_cannot_begin_so(given: Any, message: str) -> None:
         (lambda model: StochasticWeightAverage(model, update_buffers=True), averaging.StochasticWeightAverage(1, True)),
     ],
 )
-def test_an_averaged_model_is_what_hookline_averages(made: Any, native: averaging.WeightAverage) -> None:
+def test_an_averaged_model_equals_hooklines_average(made: Any, native: averaging.WeightAverage) -> None:
     model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3))
     averaged = made(model)
     for seed in range(6):
@@ -228,18 +231,18 @@ def test_an_averaged_model_is_what_hookline_averages(made: Any, native: averagin
     assert not any(parameter.requires_grad for parameter in averaged.parameters())
 
 
-def test_averages_that_cannot_be() -> None:
-    with pytest.raises(ConfigError, match="^ExponentialMovingAverage: momentum lies between 0 and 1, and 2 does not$"):
+def test_invalid_averages_are_refused() -> None:
+    with pytest.raises(ConfigError, match="^ExponentialMovingAverage: momentum must be between 0 and 1, not 2$"):
         ExponentialMovingAverage(nn.Linear(1, 1), momentum=2)
-    with pytest.raises(ConfigError, match="^MomentumAnnealingEMA: gamma is above 0, not 0$"):
+    with pytest.raises(ConfigError, match="^MomentumAnnealingEMA: gamma must be greater than 0, not 0$"):
         MomentumAnnealingEMA(nn.Linear(1, 1), gamma=0)
     lazy = BaseAveragedModel(nn.Linear(1, 1))
     lazy.update_parameters(nn.Linear(1, 1))
-    with pytest.raises(NotImplementedError, match="BaseAveragedModel has no avg_func"):
+    with pytest.raises(NotImplementedError, match="^BaseAveragedModel must define avg_func"):
         lazy.update_parameters(nn.Linear(1, 1))
 
 
-def test_what_is_around_a_model() -> None:
+def test_model_wrappers_are_detected() -> None:
     assert is_model_wrapper(nn.DataParallel(nn.Linear(1, 1)))
     assert not is_model_wrapper(nn.Linear(1, 1))
     assert merge_dict({"a": 1}, {"b": 2}, {"a": 3}) == {"a": 3, "b": 2}

@@ -1,4 +1,4 @@
-"""OptimWrapper: updates through hookline's Optim, by the names and in the parts that models ask for."""
+"""OptimWrapper: updates through hookline's Optim, with MMEngine's names, in one call or in parts."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_one_call_and_its_parts_make_the_same_update(options: dict[str, Any]) ->
     assert not same(models[0], toy_model())
 
 
-def test_windows_are_counted_as_models_ask_for_it() -> None:
+def test_windows_are_counted_as_in_the_original() -> None:
     model = toy_model()
     optim = wrapped(model, accumulative_counts=5)
     optim.initialize_count_status(model, 0, 12)
@@ -85,7 +85,7 @@ def test_windows_are_counted_as_models_ask_for_it() -> None:
     assert optim._accumulative_counts == 5
 
 
-def test_while_a_window_is_open_processes_need_not_agree() -> None:
+def test_gradients_are_not_synchronized_until_the_window_is_complete() -> None:
     class Spread(nn.Linear):
         entered = 0
 
@@ -129,21 +129,23 @@ def test_gradients_are_clipped_as_torch_does(given: dict[str, Any], largest: flo
         assert torch.equal(ours.grad_norm, norm)  # type: ignore[arg-type]
 
 
-def test_clipping_that_cannot_be_meant_is_refused() -> None:
+def test_invalid_clipping_is_refused() -> None:
     model = toy_model()
-    with pytest.raises(ValueError, match=r"^clip_grad: type is 'norm' or 'value', not 'nrom'$"):
+    with pytest.raises(ValueError, match=r"^clip_grad: type must be 'norm' or 'value', not 'nrom'$"):
         wrapped(model, clip_grad={"type": "nrom", "max_norm": 1})
-    with pytest.raises(ValueError, match=r"^clip_grad of type 'norm' has no 'max_nrom'; did you mean 'max_norm'\?$"):
+    with pytest.raises(
+        ValueError, match=r"^clip_grad of type 'norm' has no option 'max_nrom'; did you mean 'max_norm'\?$"
+    ):
         wrapped(model, clip_grad={"max_nrom": 1})
-    with pytest.raises(ValueError, match=r"^clip_grad of type 'value' needs 'clip_value'; it has \['type'\]$"):
+    with pytest.raises(ValueError, match=r"^clip_grad of type 'value' needs 'clip_value'; it only has \['type'\]$"):
         wrapped(model, clip_grad={"type": "value"})
-    with pytest.raises(TypeError, match=r"^clip_grad is a dict, as dict\(max_norm=1.0\), not a float$"):
+    with pytest.raises(TypeError, match=r"^clip_grad must be a dict such as dict\(max_norm=1.0\), not a float$"):
         wrapped(model, clip_grad=1.0)
     with pytest.raises(ConfigError, match=r"^accumulate is how many micro-batches make an update"):
         wrapped(model, accumulative_counts=0)
 
 
-def test_several_groups_have_one_more_that_tells_the_base(tmp_path: Path) -> None:
+def test_several_groups_have_one_more_with_the_base_settings(tmp_path: Path) -> None:
     model = toy_model()
     config = {"optimizer": {"type": "SGD", "lr": 0.1}, "paramwise_cfg": {"bias_lr_mult": 2.0}}
     optim = build_optim_wrapper(model, config)
@@ -169,7 +171,7 @@ def test_of_many_groups_a_run_records_one_rate_and_the_base(tmp_path: Path) -> N
     assert runner.message_hub.get_scalar("train/lr").last(8) == [0.05] * 4 + [0.025] * 4
 
 
-def test_one_group_tells_lr_and_momentum() -> None:
+def test_one_group_reports_lr_and_momentum() -> None:
     optim = wrapped(toy_model())
     assert optim.get_lr() == {"lr": [0.1]}
     assert optim.get_momentum() == {"momentum": [0.9]}
@@ -181,7 +183,7 @@ def test_one_group_tells_lr_and_momentum() -> None:
     assert isinstance(optim, Optim)
 
 
-# -- a smaller precision
+# -- lower precision
 
 
 @pytest.mark.parametrize(
@@ -218,11 +220,13 @@ def test_a_fixed_scale_stays_after_an_overflow() -> None:
     assert all(ours.equal(theirs) for ours, theirs in zip(before, model.parameters(), strict=True))
 
 
-def test_what_amp_cannot_mean_is_refused() -> None:
+def test_invalid_amp_settings_are_refused() -> None:
     model = toy_model()
-    with pytest.raises(TypeError, match=r"^loss_scale is 'dynamic', a number, or a dict for GradScaler, not 'dynamc'$"):
+    with pytest.raises(
+        TypeError, match=r"^loss_scale must be 'dynamic', a number, or a dict for GradScaler, not 'dynamc'$"
+    ):
         wrapped(model, AmpOptimWrapper, loss_scale="dynamc")
-    with pytest.raises(ValueError, match=r"^no dtype is called 'float15'; did you mean 'float16'\?$"):
+    with pytest.raises(ValueError, match=r"^unknown dtype 'float15'; did you mean 'float16'\?$"):
         wrapped(model, AmpOptimWrapper, dtype="float15")
     with pytest.raises(ConfigError, match=r"sharded models are not supported yet"):
         wrapped(model, AmpOptimWrapper, use_fsdp=True)
@@ -239,10 +243,10 @@ def test_a_run_with_amp_resumes_with_its_scale(tmp_path: Path) -> None:
     assert weights(tmp_path / "parts" / "epoch_3.pth", "scaler")["scale"] == 65536.0
 
 
-# -- several
+# -- several optims
 
 
-def test_several_optims_are_asked_one_by_one() -> None:
+def test_several_optims_are_called_one_by_one() -> None:
     first, second = toy_model(), toy_model()
     optims: Any = OptimWrapperDict(first=wrapped(first), second=wrapped(second))
     assert optims.get_lr() == {"first.lr": [0.1], "second.lr": [0.1]}
@@ -255,7 +259,7 @@ def test_several_optims_are_asked_one_by_one() -> None:
     assert not same(first, second)
     for what in ("update_params", "backward"):
         with pytest.raises(
-            NotImplementedError, match=rf"{what} is called for one optimizer at a time: optim_wrapper\['fi"
+            NotImplementedError, match=rf"{what} must be called for one optimizer at a time: optim_wrapper\['fi"
         ):
             getattr(optims, what)(torch.ones(()))
     with pytest.raises(NotImplementedError):
@@ -267,11 +271,9 @@ def test_several_optims_are_asked_one_by_one() -> None:
     assert all(parameter.grad is None for parameter in first.parameters())
     state = optims.state_dict()
     optims.load_state_dict(state)
-    with pytest.raises(
-        KeyError, match=r"^there is a state of 'third', and no such optimizer; available: first, second$"
-    ):
+    with pytest.raises(KeyError, match=r"^the state is for an unknown optimizer 'third'; available: first, second$"):
         optims.load_state_dict({"third": {}})
-    with pytest.raises(TypeError, match=r"^'bad' in an OptimWrapperDict is an OptimWrapper, not 3$"):
+    with pytest.raises(TypeError, match=r"^OptimWrapperDict: 'bad' must be an OptimWrapper, not 3$"):
         OptimWrapperDict(bad=3)  # type: ignore[arg-type]
 
 
@@ -306,13 +308,13 @@ def test_a_model_with_two_optimizers_trains_them_in_a_run(tmp_path: Path) -> Non
     assert set(weights(tmp_path / "epoch_2.pth", "optimizer")) == {"one", "two"}
 
 
-# -- out of configs
+# -- from configs
 
 
 OPTIMIZER = {"type": "SGD", "lr": 0.1, "weight_decay": 0.01, "momentum": 0.9}
 
 
-def test_frozen_and_shared_parameters_and_keys_that_fit_nothing_are_said(caplog: pytest.LogCaptureFixture) -> None:
+def test_frozen_and_shared_parameters_and_unused_keys_are_reported(caplog: pytest.LogCaptureFixture) -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     model[1].weight = model[0].weight
     model[0].bias.requires_grad_(False)
@@ -323,13 +325,13 @@ def test_frozen_and_shared_parameters_and_keys_that_fit_nothing_are_said(caplog:
         )
     assert len(optim.optimizer.param_groups) == 2
     assert [record.getMessage() for record in caplog.records] == [
-        "0.bias is not trained (requires_grad=False), and is passed over",
-        "1.weight is a duplicate of an earlier parameter, and is passed over",
-        "paramwise_cfg: the key 'haed' in custom_keys is part of no parameter's name",
+        "skipping 0.bias: it is not trained (requires_grad=False)",
+        "skipping 1.weight: it is a duplicate of an earlier parameter",
+        "paramwise_cfg: the key 'haed' in custom_keys matches no parameter name",
     ]
 
 
-def test_all_optimizers_of_torch_are_there_by_name() -> None:
+def test_all_optimizers_of_torch_are_registered() -> None:
     missing = [
         name
         for name, found in vars(torch.optim).items()
@@ -339,7 +341,7 @@ def test_all_optimizers_of_torch_are_there_by_name() -> None:
     assert missing == []
 
 
-def test_an_optim_comes_in_many_forms() -> None:
+def test_an_optim_can_be_given_in_many_forms() -> None:
     model = toy_model()
     made = wrapped(model)
     assert build_optim_wrapper(model, made) is made
@@ -367,26 +369,28 @@ def test_an_optim_comes_in_many_forms() -> None:
     assert config["optimizer"] == {"lr": 0.3}
 
 
-def test_configs_that_cannot_be_meant_are_refused() -> None:
+def test_invalid_configs_are_refused() -> None:
     model = toy_model()
-    with pytest.raises(KeyError, match=r"^optim_wrapper needs an 'optimizer'; it has \['optimiser'\]$"):
+    with pytest.raises(KeyError, match=r"^optim_wrapper needs an 'optimizer'; it only has \['optimiser'\]$"):
         build_optim_wrapper(model, {"optimiser": {"type": "SGD", "lr": 0.1}})
     with pytest.raises(KeyError, match=r"unknown optimizer 'SDG'; did you mean 'SGD'\?"):
         build_optim_wrapper(model, {"optimizer": {"type": "SDG", "lr": 0.1}})
-    with pytest.raises(KeyError, match=r"^paramwise_cfg has no 'norm_decay'; did you mean 'norm_decay_mult'\?$"):
+    with pytest.raises(KeyError, match=r"^paramwise_cfg has no option 'norm_decay'; did you mean 'norm_decay_mult'\?$"):
         build_optim_wrapper(model, {"optimizer": OPTIMIZER, "paramwise_cfg": {"norm_decay": 0}})
     with pytest.raises(
-        ValueError, match=r"^norm_decay_mult multiplies the optimizer's weight_decay, and that is not gi"
+        ValueError, match=r"^norm_decay_mult multiplies the optimizer's weight_decay, which is not set$"
     ):
         DefaultOptimWrapperConstructor({"optimizer": {"type": "SGD", "lr": 0.1}}, {"norm_decay_mult": 0})
-    with pytest.raises(TypeError, match=r"^optim_wrapper is an OptimWrapper, or a dict that describes it, not 'SGD'$"):
+    with pytest.raises(
+        TypeError, match=r"^optim_wrapper must be an OptimWrapper or a dict that describes one, not 'SGD'$"
+    ):
         build_optim_wrapper(model, "SGD")
-    with pytest.raises(TypeError, match=r"^custom_keys is a dict of dicts, not a list$"):
+    with pytest.raises(TypeError, match=r"^custom_keys must be a dict of dicts, not a list$"):
         DefaultOptimWrapperConstructor({"optimizer": OPTIMIZER}, {"custom_keys": ["head"]})
 
 
 @pytest.mark.parametrize(("accumulate", "clip"), [(2, None), (3, 0.1), (5, None)])
-def test_windows_that_an_epoch_cuts_short_count_as_in_a_native_run(
+def test_partial_windows_at_the_end_of_an_epoch_match_a_native_run(
     tmp_path: Path, accumulate: int, clip: float | None
 ) -> None:
     torch.manual_seed(0)

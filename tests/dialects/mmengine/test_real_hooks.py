@@ -1,4 +1,4 @@
-"""The hooks of the package mmengine itself run unchanged, and the page that says so is up to date."""
+"""The hooks of the mmengine package run unchanged, and the page about them is up to date."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "coming-from" / "mmengine-hooks.md"
 
 
-def test_the_page_about_mmengines_hooks_is_what_running_them_gives(tmp_path: Path) -> None:
-    """Where it is not: python -m tests.dialects.mmengine.real_hooks docs/coming-from/mmengine-hooks.md"""
+def test_the_page_about_mmengines_hooks_is_up_to_date(tmp_path: Path) -> None:
+    """Update the page with: python -m tests.dialects.mmengine.real_hooks docs/coming-from/mmengine-hooks.md"""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
     command = [sys.executable, "-m", "tests.dialects.mmengine.real_hooks", str(tmp_path / "page.md")]
     ran = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)

@@ -1,4 +1,4 @@
-"""Runner: what it is made of, when it is built, and how it counts."""
+"""Runner: its parts, when they are built, and how it counts."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def own_names(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Rows(Dataset[Any]):
-    """A dataset that says when it was made."""
+    """A dataset that records when it was created."""
 
-    made: list[str] = []  # noqa: RUF012  # one list for all is what is looked at
+    made: list[str] = []  # noqa: RUF012  # shared by all instances on purpose
     metainfo = {"classes": ("low", "high")}  # noqa: RUF012
 
     def __init__(self, name: str, seed: int = 0) -> None:
@@ -63,7 +63,7 @@ def loader(name: str, shuffle: bool = False) -> dict[str, Any]:
     }
 
 
-def test_a_run_of_dicts_from_a_config_which_stays_as_it_is(tmp_path: Path) -> None:
+def test_a_run_from_a_config_of_dicts_does_not_change_the_config(tmp_path: Path) -> None:
     DATASETS.register_module(module=Rows)
     Rows.made.clear()
     config = {
@@ -141,7 +141,7 @@ def test_the_current_hub_and_logger_are_those_of_the_newest_run(tmp_path: Path) 
     assert MessageHub.get_current_instance().get_info("max_iters") == 8
 
 
-def test_what_belongs_to_a_run_goes_with_it(tmp_path: Path) -> None:
+def test_the_parts_of_a_run_are_freed_with_it(tmp_path: Path) -> None:
     one = runner_of(tmp_path / "one")
     gone = [weakref.ref(each) for each in (one, one.message_hub, one.logger, one.visualizer)]
     two = runner_of(tmp_path / "two")
@@ -152,7 +152,7 @@ def test_what_belongs_to_a_run_goes_with_it(tmp_path: Path) -> None:
     assert MessageHub.get_instance("two") is two.message_hub
 
 
-def test_a_subclass_builds_its_parts_otherwise(tmp_path: Path) -> None:
+def test_a_subclass_can_override_the_build_methods(tmp_path: Path) -> None:
     class Mine(Runner):
         def build_model(self, model: Any) -> Any:
             built.append("model")
@@ -184,12 +184,14 @@ def test_a_subclass_builds_its_parts_otherwise(tmp_path: Path) -> None:
     assert runner.optim_wrapper.get_lr() == {"lr": [0.05]}
 
 
-def test_a_model_that_a_subclass_wants_to_wrap_is_refused_where_it_is_written() -> None:
-    with pytest.raises(TypeError, match=r"^Mine has a wrap_model of its own, and models are not wrapped here$"):
+def test_a_subclass_that_overrides_wrap_model_is_refused_when_it_is_defined() -> None:
+    with pytest.raises(
+        TypeError, match=r"^Mine overrides wrap_model, which is never called: models are not wrapped here$"
+    ):
         type("Mine", (Runner,), {"wrap_model": lambda self, model_wrapper_cfg, model: model})
 
 
-def test_the_config_is_written_under_its_own_name(tmp_path: Path) -> None:
+def test_the_config_is_written_under_its_original_name(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("lr: 0.1\n")
     runner = runner_of(tmp_path / "run", cfg=Config.fromfile(tmp_path / "mine.yaml"))
     runner.dump_config()
@@ -199,26 +201,26 @@ def test_the_config_is_written_under_its_own_name(tmp_path: Path) -> None:
     assert (tmp_path / "two" / f"{nameless.timestamp}.yaml").read_text() == "a: 1\n"
 
 
-def test_a_checkpoint_tells_the_config_and_what_is_known_about_the_data(tmp_path: Path) -> None:
+def test_a_checkpoint_holds_the_config_and_the_metadata_of_the_dataset(tmp_path: Path) -> None:
     DATASETS.register_module(module=Rows)
     for meta, found in (({"classes": ("a", "b")},) * 2, ({"palette": {2, 1}}, {"palette": [1, 2]})):
         runner = runner_of(tmp_path, train_dataloader=loader("train"), cfg=Config({"lr": 0.1}))
         runner.train_dataloader.dataset.metainfo = meta
         runner.train()
-        told = weights(tmp_path / "epoch_2.pth", "meta")
-        assert (told["cfg"], told["dataset_meta"], told["epoch"]) == ("lr = 0.1\n", found, 2)
+        meta_saved = weights(tmp_path / "epoch_2.pth", "meta")
+        assert (meta_saved["cfg"], meta_saved["dataset_meta"], meta_saved["epoch"]) == ("lr = 0.1\n", found, 2)
 
 
-def test_losses_without_a_loss_are_refused_by_name(tmp_path: Path) -> None:
+def test_losses_without_a_loss_are_refused(tmp_path: Path) -> None:
     class Accurate(ToyNet):
         def forward(self, *args: Any, **kwargs: Any) -> Any:
             return {"acc": super().forward(*args, **kwargs)["loss"]}
 
-    with pytest.raises(ValueError) as refused:  # noqa: PT011  # the whole message stands below
+    with pytest.raises(ValueError) as refused:  # noqa: PT011  # the whole message is checked below
         runner_of(tmp_path, model=Accurate()).train()
     assert str(refused.value) == (
-        "Accurate.forward(mode='loss') gives ['acc'], and the loss that parse_losses makes of it, the sum of what has "
-        "'loss' in its name, is 0: there is nothing to train on"
+        "Accurate.forward(mode='loss') returned ['acc'], and parse_losses, which sums the entries with 'loss' in their "
+        "name, returned 0, not a tensor: there is nothing to train on"
     )
     assert refused.value.__notes__ == ["in the step, epoch=0 iter=0 rank=0"]
 
@@ -239,31 +241,39 @@ def test_lines_of_the_logger_are_in_the_log_of_the_run(tmp_path: Path) -> None:
         (
             {},
             ["train_cfg"],
-            "for train, give train_dataloader, train_cfg, optim_wrapper, or none of them; train_cfg is",
+            "for train, set all of train_dataloader, train_cfg, optim_wrapper, or none of them; missing: train_cfg",
         ),
-        ({}, ["val_evaluator"], "for val, give val_dataloader, val_cfg, val_evaluator, or none of them; val_evaluator"),
+        (
+            {},
+            ["val_evaluator"],
+            "for val, set all of val_dataloader, val_cfg, val_evaluator, or none of them; missing: val_evaluator",
+        ),
         (
             {"launcher": "pytorch"},
             [],
-            "launcher is 'pytorch', and training over several processes is not supported yet",
+            "launcher is 'pytorch', but training with several processes is not supported yet; use 'none'",
         ),
         ({"model": {"type": "ToyNett"}}, [], "unknown model 'ToyNett'; did you mean 'ToyNet'?"),
-        ({"model": 3}, [], "the model is a torch.nn.Module, or a dict that describes one, not 3"),
-        ({"param_scheduler": []}, TRAIN[:3], "param_scheduler needs an optim_wrapper, whose learning rates it changes"),
-        ({"log_level": "LOUD"}, [], "log_level is a level of logging such as 'INFO', not 'LOUD'"),
-        ({"randomness": {"sed": 0}}, [], "randomness has no 'sed'; did you mean 'seed'?"),
+        ({"model": 3}, [], "the model must be a torch.nn.Module or a dict that describes one, not 3"),
+        (
+            {"param_scheduler": []},
+            TRAIN[:3],
+            "param_scheduler needs an optim_wrapper whose learning rates it can change",
+        ),
+        ({"log_level": "LOUD"}, [], "log_level must be a log level such as 'INFO', not 'LOUD'"),
+        ({"randomness": {"sed": 0}}, [], "randomness has no option 'sed'; did you mean 'seed'?"),
         ({"randomness": {"seed": "abc"}}, [], "randomness: seed must be"),
-        ({"resume": "yes"}, [], "resume is True or False, not 'yes'; load_from says from which checkpoint"),
+        ({"resume": "yes"}, [], "resume must be True or False, not 'yes'; use load_from to name a checkpoint"),
         (
             {"custom_hooks": {"type": "EMAHook"}},
             [],
-            "custom_hooks is a list of hooks, or of dicts with a 'type', not {",
+            "custom_hooks must be a list of hooks or of dicts with a 'type', not {",
         ),
         ({"custom_hooks": [{"type": "EMAHok"}]}, [], "unknown hook 'EMAHok'; did you mean 'EMAHook'?"),
         ({"custom_hooks": [{"type": "EMAHook", "momentun": 1}]}, [], "ExponentialMovingAverage has no parameter 'mom"),
     ],
 )
-def test_what_cannot_be_is_refused_when_the_runner_is_made(
+def test_invalid_settings_are_refused_when_the_runner_is_created(
     tmp_path: Path, changes: dict[str, Any], without: list[str], message: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:
@@ -274,14 +284,14 @@ def test_what_cannot_be_is_refused_when_the_runner_is_made(
 @pytest.mark.parametrize(
     ("changes", "verb", "message"),
     [
-        ({"train_cfg": {"type": "EpochBasedTrainLoop", "by_epoch": True}}, "train", "give type or by_epoch, not both"),
+        ({"train_cfg": {"type": "EpochBasedTrainLoop", "by_epoch": True}}, "train", "set type or by_epoch, not both"),
         ({"train_cfg": {"max_epoch": 3}}, "train", "EpochBasedTrainLoop has no parameter 'max_epoch'; did you mean 'm"),
-        ({"train_cfg": 3}, "train", "train_cfg is a loop, or a dict that describes one, not 3"),
-        ({"model": nn.Linear(4, 2)}, "train", "Linear has no train_step, which its loop calls; inherit from"),
-        ({"model": nn.Linear(4, 2)}, "test", "Linear has no test_step, which its loop calls; inherit from"),
+        ({"train_cfg": 3}, "train", "train_cfg must be a loop or a dict that describes one, not 3"),
+        ({"model": nn.Linear(4, 2)}, "train", "Linear has no method train_step, which its loop calls; inherit from"),
+        ({"model": nn.Linear(4, 2)}, "test", "Linear has no method test_step, which its loop calls; inherit from"),
     ],
 )
-def test_what_cannot_be_is_refused_when_it_is_built(
+def test_invalid_settings_are_refused_when_the_part_is_built(
     tmp_path: Path, changes: dict[str, Any], verb: str, message: str
 ) -> None:
     runner = runner_of(tmp_path / "run", **changes)
@@ -290,12 +300,12 @@ def test_what_cannot_be_is_refused_when_it_is_built(
     assert message in str(caught.value)
 
 
-def test_a_class_is_no_hook_and_a_number_no_folder(tmp_path: Path) -> None:
+def test_a_class_is_not_a_hook_and_a_number_is_not_a_folder(tmp_path: Path) -> None:
     with pytest.raises(
-        TypeError, match=r"^a hook inherits from Hook, or is a dict with a 'type', and <class .*> is nei"
+        TypeError, match=r"^a hook must inherit from Hook or be a dict with a 'type'; <class .*> is neither$"
     ):
         runner_of(tmp_path, custom_hooks=[Seen])
-    with pytest.raises(TypeError, match=r"^work_dir is the path of a folder, not 5$"):
+    with pytest.raises(TypeError, match=r"^work_dir must be the path of a folder, not 5$"):
         runner_of(5)  # type: ignore[arg-type]
 
 
@@ -309,7 +319,7 @@ def test_a_class_is_no_hook_and_a_number_no_folder(tmp_path: Path) -> None:
         ("train_config", "train_cfg"),
     ],
 )
-def test_a_key_of_a_config_that_nearly_is_one_is_refused(tmp_path: Path, key: str, meant: str) -> None:
+def test_a_misspelled_key_of_a_config_is_refused(tmp_path: Path, key: str, meant: str) -> None:
     cfg: dict[str, Any] = {"model": {"type": "ToyNet"}, "work_dir": str(tmp_path), key: {}}
     with pytest.raises(KeyError) as refused:
         Runner.from_cfg(cfg)
@@ -319,18 +329,18 @@ def test_a_key_of_a_config_that_nearly_is_one_is_refused(tmp_path: Path, key: st
     )
 
 
-def test_keys_of_ones_own_stay_in_a_config(tmp_path: Path) -> None:
+def test_custom_keys_are_kept_in_a_config(tmp_path: Path) -> None:
     own = dict.fromkeys(("train_pipeline", "train_dataset", "vis_backends", "model2", "data_root", "optimizer", "_x"))
     runner = Runner.from_cfg({"model": {"type": "ToyNet"}, "work_dir": str(tmp_path), **own})
     assert runner.cfg["model2"] is None
 
 
-def test_without_a_stage_its_verb_says_what_to_give(tmp_path: Path) -> None:
+def test_the_error_about_a_missing_stage_names_the_missing_settings(tmp_path: Path) -> None:
     runner = runner_of(tmp_path / "run", [*TRAIN, *VAL])
     assert list(runner.test()) == ["accuracy"]
-    with pytest.raises(ConfigError, match="^there is nothing to val: give val_dataloader, val_cfg, val_evaluator$"):
+    with pytest.raises(ConfigError, match="^this run has no val loop: set val_dataloader, val_cfg, val_evaluator$"):
         runner.val()
-    with pytest.raises(ConfigError, match="^this run has no training: give train_dataloader, train_cfg and optim_wr"):
+    with pytest.raises(ConfigError, match="^this run has no training: set train_dataloader, train_cfg and optim_wr"):
         runner.train()
 
 
@@ -341,7 +351,7 @@ def kinds(runner: Runner) -> list[str]:
     return [type(hook).__name__ for hook in runner.hooks]
 
 
-def test_a_default_hook_is_changed_left_out_or_one_more(tmp_path: Path) -> None:
+def test_default_hooks_can_be_changed_removed_and_added(tmp_path: Path) -> None:
     HOOKS.register_module(name="Seen", module=Seen)
     changes = {"timer": None, "logger": {"interval": 3}, "visualization": {"type": "Seen"}, "own": Seen()}
     runner = runner_of(tmp_path / "run", default_hooks=changes)
@@ -356,16 +366,12 @@ def test_a_default_hook_is_changed_left_out_or_one_more(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("checkpont", {"type": "CheckpointHook"}, "no default hook is called 'checkpont'; did you mean 'checkpoint'?"),
-        ("timers", None, "no default hook is called 'timers'; did you mean 'timer'?"),
-        (
-            "visualization",
-            {"interval": 3},
-            "no default hook is called 'visualization'; available: runtime_info, timer,",
-        ),
+        ("checkpont", {"type": "CheckpointHook"}, "unknown default hook 'checkpont'; did you mean 'checkpoint'?"),
+        ("timers", None, "unknown default hook 'timers'; did you mean 'timer'?"),
+        ("visualization", {"interval": 3}, "unknown default hook 'visualization'; available: runtime_info, timer,"),
     ],
 )
-def test_a_key_that_nearly_matches_is_refused(tmp_path: Path, key: str, value: Any, message: str) -> None:
+def test_a_misspelled_key_of_default_hooks_is_refused(tmp_path: Path, key: str, value: Any, message: str) -> None:
     with pytest.raises(HookError) as caught:
         runner_of(tmp_path / "run", default_hooks={key: value})
     assert message in str(caught.value)
@@ -431,13 +437,16 @@ def test_validation_by_iterations(tmp_path: Path, given: dict[str, Any], expecte
     assert runner.max_iters == given["max_iters"]
 
 
-def test_training_by_iterations_is_saved_at_its_end_unless_told_otherwise(
+def test_iteration_based_training_is_saved_only_at_the_end_by_default(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     by_iterations = {"by_epoch": False, "max_iters": 6}
     runner_of(tmp_path / "one", train_cfg=by_iterations).train()
     assert sorted(path.name for path in (tmp_path / "one").glob("*.pth")) == ["iter_6.pth"]
-    assert "trains by iterations, so it is saved at its end" in (tmp_path / "one" / "run.log").read_text()
+    assert (
+        "but this run trains by iterations, so it is saved only at the end; "
+        in (tmp_path / "one" / "run.log").read_text()
+    )
     every = {"checkpoint": {"type": "CheckpointHook", "by_epoch": False, "interval": 2}}
     runner_of(tmp_path / "two", train_cfg=by_iterations, default_hooks=every).train()
     assert sorted(path.name for path in (tmp_path / "two").glob("*.pth")) == ["iter_2.pth", "iter_4.pth", "iter_6.pth"]
@@ -460,12 +469,12 @@ def test_stop_training_ends_after_the_epoch_or_the_iteration(
     runner = runner_of(tmp_path / "run", train_cfg=given, custom_hooks=[Stops()])
     runner.train()
     assert (runner.epoch, runner.iter) == expected
-    assert runner.train_loop.stop_training  # type: ignore[attr-defined]  # the loops of this dialect have it
+    assert runner.train_loop.stop_training  # type: ignore[attr-defined]  # loops of this dialect have it
     assert "stopped by Stops: stop_training was set" in (tmp_path / "run" / "run.log").read_text()
     assert (tmp_path / "run" / ("epoch_1.pth" if expected[0] else "iter_2.pth")).is_file()
 
 
-def test_stop_training_can_be_taken_back(tmp_path: Path) -> None:
+def test_stop_training_can_be_canceled(tmp_path: Path) -> None:
     class Wavers(Hook):
         def after_train_iter(self, runner: Any, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
             runner.train_loop.stop_training = True
@@ -476,9 +485,9 @@ def test_stop_training_can_be_taken_back(tmp_path: Path) -> None:
     assert runner.epoch == 2
 
 
-def test_a_loop_with_a_way_of_its_own_is_refused_where_it_is_written() -> None:
+def test_a_loop_that_overrides_run_iter_is_refused_when_it_is_defined() -> None:
     with pytest.raises(
-        ConfigError, match="^Own has a run_iter of its own, which would never be called: the loop is ho"
+        ConfigError, match="^Own overrides run_iter, which would never be called: the loop is hookline's. Put the code "
     ):
 
         class Own(EpochBasedTrainLoop):
@@ -496,7 +505,7 @@ def test_a_subclass_of_a_loop_that_changes_its_settings(tmp_path: Path) -> None:
     assert runner.epoch == 2
 
 
-def test_a_hook_may_validate_where_it_stands(tmp_path: Path) -> None:
+def test_a_hook_may_run_a_validation(tmp_path: Path) -> None:
     found = []
 
     class Asks(Hook):
@@ -510,7 +519,7 @@ def test_a_hook_may_validate_where_it_stands(tmp_path: Path) -> None:
 # -- randomness, weights, learning rates
 
 
-def test_the_same_seed_gives_the_same_weights_and_another_seed_others(tmp_path: Path) -> None:
+def test_equal_seeds_produce_equal_weights_and_different_seeds_do_not(tmp_path: Path) -> None:
     @MODELS.register_module()
     class Random(ToyNet):
         def __init__(self) -> None:
@@ -530,7 +539,7 @@ def test_without_a_seed_one_is_drawn_and_kept(tmp_path: Path) -> None:
     assert len(seeds) == 3
 
 
-def test_weights_begin_as_the_model_says_once(tmp_path: Path) -> None:
+def test_the_model_initializes_its_weights_once(tmp_path: Path) -> None:
     begun = []
 
     class Begins(Hook):
@@ -544,7 +553,7 @@ def test_weights_begin_as_the_model_says_once(tmp_path: Path) -> None:
     assert not torch.equal(runner.model.net[0].weight, begun[0])  # type: ignore[index, union-attr]
 
 
-def test_weights_that_begin_at_random_come_from_the_seed(tmp_path: Path) -> None:
+def test_random_initial_weights_depend_on_the_seed_only(tmp_path: Path) -> None:
     def final(name: str, drawn: int) -> torch.Tensor:
         described = {"type": "ToyNet", "init_cfg": {"type": "Normal", "layer": "Linear"}}
         runner = runner_of(tmp_path / name, model=described)
@@ -570,7 +579,7 @@ def test_learning_rates_follow_the_batch_size(tmp_path: Path) -> None:
     assert native.learning_rates() == [0.025]
 
 
-def test_a_model_may_make_its_updates_itself_and_give_what_it_likes(tmp_path: Path) -> None:
+def test_a_model_may_update_itself_and_return_any_outputs(tmp_path: Path) -> None:
     class Own(BaseModel):
         def __init__(self) -> None:
             super().__init__()
@@ -591,7 +600,7 @@ def test_a_model_may_make_its_updates_itself_and_give_what_it_likes(tmp_path: Pa
     assert "train/note" not in runner.message_hub.log_scalars
 
 
-def test_work_dir_is_a_path_and_does_what_strings_do(tmp_path: Path) -> None:
+def test_work_dir_is_a_path_with_string_methods(tmp_path: Path) -> None:
     runner = runner_of(tmp_path / "run")
     assert runner.work_dir == tmp_path / "run"
     assert runner.work_dir + "/x" == f"{tmp_path}/run/x"  # type: ignore[operator]
@@ -610,7 +619,7 @@ def test_a_stream_without_a_length_can_be_trained_on(tmp_path: Path) -> None:
     assert (runner.epoch, runner.iter, runner.max_iters) == (2, 6, None)
 
 
-def test_a_run_whose_seed_was_drawn_goes_on_with_that_seed(tmp_path: Path) -> None:
+def test_a_resumed_run_keeps_a_drawn_seed(tmp_path: Path) -> None:
     inputs, labels = (torch.cat(each) for each in zip(*toy_data(4), strict=True))
     loader = {
         "dataset": torch.utils.data.TensorDataset(inputs, labels),

@@ -1,4 +1,4 @@
-"""Schedulers: how they are named, built and resumed. Their numbers are those of the real package: test_side_by_side."""
+"""Schedulers: their names, construction and resuming. test_side_by_side compares their values with the real package."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def sgd(kind: type[torch.optim.Optimizer] = torch.optim.SGD, **more: Any) -> tor
     return kind([{"params": [first]}, {"params": [second], "lr": 0.02}], **options)  # type: ignore[arg-type]
 
 
-# All that have no metric, with what they need.
+# All schedulers that need no metric, with their required settings.
 PARAMETERS: dict[str, dict[str, Any]] = {
     "Constant": {"factor": 0.25},
     "CosineAnnealing": {"T_max": 5},
@@ -43,7 +43,7 @@ PARAMETERS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("kind", PARAMETERS)
-def test_a_scheduler_goes_on_from_its_state(kind: str) -> None:
+def test_a_scheduler_resumes_from_its_state(kind: str) -> None:
     parameters = {**PARAMETERS[kind], "begin": 1, "end": 15}
     never_stopped = getattr(scheduler, f"{kind}LR")(sgd(), **parameters)
     before, after = sgd(), sgd()
@@ -60,7 +60,7 @@ def test_a_scheduler_goes_on_from_its_state(kind: str) -> None:
         assert second.get_last_value() == never_stopped.get_last_value()
 
 
-def test_factors_of_zero_end_where_the_value_began() -> None:
+def test_factors_of_zero_return_to_the_initial_value() -> None:
     for made in (ConstantLR(sgd(), factor=0.0, end=3), LinearLR(sgd(), start_factor=0.0, end=3)):
         values = [made.get_last_value()[0]]
         for _ in range(2):
@@ -80,23 +80,21 @@ def test_wrong_parameters_are_refused_by_name() -> None:
     wrapper = OptimWrapper(sgd())
     with pytest.raises(TypeError, match=r"StepLR has no parameter 'stepsize'; did you mean 'step_size'\?"):
         build_param_schedulers(wrapper, {"type": "StepLR", "stepsize": 3})
-    with pytest.raises(ValueError, match=r"^StepLR: end has to be larger than begin; here are begin=4 and end=2$"):
+    with pytest.raises(ValueError, match=r"^StepLR: end must be greater than begin, but begin=4 and end=2$"):
         StepLR(sgd(), 3, begin=4, end=2)
-    with pytest.raises(ConfigError, match=r"^LinearLR: start_factor lies between 0 and 1, and is 2$"):
+    with pytest.raises(ConfigError, match=r"^LinearLR: start_factor must be between 0 and 1, not 2$"):
         LinearLR(sgd(), start_factor=2)
-    with pytest.raises(KeyError, match=r"^StepLR: last_step=3 goes on with an earlier schedule, and parameter group 0"):
+    with pytest.raises(KeyError, match=r"^StepLR: last_step=3 continues an earlier schedule, but parameter group 0"):
         StepLR(sgd(), 3, last_step=3)
     with pytest.raises(TypeError, match=r"^StepLR needs an optimizer or an OptimWrapper, not a int$"):
         StepLR(3, 3)
-    with pytest.raises(ValueError, match=r"^LinearMomentum needs an optimizer with a momentum or betas, and Adagrad"):
+    with pytest.raises(ValueError, match=r"^LinearMomentum needs an optimizer with a momentum or betas, but Adagrad"):
         scheduler.LinearMomentum(sgd(torch.optim.Adagrad))
-    with pytest.raises(
-        ConfigError, match=r"^param_scheduler has schedulers for 'disc', and no such optimizer is there"
-    ):
+    with pytest.raises(ConfigError, match=r"^param_scheduler has schedulers for an unknown optimizer 'disc'; "):
         build_param_schedulers(OptimWrapperDict(gen=wrapper), {"disc": {"type": "StepLR", "step_size": 1}})
 
 
-def test_a_scheduler_of_ones_own_defines_its_values() -> None:
+def test_a_custom_scheduler_defines_its_values() -> None:
     class HalfLR(scheduler.lr_scheduler.LRSchedulerMixin, _ParamScheduler):
         def _get_value(self) -> list[float]:
             return [base / 2 for base in self.base_values]
@@ -126,7 +124,7 @@ def test_the_config_of_a_run_becomes_schedulers_that_its_optim_steps() -> None:
     assert build_param_schedulers(wrapper, None) == []
 
 
-def test_several_optims_have_schedulers_of_their_own_or_the_same() -> None:
+def test_several_optims_have_separate_or_common_schedulers() -> None:
     wrappers = OptimWrapperDict(gen=OptimWrapper(sgd()), disc=OptimWrapper(sgd()))
     same = build_param_schedulers(wrappers, {"type": "StepLR", "step_size": 1})
     assert {name: [type(each) for each in found] for name, found in same.items()} == {"gen": [StepLR], "disc": [StepLR]}

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 
-def test_schedulers_groups_and_configs_give_what_the_real_package_gives_to_the_last_bit() -> None:
+def test_schedulers_groups_and_configs_match_the_real_package_to_the_last_bit() -> None:
     command = [sys.executable, "-m", "tests.dialects.mmengine.side_by_side"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""Whole projects as people have them: a config in a file, classes in registries, and one line that trains."""
+"""Complete, typical projects: a config file, classes in registries, and one line that trains."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_a_config_in_yaml(config: Path, tmp_path: Path) -> None:
     assert len({each for each in lr if each is not None}) == 4
 
 
-def test_a_config_in_python_where_the_caller_says_so(config: Path, tmp_path: Path) -> None:
+def test_a_config_in_python_if_the_caller_allows_it(config: Path, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(PYTHON)
     runner = Runner.from_cfg(Config.fromfile(tmp_path / "mine.py", allow_python_config=True))
     runner.train()
@@ -121,7 +121,7 @@ def test_a_config_in_python_where_the_caller_says_so(config: Path, tmp_path: Pat
     assert (tmp_path / "run-python" / "epoch_1.pth").is_file()
 
 
-def test_it_goes_on_from_where_it_was(config: Path, tmp_path: Path) -> None:
+def test_a_resumed_run_is_bit_identical(config: Path, tmp_path: Path) -> None:
     def last(name: str, **options: Any) -> dict[str, Tensor]:
         cfg = Config.fromfile(config)
         cfg.merge_from_dict({"work_dir": str(tmp_path / name), "train_cfg.max_epochs": 3, **options})
@@ -134,7 +134,7 @@ def test_it_goes_on_from_where_it_was(config: Path, tmp_path: Path) -> None:
 
 
 class Pair(BaseModel):
-    """Two players with an optimizer each."""
+    """Two networks with one optimizer each."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -191,7 +191,7 @@ def test_lower_precision_on_a_cpu(tmp_path: Path, dtype: str) -> None:
     assert not any(torch.equal(one, two) for one, two in zip(before, runner.model.parameters(), strict=True))
 
 
-def test_backends_of_the_visualizer_get_the_numbers_of_the_run(tmp_path: Path) -> None:
+def test_visualizer_backends_receive_the_numbers_of_the_run(tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     class Draws(Hook):
@@ -211,7 +211,7 @@ def test_backends_of_the_visualizer_get_the_numbers_of_the_run(tmp_path: Path) -
     assert found.Tags()["images"] == ["picture"]
 
 
-def test_validating_alone_with_save_best_and_early_stopping(tmp_path: Path) -> None:
+def test_validation_without_training_works_with_save_best_and_early_stopping(tmp_path: Path) -> None:
     hooks = {"checkpoint": {"type": "CheckpointHook", "save_best": ["accuracy"], "rule": "greater"}}
     stopping = [{"type": "EarlyStoppingHook", "monitor": "accuracy"}]
     runner = runner_of(tmp_path / "run", default_hooks=hooks, custom_hooks=stopping)
@@ -219,7 +219,7 @@ def test_validating_alone_with_save_best_and_early_stopping(tmp_path: Path) -> N
     assert not list((tmp_path / "run").glob("*.pth"))
 
 
-def test_logs_are_copied_to_one_place_once(tmp_path: Path) -> None:
+def test_logs_are_copied_to_one_folder_once(tmp_path: Path) -> None:
     logger = {"logger": {"type": "LoggerHook", "out_dir": str(tmp_path / "all")}}
     runner = runner_of(tmp_path / "run", default_hooks=logger)
     runner.train()

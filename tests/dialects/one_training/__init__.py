@@ -1,1 +1,1 @@
-"""One training, written natively and for each of the four systems."""
+"""The same training, written natively and for each of the four other systems."""

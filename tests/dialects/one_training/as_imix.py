@@ -1,4 +1,4 @@
-"""The training as it is written for iMIX: an engine, and all else in its config."""
+"""The training as written for iMIX: an engine, with everything else in its config."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def evaluate(model: nn.Module) -> dict[str, Tensor]:
 
 
 def train(folder: Path, **changes: Any) -> shared.Ended:
-    """Train; any part of the config can be given, and takes the place of the one here."""
+    """Train. Keyword arguments replace parts of the config."""
     cfg = {
         "total_epochs": shared.EPOCHS,
         "work_dir": str(folder),

@@ -1,4 +1,4 @@
-"""The training as it is written for MMEngine: a model with modes, a metric, dicts."""
+"""The training as written for MMEngine: a model with modes, a metric, and dicts."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class TrainingAccuracy(BaseMetric):
 
 
 def train(folder: Path, **changes: Any) -> shared.Ended:
-    """Train; any part can be given, and takes the place of the one here."""
+    """Train. Keyword arguments replace parts of the run."""
     sgd = {"type": "SGD", "lr": shared.RATE, "momentum": shared.MOMENTUM}
     parts: dict[str, Any] = {
         "model": {"type": "TrainingNet"},

@@ -1,4 +1,4 @@
-"""The training as it is written for Pointrix: a trainer with its parts, steps instead of epochs, and hooks."""
+"""The training as written for Pointrix: a trainer with its parts, steps instead of epochs, and hooks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class TrainingSamples:
 
 @MODEL_REGISTRY.register()
 class TrainingModel(shared.Net):
-    """The net with what a trainer asks of a model; a batch is a list of samples."""
+    """The net with the methods that a trainer calls. A batch is a list of samples."""
 
     def __init__(self, cfg: Any, datapipeline: Any, device: str = "cpu") -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class TrainingModel(shared.Net):
 
 @HOOK_REGISTRY.register()
 class TrainingAverage(Hook):
-    """The average of the core, at the points of this dialect."""
+    """hookline's average, at the points of this dialect."""
 
     def __init__(self, momentum: float) -> None:
         self.average = ExponentialMovingAverage(momentum)
@@ -70,7 +70,7 @@ class TrainingAverage(Hook):
 
 @HOOK_REGISTRY.register()
 class TrainingBest(Hook):
-    """Keeps the best by accuracy."""
+    """Saves the checkpoint with the best accuracy."""
 
     def __init__(self) -> None:
         self.best, self.step = -1.0, 0

@@ -1,4 +1,4 @@
-"""The training as it is written for RoboOrchard: an accelerator, a batch processor, hooks on channels, configs."""
+"""The training as written for RoboOrchard: an accelerator, a batch processor, hooks on channels, and configs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Classify(SimpleBatchProcessor):
 
 
 class Average(PipelineHooks):
-    """The average of the core, on the channels of this dialect; saves the weights that measure best with it."""
+    """hookline's average, on the channels of this dialect. Saves the weights whose average has the best accuracy."""
 
     def __init__(self, cfg: AverageConfig) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class Average(PipelineHooks):
         self.average.update(self.model)
 
     def measure(self, model: nn.Module) -> None:
-        """The callback of the validation, which comes before the hooks of the user."""
+        """Measure the accuracy, as the validation callback, which runs before the user's hooks."""
         with self.average.swapped(model):
             self.measured = float(shared.measure(model))
 
@@ -93,7 +93,7 @@ def train(folder: Path, schedule: Callable[[torch.optim.Optimizer], Any] = lambd
     checkpoints = {
         str(epoch): _read(folder / "checkpoints" / f"checkpoint_{epoch - 1}") for epoch in range(1, shared.EPOCHS + 1)
     }
-    # Only the weights are saved as the best by themselves; the rest of that moment is in the checkpoint of its epoch.
+    # The best file holds only the weights. The rest of the state is in the checkpoint of that epoch.
     best = shared.tensors({"weights": load_file(folder / "best" / "model.safetensors")})
     checkpoints["best"] = checkpoints[str(average.best_epoch)] | best
     return shared.Ended(shared.tensors(dict(net.state_dict())), averaged, average.best_epoch, checkpoints)

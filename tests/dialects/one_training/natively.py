@@ -1,4 +1,4 @@
-"""The training as it is written natively."""
+"""The training as written natively."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def train(
     schedule: Callable[[torch.optim.Optimizer], Sequence[Any]] = lambda optimizer: (),
     **update: Any,
 ) -> shared.Ended:
-    """Train; what else there is to an update (schedulers, accumulation, clipping) can be added."""
+    """Train, optionally with schedulers and further options of the update, such as accumulation or clipping."""
     net = shared.Net()
     optimizer = make_optimizer(net)
     ema = EMAHook(momentum=shared.AVERAGED)
@@ -46,7 +46,7 @@ def train(
 
 
 def saved(folder: Path) -> tuple[int, dict[str, dict[str, torch.Tensor]]]:
-    """The best epoch, and what the checkpoints of a native run hold."""
+    """Return the best epoch and the tensors in the checkpoints of a native run."""
     (best,) = folder.glob("best_accuracy_epoch_*.pth")
     names = {str(epoch): f"epoch_{epoch}.pth" for epoch in range(1, shared.EPOCHS + 1)} | {"best": best.name}
     return int(best.stem.rpartition("_")[2]), {key: _read(folder / name) for key, name in names.items()}

@@ -1,4 +1,4 @@
-"""What the five have in common: data, net, numbers, and what is compared of them afterwards."""
+"""The common parts of the five trainings: data, net, settings, and the comparison of the results."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ RATE, MOMENTUM, AVERAGED = 0.3, 0.9, 0.1
 
 
 def train_set() -> TensorDataset:
-    """50 samples: the last batch of an epoch is not full."""
+    """Return 50 samples, so that the last batch of an epoch is not full."""
     return TensorDataset(*toy_data(1, 50)[0])
 
 
 def held_out() -> TensorDataset:
-    """32 samples, so that a share of them is the same number however it is added up."""
+    """Return 32 samples, so that the accuracy is the same number in any order of summation."""
     return TensorDataset(*toy_data(1, 32, seed=1)[0])
 
 
@@ -33,12 +33,12 @@ def val_loader() -> DataLoader[Any]:
     return DataLoader(held_out(), batch_size=BATCH)
 
 
-#: Batches of an epoch.
+#: The number of batches in an epoch.
 STEPS = len(train_loader())
 
 
 def put_layers(net: nn.Module) -> None:
-    """Layers with buffers, and with random numbers in training; they have the same weights every time."""
+    """Add layers with buffers and with randomness in training. Their initial weights are always the same."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         net.norm, net.dropout = nn.BatchNorm1d(4), nn.Dropout(0.2)
@@ -46,13 +46,13 @@ def put_layers(net: nn.Module) -> None:
 
 
 def scores_of(net: Any, inputs: Tensor) -> Tensor:
-    """What the layers say."""
+    """Return the scores that the layers compute."""
     scores: Tensor = net.last(net.first(net.dropout(net.norm(inputs))).relu())
     return scores
 
 
 class Net(nn.Module):
-    """The net, for all who take any module."""
+    """The net, for systems that accept any module."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,13 +67,13 @@ def sgd(net: nn.Module) -> torch.optim.Optimizer:
 
 
 def measure(net: Any) -> Tensor:
-    """The accuracy on held-out data, for those whose evaluation is a function of the user's."""
+    """Return the accuracy on held-out data, for systems in which the user writes the evaluation."""
     with torch.no_grad():
         return torch.stack([accuracy(net(inputs), target) for inputs, target in val_loader()]).mean()
 
 
 class Ended(NamedTuple):
-    """How a training has ended: tensors by name, also of its checkpoints `1`, `2`, `3` and `best`."""
+    """The results of a training: tensors by name, including its checkpoints `1`, `2`, `3` and `best`."""
 
     weights: dict[str, Tensor]
     averaged: dict[str, Tensor]
@@ -82,7 +82,7 @@ class Ended(NamedTuple):
 
 
 def tensors(value: Any, where: str = "") -> dict[str, Tensor]:
-    """All tensors inside of something, by the way to them."""
+    """Return all tensors inside a nested structure, by their path."""
     if isinstance(value, Tensor):
         return {where: value.clone()}
     pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, (list, tuple)) else ()
@@ -90,18 +90,18 @@ def tensors(value: Any, where: str = "") -> dict[str, Tensor]:
 
 
 def checkpoint_tensors(weights: Any, optimizer: Any, average: Any, rng: Any) -> dict[str, Tensor]:
-    """What a checkpoint holds of a training, wherever it keeps it."""
+    """Return the tensors in a checkpoint, in the same layout for all systems."""
     return tensors({"weights": weights, "optimizer": optimizer["state"], "average": average["averaged"], "rng": rng})
 
 
 def assert_same(one: dict[str, Tensor], other: dict[str, Tensor]) -> None:
-    """The same tensors under the same names, bit for bit."""
+    """Check that both have the same tensors under the same names, bit for bit."""
     assert one.keys() == other.keys()
     assert [name for name in one if not torch.equal(one[name], other[name])] == []
 
 
 def assert_ended_alike(one: Ended, other: Ended) -> None:
-    """The same weights, averages, best epoch and checkpoints."""
+    """Check that both have the same weights, averages, best epoch and checkpoints."""
     assert_same(one.weights, other.weights)
     assert_same(one.averaged, other.averaged)
     assert one.best_epoch == other.best_epoch

@@ -1,4 +1,4 @@
-"""Metrics over all samples of an evaluation."""
+"""Metrics computed over all samples of an evaluation."""
 
 from hookline.dialects.mmengine.evaluator.evaluator import Evaluator
 from hookline.dialects.mmengine.evaluator.metric import BaseMetric, DumpResults

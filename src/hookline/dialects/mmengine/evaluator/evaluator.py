@@ -1,4 +1,4 @@
-"""Evaluator: several metrics as one, and how the loops of hookline use it."""
+"""Evaluator, which combines several metrics, and the adapter that hookline's loops use."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from hookline.dialects.mmengine.errors import ConfigValueError
-from hookline.dialects.mmengine.evaluator.metric import refuse_no_metric
+from hookline.dialects.mmengine.evaluator.metric import check_metric
 from hookline.dialects.mmengine.registry import METRICS
 from hookline.engine.metrics import Metrics, plain
 from hookline.errors import blame
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 class Evaluator:
-    """Gives every batch to all metrics, and puts together what they say.
+    """Passes every batch to all metrics and merges their results.
 
     Args:
-        metrics: A metric, or several: objects, or dicts with `type`.
+        metrics: One metric or several, as objects or as dicts with a `type`.
     """
 
     def __init__(self, metrics: Any) -> None:
@@ -30,11 +30,11 @@ class Evaluator:
             METRICS.build(each) if isinstance(each, Mapping) else each for each in (metrics if several else [metrics])
         ]
         for metric in self.metrics:
-            refuse_no_metric(metric)
+            check_metric(metric)
 
     @property
     def dataset_meta(self) -> dict[str, Any] | None:
-        """What is known about the data."""
+        """Return the metadata of the dataset."""
         return self._dataset_meta
 
     @dataset_meta.setter
@@ -44,7 +44,7 @@ class Evaluator:
             metric.dataset_meta = dataset_meta
 
     def process(self, data_samples: Any, data_batch: Any = None) -> None:
-        """Give the predictions for a batch to all metrics; samples that can become dicts do."""
+        """Pass the predictions for a batch to all metrics. Samples with a `to_dict` method are converted to dicts."""
         if isinstance(data_samples, Sequence):
             data_samples = [each.to_dict() if hasattr(each, "to_dict") else each for each in data_samples]
         for metric in self.metrics:
@@ -55,26 +55,26 @@ class Evaluator:
                 raise
 
     def evaluate(self, size: int) -> dict[str, Any]:
-        """What all metrics say over a data set of this size; two of one name are refused."""
-        found: dict[str, Any] = {}
+        """Return the results of all metrics over a dataset of this size, and refuse duplicate names."""
+        merged: dict[str, Any] = {}
         for metric in self.metrics:
             try:
-                said = metric.evaluate(size)
+                results = metric.evaluate(size)
             except Exception as error:
                 blame(error, f"in the metric {type(metric).__name__}, computed over {size} samples")
                 raise
-            for name, value in said.items():
-                if name in found:
+            for name, value in results.items():
+                if name in merged:
                     raise ConfigValueError(
-                        f"two metrics are called '{name}'; give {type(metric).__name__} a prefix of its own"
+                        f"two metrics are named '{name}'; set a different prefix for {type(metric).__name__}"
                     )
-                found[name] = value
-        return found
+                merged[name] = value
+        return merged
 
     def offline_evaluate(
         self, data_samples: Iterable[Any], data: Iterable[Any] | None = None, chunk_size: int = 1
     ) -> dict[str, Any]:
-        """The metrics of predictions that are there already, taken in so many at a time."""
+        """Compute the metrics of existing predictions, `chunk_size` at a time."""
         size = 0
         batches = _chunks(data, chunk_size) if data is not None else None
         for chunk in _chunks(data_samples, chunk_size):
@@ -84,13 +84,13 @@ class Evaluator:
 
 
 def _chunks(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
-    found = iter(items)
-    while chunk := list(islice(found, size)):
+    iterator = iter(items)
+    while chunk := list(islice(iterator, size)):
         yield chunk
 
 
 class EvaluatorMetrics(Metrics):
-    """An evaluator as the metrics of an evaluation loop."""
+    """Adapts an Evaluator to the metrics interface of hookline's evaluation loops."""
 
     def __init__(self, evaluator: Evaluator, dataset: Any = None) -> None:
         super().__init__(None)
@@ -98,18 +98,18 @@ class EvaluatorMetrics(Metrics):
         self._dataset = dataset
 
     def reset(self, device: torch.device) -> None:
-        """Begin anew."""
+        """Discard the results of all metrics."""
         for metric in self._evaluator.metrics:
             getattr(metric, "results", []).clear()
 
     def update(self, outputs: Any, batch: Any) -> None:
-        """Take in the predictions for a batch."""
+        """Process the predictions for a batch."""
         self._evaluator.process(data_samples=outputs, data_batch=batch)
 
     def compute(self) -> dict[str, Any]:
-        """What all metrics say."""
+        """Return the results of all metrics."""
         try:
             size = len(self._dataset)
-        except TypeError:  # a stream, or a list of batches: all that was kept counts
+        except TypeError:  # a stream or a list of batches: use all stored results
             size = max(len(getattr(metric, "results", ())) for metric in self._evaluator.metrics)
         return {name: plain(value) for name, value in self._evaluator.evaluate(size).items()}

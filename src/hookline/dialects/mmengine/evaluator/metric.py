@@ -1,4 +1,4 @@
-"""BaseMetric: what each batch gives is kept, and at the end metrics are computed of it all."""
+"""BaseMetric, which collects results per batch and computes metrics from all of them at the end."""
 
 from __future__ import annotations
 
@@ -17,32 +17,34 @@ log = logging.getLogger("hookline")
 
 
 class BaseMetric(metaclass=ABCMeta):
-    """A metric: `process` keeps something of every batch in `self.results`, `compute_metrics` makes numbers of it.
+    """A metric: `process` adds results of every batch to `self.results`, `compute_metrics` computes numbers from them.
 
     Args:
-        collect_device: Not needed in one process: `cpu` or `gpu`.
-        prefix: What the names of its numbers begin with; `default_prefix`, unless given.
-        collect_dir: Not needed in one process.
+        collect_device: `cpu` or `gpu`. Has no effect in a single process.
+        prefix: The prefix of the metric names. Defaults to `default_prefix`.
+        collect_dir: Has no effect in a single process.
     """
 
     default_prefix: ClassVar[str | None] = None
 
     def __init__(self, collect_device: str = "cpu", prefix: str | None = None, collect_dir: str | None = None) -> None:
         if collect_device not in ("cpu", "gpu"):
-            raise ConfigValueError(f"{type(self).__name__}: collect_device is 'cpu' or 'gpu', not {collect_device!r}")
+            raise ConfigValueError(
+                f"{type(self).__name__}: collect_device must be 'cpu' or 'gpu', not {collect_device!r}"
+            )
         if collect_dir is not None and collect_device != "cpu":
-            raise ConfigValueError(f"{type(self).__name__}: collect_dir is for collect_device='cpu'")
+            raise ConfigValueError(f"{type(self).__name__}: collect_dir is only allowed with collect_device='cpu'")
         self._dataset_meta: dict[str, Any] | None = None
         self.collect_device = collect_device
         self.results: list[Any] = []
         self.prefix = prefix or self.default_prefix
         self.collect_dir = collect_dir
         if self.prefix is None:
-            log.debug("%s has no prefix: its metrics are named as compute_metrics names them", type(self).__name__)
+            log.debug("%s has no prefix: its metrics keep the names from compute_metrics", type(self).__name__)
 
     @property
     def dataset_meta(self) -> dict[str, Any] | None:
-        """What is known about the data: the names of its classes, for one."""
+        """Return the metadata of the dataset, such as class names."""
         return self._dataset_meta
 
     @dataset_meta.setter
@@ -51,17 +53,17 @@ class BaseMetric(metaclass=ABCMeta):
 
     @abstractmethod
     def process(self, data_batch: Any, data_samples: Sequence[dict[str, Any]]) -> None:
-        """Keep what is needed of a batch and its predictions in `self.results`."""
+        """Add the needed parts of a batch and its predictions to `self.results`."""
 
     @abstractmethod
     def compute_metrics(self, results: list[Any]) -> dict[str, Any]:
-        """The numbers, by name, of all that was kept."""
+        """Return the metrics, by name, computed from all stored results."""
 
     def evaluate(self, size: int) -> dict[str, Any]:
-        """The numbers over a data set of this size; what was kept is forgotten."""
+        """Return the metrics over a dataset of this size, and clear the stored results."""
         if not self.results:
             log.warning(
-                "%s has kept nothing to compute metrics of; does its process() add to self.results?",
+                "%s stored no results to compute metrics from; does its process() add to self.results?",
                 type(self).__name__,
             )
         kept = to_cpu(self.results[:size])
@@ -69,43 +71,41 @@ class BaseMetric(metaclass=ABCMeta):
         found = self.compute_metrics(kept)
         if not isinstance(found, Mapping):
             raise ConfigTypeError(
-                f"{type(self).__name__}.compute_metrics gives numbers by name, as dict(accuracy=0.9), not {found!r}"
+                f"{type(self).__name__}.compute_metrics must return a dict such as dict(accuracy=0.9), not {found!r}"
             )
         return {f"{self.prefix}/{name}" if self.prefix else name: value for name, value in found.items()}
 
 
 class DumpResults(BaseMetric):
-    """Writes all predictions to a file, with pickle, and measures nothing.
+    """Writes all predictions to a pickle file and computes no metrics.
 
     Args:
-        out_file_path: The file; its name ends with `.pkl` or `.pickle`.
-        collect_device: Not needed in one process.
-        collect_dir: Not needed in one process.
+        out_file_path: The file. Its name must end with `.pkl` or `.pickle`.
+        collect_device: Has no effect in a single process.
+        collect_dir: Has no effect in a single process.
     """
 
     def __init__(self, out_file_path: str, collect_device: str = "cpu", collect_dir: str | None = None) -> None:
         super().__init__(collect_device, None, collect_dir)
         if not str(out_file_path).endswith((".pkl", ".pickle")):
-            raise ConfigValueError(
-                f"DumpResults: the name of the file ends with .pkl or .pickle, not {out_file_path!r}"
-            )
+            raise ConfigValueError(f"DumpResults: the file name must end with .pkl or .pickle; got {out_file_path!r}")
         self.out_file_path = out_file_path
 
     def process(self, data_batch: Any, data_samples: Sequence[dict[str, Any]]) -> None:
-        """Keep the predictions."""
+        """Store the predictions."""
         self.results.extend(to_cpu(data_samples))
 
     def compute_metrics(self, results: list[Any]) -> dict[str, Any]:
-        """Write them."""
+        """Write the stored predictions to the file."""
         Path(self.out_file_path).parent.mkdir(parents=True, exist_ok=True)
         with open(self.out_file_path, "wb") as file:
             pickle.dump(results, file)
-        log.info("the predictions are in %s", self.out_file_path)
+        log.info("saved the predictions to %s", self.out_file_path)
         return {}
 
 
 def to_cpu(data: Any) -> Any:
-    """The same on the CPU: tensors in containers, and what has a `to`."""
+    """Return the data on the CPU: tensors, also inside containers, and objects with a `to` method."""
     if isinstance(data, Tensor):
         return data.detach().cpu()
     if hasattr(data, "to_dict"):
@@ -120,7 +120,7 @@ def to_cpu(data: Any) -> Any:
     return data.to("cpu") if hasattr(data, "to") else data
 
 
-def refuse_no_metric(given: Any) -> None:
-    """Refuse what cannot be a metric."""
+def check_metric(given: Any) -> None:
+    """Raise an error unless the object can be used as a metric."""
     if not isinstance(given, BaseMetric) and not (hasattr(given, "process") and hasattr(given, "evaluate")):
-        raise ConfigTypeError(f"a metric is a BaseMetric or a dict that describes one, not {given!r}")
+        raise ConfigTypeError(f"a metric must be a BaseMetric or a dict with a 'type', not {given!r}")

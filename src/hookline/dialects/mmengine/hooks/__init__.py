@@ -1,4 +1,4 @@
-"""The built-in hooks under MMEngine's names, with its parameters and defaults; the work is done by hookline's own."""
+"""The built-in hooks with MMEngine's names, parameters and defaults, implemented by hookline's own hooks."""
 
 from hookline.dialects.mmengine.hooks.checkpoint_hook import CheckpointHook
 from hookline.dialects.mmengine.hooks.early_stopping_hook import EarlyStoppingHook

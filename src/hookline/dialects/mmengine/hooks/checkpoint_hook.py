@@ -7,35 +7,35 @@ from pathlib import Path
 from typing import Any
 
 from hookline.dialects.mmengine.hooks.hook import Hook
-from hookline.dialects.mmengine.hooks.signatures import as_in_the_original
+from hookline.dialects.mmengine.hooks.signatures import with_original_signatures
 from hookline.dialects.mmengine.hooks.storage import refuse_other_storage
 from hookline.hooks import checkpoint
 
 log = logging.getLogger("hookline")
 
 
-@as_in_the_original
-class CheckpointHook(checkpoint.CheckpointHook, Hook):  # type: ignore[misc]  # natively, methods take only what they need
-    """Saves checkpoints every so often, at the end of training, and the best ones.
+@with_original_signatures
+class CheckpointHook(checkpoint.CheckpointHook, Hook):  # type: ignore[misc]  # native methods take only the arguments they need
+    """Saves checkpoints at an interval, at the end of training, and for the best metrics.
 
     Args:
-        interval: Every how many epochs or iterations; -1 saves only at the end.
-        by_epoch: Count epochs, or iterations. Training by iterations has no epochs to count: then it is saved at the
-            end.
-        save_optimizer: Save the state of the optimizers; a run can only go on from a checkpoint that has it.
-        save_param_scheduler: Save the state of the schedulers, likewise.
-        out_dir: Save into a folder of the run's name in here instead of the run's folder.
-        max_keep_ckpts: Keep only so many of the newest checkpoints, besides the best; less than 1 keeps all.
-        save_last: Save at the end of training, whatever the interval, also when it was stopped.
-        save_best: Names of validation metrics whose best checkpoint is kept, or `auto`: the first metric.
-        rule: Whether `greater` or `less` is better, for all or for each.
-        greater_keys: Words in the name of a metric that mean more is better.
-        less_keys: Words that mean less is better.
-        file_client_args: Other storage than the disk is not offered.
-        filename_tmpl: The name of a file, with `{}` for the number of the epoch or iteration.
-        backend_args: Other storage than the disk is not offered.
-        published_keys: Parts of a checkpoint to publish at the end.
-        save_begin: The first epoch or iteration to save; the interval counts from there.
+        interval: Save every `interval` epochs or iterations. -1 saves only at the end.
+        by_epoch: Count epochs instead of iterations. Iteration-based training has no epochs to count, so it is then
+            saved only at the end.
+        save_optimizer: Save the state of the optimizers. A run can only be resumed from a checkpoint that has it.
+        save_param_scheduler: Save the state of the schedulers. It is also needed to resume.
+        out_dir: Save into `<out_dir>/<name of the run's folder>` instead of the run's folder.
+        max_keep_ckpts: Keep at most this many of the newest checkpoints, besides the best. Less than 1 keeps all.
+        save_last: Save at the end of training regardless of the interval, also after an early stop.
+        save_best: Names of validation metrics whose best checkpoint is kept, or `auto` for the first metric.
+        rule: `greater` or `less`, whichever is better, for all metrics or one per metric.
+        greater_keys: Words in a metric's name that mean greater is better.
+        less_keys: Words in a metric's name that mean less is better.
+        file_client_args: Only the local disk is supported.
+        filename_tmpl: The file name template, with `{}` for the number of the epoch or iteration.
+        backend_args: Only the local disk is supported.
+        published_keys: Entries of the checkpoint to publish at the end.
+        save_begin: The first epoch or iteration to save. The interval counts from there.
     """
 
     priority = "VERY_LOW"
@@ -78,38 +78,38 @@ class CheckpointHook(checkpoint.CheckpointHook, Hook):  # type: ignore[misc]  # 
             save_begin=save_begin,
         )
 
-    # -- what others ask for by these names
+    # -- attributes that code written for MMEngine reads
 
     @property
     def last_ckpt(self) -> str | None:
-        """The newest checkpoint."""
+        """Return the path of the newest checkpoint."""
         return None if self._last is None else str(self._last)
 
     @property
     def best_ckpt_path(self) -> str | None:
-        """The best checkpoint of the first metric."""
+        """Return the path of the best checkpoint for the first metric."""
         return next(iter(self.best_ckpt_path_dict.values()), None)
 
     @property
     def best_ckpt_path_dict(self) -> dict[str, str | None]:
-        """The best checkpoint of each metric."""
+        """Return the path of the best checkpoint for each metric."""
         return {name: self._as_told(best.top[1]) if best.kept else None for name, best in self.best.items()}
 
     @property
     def key_indicators(self) -> list[str]:
-        """The metrics whose best is kept; known after the first validation."""
+        """Return the metrics whose best checkpoint is kept. They are known after the first validation."""
         return list(self.best)
 
     @property
     def rules(self) -> list[str]:
-        """Whether `greater` or `less` is better, for each of them."""
+        """Return the rule of each of these metrics: `greater` or `less`."""
         return [best.monitor.rule for best in self.best.values()]
 
     def _as_told(self, name: str) -> str:
         return str(self.checkpoint_folder(self.runner) / name)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on comparing with the best so far, which lies in the folder of this run."""
+        """Restore the best values so far. Their checkpoints are in the folder of this run."""
         super().load_state_dict(state)
         for best in self.best.values():
             self._tell(best)
@@ -122,11 +122,11 @@ class CheckpointHook(checkpoint.CheckpointHook, Hook):  # type: ignore[misc]  # 
         return bool(self.by_epoch) and runner.train_loop.by_epoch
 
     def before_train(self, runner: Any) -> None:
-        """Refuse what cannot be, and settle the interval."""
+        """Validate the options and resolve the default interval."""
         super().before_train(runner)
         if self.by_epoch and not runner.train_loop.by_epoch and self._interval > 0:
             self._interval = 0
             log.warning(
-                "CheckpointHook counts epochs, and this run trains by iterations, so it is saved at its end; "
-                "dict(type='CheckpointHook', by_epoch=False, interval=...) saves every so many iterations"
+                "CheckpointHook counts epochs, but this run trains by iterations, so it is saved only at the end; "
+                "to save at an interval, use dict(type='CheckpointHook', by_epoch=False, interval=...)"
             )

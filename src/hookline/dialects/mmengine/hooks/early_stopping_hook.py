@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from hookline.dialects.mmengine.hooks.hook import Hook
-from hookline.dialects.mmengine.hooks.signatures import as_in_the_original
+from hookline.dialects.mmengine.hooks.signatures import with_original_signatures
 from hookline.hooks import early_stopping
 
 
-@as_in_the_original
-class EarlyStoppingHook(early_stopping.EarlyStoppingHook, Hook):  # type: ignore[misc]  # natively, methods take only what they need
-    """Stops training when a metric of validation no longer improves; equal is not better, so a plateau stops.
+@with_original_signatures
+class EarlyStoppingHook(early_stopping.EarlyStoppingHook, Hook):  # type: ignore[misc]  # native methods take only the arguments they need
+    """Stops training when a validation metric no longer improves.
+
+    An equal value is not an improvement, so a plateau stops training.
 
     Args:
-        monitor: The name of a metric of validation.
-        rule: Whether `greater` or `less` is better; told by the name, unless given.
-        min_delta: By how much more than this a value must be better to count as an improvement.
-        strict: Refuse a metric that validation does not give.
+        monitor: The name of a validation metric.
+        rule: `greater` or `less`, whichever is better. By default, it is inferred from the metric's name.
+        min_delta: A value must be better by more than this to count as an improvement.
+        strict: Raise an error if validation does not report the metric.
         check_finite: Stop when the metric is NaN or Inf.
-        patience: After how many validations in a row without an improvement to stop.
+        patience: Stop after this many validations in a row without an improvement.
         stopping_threshold: Stop once the metric is better than this.
     """
 

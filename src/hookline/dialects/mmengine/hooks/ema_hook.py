@@ -11,26 +11,26 @@ from torch import Tensor, nn
 from hookline.common.averaging import WeightAverage
 from hookline.dialects.mmengine.errors import ConfigTypeError
 from hookline.dialects.mmengine.hooks.hook import Hook
-from hookline.dialects.mmengine.hooks.signatures import as_in_the_original
+from hookline.dialects.mmengine.hooks.signatures import with_original_signatures
 from hookline.dialects.mmengine.model.averaged_model import BaseAveragedModel
 from hookline.dialects.mmengine.registry import MODELS
 from hookline.errors import ConfigError, did_you_mean
 from hookline.hooks import ema
 
 
-@as_in_the_original
+@with_original_signatures
 class EMAHook(ema.EMAHook, Hook):
-    """Keeps an average of the weights, and validates and tests with it.
+    """Keeps a moving average of the weights and uses it for validation and testing.
 
-    A checkpoint has the raw weights in `state_dict` and the averaged ones in `hooks`, so that a run may also go on
+    A checkpoint holds the raw weights in `state_dict` and the averaged ones in `hooks`, so a run can also be resumed
     without this hook.
 
     Args:
-        ema_type: The kind of average: its name, or a subclass of BaseAveragedModel.
-        strict_load: Refuse a saved average that does not fit the model.
-        begin_iter: The first iteration to average; or
-        begin_epoch: the first epoch.
-        **kwargs: Of the average: `momentum`, `gamma`, `interval`, `update_buffers`.
+        ema_type: The kind of average: its name or a subclass of BaseAveragedModel.
+        strict_load: Raise an error if a saved average does not fit the model.
+        begin_iter: The first iteration to average. Set either this or `begin_epoch`.
+        begin_epoch: The first epoch to average.
+        **kwargs: Options of the average: `momentum`, `gamma`, `interval`, `update_buffers`.
     """
 
     priority = "NORMAL"
@@ -45,16 +45,16 @@ class EMAHook(ema.EMAHook, Hook):
         **kwargs: Any,
     ) -> None:
         super().__init__(begin_iter=begin_iter, begin_epoch=begin_epoch, strict_load=strict_load)
-        self.average = _average(ema_type, kwargs)
+        self.average = _build_average(ema_type, kwargs)
 
     @property
     def src_model(self) -> nn.Module:
-        """The model that is trained."""
+        """Return the model that is trained."""
         return self.runner.model
 
     @property
     def ema_model(self) -> BaseAveragedModel:
-        """A copy of the model, as `module`, with the averaged weights of now: the average itself is no model."""
+        """Return an averaged model whose `module` is a new copy of the model with the current averaged weights."""
         made = BaseAveragedModel(self.runner.model, self.average.interval, update_buffers=self.average.update_buffers)
         made.module.load_state_dict(self.averaged_state_dict())
         made.steps.fill_(self.average.steps)
@@ -62,14 +62,14 @@ class EMAHook(ema.EMAHook, Hook):
 
 
 class ByFormula(WeightAverage):
-    """An average by a formula of the user's: `avg_func(averaged_param, source_param, steps)`."""
+    """An average with a custom formula: `avg_func(averaged_param, source_param, steps)`."""
 
     def __init__(self, formula: BaseAveragedModel) -> None:
         super().__init__(formula.interval, formula.update_buffers)
         self._formula = formula
 
     def update(self, model: nn.Module) -> None:
-        """Take in the weights after a step; the first ones are copied."""
+        """Update the average with the weights after a step. The first weights are copied."""
         if self.steps % self.interval == 0:
             with torch.no_grad():
                 self._follow(model)
@@ -83,14 +83,14 @@ class ByFormula(WeightAverage):
             self._formula.avg_func(averaged, source.to(averaged.dtype), self.steps)
 
 
-def _average(ema_type: Any, settings: dict[str, Any]) -> WeightAverage:
-    """The average that was asked for; settings that it does not take are refused."""
+def _build_average(ema_type: Any, settings: dict[str, Any]) -> WeightAverage:
+    """Return the requested average, and refuse settings that it does not accept."""
     kind = MODELS.get(ema_type) if isinstance(ema_type, str) else ema_type
     if not isinstance(kind, type) or not issubclass(kind, (BaseAveragedModel, WeightAverage)):
         known = [name for name in MODELS if name.endswith(("Average", "EMA"))]
         hint = f"; {did_you_mean(ema_type, known)}" if isinstance(ema_type, str) else ""
         raise ConfigTypeError(
-            f"EMAHook: ema_type is the name of an average or a BaseAveragedModel, not {ema_type!r}{hint}"
+            f"EMAHook: ema_type must be the name of an average or a BaseAveragedModel, not {ema_type!r}{hint}"
         )
     taken = [name for name in inspect.signature(kind).parameters if name not in ("model", "kwargs")]
     for name in settings:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from hookline.dialects.mmengine.hooks.hook import Hook
-from hookline.dialects.mmengine.hooks.signatures import as_in_the_original
+from hookline.dialects.mmengine.hooks.signatures import with_original_signatures
 from hookline.hooks import empty_cache
 
 
-@as_in_the_original
-class EmptyCacheHook(empty_cache.EmptyCacheHook, Hook):  # type: ignore[misc]  # natively, methods take only what they need
-    """Gives memory that torch holds on to, but does not use, back to the device.
+@with_original_signatures
+class EmptyCacheHook(empty_cache.EmptyCacheHook, Hook):  # type: ignore[misc]  # native methods take only the arguments they need
+    """Returns memory that torch has cached but does not use to the device.
 
     Args:
-        before_epoch: Do it before every epoch.
-        after_epoch: Do it after every epoch.
-        after_iter: Do it after every iteration.
+        before_epoch: Empty the cache before every epoch.
+        after_epoch: Empty the cache after every epoch.
+        after_iter: Empty the cache after every iteration.
     """
 
     priority = "NORMAL"

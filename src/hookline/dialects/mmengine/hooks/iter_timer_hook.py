@@ -1,14 +1,14 @@
-"""IterTimerHook under its name."""
+"""IterTimerHook with MMEngine's name and priority."""
 
 from __future__ import annotations
 
 from hookline.dialects.mmengine.hooks.hook import Hook
-from hookline.dialects.mmengine.hooks.signatures import as_in_the_original
+from hookline.dialects.mmengine.hooks.signatures import with_original_signatures
 from hookline.hooks import timer
 
 
-@as_in_the_original
-class IterTimerHook(timer.IterTimerHook, Hook):  # type: ignore[misc]  # natively, methods take only what they need
-    """Times data and steps, and tells how long training still takes."""
+@with_original_signatures
+class IterTimerHook(timer.IterTimerHook, Hook):  # type: ignore[misc]  # native methods take only the arguments they need
+    """Times data loading and steps, and estimates the remaining training time."""
 
     priority = "NORMAL"

@@ -1,33 +1,33 @@
-"""LoggerHook with MMEngine's parameters; how numbers are shown comes from the run's LogProcessor."""
+"""LoggerHook with MMEngine's parameters. The run's LogProcessor decides how numbers are shown."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from hookline.dialects.mmengine.hooks.hook import Hook
-from hookline.dialects.mmengine.hooks.signatures import as_in_the_original
+from hookline.dialects.mmengine.hooks.signatures import with_original_signatures
 from hookline.dialects.mmengine.hooks.storage import refuse_other_storage
 from hookline.hooks import logger
 from hookline.record.smoothing import Smoothing, rules_of
 
-#: What the original copies; hookline's own files end otherwise, too.
+#: The suffixes that the original copies. hookline's own log files have other suffixes, which are added to these.
 USUAL_SUFFIXES = (".json", ".log", ".py", "yaml")
 
 
-@as_in_the_original
-class LoggerHook(logger.LoggerHook, Hook):  # type: ignore[misc]  # natively, methods take only what they need
-    """Hands what is due to the writers of the run, the visualizer's backends among them, and to the terminal.
+@with_original_signatures
+class LoggerHook(logger.LoggerHook, Hook):  # type: ignore[misc]  # native methods take only the arguments they need
+    """Sends records to the writers of the run, including the visualizer's backends, and to the terminal.
 
     Args:
-        interval: Every how many iterations of an epoch.
-        ignore_last: Leave the last iterations of an epoch out when they are fewer than `interval`.
-        interval_exp_name: Every how many iterations the log says the name of the experiment.
-        out_dir: Where to copy the logs when the run ends.
-        out_suffix: What the names of the files to copy end with.
-        keep_local: Keep the logs in the run's folder, too.
-        file_client_args: Other storage than the disk is not offered.
-        log_metric_by_epoch: The step of a validation's or test's record is the number of finished epochs.
-        backend_args: Other storage than the disk is not offered.
+        interval: Log every `interval` iterations of an epoch.
+        ignore_last: Skip the last iterations of an epoch if there are fewer than `interval`.
+        interval_exp_name: Log the name of the experiment every `interval_exp_name` iterations.
+        out_dir: The folder to copy the logs to when the run ends.
+        out_suffix: The suffixes of the files to copy.
+        keep_local: Also keep the logs in the run's folder.
+        file_client_args: Only the local disk is supported.
+        log_metric_by_epoch: Use the number of finished epochs as the step of validation and test records.
+        backend_args: Only the local disk is supported.
     """
 
     priority = "BELOW_NORMAL"
@@ -51,27 +51,27 @@ class LoggerHook(logger.LoggerHook, Hook):  # type: ignore[misc]  # natively, me
         super().__init__(interval, ignore_last, interval_exp_name, out_dir, suffixes, keep_local, log_metric_by_epoch)
 
     def before_train(self, runner: Any) -> None:
-        """The LogProcessor says how numbers are shown."""
-        self._follow(runner)
+        """Apply the settings of the LogProcessor."""
+        self._apply_log_processor(runner)
         super().before_train(runner)
 
     def after_val_epoch(self, runner: Any, metrics: dict[str, float] | None = None) -> None:
-        """The record of a validation."""
-        self._follow(runner)
+        """Write the record of a validation."""
+        self._apply_log_processor(runner)
         super().after_val_epoch(runner)
 
     def after_test_epoch(self, runner: Any, metrics: dict[str, float] | None = None) -> None:
-        """The record of a test."""
-        self._follow(runner)
+        """Write the record of a test."""
+        self._apply_log_processor(runner)
         super().after_test_epoch(runner)
 
-    def _follow(self, runner: Any) -> None:
+    def _apply_log_processor(self, runner: Any) -> None:
         rules = rules_of(runner.log_processor.rules(), "LogProcessor")
         if rules != self.smoothing.rules:
             self.smoothing = Smoothing(rules)
             self.num_digits = runner.log_processor.num_digits
 
     def idle_points(self, runner: Any) -> list[str]:
-        """The end of an epoch, unless a window ends with it."""
-        self._follow(runner)
+        """Return the points at which there is nothing to do in this run."""
+        self._apply_log_processor(runner)
         return super().idle_points(runner)

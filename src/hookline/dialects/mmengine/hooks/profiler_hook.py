@@ -6,26 +6,26 @@ from collections.abc import Callable
 from typing import Any
 
 from hookline.dialects.mmengine.hooks.hook import Hook
-from hookline.dialects.mmengine.hooks.signatures import as_in_the_original
+from hookline.dialects.mmengine.hooks.signatures import with_original_signatures
 from hookline.hooks import profiler
 
 
-@as_in_the_original
-class ProfilerHook(profiler.ProfilerHook, Hook):  # type: ignore[misc]  # natively, methods take only what they need
+@with_original_signatures
+class ProfilerHook(profiler.ProfilerHook, Hook):  # type: ignore[misc]  # native methods take only the arguments they need
     """Profiles the first epochs or iterations of training with torch.profiler.
 
     Args:
-        by_epoch: Count epochs, or iterations.
-        profile_times: Profile the first so many.
-        activity_with_cpu: See what the CPU does.
-        activity_with_cuda: See what CUDA does.
-        schedule: Which iterations of those to record, as torch.profiler.schedule takes it.
-        on_trace_ready: What to do with a trace: a function, or a dict of `type` `log_trace` or `tb_trace`.
-        record_shapes: Record the shapes of inputs.
-        profile_memory: Record how much memory is allocated and freed.
-        with_stack: Record the line of source of each operation.
+        by_epoch: Count epochs instead of iterations.
+        profile_times: Profile the first `profile_times` epochs or iterations.
+        activity_with_cpu: Profile CPU activity.
+        activity_with_cuda: Profile CUDA activity.
+        schedule: Arguments for torch.profiler.schedule, which selects the iterations to record.
+        on_trace_ready: Handles a finished trace: a function, or a dict with `type` `log_trace` or `tb_trace`.
+        record_shapes: Record the input shapes.
+        profile_memory: Record memory allocations and releases.
+        with_stack: Record the source line of each operation.
         with_flops: Estimate floating-point operations.
-        json_trace_path: A file for the Chrome trace, relative to the run's folder.
+        json_trace_path: The file for the Chrome trace, relative to the run's folder.
     """
 
     priority = "VERY_LOW"

@@ -1,23 +1,24 @@
-"""RuntimeInfoHook, with the facts that code written for MMEngine looks for."""
+"""RuntimeInfoHook, which also records the facts that code written for MMEngine looks up."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from hookline.dialects.mmengine.hooks.hook import Hook
-from hookline.dialects.mmengine.hooks.signatures import as_in_the_original
+from hookline.dialects.mmengine.hooks.signatures import with_original_signatures
 from hookline.hooks import runtime_info
 
 if TYPE_CHECKING:
     from hookline.engine.optim import Optim
 
 
-@as_in_the_original
-class RuntimeInfoHook(runtime_info.RuntimeInfoHook, Hook):  # type: ignore[misc]  # natively, methods take only what they need
-    """Puts epoch, iter, learning rates, outputs and metrics into the message hub.
+@with_original_signatures
+class RuntimeInfoHook(runtime_info.RuntimeInfoHook, Hook):  # type: ignore[misc]  # native methods take only the arguments they need
+    """Records the epoch, iteration, learning rates, outputs and metrics in the message hub.
 
-    Facts besides hookline's own: `cfg`, `dataset_meta`, and `loop_stage`, which is `train`, `val` or `test`. Of several
-    parameter groups, `train/lr` is the learning rate of the first, and `train/base_lr` that which all are multiples of.
+    In addition to hookline's own facts, it records `cfg`, `dataset_meta`, and `loop_stage`, which is `train`, `val` or
+    `test`. With several parameter groups, `train/lr` is the learning rate of the first group, and `train/base_lr` is
+    the base rate that the rates of all groups are multiples of.
     """
 
     priority = "VERY_HIGH"
@@ -27,12 +28,12 @@ class RuntimeInfoHook(runtime_info.RuntimeInfoHook, Hook):  # type: ignore[misc]
         return [("base_lr", base)] * (base is not None) + [("lr", optim.optimizer.param_groups[0])]
 
     def before_run(self, runner: Any) -> None:
-        """The facts that do not change."""
+        """Record the facts that do not change."""
         super().before_run(runner)
         runner.hub.update_info("cfg", runner.cfg, resumed=False)
 
     def before_train(self, runner: Any) -> None:
-        """What training begins with."""
+        """Record the facts at the start of training."""
         super().before_train(runner)
         hub = runner.hub
         hub.update_info("loop_stage", "train", resumed=False)
@@ -42,27 +43,27 @@ class RuntimeInfoHook(runtime_info.RuntimeInfoHook, Hook):  # type: ignore[misc]
         hub.update_info("dataset_meta", meta, resumed=False)
 
     def before_val(self, runner: Any) -> None:
-        """A validation may stand in the middle of training."""
+        """Set the stage to `val`. A validation may run in the middle of training."""
         runner.hub.info["loop_stage"] = "val"
 
     def after_val(self, runner: Any) -> None:
-        """What follows is training again."""
-        self._stage_is_over(runner)
+        """Return to the stage before the validation."""
+        self._restore_stage(runner)
 
     def before_test(self, runner: Any) -> None:
-        """A test."""
+        """Set the stage to `test`."""
         runner.hub.update_info("loop_stage", "test", resumed=False)
 
     def after_test(self, runner: Any) -> None:
-        """The end of a test."""
-        self._stage_is_over(runner)
+        """Return to the stage before the test."""
+        self._restore_stage(runner)
 
     def after_train(self, runner: Any) -> None:
-        """The end of training."""
+        """Clear the stage at the end of training."""
         super().after_train(runner)
         runner.hub.pop_info("loop_stage")
 
-    def _stage_is_over(self, runner: Any) -> None:
+    def _restore_stage(self, runner: Any) -> None:
         if runner.running == "train":
             runner.hub.info["loop_stage"] = "train"
         else:

@@ -1,14 +1,14 @@
-"""DistSamplerSeedHook under its name."""
+"""DistSamplerSeedHook with MMEngine's name and priority."""
 
 from __future__ import annotations
 
 from hookline.dialects.mmengine.hooks.hook import Hook
-from hookline.dialects.mmengine.hooks.signatures import as_in_the_original
+from hookline.dialects.mmengine.hooks.signatures import with_original_signatures
 from hookline.hooks import sampler_seed
 
 
-@as_in_the_original
-class DistSamplerSeedHook(sampler_seed.DistSamplerSeedHook, Hook):  # type: ignore[misc]  # natively, methods take only what they need
-    """Tells samplers which pass over the data begins, so that each has an order of its own."""
+@with_original_signatures
+class DistSamplerSeedHook(sampler_seed.DistSamplerSeedHook, Hook):  # type: ignore[misc]  # native methods take only the arguments they need
+    """Sets the epoch of the samplers, so that every pass over the data has a different order."""
 
     priority = "NORMAL"

@@ -1,4 +1,4 @@
-"""What the hooks that write files do not take over."""
+"""The check that files are only written to the local disk."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from hookline.dialects.mmengine.errors import ConfigValueError
 
 
 def refuse_other_storage(who: str, *given: Any) -> None:
-    """Refuse storage other than the disk: files are written atomically and verified, which needs one."""
+    """Refuse any storage but the local disk, because files are written atomically and then verified."""
     for backend in given:
         if backend and backend != {"backend": "local"} and backend != {"backend": "disk"}:
             raise ConfigValueError(
-                f"{who}: files are written to the disk, and no other backend is offered, so {backend!r} cannot be had; "
-                "write to the disk, and copy from there in a hook at after_run"
+                f"{who}: the backend {backend!r} is not supported: files are only written to the local disk; "
+                "write to the disk, and copy the files from there in a hook at after_run"
             )

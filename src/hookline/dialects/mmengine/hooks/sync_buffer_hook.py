@@ -1,14 +1,14 @@
-"""SyncBuffersHook under its name."""
+"""SyncBuffersHook with MMEngine's name and priority."""
 
 from __future__ import annotations
 
 from hookline.dialects.mmengine.hooks.hook import Hook
-from hookline.dialects.mmengine.hooks.signatures import as_in_the_original
+from hookline.dialects.mmengine.hooks.signatures import with_original_signatures
 from hookline.hooks import sync_buffers
 
 
-@as_in_the_original
+@with_original_signatures
 class SyncBuffersHook(sync_buffers.SyncBuffersHook, Hook):
-    """Averages the buffers of the model over all processes after every training epoch."""
+    """Averages the model's buffers across all processes after every training epoch."""
 
     priority = "NORMAL"

@@ -1,4 +1,4 @@
-"""Models that compute their own losses and predictions, and averages of models."""
+"""Models that compute their own losses and predictions, weight initialization, and averaged models."""
 
 from hookline.dialects.mmengine.model.averaged_model import (
     BaseAveragedModel,

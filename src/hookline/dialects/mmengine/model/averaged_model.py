@@ -1,7 +1,7 @@
-"""Averages of a model as modules of their own.
+"""Averaged copies of a model, as modules.
 
-EMAHook keeps its averages with `hookline.averaging`, which copies no modules. These are for code that holds an averaged
-model itself, and for formulas of one's own: `avg_func`.
+EMAHook keeps its averages with `hookline.common.averaging`, which copies no modules. The classes here are for code that
+holds an averaged model itself, and for custom formulas in `avg_func`.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from hookline.dialects.mmengine.errors import ConfigValueError
 
 
 class BaseAveragedModel(nn.Module):
-    """A copy of a model that follows it; a subclass says in `avg_func` how.
+    """A copy of a model that tracks an average of its weights. A subclass defines the formula in `avg_func`.
 
     Args:
         model: The model.
-        interval: Average the first step and every so many after it.
-        device: Where the average is kept.
-        update_buffers: Average floating-point buffers too; otherwise they are the model's current ones.
+        interval: Average the first step and then every `interval` steps.
+        device: The device of the average.
+        update_buffers: Also average floating-point buffers. Otherwise, the model's current buffers are copied.
     """
 
-    #: The average of hookline that does the same, where there is one.
+    #: The equivalent average in hookline, if there is one.
     native: type[averaging.WeightAverage] | None = None
     steps: Tensor
 
@@ -46,16 +46,16 @@ class BaseAveragedModel(nn.Module):
         self.update_buffers = update_buffers
 
     def avg_func(self, averaged_param: Tensor, source_param: Tensor, steps: int) -> None:
-        """Change a tensor of the average in place, by the model's, after so many steps."""
-        raise NotImplementedError(f"{type(self).__name__} has no avg_func that says how it averages")
+        """Update a tensor of the average in place from the model's tensor, after this many steps."""
+        raise NotImplementedError(f"{type(self).__name__} must define avg_func, the formula of its average")
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What the average gives."""
+        """Return the outputs of the averaged model."""
         return self.module(*args, **kwargs)
 
     @torch.no_grad()
     def update_parameters(self, model: nn.Module) -> None:
-        """Take in the weights after a step; the first ones are copied."""
+        """Update the average with the weights after a step. The first weights are copied."""
         steps = int(self.steps)
         source: dict[str, Tensor] = {**dict(model.named_parameters()), **dict(model.named_buffers())}
         for name, parameter in self.module.named_parameters():
@@ -75,17 +75,17 @@ class BaseAveragedModel(nn.Module):
 
 
 class StochasticWeightAverage(BaseAveragedModel):
-    """The plain mean of all steps that are averaged."""
+    """The mean of all averaged steps."""
 
     native = averaging.StochasticWeightAverage
 
     def avg_func(self, averaged_param: Tensor, source_param: Tensor, steps: int) -> None:
-        """A running mean."""
+        """Update the running mean."""
         averaged_param.add_((source_param - averaged_param) / (steps // self.interval + 1))
 
 
 class ExponentialMovingAverage(BaseAveragedModel):
-    """The newest step counts `momentum`: e = (1 - momentum) e + momentum x."""
+    """An exponential moving average: e = (1 - momentum) e + momentum x."""
 
     native: type[averaging.ExponentialMovingAverage] = averaging.ExponentialMovingAverage
 
@@ -99,16 +99,16 @@ class ExponentialMovingAverage(BaseAveragedModel):
     ) -> None:
         super().__init__(model, interval, device, update_buffers)
         if not 0 < momentum < 1:
-            raise ConfigValueError(f"{type(self).__name__}: momentum lies between 0 and 1, and {momentum!r} does not")
+            raise ConfigValueError(f"{type(self).__name__}: momentum must be between 0 and 1, not {momentum!r}")
         self.momentum = momentum
 
     def avg_func(self, averaged_param: Tensor, source_param: Tensor, steps: int) -> None:
-        """Always the same share."""
+        """Update the average with a constant momentum."""
         averaged_param.lerp_(source_param, self.momentum)
 
 
 class MomentumAnnealingEMA(ExponentialMovingAverage):
-    """Forgets faster in the beginning: the momentum is gamma / (gamma + steps), and never below `momentum`."""
+    """An average that adapts faster at the start: the momentum is gamma / (gamma + steps), but at least `momentum`."""
 
     native = averaging.MomentumAnnealingEMA
 
@@ -123,9 +123,9 @@ class MomentumAnnealingEMA(ExponentialMovingAverage):
     ) -> None:
         super().__init__(model, momentum, interval, device, update_buffers)
         if gamma <= 0:
-            raise ConfigValueError(f"MomentumAnnealingEMA: gamma is above 0, not {gamma!r}")
+            raise ConfigValueError(f"MomentumAnnealingEMA: gamma must be greater than 0, not {gamma!r}")
         self.gamma = gamma
 
     def avg_func(self, averaged_param: Tensor, source_param: Tensor, steps: int) -> None:
-        """Less from step to step, down to `momentum`."""
+        """Update the average with a momentum that decreases from step to step, down to `momentum`."""
         averaged_param.lerp_(source_param, max(self.momentum, self.gamma / (self.gamma + steps)))

@@ -1,4 +1,4 @@
-"""Modules that know how their weights begin."""
+"""Modules that initialize their own weights."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ log = logging.getLogger("hookline")
 
 
 class BaseModule(nn.Module):
-    """A module whose weights begin as `init_cfg` says: a dict with the `type` of an initializer, or several.
+    """A module that initializes its weights as described in `init_cfg`.
 
     Args:
-        init_cfg: How weights begin; see `hookline.dialects.mmengine.model.weight_init`.
+        init_cfg: A dict with the `type` of an initializer, or a list of them; see
+            `hookline.dialects.mmengine.model.weight_init`.
     """
 
     def __init__(self, init_cfg: Mapping[str, Any] | list[Mapping[str, Any]] | None = None) -> None:
@@ -28,7 +29,7 @@ class BaseModule(nn.Module):
 
     @property
     def is_init(self) -> bool:
-        """Whether the weights were initialized."""
+        """Return whether the weights were initialized."""
         return self._is_init
 
     @is_init.setter
@@ -36,9 +37,13 @@ class BaseModule(nn.Module):
         self._is_init = value
 
     def init_weights(self) -> None:
-        """Initialize the weights, once: as `init_cfg` says, then the children that know how; pretrained ones last."""
+        """Initialize the weights once.
+
+        First, `init_cfg` is applied. Then the children initialize themselves, or, if `init_cfg` has pretrained weights,
+        those are loaded instead.
+        """
         if self._is_init:
-            log.warning("init_weights of %s was called before; its weights stay as they are", type(self).__name__)
+            log.warning("init_weights of %s was already called; the weights are not changed", type(self).__name__)
             return
         given = self.init_cfg or []
         described = [given] if isinstance(given, Mapping) else list(given)

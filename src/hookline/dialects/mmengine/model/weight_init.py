@@ -1,9 +1,10 @@
-"""How weights begin: functions for one module, and initializers for those modules of a model that a config names.
+"""Weight initialization: functions for one module, and initializers for the modules of a model that a config selects.
 
     init_cfg = dict(type="Kaiming", layer="Conv2d")
     init_cfg = [dict(type="Normal", std=0.01, layer="Linear"), dict(type="Constant", val=1, layer="BatchNorm2d")]
 
-Without `layer`, an initializer changes all modules that have a weight. `override` describes one child by its `name`.
+Without `layer`, an initializer changes all modules that have a weight. `override` has settings for the child with the
+given `name`.
 """
 
 from __future__ import annotations
@@ -27,30 +28,30 @@ def _fill(module: nn.Module, fill: Any, bias: float) -> None:
 
 
 def constant_init(module: nn.Module, val: float, bias: float = 0) -> None:
-    """All weights the same."""
+    """Set all weights to one value."""
     _fill(module, lambda weight: nn.init.constant_(weight, val), bias)
 
 
 def normal_init(module: nn.Module, mean: float = 0, std: float = 1, bias: float = 0) -> None:
-    """Weights of a normal distribution."""
+    """Draw the weights from a normal distribution."""
     _fill(module, lambda weight: nn.init.normal_(weight, mean, std), bias)
 
 
 def trunc_normal_init(
     module: nn.Module, mean: float = 0, std: float = 1, a: float = -2, b: float = 2, bias: float = 0
 ) -> None:
-    """Weights of a normal distribution between a and b."""
+    """Draw the weights from a normal distribution, truncated to the range from a to b."""
     _fill(module, lambda weight: nn.init.trunc_normal_(weight, mean, std, a, b), bias)
 
 
 def uniform_init(module: nn.Module, a: float = 0, b: float = 1, bias: float = 0) -> None:
-    """Weights between a and b."""
+    """Draw the weights uniformly between a and b."""
     _fill(module, lambda weight: nn.init.uniform_(weight, a, b), bias)
 
 
 def xavier_init(module: nn.Module, gain: float = 1, bias: float = 0, distribution: str = "normal") -> None:
-    """Weights by Glorot's rule."""
-    fill = {"normal": nn.init.xavier_normal_, "uniform": nn.init.xavier_uniform_}[_known(distribution)]
+    """Initialize the weights by Glorot's (Xavier) rule."""
+    fill = {"normal": nn.init.xavier_normal_, "uniform": nn.init.xavier_uniform_}[_check_distribution(distribution)]
     _fill(module, lambda weight: fill(weight, gain=gain), bias)
 
 
@@ -62,18 +63,18 @@ def kaiming_init(
     bias: float = 0,
     distribution: str = "normal",
 ) -> None:
-    """Weights by He's rule."""
-    fill = {"normal": nn.init.kaiming_normal_, "uniform": nn.init.kaiming_uniform_}[_known(distribution)]
+    """Initialize the weights by He's (Kaiming) rule."""
+    fill = {"normal": nn.init.kaiming_normal_, "uniform": nn.init.kaiming_uniform_}[_check_distribution(distribution)]
     _fill(module, lambda weight: fill(weight, a=a, mode=mode, nonlinearity=nonlinearity), bias)
 
 
 def caffe2_xavier_init(module: nn.Module, bias: float = 0) -> None:
-    """As Caffe2 does."""
+    """Initialize the weights as Caffe2 does."""
     kaiming_init(module, a=1, mode="fan_in", nonlinearity="leaky_relu", bias=bias, distribution="uniform")
 
 
 def bias_init_with_prob(prior_prob: float) -> float:
-    """The bias with which a sigmoid begins at a probability.
+    """Return the bias that makes a sigmoid start at the given probability.
 
     >>> round(bias_init_with_prob(0.01), 4)
     -4.5951
@@ -81,24 +82,24 @@ def bias_init_with_prob(prior_prob: float) -> float:
     return float(-math.log((1 - prior_prob) / prior_prob))
 
 
-def _known(distribution: str) -> str:
+def _check_distribution(distribution: str) -> str:
     if distribution not in ("normal", "uniform"):
-        raise ConfigValueError(f"a distribution of weights is 'normal' or 'uniform', not {distribution!r}")
+        raise ConfigValueError(f"the distribution of weights must be 'normal' or 'uniform', not {distribution!r}")
     return distribution
 
 
 def update_init_info(module: nn.Module, init_info: str) -> None:
-    """Nothing: no notes are kept of how weights began."""
+    """Do nothing: hookline does not record how weights were initialized."""
 
 
 class BaseInit:
-    """Initializes modules of a model; a subclass says with which function.
+    """Initializes modules of a model. A subclass sets the function to use.
 
     Args:
-        bias: What biases begin with; or
-        bias_prob: the probability that a sigmoid begins with.
-        layer: Names of the classes of modules to change; all that have weights, unless given.
-        **settings: Of the function.
+        bias: The initial value of biases.
+        bias_prob: Replaces `bias`: the probability at which a sigmoid starts.
+        layer: Class names of the modules to change. By default, all modules with weights.
+        **settings: Arguments of the function.
     """
 
     function: Any = None
@@ -112,10 +113,10 @@ class BaseInit:
         self.settings = settings
         for name in self.needed:
             if name not in settings:
-                raise ConfigTypeError(f"{type(self).__name__} needs '{name}'")
+                raise ConfigTypeError(f"{type(self).__name__}: the setting '{name}' is required")
 
     def __call__(self, module: nn.Module) -> None:
-        """Change the modules that are meant."""
+        """Initialize the selected modules inside this module."""
         for each in module.modules():
             names = {kind.__name__ for kind in type(each).__mro__}
             if self.layers is None or names.intersection(self.layers):
@@ -123,55 +124,55 @@ class BaseInit:
 
 
 class ConstantInit(BaseInit):
-    """All weights `val`."""
+    """Sets all weights to `val`."""
 
     function = staticmethod(constant_init)
     needed = ("val",)
 
 
 class NormalInit(BaseInit):
-    """Of a normal distribution: `mean`, `std`."""
+    """Draws weights from a normal distribution; settings: `mean`, `std`."""
 
     function = staticmethod(normal_init)
 
 
 class TruncNormalInit(BaseInit):
-    """Of a normal distribution between `a` and `b`: `mean`, `std`."""
+    """Draws weights from a truncated normal distribution; settings: `mean`, `std`, `a`, `b`."""
 
     function = staticmethod(trunc_normal_init)
 
 
 class UniformInit(BaseInit):
-    """Between `a` and `b`."""
+    """Draws weights uniformly between `a` and `b`."""
 
     function = staticmethod(uniform_init)
 
 
 class XavierInit(BaseInit):
-    """By Glorot's rule: `gain`, `distribution`."""
+    """Initializes weights by Glorot's (Xavier) rule; settings: `gain`, `distribution`."""
 
     function = staticmethod(xavier_init)
 
 
 class KaimingInit(BaseInit):
-    """By He's rule: `a`, `mode`, `nonlinearity`, `distribution`."""
+    """Initializes weights by He's (Kaiming) rule; settings: `a`, `mode`, `nonlinearity`, `distribution`."""
 
     function = staticmethod(kaiming_init)
 
 
 class Caffe2XavierInit(BaseInit):
-    """As Caffe2 does."""
+    """Initializes weights as Caffe2 does."""
 
     function = staticmethod(caffe2_xavier_init)
 
 
 class PretrainedInit:
-    """Weights out of a file; nothing in it is run.
+    """Loads weights from a checkpoint file, without running any code in it.
 
     Args:
         checkpoint: The file.
-        prefix: Take only the weights whose names begin with this, without it.
-        map_location: Not needed: they go where the model is.
+        prefix: Load only the weights whose names start with this prefix, which is removed.
+        map_location: Has no effect: the weights go to the device of the model.
     """
 
     def __init__(self, checkpoint: str, prefix: str | None = None, map_location: Any = None) -> None:
@@ -179,7 +180,7 @@ class PretrainedInit:
         self.prefix = prefix
 
     def __call__(self, module: nn.Module) -> None:
-        """Load what fits."""
+        """Load the weights that fit the module."""
         from hookline.dialects.mmengine.runner.checkpoint import load_checkpoint
 
         revise = [] if self.prefix is None else [(rf"^{self.prefix}\.", "")]
@@ -187,10 +188,10 @@ class PretrainedInit:
 
 
 def initialize(module: nn.Module, init_cfg: Mapping[str, Any] | list[Mapping[str, Any]]) -> None:
-    """Change the weights of a module as one or several descriptions say."""
+    """Initialize the weights of a module as described by one or several dicts."""
     for given in [init_cfg] if isinstance(init_cfg, Mapping) else init_cfg:
         if not isinstance(given, Mapping):
-            raise ConfigTypeError(f"init_cfg is a dict with a 'type', or a list of them, not {given!r}")
+            raise ConfigTypeError(f"init_cfg must be a dict with a 'type' or a list of such dicts, not {given!r}")
         described = dict(given)
         override = described.pop("override", None)
         if override is None or "layer" in described:
@@ -200,5 +201,5 @@ def initialize(module: nn.Module, init_cfg: Mapping[str, Any] | list[Mapping[str
             name = own.pop("name")
             child = getattr(module, name, None)
             if not isinstance(child, nn.Module):
-                raise ConfigValueError(f"init_cfg overrides '{name}', and {type(module).__name__} has no such module")
+                raise ConfigValueError(f"init_cfg overrides '{name}', but {type(module).__name__} has no such module")
             WEIGHT_INITIALIZERS.build({**described, **own} if "type" not in own else own)(child)

@@ -1,7 +1,7 @@
-"""Optimizers with their updates, and schedulers."""
+"""Optimizer wrappers and schedulers."""
 
 from hookline.dialects.mmengine.optim import optimizer, scheduler
-from hookline.dialects.mmengine.optim.optimizer import *  # noqa: F403  # all that it names
+from hookline.dialects.mmengine.optim.optimizer import *  # noqa: F403  # everything in its __all__
 from hookline.dialects.mmengine.optim.scheduler import *  # noqa: F403
 from hookline.dialects.mmengine.optim.scheduler import _ParamScheduler
 

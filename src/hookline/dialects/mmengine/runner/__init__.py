@@ -1,4 +1,4 @@
-"""Runner, its loops, and what they need."""
+"""Runner, its loops, checkpoints and log processing."""
 
 from hookline.dialects.mmengine.runner.amp import autocast
 from hookline.dialects.mmengine.runner.base_loop import BaseLoop

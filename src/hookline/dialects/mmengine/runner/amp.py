@@ -1,4 +1,4 @@
-"""A forward pass in lower precision."""
+"""Forward passes in lower precision."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def autocast(
     enabled: bool = True,
     cache_enabled: bool | None = None,
 ) -> Iterator[None]:
-    """torch.autocast on the device of the machine, unless another is given."""
+    """Enter torch.autocast on the given device, or on the machine's accelerator by default."""
     if device_type is None:
         found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
         device_type = found.type if found is not None else "cpu"

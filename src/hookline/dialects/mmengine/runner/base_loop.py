@@ -1,4 +1,4 @@
-"""What all loops have in common."""
+"""BaseLoop, the common base class of all loops."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from hookline.errors import ConfigError
 if TYPE_CHECKING:
     from hookline.dialects.mmengine.runner.runner import Runner
 
-#: What hookline's own loop does; a subclass that wants something else there would not be called.
+#: hookline's own loop replaces these methods. A subclass that overrides one would never be called.
 NOT_TO_OVERRIDE = ("run", "run_epoch", "run_iter")
 
 
 class BaseLoop:
-    """A loop of a run: its runner and its data. The loop itself is hookline's."""
+    """The settings of a loop: its runner and its data. The loop itself is hookline's."""
 
     _runner: weakref.ref[Runner]
 
@@ -24,13 +24,13 @@ class BaseLoop:
         own = [name for name in NOT_TO_OVERRIDE if name in vars(cls)]
         if own and not cls.__module__.startswith(__name__.rpartition(".")[0]):
             raise ConfigError(
-                f"{cls.__name__} has a {own[0]} of its own, which would never be called: the loop is hookline's. What "
-                "a step does stands in train_step, val_step and test_step of the model; what is around it, in hooks"
+                f"{cls.__name__} overrides {own[0]}, which would never be called: the loop is hookline's. Put the code "
+                "of a step into train_step, val_step and test_step of the model, and the code around a step into hooks"
             )
 
     @property
     def runner(self) -> Runner:
-        """The runner of this loop."""
+        """Return the runner of this loop."""
         runner = self._runner()
         assert runner is not None, "a loop does not outlive its runner"
         return runner

@@ -1,4 +1,4 @@
-"""Checkpoints as files: reading weights, whoever wrote them, and writing one's own."""
+"""Read weights from checkpoint files of hookline, MMEngine or other programs, and write checkpoint files."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from hookline.strategies import unwrap
 
 log = logging.getLogger("hookline")
 
-#: Names of weights are changed by these patterns before they are loaded.
+#: Pattern and replacement pairs that are applied to the names of weights before they are loaded.
 REVISE = [(r"^module\.", "")]
 
 
 class StateDictError(StorageError, RuntimeError):
-    """Weights that do not fit a model."""
+    """The weights do not fit the model."""
 
 
 def read_checkpoint(filename: Any) -> dict[str, Any]:
-    """What is in a file, on the CPU; nothing in it is run."""
+    """Read a checkpoint file onto the CPU, without running any code in it."""
     if re.match(r"^\w+://", str(filename)):
-        raise StorageError(f"{filename} is not on this disk; fetch it, and give the file")
+        raise StorageError(f"{filename} is not on the local disk; download it, and pass the path of the file")
     return foreign.read(Path(filename))
 
 
 def weights_of(checkpoint: Mapping[str, Any], revise_keys: Sequence[tuple[str, str]] = tuple(REVISE)) -> dict[str, Any]:
-    """The weights in a checkpoint, with their names revised."""
+    """Return the weights in a checkpoint, with `revise_keys` applied to their names."""
     state = checkpoint.get("state_dict", checkpoint)
     revised = {}
     for name, value in state.items():
@@ -50,11 +50,11 @@ def weights_of(checkpoint: Mapping[str, Any], revise_keys: Sequence[tuple[str, s
 
 
 class CheckpointLoader:
-    """Reads files."""
+    """Reads checkpoint files."""
 
     @classmethod
     def load_checkpoint(cls, filename: Any, map_location: Any = None, logger: Any = None) -> dict[str, Any]:
-        """What is in a file; see `read_checkpoint`."""
+        """Read a checkpoint file; see `read_checkpoint`."""
         return _load_checkpoint(filename, map_location, logger)
 
 
@@ -63,7 +63,7 @@ def _load_checkpoint(filename: Any, map_location: Any = None, logger: Any = None
 
 
 def _load_checkpoint_with_prefix(prefix: str, filename: Any, map_location: Any = None) -> dict[str, Any]:
-    """The weights in a file whose names begin with a prefix, without it: those of a part of a model."""
+    """Return the weights of one part of a model: those whose names start with a prefix, with the prefix removed."""
     start = prefix if prefix.endswith(".") else f"{prefix}."
     found = {
         name.removeprefix(start): value
@@ -71,7 +71,7 @@ def _load_checkpoint_with_prefix(prefix: str, filename: Any, map_location: Any =
         if name.startswith(start)
     }
     if not found:
-        raise StorageError(f"no weights in {filename} begin with '{start}'")
+        raise StorageError(f"{filename} has no weights whose names start with '{start}'")
     return found
 
 
@@ -83,9 +83,9 @@ def load_checkpoint(
     logger: Any = None,
     revise_keys: Sequence[tuple[str, str]] = tuple(REVISE),
 ) -> dict[str, Any]:
-    """Load the weights of a file into a model, and give the checkpoint.
+    """Load the weights of a file into a model and return the checkpoint.
 
-    What does not fit is said, or, if strict, refused. Nothing in the file is run.
+    Weights that do not fit are reported, or refused if `strict`. No code in the file is run.
     """
     checkpoint = read_checkpoint(filename)
     _load_checkpoint_to_model(model, checkpoint, strict, logger, revise_keys, str(filename))
@@ -105,27 +105,27 @@ def _load_checkpoint_to_model(
         raise StateDictError(f"{path} does not fit the model:\n  " + "\n  ".join(problems))
     left_out = load_fitting(model, state, path)
     if left_out:
-        log.warning("not everything in %s fits the model:\n  %s", path, "\n  ".join(left_out))
+        log.warning("some weights in %s do not fit the model:\n  %s", path, "\n  ".join(left_out))
 
 
 def load_state_dict(module: nn.Module, state_dict: Mapping[str, Any], strict: bool = False, logger: Any = None) -> None:
-    """Load weights into a module; what does not fit is said, or, if strict, refused."""
+    """Load weights into a module. Weights that do not fit are reported, or refused if `strict`."""
     _load_checkpoint_to_model(module, {"state_dict": state_dict}, strict, logger, ())
 
 
 def get_state_dict(
     module: nn.Module, destination: Any = None, prefix: str = "", keep_vars: bool = False
 ) -> dict[str, Any]:
-    """The weights of a module, without what is around it."""
+    """Return the weights of a module, without the wrapper around it."""
     state = unwrap(module).state_dict(prefix=prefix, keep_vars=keep_vars)
     if destination is None:
         return state
     destination.update(state)
-    return destination  # type: ignore[no-any-return]  # whatever dict was given
+    return destination  # type: ignore[no-any-return]  # the caller's own dict type
 
 
 def weights_to_cpu(state_dict: Mapping[str, Tensor]) -> OrderedDict[str, Tensor]:
-    """Weights on the CPU."""
+    """Return the weights on the CPU."""
     return OrderedDict(
         (name, value.cpu() if isinstance(value, Tensor) else value) for name, value in state_dict.items()
     )
@@ -134,7 +134,7 @@ def weights_to_cpu(state_dict: Mapping[str, Tensor]) -> OrderedDict[str, Tensor]
 def save_checkpoint(
     checkpoint: Mapping[str, Any], filename: Any, file_client_args: Any = None, backend_args: Any = None
 ) -> None:
-    """Write a dict to a file, which is there whole or not at all."""
+    """Write a dict to a file atomically."""
     refuse_other_storage("save_checkpoint", file_client_args, backend_args)
     path = Path(filename)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -143,13 +143,13 @@ def save_checkpoint(
 
 
 def find_latest_checkpoint(path: Any) -> str | None:
-    """The newest checkpoint of a folder, as `last_checkpoint` in it says; None where there is none."""
+    """Return the newest checkpoint in a folder, as recorded in its `last_checkpoint` file, or None."""
     pointer = Path(path) / store.POINTER
     if not pointer.is_file():
-        log.warning("there is no %s in %s, so its newest checkpoint is not known", store.POINTER, path)
+        log.warning("there is no %s in %s, so its newest checkpoint is unknown", store.POINTER, path)
         return None
-    said = pointer.read_text(encoding="utf-8").strip()
+    text = pointer.read_text(encoding="utf-8").strip()
     try:
-        return str(Path(path) / json.loads(said)["name"])
+        return str(Path(path) / json.loads(text)["name"])
     except (ValueError, KeyError, TypeError):
-        return said  # as MMEngine writes it: the path itself
+        return text  # MMEngine writes the path itself

@@ -1,4 +1,4 @@
-"""The folder of a run as a path that also does what people do with a string."""
+"""The folder of a run, as a path that also supports common string operations."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path, PosixPath, WindowsPath
 _Path = PosixPath if isinstance(Path(), PosixPath) else WindowsPath
 
 
-class WorkDir(_Path):  # type: ignore[misc, valid-type]  # one of the two, by the machine
-    """A path with the methods of a string that hooks written for MMEngine call on `runner.work_dir`.
+class WorkDir(_Path):  # type: ignore[misc, valid-type]  # depends on the platform
+    """A path with the string methods that hooks written for MMEngine call on `runner.work_dir`.
 
     >>> WorkDir("runs/one/").rstrip("/") + "/best", WorkDir("runs/one").endswith("one")
     ('runs/one/best', True)
@@ -21,17 +21,17 @@ class WorkDir(_Path):  # type: ignore[misc, valid-type]  # one of the two, by th
         return other + str(self)
 
     def rstrip(self, characters: str | None = None) -> str:
-        """As of a string."""
+        """Apply `str.rstrip` to the path."""
         return str(self).rstrip(characters)
 
     def split(self, separator: str | None = None, maxsplit: int = -1) -> list[str]:
-        """As of a string."""
+        """Apply `str.split` to the path."""
         return str(self).split(separator, maxsplit)
 
     def startswith(self, prefix: str | tuple[str, ...]) -> bool:
-        """As of a string."""
+        """Apply `str.startswith` to the path."""
         return str(self).startswith(prefix)
 
     def endswith(self, suffix: str | tuple[str, ...]) -> bool:
-        """As of a string."""
+        """Apply `str.endswith` to the path."""
         return str(self).endswith(suffix)

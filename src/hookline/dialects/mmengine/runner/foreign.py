@@ -1,7 +1,7 @@
-"""Reading checkpoints that other programs wrote: tensors and plain data, and nothing else in them is run.
+"""Read checkpoints that other programs wrote: only tensors and plain data, without running any code in them.
 
-A file of MMEngine has objects of its classes besides the weights. Each class or function that a file names, and that is
-not known to be harmless, becomes a stand-in that takes anything and does nothing.
+A file from MMEngine holds objects of its classes besides the weights. Each class or function in a file that is not
+known to be harmless is replaced by a stand-in that accepts any arguments and does nothing.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from hookline.errors import StorageError
 
 
 class StandIn:
-    """In the place of an object whose class is not made."""
+    """Replaces an object of an unknown class."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Anything may be given; it is not kept."""
+        """Accept and discard any arguments."""
 
     def __setstate__(self, state: Any) -> None:
-        """Likewise."""
+        """Discard the state."""
 
 
 class DictStandIn:
-    """In the place of a dict of another kind, such as a `defaultdict`: what is in it is kept."""
+    """Replaces a dict of an unknown class, such as a `defaultdict`, and keeps its entries."""
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> OrderedDict[Any, Any]:  # type: ignore[misc]  # no object of its own
-        """A plain dict; anything else that is given is not kept."""
+    def __new__(cls, *args: Any, **kwargs: Any) -> OrderedDict[Any, Any]:  # type: ignore[misc]  # returns another type
+        """Return the entries as an ordered dict, and discard any other arguments."""
         return OrderedDict(args[0] if args and isinstance(args[0], dict) else ())
 
 
 def read(path: Path) -> dict[str, Any]:
-    """What is in a checkpoint; one of hookline as it reads them, others with stand-ins."""
+    """Read a checkpoint file. In files that hookline cannot read directly, unknown classes become stand-ins."""
     try:
         return store.read(path, sealed=False)
     except StorageError:
@@ -46,10 +46,10 @@ def read(path: Path) -> dict[str, Any]:
     try:
         with safe_globals([(_stand_in(name), name) for name in unknown]):
             found = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # whatever a broken or hostile file makes the reader stumble over
+    except Exception as error:  # a broken or hostile file can raise anything
         raise StorageError(
             f"{path} cannot be read: it holds more than weights and plain data ({', '.join(sorted(unknown)[:5])}), and "
-            "nothing in a file is ever run"
+            "code in a file is never run"
         ) from error
     if not isinstance(found, dict):
         raise StorageError(f"{path} holds a {type(found).__name__}, not a checkpoint")
@@ -61,8 +61,8 @@ def _stand_in(name: str) -> type[Any]:
 
 
 def _unknown_names(path: Path) -> list[str]:
-    """The classes and functions that a file names, without the harmless ones."""
+    """Return the classes and functions that a file refers to, except the harmless ones."""
     try:
         return list(get_unsafe_globals_in_checkpoint(path))
-    except Exception:  # no file of torch, or one of an old kind
+    except Exception:  # not a torch file, or in torch's old format
         return []

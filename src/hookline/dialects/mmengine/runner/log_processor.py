@@ -1,4 +1,4 @@
-"""LogProcessor: over which values of a name a line shows the mean, and what the line looks like."""
+"""LogProcessor, which decides how the numbers of a run are smoothed and formatted."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from hookline.dialects.mmengine.errors import ConfigKeyError, ConfigValueError
 from hookline.errors import did_you_mean
 from hookline.record.smoothing import Smoothing, rules_of
 
-#: Of the names that match, a mean is shown; of all others, the newest value.
+#: Matching names are shown as a mean, all others as their newest value.
 USUAL_PATTERN = r".*(loss|time|data_time|grad_norm).*"
 KEYS = ("data_src", "log_name", "method_name", "window_size")
 
 
 class LogProcessor:
-    """Says how the numbers of a run are shown.
+    """Decides how the numbers of a run are shown.
 
     Args:
-        window_size: Over how many of the newest values a mean is taken.
-        by_epoch: Whether lines count epochs, in `get_log_after_iter` and `get_log_after_epoch`.
-        custom_cfg: Other windows or methods for names: dicts of `data_src`, and of `method_name` (mean, min, max,
-            current), `window_size` (a number, `epoch` or `global`), and a `log_name` to show it besides.
-        num_digits: How many digits behind the point a line has.
-        log_with_hierarchy: Whether the numbers of a line keep `train/`, `val/` and `test/`.
-        mean_pattern: The names of which a mean is shown, as `.*(one|other).*`.
+        window_size: The number of newest values to average.
+        by_epoch: Count epochs in the lines of `get_log_after_iter` and `get_log_after_epoch`.
+        custom_cfg: Rules for single names: dicts with a `data_src`, and optionally a `method_name` (mean, min, max,
+            current), a `window_size` (a number, `epoch` or `global`), and a `log_name` for an additional name.
+        num_digits: The number of digits after the decimal point.
+        log_with_hierarchy: Keep the prefixes `train/`, `val/` and `test/` in names.
+        mean_pattern: The names that are shown as a mean, in the form `.*(one|other).*`.
     """
 
     def __init__(
@@ -47,19 +47,19 @@ class LogProcessor:
         words = re.fullmatch(r"\.\*\(([\w|]+)\)\.\*", mean_pattern)
         if words is None:
             raise ConfigValueError(
-                f"LogProcessor: mean_pattern is written as '.*(one|other).*', and {mean_pattern!r} is not; "
-                "custom_cfg has entries for single names"
+                f"LogProcessor: mean_pattern must have the form '.*(one|other).*', not {mean_pattern!r}; "
+                "use custom_cfg for single names"
             )
         self.mean_pattern = re.compile(mean_pattern)
         self._words = words[1].split("|")
         names = [each.get("log_name", each.get("data_src")) for each in self.custom_cfg]
         for number, name in enumerate(names):
             if name in names[:number]:
-                raise ConfigKeyError(f"LogProcessor: two entries of custom_cfg are shown as '{name}'")
+                raise ConfigKeyError(f"LogProcessor: two entries of custom_cfg have the name '{name}'")
         rules_of(self.rules(), "LogProcessor")
 
     def rules(self) -> list[dict[str, Any]]:
-        """The same as rules of hookline's LoggerHook."""
+        """Return the settings as rules of hookline's LoggerHook."""
         custom = [self._rule(each) for each in self.custom_cfg]
         usual = [{"match": f"train/*{word}*", "window_size": self.window_size} for word in self._words]
         return sorted(custom, key=lambda rule: "log_name" not in rule) + usual
@@ -67,9 +67,9 @@ class LogProcessor:
     def _rule(self, given: Mapping[str, Any]) -> dict[str, Any]:
         for key in given:
             if key not in KEYS:
-                raise ConfigKeyError(f"LogProcessor: custom_cfg has no '{key}'; {did_you_mean(str(key), KEYS)}")
+                raise ConfigKeyError(f"LogProcessor: custom_cfg has no option '{key}'; {did_you_mean(str(key), KEYS)}")
         if "data_src" not in given:
-            raise ConfigKeyError("LogProcessor: an entry of custom_cfg needs 'data_src', the name it is about")
+            raise ConfigKeyError("LogProcessor: an entry of custom_cfg needs 'data_src', the name it applies to")
         name = f"train/{given['data_src']}"
         rule: dict[str, Any] = {"match": name, "method": given.get("method_name", "mean")}
         rule["window_size"] = given.get("window_size", self.window_size)
@@ -77,11 +77,11 @@ class LogProcessor:
             rule["log_name"] = f"train/{given['log_name']}"
         return rule
 
-    # -- lines for hooks that write their own
+    # -- lines for hooks that write their own logs
 
     def get_log_after_iter(self, runner: Any, batch_idx: int, mode: str) -> tuple[dict[str, Any], str]:
-        """The numbers after an iteration, by name, and a line with them."""
-        tag = self._numbers(runner, mode)
+        """Return the numbers after an iteration, by name, and a log line with them."""
+        tag = self._collect_numbers(runner, mode)
         total = self._total(runner, mode)
         if mode == "train" and not (self.by_epoch and runner.train_loop.by_epoch):
             place = f"Iter(train) [{runner.iter + 1}/{runner.max_iters}]"
@@ -95,26 +95,26 @@ class LogProcessor:
             parts.append(f"lr: {tag['lr']:.{self.num_digits}e}")
         if eta is not None:
             parts.append(f"eta: {timedelta(seconds=int(eta))}")
-        parts += [self._shown(name, value) for name, value in tag.items() if name != "lr"]
+        parts += [self._format_number(name, value) for name, value in tag.items() if name != "lr"]
         return tag, "  ".join(parts)
 
     def get_log_after_epoch(
         self, runner: Any, batch_idx: int, mode: str, with_non_scalar: bool = False
     ) -> tuple[dict[str, Any], str]:
-        """The numbers after a validation or a test, by name, and a line with them."""
+        """Return the numbers after a validation or a test, by name, and a log line with them."""
         if mode not in ("val", "test"):
-            raise ConfigValueError(f"there is a line after an epoch of 'val' or 'test', not of {mode!r}")
-        tag = self._numbers(runner, mode)
+            raise ConfigValueError(f"get_log_after_epoch: mode must be 'val' or 'test', not {mode!r}")
+        tag = self._collect_numbers(runner, mode)
         if with_non_scalar:
             facts = runner.message_hub.runtime_info
             tag |= {name.removeprefix(f"{mode}/"): facts[name] for name in facts if name.startswith(f"{mode}/")}
         counted = f"[{runner.epoch}]" if self.by_epoch else f"[{runner.iter}]"
         place = f"{'Epoch' if self.by_epoch else 'Iter'}({mode}) {counted if mode == 'val' else ''}"
         total = self._total(runner, mode)
-        line = [f"{place}[{total}/{total}]", *(self._shown(name, value) for name, value in tag.items())]
+        line = [f"{place}[{total}/{total}]", *(self._format_number(name, value) for name, value in tag.items())]
         return tag, "  ".join(line)
 
-    def _numbers(self, runner: Any, mode: str) -> dict[str, Any]:
+    def _collect_numbers(self, runner: Any, mode: str) -> dict[str, Any]:
         smoothing, found = Smoothing(rules_of(self.rules(), "LogProcessor")), {}
         for name, history in runner.message_hub.log_scalars.items():
             if not name.startswith(f"{mode}/"):
@@ -124,7 +124,7 @@ class LogProcessor:
                 found[log_name] = history.statistics(rule.method, *window)
         return found if self.log_with_hierarchy else {name.partition("/")[2]: value for name, value in found.items()}
 
-    def _shown(self, name: str, value: Any) -> str:
+    def _format_number(self, name: str, value: Any) -> str:
         return f"{name}: {value:.{self.num_digits}f}" if isinstance(value, float) else f"{name}: {value}"
 
     def _total(self, runner: Any, mode: str) -> Any:

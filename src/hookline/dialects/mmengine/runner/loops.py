@@ -1,4 +1,4 @@
-"""The loops that `train_cfg`, `val_cfg` and `test_cfg` describe, as loops of hookline."""
+"""The loops that `train_cfg`, `val_cfg` and `test_cfg` describe, as settings of hookline's loops."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
 
 
 def train_step(model: Any, batch: Any, optim: Any) -> Any:
-    """The model makes its own updates."""
+    """Let the model compute its losses and update itself."""
     return model.train_step(batch, optim_wrapper=optim)
 
 
 def val_step(model: Any, batch: Any) -> Any:
-    """The predictions of the model."""
+    """Return the model's predictions for a validation batch."""
     return model.val_step(batch)
 
 
 def test_step(model: Any, batch: Any) -> Any:
-    """The predictions of the model."""
+    """Return the model's predictions for a test batch."""
     return model.test_step(batch)
 
 
 class _TrainLoop(TrainLoop, BaseLoop):
-    """What both training loops have."""
+    """The common base of both training loops."""
 
     def __init__(
         self,
@@ -55,17 +55,17 @@ class _TrainLoop(TrainLoop, BaseLoop):
 
     @property
     def epoch(self) -> int:
-        """Finished epochs."""
+        """Return the number of finished epochs."""
         return self.runner.epoch
 
     @property
     def iter(self) -> int:
-        """Finished iterations."""
+        """Return the number of finished iterations."""
         return self.runner.iter
 
     @property
     def stop_training(self) -> bool:
-        """Whether training is to stop: by epochs after the current one, else after the current iteration."""
+        """Return whether training will stop after the current epoch, or after the current iteration if not by epoch."""
         requests = self.runner.requests
         return bool(requests.stop or requests.stopped)
 
@@ -77,26 +77,26 @@ class _TrainLoop(TrainLoop, BaseLoop):
             self.runner.requests.cancel_stop()
 
     def validation_due(self, at: Position) -> bool:
-        """Whether validation stands before the next step; a new interval holds from its milestone on."""
+        """Return whether validation is due before the next step. A new interval applies from its milestone on."""
         done = at.epoch if self.by_epoch else at.iter
         self.val_interval = self.dynamic_intervals[bisect_right(self.dynamic_milestones, done) - 1]
         return super().validation_due(at)
 
     def run(self) -> nn.Module:
-        """Train."""
+        """Train the model and return it."""
         return self.runner.train()
 
 
 class EpochBasedTrainLoop(_TrainLoop):
-    """Training by epochs.
+    """Epoch-based training.
 
     Args:
-        runner: The runner.
-        dataloader: The data, or a dict that describes its loader.
-        max_epochs: How many epochs.
-        val_begin: The first epoch to validate after.
-        val_interval: Validate every so many epochs, and after the last.
-        dynamic_intervals: Other intervals from an epoch on: pairs of that epoch and the interval.
+        runner: The runner of this loop.
+        dataloader: The dataloader, or a dict that describes it.
+        max_epochs: The number of epochs.
+        val_begin: Start validating after this epoch.
+        val_interval: Validate every `val_interval` epochs, and after the last one.
+        dynamic_intervals: Changes of the interval: pairs of an epoch and the interval from that epoch on.
     """
 
     def __init__(
@@ -114,15 +114,15 @@ class EpochBasedTrainLoop(_TrainLoop):
 
 
 class IterBasedTrainLoop(_TrainLoop):
-    """Training by iterations.
+    """Iteration-based training.
 
     Args:
-        runner: The runner.
-        dataloader: The data, or a dict that describes its loader.
-        max_iters: How many iterations.
-        val_begin: The first iteration to validate after.
-        val_interval: Validate every so many iterations, and after the last.
-        dynamic_intervals: Other intervals from an iteration on: pairs of that iteration and the interval.
+        runner: The runner of this loop.
+        dataloader: The dataloader, or a dict that describes it.
+        max_iters: The number of iterations.
+        val_begin: Start validating after this iteration.
+        val_interval: Validate every `val_interval` iterations, and after the last one.
+        dynamic_intervals: Changes of the interval: pairs of an iteration and the interval from that iteration on.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class IterBasedTrainLoop(_TrainLoop):
 
 
 class _EvalLoop(EvalLoop, BaseLoop):
-    """What validation and test have in common."""
+    """The common base of the validation and test loops."""
 
     stage = "val"
 
@@ -158,7 +158,7 @@ class _EvalLoop(EvalLoop, BaseLoop):
             self.within = partial(autocast, runner.device.type)
 
     def run(self) -> dict[str, Any]:
-        """Evaluate: inside a run, in the place where it is called; else as a run of its own."""
+        """Evaluate and return the metrics: immediately if a run is in progress, otherwise as a separate run."""
         runner = self.runner
         if runner.running is not None:
             return loops.evaluate(runner, "val" if self.stage == "val" else "test")
@@ -166,12 +166,12 @@ class _EvalLoop(EvalLoop, BaseLoop):
 
 
 class ValLoop(_EvalLoop):
-    """Validation.
+    """Settings of validation.
 
     Args:
-        runner: The runner.
-        dataloader: The data, or a dict that describes its loader.
-        evaluator: The metrics: an Evaluator, metrics, or dicts that describe them.
+        runner: The runner of this loop.
+        dataloader: The dataloader, or a dict that describes it.
+        evaluator: An Evaluator, metrics, or dicts that describe them.
         fp16: Predict in lower precision.
     """
 
@@ -179,7 +179,7 @@ class ValLoop(_EvalLoop):
 
 
 class TestLoop(_EvalLoop):
-    """Test; see ValLoop."""
+    """Settings of testing; see ValLoop."""
 
-    __test__ = False  # pytest would take it for tests
+    __test__ = False  # pytest would collect it as a test class
     stage = "test"

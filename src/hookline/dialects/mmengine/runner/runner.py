@@ -1,4 +1,4 @@
-"""Runner: MMEngine's constructor and attributes over hookline's runner."""
+"""Runner, with MMEngine's constructor and attributes on top of hookline's runner."""
 
 from __future__ import annotations
 
@@ -41,43 +41,43 @@ if TYPE_CHECKING:
 
     from hookline.engine.loop_specs import EvalLoop, TrainLoop
 
-#: Where nothing is half done, so that a checkpoint can be written at once.
+#: Points at which no step is half done, so a checkpoint can be written immediately.
 AT_REST = ("before_run", "before_train", "after_train", "after_run")
 
 
 class Runner(native.Runner):
-    """Trains, validates and tests what a config describes, or objects.
+    """Trains, validates and tests a model. Its parts are given as objects or as dicts that describe them.
 
-    Nothing is built before it is needed: `test()` builds no training data.
+    Nothing is built before it is needed: `test()` does not build the training data.
 
     Args:
-        model: The model, with `train_step`, `val_step` and `test_step`, as BaseModel has them.
+        model: The model, with the methods `train_step`, `val_step` and `test_step` of BaseModel.
         work_dir: The folder of the run.
-        train_dataloader: The data to train on, or a dict that describes its loader.
-        val_dataloader: The data to validate on, likewise.
-        test_dataloader: The data to test on, likewise.
+        train_dataloader: The dataloader for training, or a dict that describes it.
+        val_dataloader: The same for validation.
+        test_dataloader: The same for testing.
         train_cfg: `dict(by_epoch=True, max_epochs=3, val_interval=1)`, a dict with the `type` of a loop, or a loop.
-        val_cfg: `dict()`, with `fp16` if wanted, or a loop.
-        test_cfg: Likewise.
+        val_cfg: `dict()`, optionally with `fp16`, or a loop.
+        test_cfg: The same for testing.
         auto_scale_lr: `dict(enable=True, base_batch_size=16)` multiplies learning rates by the ratio of batch sizes.
         optim_wrapper: `dict(optimizer=dict(type="SGD", lr=0.1))`, an OptimWrapper, or an OptimWrapperDict.
         param_scheduler: Schedulers, or dicts that describe them.
-        val_evaluator: Metrics: an Evaluator, metrics, or dicts that describe them.
-        test_evaluator: Likewise.
-        default_hooks: Changes to the default hooks by key; None leaves one out, and a new key is one more hook.
-        custom_hooks: More hooks: objects, or dicts with a `type`.
-        data_preprocessor: For a model that is described and has none.
-        load_from: A checkpoint whose weights the model starts with, also one that MMEngine wrote.
-        resume: Go on from the newest checkpoint of work_dir, or from `load_from`.
-        launcher: Only `none` yet: one process.
-        env_cfg: `cudnn_benchmark`; what is about processes is not needed.
-        log_processor: How numbers are shown: a LogProcessor, or a dict that describes it.
-        log_level: Above `INFO`, nothing is shown on the screen; run.log has it all the same.
+        val_evaluator: An Evaluator, metrics, or dicts that describe them.
+        test_evaluator: The same for testing.
+        default_hooks: Changes to the default hooks by key. None removes a hook, and a new key adds one.
+        custom_hooks: Additional hooks: objects, or dicts with a `type`.
+        data_preprocessor: The data preprocessor for a model that is given as a dict without one.
+        load_from: A checkpoint whose weights the model starts with. Checkpoints from MMEngine work, too.
+        resume: Resume from `load_from`, or from the newest checkpoint in work_dir.
+        launcher: Must be `none` for now: only one process is supported.
+        env_cfg: Only `cudnn_benchmark` has an effect. Settings for several processes are ignored.
+        log_processor: A LogProcessor, or a dict that describes it. It decides how numbers are shown.
+        log_level: Above `INFO`, nothing is shown in the terminal. run.log still has everything.
         visualizer: A Visualizer, or a dict that describes it.
-        default_scope: Whose registries are looked at first.
-        randomness: `dict(seed=0)`, with `deterministic` if wanted.
-        experiment_name: The name of the run; the folder's name unless given.
-        cfg: The config as a whole, to be kept and shown.
+        default_scope: The scope whose registries are searched first.
+        randomness: `dict(seed=0)`, optionally with `deterministic`.
+        experiment_name: The name of the run. Defaults to the name of the folder.
+        cfg: The complete config, which is stored with the run.
     """
 
     open_points: ClassVar[bool] = True
@@ -123,7 +123,7 @@ class Runner(native.Runner):
         building.refuse_incomplete(**self._given)
         building.refuse_wrong_types(work_dir, resume, custom_hooks)
         if param_scheduler is not None and optim_wrapper is None:
-            raise ConfigValueError("param_scheduler needs an optim_wrapper, whose learning rates it changes")
+            raise ConfigValueError("param_scheduler needs an optim_wrapper whose learning rates it can change")
         self._param_scheduler, self._auto_scale_lr = param_scheduler, auto_scale_lr
         self._param_schedulers: Any = None
         self._weights_begun = False
@@ -158,18 +158,18 @@ class Runner(native.Runner):
 
     @classmethod
     def from_cfg(cls, cfg: Any) -> Self:
-        """A runner out of a config with the names of the constructor's parameters."""
+        """Build a runner from a config whose keys are the constructor's parameters."""
         refuse_near_misses("the config", cfg, building.RUNNER_KEYS, ConfigKeyError)
         given = {name: cfg.get(name) for name in building.RUNNER_KEYS if cfg.get(name) is not None}
         for name in ("model", "work_dir"):
             if name not in given:
-                raise ConfigValueError(f"a config needs '{name}'; this one has {', '.join(sorted(map(str, cfg)))}")
+                raise ConfigValueError(f"the config needs '{name}'; it only has {', '.join(sorted(map(str, cfg)))}")
         return cls(**given, cfg=cfg)
 
     # -- starting
 
     def train(self) -> nn.Module:
-        """Train until the end, or a stop; gives the trained model."""
+        """Train until the end or a stop, and return the trained model."""
         building.refuse_without(self.model, "train_step")
         _ = self.train_loop
         if not self.optims:
@@ -180,13 +180,13 @@ class Runner(native.Runner):
         return super().train()
 
     def val(self) -> dict[str, Any]:
-        """Validate once; gives the metrics."""
+        """Validate once and return the metrics."""
         building.refuse_without(self.model, "val_step")
         _ = self.val_loop
         return super().val()
 
     def test(self) -> dict[str, Any]:
-        """Test once; gives the metrics."""
+        """Test once and return the metrics."""
         building.refuse_without(self.model, "test_step")
         _ = self.test_loop
         return super().test()
@@ -197,165 +197,167 @@ class Runner(native.Runner):
         self._param_schedulers = self.build_param_scheduler(self._param_scheduler)
 
     def batches_left(self) -> int | None:
-        """How many batches a window can have: a model with one optimizer updates it once a batch."""
+        """Return how many batches an accumulation window can have. A single optimizer is updated once per batch."""
         return self.batches_to_come() if len(self.optims) == 1 else None
 
     def _begin_weights(self) -> None:
-        """Weights begin as the model says, once, and from the seed of the run."""
+        """Call the model's `init_weights` once, with the seed of the run."""
         begin = getattr(self.model, "init_weights", None)
         if not self._weights_begun and not self.saving.started and begin is not None:
             rng.seed_everything(self.seed)
             begin()
         self._weights_begun = True
 
-    # -- parts, built when they are first asked for
+    # -- parts, built on first access
 
     @property
     def train_loop(self) -> TrainLoop:
-        """How this run trains."""
+        """Return the training loop."""
         if self._train_loop is None:
             given = self._given["train"]
             if given["train_cfg"] is None:
-                raise ConfigValueError("this run has no training: give train_dataloader, train_cfg and optim_wrapper")
+                raise ConfigValueError("this run has no training: set train_dataloader, train_cfg and optim_wrapper")
             self._train_loop = self.build_train_loop(given["train_cfg"])
         return self._train_loop
 
     @property
     def val_loop(self) -> Any:
-        """How this run validates."""
+        """Return the validation loop."""
         if not self.val_loops:
             self.val_loops = {"": self.build_val_loop(self._needed("val"))}
         return self.val_loops[""]
 
     @val_loop.setter
     def val_loop(self, loop: Any) -> None:
-        """The native runner has nothing to say here."""
+        """Ignore the value that the native runner sets."""
 
     @property
     def test_loop(self) -> Any:
-        """How this run tests."""
+        """Return the test loop."""
         if not self.test_loops:
             self.test_loops = {"": self.build_test_loop(self._needed("test"))}
         return self.test_loops[""]
 
     @test_loop.setter
     def test_loop(self, loop: Any) -> None:
-        """Likewise."""
+        """Ignore the value that the native runner sets."""
 
     def _needed(self, stage: str) -> Any:
         given = self._given[stage]
         if given[f"{stage}_cfg"] is None:
-            raise ConfigValueError(f"there is nothing to {stage}: give {', '.join(given)}")
+            raise ConfigValueError(f"this run has no {stage} loop: set {', '.join(given)}")
         return given[f"{stage}_cfg"]
 
     @property
     def train_dataloader(self) -> Any:
-        """The data to train on."""
+        """Return the dataloader for training."""
         return self.train_loop.dataloader
 
     @property
     def val_dataloader(self) -> Any:
-        """The data to validate on."""
+        """Return the dataloader for validation."""
         return self.val_loop.dataloader
 
     @property
     def test_dataloader(self) -> Any:
-        """The data to test on."""
+        """Return the dataloader for testing."""
         return self.test_loop.dataloader
 
     @property
     def val_evaluator(self) -> Evaluator:
-        """The metrics of validation."""
+        """Return the evaluator of validation."""
         return self.val_loop.evaluator  # type: ignore[no-any-return]
 
     @property
     def test_evaluator(self) -> Evaluator:
-        """The metrics of the test."""
+        """Return the evaluator of the test."""
         return self.test_loop.evaluator  # type: ignore[no-any-return]
 
     @property
     def optim_wrapper(self) -> Any:
-        """The optim, or several by name; before training, what describes it."""
+        """Return the optim, or several by name. Before training, return its config."""
         return self.optim if self.optim is not None else self._given["train"]["optim_wrapper"]
 
     @property
     def param_schedulers(self) -> Any:
-        """The schedulers: a list, or, for several optims, a dict of lists; before training, what describes them."""
+        """Return the schedulers as a list, or as a dict of lists for several optims. Before training: their config."""
         return self._param_scheduler if self._param_schedulers is None else self._param_schedulers
 
     @property
     def wrapped(self) -> nn.Module:
-        """What the loops call; a hook may put another model into `runner.model`."""
+        """Return the model that the loops call. A hook may replace `runner.model`."""
         return self._wrapped if self.model is self._unwrapped else self.model
 
     @wrapped.setter
     def wrapped(self, model: nn.Module) -> None:
         self._wrapped, self._unwrapped = model, unwrap(model)
 
-    # -- building; a subclass may do it otherwise
+    # -- building; a subclass may override these methods
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if hasattr(cls, "wrap_model"):
-            raise ConfigTypeError(f"{cls.__name__} has a wrap_model of its own, and models are not wrapped here")
+            raise ConfigTypeError(
+                f"{cls.__name__} overrides wrap_model, which is never called: models are not wrapped here"
+            )
 
     def setup_env(self, env_cfg: Mapping[str, Any]) -> None:
-        """Settings of the process."""
+        """Apply the settings of the process."""
         if env_cfg.get("cudnn_benchmark"):
             torch.backends.cudnn.benchmark = True
 
     def set_randomness(self, seed: int | None, diff_rank_seed: bool = False, deterministic: bool = False) -> None:
-        """Seed everything; without a seed, one is drawn."""
+        """Seed everything. Without a seed, draw one."""
         self.deterministic, self.seed_is_chosen = bool(deterministic), seed is not None
         self.seed = set_random_seed(seed, self.deterministic)
 
     def build_model(self, model: Any) -> nn.Module:
-        """The model that a dict describes."""
+        """Build the model from its config."""
         return building.build_model(model)
 
     def build_message_hub(self, message_hub: Mapping[str, Any] | None = None) -> MessageHub:
-        """The hub of this run."""
+        """Build the message hub of this run."""
         return MessageHub.make_current(MessageHub(**{"name": self.experiment_name, **(message_hub or {})}))
 
     def build_logger(self, log_level: int | str = "INFO", log_file: str | None = None, **kwargs: Any) -> MMLogger:
-        """The logger of this run."""
+        """Build the logger of this run."""
         made = MMLogger(self.experiment_name, log_file=log_file, log_level=log_level, **kwargs)
         made.show_in(self.terminal)
         return MMLogger.make_current(made)
 
     def build_param_scheduler(self, scheduler: Any) -> Any:
-        """The schedulers that dicts describe, for the optim of this run."""
+        """Build the schedulers for the optim of this run."""
         loop = self.train_loop
         epochs = self.max_epochs if loop.by_epoch else None
         return build_param_schedulers(self.optim, scheduler, loop.length, epochs, self.max_iters)
 
     @staticmethod
     def build_dataloader(dataloader: Any, seed: int | None = None, diff_rank_seed: bool = False) -> Any:
-        """The loader that a dict describes."""
+        """Build a dataloader from its config."""
         from hookline.dialects.mmengine.dataset import build_dataloader
 
         return build_dataloader(dataloader, seed)
 
     def build_train_loop(self, loop: Any) -> TrainLoop:
-        """The training loop that a dict describes."""
+        """Build the training loop from its config."""
         return building.build_train_loop(loop, self, self._given["train"]["train_dataloader"])
 
     def build_val_loop(self, loop: Any) -> EvalLoop:
-        """The loop of validation that a dict describes."""
+        """Build the validation loop from its config."""
         given = self._given["val"]
         return building.build_eval_loop(loop, self, given["val_dataloader"], given["val_evaluator"], "val")
 
     def build_test_loop(self, loop: Any) -> EvalLoop:
-        """The loop of the test that a dict describes."""
+        """Build the test loop from its config."""
         given = self._given["test"]
         return building.build_eval_loop(loop, self, given["test_dataloader"], given["test_evaluator"], "test")
 
     def build_optim_wrapper(self, optim_wrapper: Any) -> Any:
-        """The optim that a dict describes."""
+        """Build the optim from its config."""
         return build_optim_wrapper(self.model, optim_wrapper)
 
     def build_evaluator(self, evaluator: Any) -> Evaluator:
-        """The metrics that a dict, or several, describe."""
+        """Build an Evaluator from the config of one or several metrics."""
         if isinstance(evaluator, Evaluator):
             return evaluator
         if isinstance(evaluator, Mapping) and "metrics" in evaluator:
@@ -364,16 +366,16 @@ class Runner(native.Runner):
         return Evaluator(evaluator)
 
     def build_log_processor(self, log_processor: Any) -> LogProcessor:
-        """How numbers are shown, out of a dict that says so."""
+        """Build the LogProcessor from its config."""
         if isinstance(log_processor, LogProcessor):
             return log_processor
         built = LOG_PROCESSORS.build({"type": "LogProcessor", **(log_processor or {})})
         if not isinstance(built, LogProcessor):
-            raise ConfigTypeError(f"log_processor describes a {type(built).__name__}, which is no LogProcessor")
+            raise ConfigTypeError(f"log_processor describes a {type(built).__name__}, which is not a LogProcessor")
         return built
 
     def build_visualizer(self, visualizer: Any) -> Any:
-        """The visualizer that a dict describes; one of the same name that is there belongs to an earlier run."""
+        """Build the visualizer from its config. An existing one with the same name belongs to an earlier run."""
         if visualizer is not None and not isinstance(visualizer, Mapping):
             return visualizer
         described = {"type": "Visualizer", "vis_backends": [{"type": "LocalVisBackend"}], **(visualizer or {})}
@@ -383,44 +385,44 @@ class Runner(native.Runner):
         forget = getattr(kind, "forget", lambda name: None)
         forget(described["name"])
         built = VISUALIZERS.build(described)
-        forget(described["name"])  # found as long as its run is there: see `Visualizer.join`
+        forget(described["name"])  # it can be found as long as its run exists: see `Visualizer.join`
         return built
 
     def scale_lr(self, optim_wrapper: Any, auto_scale_lr: Mapping[str, Any] | None = None) -> None:
-        """Multiply learning rates by the ratio of the batch size to that for which they were chosen."""
+        """Multiply learning rates by the ratio of the actual batch size to `base_batch_size`."""
         if not auto_scale_lr or not auto_scale_lr.get("enable", False):
             return
         if "base_batch_size" not in auto_scale_lr:
-            raise ConfigValueError("auto_scale_lr needs 'base_batch_size', for which the learning rates were chosen")
+            raise ConfigValueError("auto_scale_lr needs 'base_batch_size', the batch size for these learning rates")
         check_int("auto_scale_lr: base_batch_size", auto_scale_lr["base_batch_size"], least=1)
         ratio = self.world_size * self.train_dataloader.batch_size / auto_scale_lr["base_batch_size"]
-        self.logger.info("learning rates are multiplied by %s, the ratio of batch sizes", ratio)
+        self.logger.info("multiplying learning rates by %s, the ratio of batch sizes", ratio)
         several: Any = optim_wrapper.values() if isinstance(optim_wrapper, Optims) else [optim_wrapper]
         for each in several:
-            for group in getattr(each, "param_groups", each.optimizer.param_groups):  # also the one that tells the base
+            for group in getattr(each, "param_groups", each.optimizer.param_groups):  # includes the base settings
                 group["lr"] *= ratio
 
     # -- hooks
 
     def register_hooks(self, default_hooks: Any = None, custom_hooks: Any = None) -> None:
-        """The default hooks with changes, and then others."""
+        """Register the default hooks, with changes, and then the custom hooks."""
         self.register_default_hooks(default_hooks)
         self.register_custom_hooks(custom_hooks or [])
 
     def register_default_hooks(self, hooks: Mapping[str, Any] | None = None) -> None:
-        """The default hooks with changes by key."""
+        """Register the default hooks, with changes by key."""
         for hook in building.default_hooks(hooks):
             self.register_hook(hook)
 
     def register_custom_hooks(self, hooks: Sequence[Any]) -> None:
-        """Hooks besides the default ones."""
+        """Register hooks in addition to the default ones."""
         for hook in hooks:
             self.register_hook(hook)
 
     def register_hook(
         self, hook: Any, priority: Any = None, on_error: Literal["raise", "disable"] | None = None
     ) -> None:
-        """Add a hook, also one of the package mmengine, or a dict with a `type`; also while training."""
+        """Add a hook, also during training: an object or a dict with a `type`. Hooks of the mmengine package work."""
         made, placed, tolerance = building.build_hook(hook)
         building.tell_folder(made)
         where = "argument" if priority is not None else "config"
@@ -428,28 +430,28 @@ class Runner(native.Runner):
         self.plan.add(made, wanted, tolerance if on_error is None else on_error, where, unused_points(made))
 
     @property
-    def hooks(self) -> list[Any]:  # type: ignore[override]  # hooks written for MMEngine look for a list
-        """The hooks in the order in which they run."""
+    def hooks(self) -> list[Any]:  # type: ignore[override]  # hooks written for MMEngine expect a list
+        """Return the hooks in the order in which they run."""
         return [entry.hook for entry in self.plan]
 
     _hooks = hooks
 
     def get_hooks_info(self) -> str:
-        """For every point, who runs there and in which order."""
+        """Return a description of which hooks run at each point, and in which order."""
         return self.plan.explain()
 
-    # -- looking
+    # -- facts about the run
 
     @property
     def max_epochs(self) -> int:
-        """How many epochs there will be; training by iterations is one."""
+        """Return the total number of epochs. Iteration-based training counts as one."""
         if self._train_loop is not None:
             return self._train_loop.max_epochs or 1
         return int(self._said_about_training("max_epochs") or 1)
 
     @property
     def max_iters(self) -> int | None:
-        """How many iterations there will be, where that is known."""
+        """Return the total number of iterations, if it is known."""
         return super().max_iters if self._train_loop is not None else self._said_about_training("max_iters")
 
     def _said_about_training(self, name: str) -> Any:
@@ -458,47 +460,47 @@ class Runner(native.Runner):
 
     @property
     def val_interval(self) -> int:
-        """Every how many epochs or iterations it is validated."""
+        """Return the number of epochs or iterations between validations."""
         return self.train_loop.val_interval
 
     @property
     def val_begin(self) -> int:
-        """The first epoch or iteration to validate after."""
+        """Return the epoch or iteration after which validation starts."""
         return self.train_loop.val_begin
 
     @property
     def model_name(self) -> str:
-        """The name of the model's class."""
+        """Return the class name of the model."""
         return type(self.model).__name__
 
     @property
     def log_dir(self) -> WorkDir:
-        """Where logs go: the folder of the run."""
-        return self.work_dir  # type: ignore[return-value]  # made in the constructor
+        """Return the folder for logs, which is the folder of the run."""
+        return self.work_dir  # type: ignore[return-value]  # set in the constructor
 
     _log_dir = log_dir
 
     @property
     def distributed(self) -> bool:
-        """Whether there are several processes."""
+        """Return whether there are several processes."""
         return self.world_size > 1
 
     # -- checkpoints
 
     def load_or_resume(self) -> None:
-        """Take the weights of `load_from` now; a run that goes on takes its whole state when it begins."""
+        """Load the weights of `load_from` now. A resumed run restores its whole state when it starts."""
         if self.load_from is not None:
             path, self.load_from = self.load_from, None
             self.load_checkpoint(path)
 
     def dump_config(self) -> None:
-        """Write the config into the folder of the run, under its own name."""
+        """Write the config into the folder of the run, under its original file name."""
         self.work_dir.mkdir(parents=True, exist_ok=True)
         name = Path(self.cfg.filename).name if self.cfg.filename else f"{self.timestamp}.yaml"
         self.cfg.dump(str(self.work_dir / name))
 
     def more_facts(self) -> dict[str, Any]:
-        """The config as text, and what is known about the data, which programs that use a checkpoint look for."""
+        """Return the config as text and the metadata of the dataset, which programs expect in a checkpoint."""
         dataset = getattr(self.train_dataloader, "dataset", None) if self.has_training else None
         known = without_numpy(getattr(dataset, "metainfo", None))
         try:
@@ -508,7 +510,7 @@ class Runner(native.Runner):
         return {"cfg": getattr(self.cfg, "pretty_text", str(self.cfg)), "dataset_meta": known}
 
     def read_weights(self, path: Path) -> dict[str, Any]:
-        """What is in a file, also one that MMEngine wrote; nothing in it is run."""
+        """Read a checkpoint file, also one from MMEngine, without running any code in it."""
         found = checkpoint.read_checkpoint(path)
         if isinstance(found.get("state_dict"), Mapping):
             found["state_dict"] = checkpoint.weights_of(found)
@@ -521,7 +523,7 @@ class Runner(native.Runner):
         strict: bool = False,
         revise_keys: Sequence[tuple[str, str]] = tuple(checkpoint.REVISE),
     ) -> dict[str, Any]:
-        """Load the weights of a file into the model now, and give the checkpoint."""
+        """Load the weights of a file into the model now, and return the checkpoint."""
         found = checkpoint.read_checkpoint(filename)
         self._weights_begun = True
         self.call_hook("after_load_checkpoint", checkpoint=found)

@@ -1,4 +1,4 @@
-"""Seeds, and intervals that change on the way."""
+"""Random seeds, and intervals that change during training."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hookline.common import rng
 
 
 def set_random_seed(seed: int | None = None, deterministic: bool = False, diff_rank_seed: bool = False) -> int:
-    """Seed Python, numpy and torch, and give the seed; without one, it is drawn."""
+    """Seed Python, numpy and torch, and return the seed. Without a seed, draw one."""
     seed = secrets.randbelow(2**31) if seed is None else seed
     rng.seed_everything(seed)
     if deterministic:
@@ -23,7 +23,7 @@ def set_random_seed(seed: int | None = None, deterministic: bool = False, diff_r
 def calc_dynamic_intervals(
     start_interval: int, dynamic_interval_list: Sequence[tuple[int, int]] | None = None
 ) -> tuple[list[int], list[int]]:
-    """From which epoch or iteration on which interval holds: the milestones, and the intervals.
+    """Return the milestones (in epochs or iterations) and the interval that applies from each of them on.
 
     >>> calc_dynamic_intervals(3, [(6, 1)])
     ([0, 6], [3, 1])

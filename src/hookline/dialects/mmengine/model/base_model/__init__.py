@@ -1,4 +1,4 @@
-"""BaseModel and what prepares its batches."""
+"""BaseModel and its data preprocessors."""
 
 from hookline.dialects.mmengine.model.base_model.base_model import BaseModel
 from hookline.dialects.mmengine.model.base_model.data_preprocessor import BaseDataPreprocessor, ImgDataPreprocessor

@@ -1,4 +1,4 @@
-"""BaseModel: one forward for losses, predictions and plain outputs, and the steps that the loops call."""
+"""BaseModel, with one forward for losses, predictions and raw outputs, and the steps that the loops call."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from hookline.plan.calls import NOTHING
 
 
 class BaseModel(BaseModule):
-    """A model whose `forward(..., mode=)` gives losses, predictions or plain outputs.
+    """A model whose `forward(..., mode=)` returns losses, predictions or raw outputs.
 
     Args:
-        data_preprocessor: Prepares batches: a module, or a dict with `type`. Without one, they go to the model's
-            device as they are.
-        init_cfg: How weights begin; see `BaseModule`.
+        data_preprocessor: Prepares batches: a module or a dict with a `type`. By default, batches are only moved to the
+            model's device.
+        init_cfg: How the weights are initialized; see `BaseModule`.
     """
 
     def __init__(self, data_preprocessor: Any = None, init_cfg: Any = None) -> None:
@@ -33,50 +33,51 @@ class BaseModel(BaseModule):
             data_preprocessor = MODELS.build(data_preprocessor)
         if not isinstance(data_preprocessor, nn.Module):
             raise ConfigTypeError(
-                f"{type(self).__name__}: data_preprocessor is a module, or a dict that describes one, not "
+                f"{type(self).__name__}: data_preprocessor must be a module or a dict with a 'type', not "
                 f"{data_preprocessor!r}"
             )
         self.data_preprocessor = data_preprocessor
 
     def train_step(self, data: Any, optim_wrapper: Any) -> dict[str, Tensor]:
-        """One training step: losses of a batch, and the update; gives what is to be logged."""
+        """Compute the losses of a batch, update the parameters, and return the values to log."""
         within = optim_wrapper.optim_context(self)
-        if within is NOTHING:  # asking costs less than entering
-            losses = self._run_forward(self._prepared(data, True), mode="loss")
+        if within is NOTHING:  # checking is cheaper than entering an empty context
+            losses = self._run_forward(self._run_data_preprocessor(data, True), mode="loss")
         else:
             with within:
-                losses = self._run_forward(self._prepared(data, True), mode="loss")
+                losses = self._run_forward(self._run_data_preprocessor(data, True), mode="loss")
         loss, log_vars = self.parse_losses(losses)
-        if not isinstance(loss, Tensor):  # a sum of nothing
+        if not isinstance(loss, Tensor):  # the sum of an empty list is the int 0
             raise ConfigValueError(
-                f"{type(self).__name__}.forward(mode='loss') gives {sorted(losses)}, and the loss that parse_losses "
-                f"makes of it, the sum of what has 'loss' in its name, is {loss!r}: there is nothing to train on"
+                f"{type(self).__name__}.forward(mode='loss') returned {sorted(losses)}, and parse_losses, which sums "
+                f"the entries with 'loss' in their name, returned {loss!r}, not a tensor: there is nothing to train on"
             )
         optim_wrapper.update_params(loss)
         return log_vars
 
     def val_step(self, data: Any) -> Any:
-        """The predictions for a batch of validation."""
-        return self._run_forward(self._prepared(data, False), mode="predict")
+        """Return the predictions for a validation batch."""
+        return self._run_forward(self._run_data_preprocessor(data, False), mode="predict")
 
     def test_step(self, data: Any) -> Any:
-        """The predictions for a batch of a test."""
-        return self._run_forward(self._prepared(data, False), mode="predict")
+        """Return the predictions for a test batch."""
+        return self._run_forward(self._run_data_preprocessor(data, False), mode="predict")
 
-    def _prepared(self, data: Any, training: bool) -> Any:
-        """A batch as the data_preprocessor makes it; the plain one is asked directly, which takes less time."""
+    def _run_data_preprocessor(self, data: Any, training: bool) -> Any:
+        """Return the batch from the data_preprocessor. The default one is called directly, which is faster."""
         prepare = self._modules["data_preprocessor"]
         if prepare.__class__ is BaseDataPreprocessor:
             return prepare.cast_data(data)
         return prepare(data, training)  # type: ignore[misc]  # never None
 
     def parse_losses(self, losses: Mapping[str, Any]) -> tuple[Tensor, dict[str, Tensor]]:
-        """The loss to go back from, which is the sum of all whose name contains `loss`, and what is to be logged."""
+        """Return the loss for the backward pass (the sum of all entries named `*loss*`) and the values to log."""
         if losses.__class__ is not dict and not isinstance(losses, Mapping):
             raise ConfigTypeError(
-                f"{type(self).__name__}.forward(mode='loss') gives a dict of losses, not a {type(losses).__name__}"
+                f"{type(self).__name__}.forward(mode='loss') must return a dict of losses, not a "
+                f"{type(losses).__name__}"
             )
-        if len(losses) == 1:  # the usual case, without detours
+        if len(losses) == 1:  # a shortcut for the most common case
             ((name, only),) = losses.items()
             if only.__class__ is Tensor and only.ndim == 0 and "loss" in name:
                 return only, {"loss": only, name: only}
@@ -87,7 +88,7 @@ class BaseModel(BaseModule):
 
     @abstractmethod
     def forward(self, *args: Any, mode: str = "tensor", **kwargs: Any) -> Any:
-        """Losses as a dict (`mode="loss"`), predictions (`predict`), or what comes out of the net (`tensor`)."""
+        """Return a dict of losses (`mode="loss"`), predictions (`predict`), or raw outputs (`tensor`)."""
 
     def _run_forward(self, data: Any, mode: str) -> Any:
         if isinstance(data, (list, tuple)):
@@ -95,7 +96,7 @@ class BaseModel(BaseModule):
         if isinstance(data, Mapping):
             return self(**data, mode=mode)
         raise ConfigTypeError(
-            f"the data_preprocessor of {type(self).__name__} gives a dict, list or tuple for its forward, not a "
+            f"the data_preprocessor of {type(self).__name__} must return a dict, list or tuple for forward, not a "
             f"{type(data).__name__}"
         )
 
@@ -105,4 +106,4 @@ def _mean(name: str, value: Any) -> Tensor:
         return value if value.ndim == 0 else value.mean()
     if isinstance(value, (list, tuple)) and value and all(isinstance(each, Tensor) for each in value):
         return torch.stack([each.mean() for each in value]).sum() if len(value) > 1 else value[0].mean()
-    raise ConfigTypeError(f"'{name}' of the losses is a tensor or a list of tensors, not {value!r}")
+    raise ConfigTypeError(f"the loss '{name}' must be a tensor or a list of tensors, not {value!r}")

@@ -1,4 +1,4 @@
-"""What a model does to a batch before it looks at it."""
+"""Preprocessing that a model applies to a batch before its forward pass."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ from hookline.dialects.mmengine.model.utils import stack_batch
 
 
 class BaseDataPreprocessor(nn.Module):
-    """Brings batches to the device of the model.
+    """Moves batches to the device of the model.
 
     Args:
-        non_blocking: Not needed: what lies in pinned memory is copied beside the computation anyway.
+        non_blocking: Has no effect: data in pinned memory is always copied in the background.
     """
 
-    _at: Tensor
+    _device_marker: Tensor
 
     def __init__(self, non_blocking: bool | None = False) -> None:
         super().__init__()
         self._non_blocking = non_blocking
-        self.register_buffer("_at", torch.empty(0), persistent=False)  # it moves with the model, so it knows where
+        self.register_buffer("_device_marker", torch.empty(0), persistent=False)  # moves with the model
 
     @property
     def device(self) -> torch.device:
-        """The device of the model."""
-        return self._at.device
+        """Return the device of the model."""
+        return self._device_marker.device
 
     def cast_data(self, data: Any) -> Any:
-        """A batch on the device of the model."""
-        device = self._buffers["_at"].device  # type: ignore[union-attr]  # as an attribute, it takes far longer to find
-        return data if _is_there(data, device) else to_device(data, device)
+        """Return the batch on the device of the model."""
+        device = self._buffers["_device_marker"].device  # type: ignore[union-attr]  # attribute access is far slower
+        return data if _is_on_device(data, device) else to_device(data, device)
 
     def forward(self, data: Any, training: bool = False) -> Any:
-        """The batch as the model's forward takes it."""
+        """Return the batch as the model's forward expects it."""
         return self.cast_data(data)
 
 
-def _is_there(data: Any, device: torch.device) -> bool:
-    """Whether a plain batch is on a device; quicker to ask than to build the batch again, which a step would feel."""
+def _is_on_device(data: Any, device: torch.device) -> bool:
+    """Return whether a plain batch is on the device. This is faster than rebuilding the batch at every step."""
     kind = data.__class__
     if kind is not tuple and kind is not list and kind is not dict:
         return False
@@ -54,16 +54,16 @@ def _is_there(data: Any, device: torch.device) -> bool:
 
 
 class ImgDataPreprocessor(BaseDataPreprocessor):
-    """Makes one batch of images: to the device, channels in order, normalized, padded to one size.
+    """Stacks images into one batch: moves them to the device, reorders channels, normalizes, and pads to one size.
 
     Args:
-        mean: The mean of each channel, or of all.
-        std: The standard deviation of each channel, or of all.
-        pad_size_divisor: Height and width become multiples of this.
-        pad_value: What is put around images.
-        bgr_to_rgb: Turn the channels round; or
-        rgb_to_bgr: likewise.
-        non_blocking: Not needed.
+        mean: The mean of each channel, or one for all channels.
+        std: The standard deviation of each channel, or one for all channels.
+        pad_size_divisor: Pad height and width to multiples of this.
+        pad_value: The value to pad with.
+        bgr_to_rgb: Reverse the channels, from BGR to RGB.
+        rgb_to_bgr: Reverse the channels, from RGB to BGR.
+        non_blocking: Has no effect.
     """
 
     mean: Tensor
@@ -81,29 +81,29 @@ class ImgDataPreprocessor(BaseDataPreprocessor):
     ) -> None:
         super().__init__(non_blocking)
         if bgr_to_rgb and rgb_to_bgr:
-            raise ConfigValueError("ImgDataPreprocessor: give bgr_to_rgb or rgb_to_bgr, not both")
+            raise ConfigValueError("ImgDataPreprocessor: set bgr_to_rgb or rgb_to_bgr, not both")
         if (mean is None) != (std is None):
-            raise ConfigValueError("ImgDataPreprocessor: give mean and std, or neither")
+            raise ConfigValueError("ImgDataPreprocessor: set both mean and std, or neither")
         self._enable_normalize = mean is not None and std is not None
         if mean is not None and std is not None:
             for name, numbers in (("mean", mean), ("std", std)):
                 if len(numbers) not in (1, 3):
-                    raise ConfigValueError(f"ImgDataPreprocessor: {name} has 1 or 3 numbers, not {len(numbers)}")
+                    raise ConfigValueError(f"ImgDataPreprocessor: {name} must have 1 or 3 numbers, not {len(numbers)}")
                 self.register_buffer(name, torch.tensor(numbers).view(-1, 1, 1), persistent=False)
         self._channel_conversion = bgr_to_rgb or rgb_to_bgr
         self.pad_size_divisor = pad_size_divisor
         self.pad_value = pad_value
 
     def forward(self, data: Any, training: bool = False) -> Any:
-        """The batch with its `inputs` (of a dict), or its first part, as one tensor."""
+        """Return the batch with its `inputs` stacked into one tensor."""
         data = self.cast_data(data)
         if not isinstance(data, Mapping) or "inputs" not in data:
-            raise ConfigTypeError(f"ImgDataPreprocessor takes a dict with 'inputs', not {type(data).__name__}")
+            raise ConfigTypeError(f"ImgDataPreprocessor expects a dict with 'inputs', not {type(data).__name__}")
         inputs = data["inputs"]
         if isinstance(inputs, Tensor):
             if inputs.ndim != 4:
                 raise ConfigValueError(
-                    f"ImgDataPreprocessor takes images as (N, C, H, W), not of shape {tuple(inputs.shape)}"
+                    f"ImgDataPreprocessor expects images of shape (N, C, H, W), not {tuple(inputs.shape)}"
                 )
             batch = stack_batch(list(self._convert(inputs)), self.pad_size_divisor, self.pad_value)
         else:

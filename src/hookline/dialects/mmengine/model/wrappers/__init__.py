@@ -1,4 +1,4 @@
-"""What is around a model."""
+"""Model wrappers."""
 
 from hookline.dialects.mmengine.model.wrappers.utils import is_model_wrapper
 

@@ -1,4 +1,4 @@
-"""Whether something is around a model."""
+"""Detect model wrappers."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ if TYPE_CHECKING:
 
 
 def is_model_wrapper(model: nn.Module, registry: Registry = MODEL_WRAPPERS) -> bool:
-    """Whether a module is DDP, DataParallel or a registered wrapper, whose `module` is the model itself."""
+    """Return whether a module is a wrapper (DDP, DataParallel or a registered one) whose `module` is the real model."""
     registered = tuple(kind for kind in registry.module_dict.values() if isinstance(kind, type))
     return isinstance(model, (DistributedDataParallel, DataParallel, *registered))

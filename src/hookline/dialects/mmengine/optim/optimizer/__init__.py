@@ -1,4 +1,4 @@
-"""Wrappers of optimizers, and how they are built."""
+"""Optimizer wrappers and the functions that build them."""
 
 from hookline.dialects.mmengine.optim.optimizer.amp_optimizer_wrapper import AmpOptimWrapper
 from hookline.dialects.mmengine.optim.optimizer.base import BaseOptimWrapper

@@ -1,4 +1,4 @@
-"""AmpOptimWrapper: forward passes in a smaller precision, on the CPU, too."""
+"""AmpOptimWrapper, which runs forward passes in lower precision, also on the CPU."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class AmpOptimWrapper(OptimWrapper):
     """An OptimWrapper whose `optim_context` runs forward passes in float16 or bfloat16.
 
     Args:
-        loss_scale: `dynamic`, a number that stays, or a dict of torch's GradScaler. A dynamic scale is only made where
-            it is of use: with float16.
-        dtype: `float16`, `bfloat16`, or a torch dtype. Unless given, what torch takes for the device: bfloat16 on the
-            CPU, else float16. With `float32` and `float64` nothing is cast.
+        loss_scale: `dynamic`, a fixed number, or a dict of arguments for torch's GradScaler. A dynamic scale is only
+            used with float16, where it helps.
+        dtype: `float16`, `bfloat16`, or a torch dtype. Defaults to torch's choice for the device: bfloat16 on the CPU,
+            float16 elsewhere. With `float32` and `float64`, nothing is cast.
         use_fsdp: Not supported.
-        **kwargs: What an OptimWrapper takes.
+        **kwargs: Arguments of OptimWrapper.
     """
 
     valid_dtypes = ("float16", "bfloat16", "float32", "float64")
@@ -40,25 +40,27 @@ class AmpOptimWrapper(OptimWrapper):
         if use_fsdp:
             raise ConfigError("AmpOptimWrapper(use_fsdp=True): sharded models are not supported yet")
         if not isinstance(loss_scale, (int, float, Mapping)) and loss_scale != "dynamic":
-            raise ConfigTypeError(f"loss_scale is 'dynamic', a number, or a dict for GradScaler, not {loss_scale!r}")
+            raise ConfigTypeError(
+                f"loss_scale must be 'dynamic', a number, or a dict for GradScaler, not {loss_scale!r}"
+            )
         if isinstance(dtype, str) and dtype not in self.valid_dtypes:
-            raise ConfigValueError(f"no dtype is called '{dtype}'; {did_you_mean(dtype, self.valid_dtypes)}")
+            raise ConfigValueError(f"unknown dtype '{dtype}'; {did_you_mean(dtype, self.valid_dtypes)}")
         if dtype is not None and not isinstance(dtype, (str, torch.dtype)):
-            raise ConfigTypeError(f"dtype is a torch dtype or its name, not {dtype!r}")
+            raise ConfigTypeError(f"dtype must be a torch dtype or the name of one, not {dtype!r}")
         self.loss_scale = loss_scale
         self.cast_dtype: torch.dtype | None = getattr(torch, dtype) if isinstance(dtype, str) else dtype
-        self._made_for = ""
-        self._make_scaler(self.parameters()[0].device.type)
+        self._scaler_device = ""
+        self._build_scaler(self.parameters()[0].device.type)
 
     def attach(self, plan: Any, precision: str, device: torch.device, *args: Any, **kwargs: Any) -> None:
-        """Take part in a run: on its device."""
-        self._make_scaler(device.type)
+        """Join a run, and create the scaler for its device."""
+        self._build_scaler(device.type)
         super().attach(plan, precision, device, *args, **kwargs)
 
-    def _make_scaler(self, device: str) -> None:
-        if device == self._made_for:
+    def _build_scaler(self, device: str) -> None:
+        if device == self._scaler_device:
             return
-        self._made_for = device
+        self._scaler_device = device
         if isinstance(self.loss_scale, Mapping):
             self.scaler = torch.amp.GradScaler(device, **self.loss_scale)
         elif isinstance(self.loss_scale, (int, float)):
@@ -71,43 +73,43 @@ class AmpOptimWrapper(OptimWrapper):
 
     @property
     def loss_scaler(self) -> torch.amp.GradScaler | None:
-        """The scaler, where there is one."""
+        """Return the scaler, if there is one."""
         return self.scaler
 
     def optim_context(self, model: nn.Module) -> AbstractContextManager[Any]:
-        """What a forward pass runs in: autocast, and what an OptimWrapper adds."""
+        """Return the context for a forward pass: autocast, plus the context of OptimWrapper."""
         device = next((parameter.device.type for parameter in model.parameters()), "cpu")
         within, dtype = super().optim_context(model), self._dtype(device)
         if dtype not in (torch.float16, torch.bfloat16):
             return within
         cast = torch.autocast(device, dtype)
-        return cast if within is NOTHING else _both(within, cast)
+        return cast if within is NOTHING else _nested(within, cast)
 
     def state_dict(self) -> dict[str, Any]:
-        """The states of the optimizer and the scaler."""
+        """Return the states of the optimizer and the scaler."""
         scaler = {} if self.scaler is None else {"loss_scaler": self.scaler.state_dict()}
         return {**super().state_dict(), **scaler}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Take them back."""
+        """Restore the states of the optimizer and the scaler."""
         if self.scaler is not None and "loss_scaler" in state_dict:
             self.scaler.load_state_dict(state_dict["loss_scaler"])
         super().load_state_dict({name: value for name, value in state_dict.items() if name != "loss_scaler"})
 
 
 class FixedScaler(torch.amp.GradScaler):
-    """A scaler whose scale stays."""
+    """A gradient scaler with a fixed scale."""
 
     def __init__(self, device: str, scale: float) -> None:
         super().__init__(device, init_scale=scale)
         self._fixed = scale
 
     def update(self, new_scale: Any = None) -> None:
-        """Get ready for the next step."""
+        """Prepare for the next step and keep the scale."""
         super().update(self._fixed if new_scale is None else new_scale)
 
 
 @contextmanager
-def _both(first: AbstractContextManager[Any], second: AbstractContextManager[Any]) -> Iterator[None]:
+def _nested(first: AbstractContextManager[Any], second: AbstractContextManager[Any]) -> Iterator[None]:
     with first, second:
         yield

@@ -1,4 +1,4 @@
-"""What every wrapper of an optimizer tells about it."""
+"""BaseOptimWrapper, the attributes that all optimizer wrappers share."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from hookline.engine.optim import Optim
 
 
 class BaseOptimWrapper(Optim):
-    """hookline's Optim, with the names by which hooks and models ask for its parameter groups and states.
+    """hookline's Optim with MMEngine's names for its parameter groups and states.
 
-    An optimizer with several groups gets one more, without parameters: schedulers change it like the others, so it
-    tells what the learning rate is that the others are multiples of. It is saved with the optimizer.
+    An optimizer with several groups gets one more group without parameters. Schedulers change it like the others, so it
+    always holds the base learning rate that the other rates are multiples of. It is saved with the optimizer.
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer, **options: Any) -> None:
@@ -35,30 +35,30 @@ class BaseOptimWrapper(Optim):
             self.base_param_settings.update({name: value for name, value in saved.items() if name != "params"})
 
     def state_dict(self) -> dict[str, Any]:
-        """The optimizer's state."""
+        """Return the optimizer's state."""
         return self.optimizer.state_dict()
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Take it back."""
+        """Restore the optimizer's state."""
         self.optimizer.load_state_dict(dict(state_dict))
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
-        """The optimizer's groups, and the one that tells the base."""
+        """Return the optimizer's groups and, if there is one, the group with the base settings."""
         groups = self.optimizer.param_groups
         return groups if self.base_param_settings is None else [*groups, self.base_param_settings]
 
     @property
     def defaults(self) -> dict[str, Any]:
-        """What a parameter group has unless it says otherwise."""
+        """Return the default settings of a parameter group."""
         return self.optimizer.defaults
 
     def get_lr(self) -> dict[str, list[float]]:
-        """The learning rates of all groups; where there are several, also the one that they are multiples of."""
+        """Return the learning rates of all groups and, with several groups, their base rate."""
         base = {} if self.base_param_settings is None else {"base_lr": [self.base_param_settings["lr"]]}
         return {**base, "lr": [group["lr"] for group in self.optimizer.param_groups]}
 
     def get_momentum(self) -> dict[str, list[float]]:
-        """The momentum of all groups, or their first beta, or 0."""
+        """Return the momentum of all groups, or their first beta, or 0."""
         groups = self.optimizer.param_groups
         return {"momentum": [group.get("momentum", group.get("betas", (0,))[0]) for group in groups]}

@@ -1,4 +1,4 @@
-"""The optim of a run, out of its config."""
+"""Build the optimizer wrapper of a run from its config."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ __all__ = ["OPTIMIZERS", "OPTIM_WRAPPER_CONSTRUCTORS", "build_optim_wrapper"]
 
 
 def build_optim_wrapper(model: nn.Module, cfg: Any) -> Any:
-    """The wrapped optimizer, or several by name.
+    """Return the wrapped optimizer, or several by name.
 
     Args:
-        model: Whose parameters are updated.
-        cfg: `dict(optimizer=dict(type="SGD", lr=0.1), ...)`, with `type` for another wrapper, `constructor` and
-            `paramwise_cfg`; or the same with an optimizer that is there already; or wrappers by name; or a wrapper,
-            which is given back.
+        model: The model whose parameters are updated.
+        cfg: `dict(optimizer=dict(type="SGD", lr=0.1), ...)`, optionally with the `type` of another wrapper, a
+            `constructor` and a `paramwise_cfg`. The optimizer can also be an existing object. A dict of wrappers by
+            name becomes an OptimWrapperDict. A wrapper is returned unchanged.
     """
     if isinstance(cfg, (Optim, Optims)):
         return cfg
     if not isinstance(cfg, Mapping):
-        raise ConfigTypeError(f"optim_wrapper is an OptimWrapper, or a dict that describes it, not {cfg!r}")
+        raise ConfigTypeError(f"optim_wrapper must be an OptimWrapper or a dict that describes one, not {cfg!r}")
     if isinstance(cfg.get("optimizer"), Optimizer):
         return OPTIM_WRAPPERS.build({"type": "OptimWrapper", **cfg})
     if "optimizer" not in cfg and "constructor" not in cfg and cfg and all(isinstance(v, Optim) for v in cfg.values()):
         return OptimWrapperDict(**{str(name): wrapper for name, wrapper in cfg.items()})
-    given = copy.deepcopy(dict(cfg))  # a constructor of a project may take things out of it
+    given = copy.deepcopy(dict(cfg))  # a custom constructor may remove entries
     constructor = OPTIM_WRAPPER_CONSTRUCTORS.build(
         {
             "type": cfg.get("constructor", "DefaultOptimWrapperConstructor"),

@@ -1,4 +1,4 @@
-"""DefaultOptimWrapperConstructor: parameter groups by what a parameter is and what it is called."""
+"""DefaultOptimWrapperConstructor, which groups parameters by their kind and name."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ OPTIONS = ("custom_keys", "bias_lr_mult", "dcn_offset_lr_mult", *DECAYS, "bypass
 
 
 class DefaultOptimWrapperConstructor:
-    """Makes the optimizer of a model, and wraps it.
+    """Builds the optimizer of a model and wraps it.
 
     Args:
         optim_wrapper_cfg: `dict(type="OptimWrapper", optimizer=dict(type="SGD", lr=0.1), ...)`.
-        paramwise_cfg: How parameters differ: `custom_keys` (by a part of the name; the longest counts), `bias_lr_mult`,
-            `bias_decay_mult`, `norm_decay_mult`, `dwconv_decay_mult`, `flat_decay_mult`, `dcn_offset_lr_mult`,
-            `bypass_duplicate`. With it, every parameter is a group of its own.
+        paramwise_cfg: Settings for individual parameters: `custom_keys` (matches a part of the name; the longest match
+            wins), `bias_lr_mult`, `bias_decay_mult`, `norm_decay_mult`, `dwconv_decay_mult`, `flat_decay_mult`,
+            `dcn_offset_lr_mult`, `bypass_duplicate`. If set, every parameter becomes a separate group.
     """
 
     def __init__(self, optim_wrapper_cfg: Mapping[str, Any], paramwise_cfg: Mapping[str, Any] | None = None) -> None:
         if not isinstance(optim_wrapper_cfg, Mapping):
-            raise ConfigTypeError(f"optim_wrapper is described by a dict, not by a {type(optim_wrapper_cfg).__name__}")
+            raise ConfigTypeError(f"optim_wrapper_cfg must be a dict, not a {type(optim_wrapper_cfg).__name__}")
         if "optimizer" not in optim_wrapper_cfg:
-            raise ConfigKeyError(f"optim_wrapper needs an 'optimizer'; it has {sorted(optim_wrapper_cfg)}")
+            raise ConfigKeyError(f"optim_wrapper needs an 'optimizer'; it only has {sorted(optim_wrapper_cfg)}")
         if paramwise_cfg is not None and not isinstance(paramwise_cfg, Mapping):
-            raise ConfigTypeError(f"paramwise_cfg is a dict, not a {type(paramwise_cfg).__name__}")
+            raise ConfigTypeError(f"paramwise_cfg must be a dict, not a {type(paramwise_cfg).__name__}")
         self.optim_wrapper_cfg = {name: value for name, value in optim_wrapper_cfg.items() if name != "optimizer"}
         self.optimizer_cfg = dict(optim_wrapper_cfg["optimizer"])
         self.paramwise_cfg: dict[str, Any] = dict(paramwise_cfg or {})
@@ -51,43 +51,43 @@ class DefaultOptimWrapperConstructor:
         given = self.paramwise_cfg
         for name, value in (("lr", self.base_lr), ("weight_decay", self.base_wd)):
             if isinstance(value, str):
-                raise ConfigTypeError(f"optimizer: {name} is a number, not {value!r}")
-        if type(self) is DefaultOptimWrapperConstructor:  # one of a project may have options of its own
+                raise ConfigTypeError(f"optimizer: {name} must be a number, not {value!r}")
+        if type(self) is DefaultOptimWrapperConstructor:  # a subclass may have more options
             for name in given:
                 if name not in OPTIONS:
-                    raise ConfigKeyError(f"paramwise_cfg has no '{name}'; {did_you_mean(name, OPTIONS)}")
+                    raise ConfigKeyError(f"paramwise_cfg has no option '{name}'; {did_you_mean(name, OPTIONS)}")
         custom = given.get("custom_keys", {})
         if not isinstance(custom, Mapping):
-            raise ConfigTypeError(f"custom_keys is a dict of dicts, not a {type(custom).__name__}")
+            raise ConfigTypeError(f"custom_keys must be a dict of dicts, not a {type(custom).__name__}")
         decays = [name for name in DECAYS[:3] if name in given]
         decays += [f"custom_keys['{key}']" for key, options in custom.items() if "decay_mult" in options]
         if decays and self.base_wd is None:
-            raise ConfigValueError(f"{decays[0]} multiplies the optimizer's weight_decay, and that is not given")
+            raise ConfigValueError(f"{decays[0]} multiplies the optimizer's weight_decay, which is not set")
 
     def __call__(self, model: nn.Module) -> Any:
-        """The wrapped optimizer of a model."""
+        """Return the wrapped optimizer of a model."""
         model = unwrap(model)
         params: Any = model.parameters()
         if self.paramwise_cfg:
             params = []
             self.add_params(params, model)
             for key in sorted(self._unused):
-                log.warning("paramwise_cfg: the key '%s' in custom_keys is part of no parameter's name", key)
+                log.warning("paramwise_cfg: the key '%s' in custom_keys matches no parameter name", key)
         optimizer = OPTIMIZERS.build({**self.optimizer_cfg, "params": params})
         return OPTIM_WRAPPERS.build({"type": "OptimWrapper", **self.optim_wrapper_cfg, "optimizer": optimizer})
 
     def add_params(
         self, params: list[dict[str, Any]], module: nn.Module, prefix: str = "", is_dcn_module: bool | None = None
     ) -> None:
-        """Add a group for each parameter of a module and of those in it."""
+        """Add a group for each parameter of a module and its submodules."""
         for name, parameter in module.named_parameters(recurse=False):
             full = f"{prefix}.{name}"
             seen = any(parameter is one for group in params for one in group["params"])
             if seen and self.paramwise_cfg.get("bypass_duplicate"):
-                log.warning("%s is a duplicate of an earlier parameter, and is passed over", full.strip("."))
+                log.warning("skipping %s: it is a duplicate of an earlier parameter", full.strip("."))
                 continue
             if not parameter.requires_grad:
-                log.warning("%s is not trained (requires_grad=False), and is passed over", full.strip("."))
+                log.warning("skipping %s: it is not trained (requires_grad=False)", full.strip("."))
                 continue
             own = self._custom(full)
             if own is None:
@@ -98,7 +98,7 @@ class DefaultOptimWrapperConstructor:
             self.add_params(params, child, f"{prefix}.{name}" if prefix else name, deformable)
 
     def _custom(self, full: str) -> dict[str, Any] | None:
-        """What the longest fitting key of `custom_keys` says; None where none fits."""
+        """Return the settings of the longest matching key in `custom_keys`, or None if no key matches."""
         custom = self.paramwise_cfg.get("custom_keys", {})
         for key in sorted(sorted(custom), key=len, reverse=True):
             if key in full:

@@ -1,4 +1,4 @@
-"""OptimWrapper: an update as the models of a project ask for it, made by hookline's Optim."""
+"""OptimWrapper, MMEngine's interface for parameter updates on top of hookline's Optim."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("hookline")
 
-#: The parameters of torch's two functions that clip, by type.
+#: The parameters of torch's two clipping functions, by type.
 CLIPS = {
     "norm": ("max_norm", "norm_type", "error_if_nonfinite", "foreach"),
     "value": ("clip_value", "foreach"),
@@ -31,15 +31,15 @@ CLIPS = {
 
 
 class OptimWrapper(BaseOptimWrapper):
-    """An optimizer, and how it updates.
+    """Wraps an optimizer and controls its updates.
 
-    `update_params(loss)` is `Optim.update`, with all its points. `backward`, `step` and `zero_grad` are its parts, for
-    models that call them one by one.
+    `update_params(loss)` is `Optim.update` with all its points. `backward`, `step` and `zero_grad` are its parts, for
+    models that call them separately.
 
     Args:
         optimizer: Any torch optimizer.
-        accumulative_counts: How many losses make one update. A window ends with its epoch, so that every checkpoint of
-            an epoch is whole.
+        accumulative_counts: The number of losses per update. A window never extends past its epoch, so the checkpoint
+            of an epoch never contains a partial window.
         clip_grad: `dict(max_norm=...)`, or `dict(type="value", clip_value=...)`.
     """
 
@@ -57,13 +57,13 @@ class OptimWrapper(BaseOptimWrapper):
         self._left = self._counted_left
 
     def attach(self, *args: Any, **kwargs: Any) -> None:
-        """Take part in a run; without its knowledge of what is left, `initialize_count_status` counts."""
+        """Join a run. If it does not know how many losses are left, use the counts of `initialize_count_status`."""
         super().attach(*args, **kwargs)
-        self._left = self._either(self._left)
+        self._left = self._with_fallback(self._left)
 
-    def _either(self, told: Callable[[], int | None]) -> Callable[[], int | None]:
+    def _with_fallback(self, run_left: Callable[[], int | None]) -> Callable[[], int | None]:
         def left() -> int | None:
-            known = told()
+            known = run_left()
             return known if known is not None else self._counted_left()
 
         return left
@@ -79,7 +79,7 @@ class OptimWrapper(BaseOptimWrapper):
         step_kwargs: Mapping[str, Any] | None = None,
         zero_kwargs: Mapping[str, Any] | None = None,
     ) -> None:
-        """Backward, and, where the window ends, the optimizer's step."""
+        """Run the backward pass and, at the end of the window, step the optimizer."""
         if step_kwargs or zero_kwargs:
             self.backward(self.scale_loss(loss))
             if self.should_update():
@@ -90,57 +90,57 @@ class OptimWrapper(BaseOptimWrapper):
         self._inner_count += 1
 
     def backward(self, loss: Tensor, **kwargs: Any) -> None:
-        """The backward pass of a loss as it is; `scale_loss` makes it a share of its window."""
+        """Run the backward pass of a loss without scaling it. Use `scale_loss` to divide it by the window size."""
         if self.micro == 0:
             self._window = self._next_window()
         self._backward({"loss": loss}, 1, **kwargs)
         self._inner_count += 1
 
     def step(self, **kwargs: Any) -> None:
-        """Clip, and step the optimizer; the gradients stay until `zero_grad`."""
+        """Clip the gradients and step the optimizer. The gradients are kept until `zero_grad`."""
         self._make_step(1.0, **kwargs)
         self.micro = 0
 
     def zero_grad(self, **kwargs: Any) -> None:
-        """Forget the gradients."""
+        """Clear the gradients."""
         self.optimizer.zero_grad(**kwargs)
 
     def scale_loss(self, loss: Tensor) -> Tensor:
-        """A loss as a share of its window."""
-        share = self._window if self.micro else self._next_window()
-        return loss / share
+        """Return the loss divided by the size of its window."""
+        size = self._window if self.micro else self._next_window()
+        return loss / size
 
     def should_update(self) -> bool:
-        """Whether the window is complete with the losses that were taken."""
+        """Return whether the losses so far complete the window."""
         return self.micro == 0 or self.micro >= self._window
 
     def should_sync(self) -> bool:
-        """Whether the window is complete with the next loss, so that processes have to agree on the gradients."""
+        """Return whether the next loss completes the window, so that processes must synchronize gradients."""
         if self.accumulate == 1:
             return True
         return self.micro + 1 >= (self._window if self.micro else self._next_window())
 
     def optim_context(self, model: nn.Module) -> AbstractContextManager[Any]:
-        """What a forward pass runs in: no agreement between processes while the window is not complete."""
+        """Return the context for a forward pass. It disables gradient synchronization until the window is complete."""
         if self.accumulate > 1 and hasattr(model, "no_sync") and not self.should_sync():
-            within: AbstractContextManager[Any] = model.no_sync()  # type: ignore[operator]  # it is one that has it
+            within: AbstractContextManager[Any] = model.no_sync()  # type: ignore[operator]  # hasattr was checked
             return within
         return NOTHING
 
     def initialize_count_status(self, model: nn.Module, init_counts: int, max_counts: int) -> None:
-        """How many losses were taken before, and how many there will be: the last window may be a shorter one."""
+        """Set the number of losses so far and in total, because the last window may be shorter."""
         self._inner_count, self._max_counts = init_counts, max_counts
         if self.accumulate > 1 and any(isinstance(module, _BatchNorm) for module in model.modules()):
             log.warning(
-                "the model has batch norms, which see %d parts of a batch one by one: accumulative_counts=%d is not "
-                "quite the same as a batch that is as much larger",
+                "the model has batch norm layers, which see the %d parts of a batch one by one: accumulative_counts=%d "
+                "is not exactly equivalent to a larger batch",
                 self.accumulate,
                 self.accumulate,
             )
 
     @property
     def inner_count(self) -> int:
-        """How many losses were taken."""
+        """Return the number of losses so far."""
         return self._inner_count
 
     @property
@@ -154,7 +154,7 @@ class OptimWrapper(BaseOptimWrapper):
 
 @dataclass(frozen=True)
 class _ClipWith(Clip):
-    """Clipping with torch's further options."""
+    """Clipping with additional options of torch."""
 
     options: Mapping[str, Any] = field(default_factory=dict)
 
@@ -168,18 +168,18 @@ class _ClipWith(Clip):
 
 
 def clip_of(given: Mapping[str, Any]) -> Clip:
-    """What `clip_grad` asks for."""
+    """Return the clipping that `clip_grad` describes."""
     if not isinstance(given, Mapping):
-        raise ConfigTypeError(f"clip_grad is a dict, as dict(max_norm=1.0), not a {type(given).__name__}")
+        raise ConfigTypeError(f"clip_grad must be a dict such as dict(max_norm=1.0), not a {type(given).__name__}")
     kind = given.get("type", "norm")
     if kind not in CLIPS:
-        raise ConfigValueError(f"clip_grad: type is 'norm' or 'value', not {kind!r}")
+        raise ConfigValueError(f"clip_grad: type must be 'norm' or 'value', not {kind!r}")
     known, needed = CLIPS[kind], CLIPS[kind][0]
     for name in given:
         if name not in known and name != "type":
-            raise ConfigValueError(f"clip_grad of type '{kind}' has no '{name}'; {did_you_mean(name, known)}")
+            raise ConfigValueError(f"clip_grad of type '{kind}' has no option '{name}'; {did_you_mean(name, known)}")
     if needed not in given:
-        raise ConfigValueError(f"clip_grad of type '{kind}' needs '{needed}'; it has {sorted(given)}")
+        raise ConfigValueError(f"clip_grad of type '{kind}' needs '{needed}'; it only has {sorted(given)}")
     limit = {"max_norm": "norm", "clip_value": "value"}[needed]
     clip = Clip.of(**{"norm": None, "value": None, limit: float(given[needed])}, norm_type=given.get("norm_type", 2.0))
     assert clip is not None, "a limit was given"

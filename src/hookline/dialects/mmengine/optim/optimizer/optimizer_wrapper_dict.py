@@ -1,4 +1,4 @@
-"""OptimWrapperDict: several wrappers by name, as a model with several optimizers gets them."""
+"""OptimWrapperDict, the wrappers of a model with several optimizers, by name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class CalledTogetherError(HooklineError, NotImplementedError):
-    """Something was asked of all optimizers that each makes for itself."""
+    """A method was called for all optimizers that must be called for each of them separately."""
 
 
 class OptimWrapperDict(Optims):
@@ -27,49 +27,51 @@ class OptimWrapperDict(Optims):
     def __init__(self, **optim_wrapper_dict: OptimWrapper) -> None:
         for name, wrapper in optim_wrapper_dict.items():
             if not isinstance(wrapper, Optim):
-                raise ConfigTypeError(f"'{name}' in an OptimWrapperDict is an OptimWrapper, not {wrapper!r}")
+                raise ConfigTypeError(f"OptimWrapperDict: '{name}' must be an OptimWrapper, not {wrapper!r}")
         super().__init__(optim_wrapper_dict)
 
     @property
     def optim_wrappers(self) -> dict[str, Any]:
-        """The wrappers by name."""
+        """Return the wrappers by name."""
         return dict(self)
 
-    def _each_by_itself(self, what: str) -> NoReturn:
+    def _refuse_joint_call(self, what: str) -> NoReturn:
         one = next(iter(self), "name")
-        raise CalledTogetherError(f"{what} is called for one optimizer at a time: optim_wrapper['{one}'].{what}(...)")
+        raise CalledTogetherError(
+            f"{what} must be called for one optimizer at a time: optim_wrapper['{one}'].{what}(...)"
+        )
 
     def update_params(self, loss: Tensor, *args: Any, **kwargs: Any) -> NoReturn:
-        """Refused: each updates by itself."""
-        self._each_by_itself("update_params")
+        """Refuse the call: each wrapper updates separately."""
+        self._refuse_joint_call("update_params")
 
     def backward(self, loss: Tensor, **kwargs: Any) -> NoReturn:
-        """Refused: each by itself."""
-        self._each_by_itself("backward")
+        """Refuse the call: it must be made for each wrapper separately."""
+        self._refuse_joint_call("backward")
 
     def step(self, **kwargs: Any) -> NoReturn:
-        """Refused: each by itself."""
-        self._each_by_itself("step")
+        """Refuse the call: it must be made for each wrapper separately."""
+        self._refuse_joint_call("step")
 
     def optim_context(self, model: nn.Module) -> AbstractContextManager[Any]:
-        """Refused: each by itself."""
-        self._each_by_itself("optim_context")
+        """Refuse the call: it must be made for each wrapper separately."""
+        self._refuse_joint_call("optim_context")
 
     def zero_grad(self, **kwargs: Any) -> None:
-        """Forget the gradients of all."""
+        """Clear the gradients of all optimizers."""
         for wrapper in self.values():
             wrapper.optimizer.zero_grad(**kwargs)
 
     def initialize_count_status(self, model: nn.Module, cur_iter: int, max_iters: int) -> None:
-        """Nothing: how often each of several updates is the model's affair."""
+        """Do nothing: with several optimizers, the model decides how often each one updates."""
 
     @property
     def param_groups(self) -> dict[str, list[dict[str, Any]]]:
-        """The groups of each."""
+        """Return the parameter groups of each wrapper."""
         return {name: wrapper.param_groups for name, wrapper in self.optim_wrappers.items()}
 
     def get_lr(self) -> dict[str, list[float]]:
-        """The learning rates of each, as `name.lr` and `name.base_lr`."""
+        """Return the learning rates of each wrapper as `name.lr` and `name.base_lr`."""
         return {
             f"{name}.{key}": value
             for name, wrapper in self.optim_wrappers.items()
@@ -77,18 +79,18 @@ class OptimWrapperDict(Optims):
         }
 
     def get_momentum(self) -> dict[str, list[float]]:
-        """The momentum of each, as `name.momentum`."""
+        """Return the momentum of each wrapper as `name.momentum`."""
         return {f"{name}.momentum": each.get_momentum()["momentum"] for name, each in self.optim_wrappers.items()}
 
     def state_dict(self) -> dict[str, Any]:
-        """The states by name."""
+        """Return the states of all wrappers by name."""
         return {name: wrapper.state_dict() for name, wrapper in self.optim_wrappers.items()}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Take them back."""
+        """Restore the states of the wrappers."""
         for name, state in state_dict.items():
             if name not in self:
-                raise ConfigKeyError(f"there is a state of '{name}', and no such optimizer; {did_you_mean(name, self)}")
+                raise ConfigKeyError(f"the state is for an unknown optimizer '{name}'; {did_you_mean(name, self)}")
             self.optim_wrappers[name].load_state_dict(state)
 
     def __repr__(self) -> str:

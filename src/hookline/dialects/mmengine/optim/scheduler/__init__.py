@@ -1,4 +1,4 @@
-"""Schedulers by name, each for the learning rate, for the momentum and for any parameter."""
+"""Schedulers for the learning rate, the momentum, and any other optimizer parameter."""
 
 from hookline.dialects.mmengine.optim.scheduler.building import build_param_schedulers
 from hookline.dialects.mmengine.optim.scheduler.lr_scheduler import (

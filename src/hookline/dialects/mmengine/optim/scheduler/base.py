@@ -1,8 +1,8 @@
-"""Schedulers of any parameter of an optimizer: `lr`, `momentum`, `weight_decay`, ...
+"""The base of schedulers for any optimizer parameter: `lr`, `momentum`, `weight_decay`, ...
 
-Each scheduler says in `_value` what becomes of the value that a group has now. So several may change the same
-parameter, one after the other or at the same time. Counting begins at `begin` and ends before `end`, in epochs or
-iterations.
+Each scheduler computes a group's next value from its current value, in `_value`. So several schedulers can change the
+same parameter, one after the other or at the same time. A scheduler acts from `begin` to just before `end`, in epochs
+or iterations.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ log = logging.getLogger("hookline")
 
 
 class _ParamScheduler(LRScheduler):
-    """The base of all schedulers. A subclass has `_value`, or, where groups are not alike, `_get_value`.
+    """The base class of all schedulers. A subclass defines `_value`, or `_get_value` if groups need different formulas.
 
     Args:
         optimizer: A torch optimizer, or an OptimWrapper.
-        param_name: Which entry of the parameter groups is scheduled.
+        param_name: The entry of the parameter groups to schedule.
         begin: The first step at which the scheduler acts.
-        end: The step before which it stops.
-        last_step: How many steps of it are done, minus one, where a run goes on without a saved state.
-        by_epoch: Whether steps are epochs or iterations.
-        verbose: Whether every new value is logged.
+        end: The scheduler stops before this step.
+        last_step: The number of finished steps minus one, to continue a run without a saved state.
+        by_epoch: Count steps in epochs instead of iterations.
+        verbose: Log every new value.
     """
 
-    #: Which parameters, besides begin and end, count steps: they grow when epochs are converted to iterations.
+    #: Parameters besides begin and end that count steps. They are multiplied when epochs are converted to iterations.
     counts_steps: ClassVar[tuple[str, ...]] = ()
-    #: Whether `step` is also called with the metrics of a validation.
+    #: True if `step` is also called with the metrics of a validation.
     need_val_args: ClassVar[bool] = False
 
     def __init__(
@@ -49,7 +49,7 @@ class _ParamScheduler(LRScheduler):
         by_epoch: bool = True,
         verbose: bool = False,
     ) -> None:
-        # torch's own constructor is left out: it would schedule `lr`, and step at once.
+        # torch's own constructor is not called: it would schedule `lr` and step immediately.
         self._attach(optimizer, param_name, begin, end, last_step, by_epoch, verbose)
         self._global_step = -1
         self.step()
@@ -61,9 +61,9 @@ class _ParamScheduler(LRScheduler):
         if not hasattr(optimizer, "param_groups"):
             raise ConfigTypeError(f"{who} needs an optimizer or an OptimWrapper, not a {type(optimizer).__name__}")
         if end <= begin:
-            raise ConfigValueError(f"{who}: end has to be larger than begin; here are begin={begin} and end={end}")
+            raise ConfigValueError(f"{who}: end must be greater than begin, but begin={begin} and end={end}")
         if not isinstance(last_step, int) or last_step < -1:
-            raise ConfigValueError(f"{who}: last_step is an int from -1 on, not {last_step!r}")
+            raise ConfigValueError(f"{who}: last_step must be an int of at least -1, not {last_step!r}")
         self.optimizer, self.param_name = optimizer, param_name
         self.begin, self.end, self.by_epoch, self.verbose = begin, end, by_epoch, verbose
         initial = f"initial_{param_name}"
@@ -74,15 +74,15 @@ class _ParamScheduler(LRScheduler):
                 group.setdefault(initial, group[param_name])
             elif initial not in group:
                 raise ConfigKeyError(
-                    f"{who}: last_step={last_step} goes on with an earlier schedule, and parameter group {number} of "
-                    f"the optimizer has no '{initial}' of it"
+                    f"{who}: last_step={last_step} continues an earlier schedule, but parameter group {number} of the "
+                    f"optimizer has no '{initial}' from it"
                 )
         self.base_values = [group[initial] for group in optimizer.param_groups]
         self.last_step = last_step
 
     def _value(self, value: float, base: float) -> float:
-        """What becomes of a group's value at step `self.last_step`; `base` is what it was before any schedule."""
-        raise NotImplementedError(f"{type(self).__name__} has to define _value(value, base) or _get_value()")
+        """Return a group's new value at step `self.last_step`. `base` is the value before any schedule."""
+        raise NotImplementedError(f"{type(self).__name__} must define _value(value, base) or _get_value()")
 
     def _get_value(self) -> list[float]:
         groups = self.optimizer.param_groups
@@ -91,7 +91,7 @@ class _ParamScheduler(LRScheduler):
         ]
 
     def step(self, metrics: Any = None) -> None:
-        """One epoch or iteration is over: set the values of the next."""
+        """Set the values for the next epoch or iteration."""
         self._global_step += 1
         if self.begin <= self._global_step < self.end:
             self.last_step += 1
@@ -104,24 +104,24 @@ class _ParamScheduler(LRScheduler):
             self.print_value(self.verbose, number, value)
 
     def print_value(self, is_verbose: bool, group: int, value: float) -> None:
-        """Log a new value, where that is wanted."""
+        """Log a new value if `is_verbose` is set."""
         if is_verbose:
             log.info("%s: %s of group %d is now %.4e", type(self).__name__, self.param_name, group, value)
 
     def get_last_value(self) -> list[float]:
-        """The values of all groups after the last step."""
+        """Return the values of all groups after the last step."""
         return self._last_value
 
     def get_last_lr(self) -> list[Any]:
-        """The same, by torch's name."""
+        """Return the same values as `get_last_value`, under torch's name."""
         return self._last_value
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything but the optimizer, as plain data."""
+        """Return all attributes except the optimizer, as plain data."""
         return {name: value for name, value in vars(self).items() if name != "optimizer"}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Take back what `state_dict` gave."""
+        """Restore a state from `state_dict`."""
         vars(self).update(state_dict)
 
     @classmethod
@@ -134,11 +134,15 @@ class _ParamScheduler(LRScheduler):
         epoch_length: int | None = None,
         **kwargs: Any,
     ) -> Any:
-        """A scheduler by iterations, from what was said in epochs."""
+        """Build a scheduler that counts iterations from settings in epochs."""
         if not by_epoch:
-            raise ConfigValueError(f"{cls.__name__}: only what is said in epochs can be converted to iterations")
+            raise ConfigValueError(
+                f"{cls.__name__}: only settings in epochs (by_epoch=True) can be converted to iterations"
+            )
         if epoch_length is None or epoch_length <= 0:
-            raise ConfigValueError(f"{cls.__name__}: epoch_length is how many batches an epoch has, not {epoch_length}")
+            raise ConfigValueError(
+                f"{cls.__name__}: epoch_length must be the number of batches in an epoch, not {epoch_length}"
+            )
         for name in cls.counts_steps:
             if (value := kwargs.get(name)) is not None:
                 several = isinstance(value, (list, tuple))
@@ -149,12 +153,12 @@ class _ParamScheduler(LRScheduler):
 
 
 class OneParameter:
-    """Mixed in before a scheduler, makes it one of a fixed parameter, whose name it no longer takes."""
+    """A mixin, placed before a scheduler class, that fixes its parameter and drops `param_name` from its signature."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         takes = next(each for each in cls.__mro__ if "__init__" in vars(each) and OneParameter not in each.__bases__)
         signature = inspect.signature(vars(takes)["__init__"])
         kept = [each for name, each in signature.parameters.items() if name not in ("self", "param_name")]
-        # Said here, so that a wrong parameter in a config can be named before anything is made.
+        # The signature lets the registry report a wrong parameter in a config before anything is built.
         cls.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Schedulers out of the config of a run."""
+"""Build the schedulers of a run from its config."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ def build_param_schedulers(
     max_epochs: int | None = None,
     max_iters: int | None = None,
 ) -> Any:
-    """The schedulers that a config names, given to the optim that steps them.
+    """Build the schedulers that a config describes and attach them to the optim that steps them.
 
     Args:
-        optim_wrapper: An OptimWrapper, or an OptimWrapperDict.
-        cfg: A scheduler, a dict with `type`, or a list of these; for several optims also a dict of that by name.
-            None is no scheduler.
-        epoch_length: How many batches an epoch has, for `convert_to_iter_based`.
-        max_epochs: The `end` of schedulers by epoch that name none.
-        max_iters: The `end` of schedulers by iteration that name none.
+        optim_wrapper: An OptimWrapper or an OptimWrapperDict.
+        cfg: A scheduler, a dict with a `type`, or a list of these. With several optims, also a dict of these by optim
+            name. None means no scheduler.
+        epoch_length: The number of batches in an epoch, for `convert_to_iter_based`.
+        max_epochs: The default `end` of schedulers that count epochs.
+        max_iters: The default `end` of schedulers that count iterations.
 
     Returns:
-        A list, or, for several optims, a dict of lists.
+        A list, or a dict of lists if there are several optims.
     """
     ends = {True: max_epochs, False: max_iters}
     if not isinstance(optim_wrapper, Optims):
@@ -41,7 +41,7 @@ def build_param_schedulers(
     for name in cfg if by_name else ():
         if name not in optim_wrapper:
             raise ConfigValueError(
-                f"param_scheduler has schedulers for '{name}', and no such optimizer is there; "
+                f"param_scheduler has schedulers for an unknown optimizer '{name}'; "
                 f"{did_you_mean(str(name), optim_wrapper)}"
             )
     return {
@@ -53,7 +53,7 @@ def build_param_schedulers(
 def _build_for(optim: Optim, cfg: Any, epoch_length: int | None, ends: Mapping[bool, int | None]) -> list[Any]:
     given = [] if cfg is None else list(cfg) if isinstance(cfg, Sequence) and not isinstance(cfg, str) else [cfg]
     schedulers = [_build(optim, each, epoch_length, ends) for each in given]
-    optim.schedulers = [Scheduled(scheduler, when_of(scheduler)) for scheduler in schedulers]
+    optim.schedulers = [Scheduled(scheduler, get_step_timing(scheduler)) for scheduler in schedulers]
     return schedulers
 
 
@@ -61,7 +61,9 @@ def _build(optim: Optim, cfg: Any, epoch_length: int | None, ends: Mapping[bool,
     if isinstance(cfg, LRScheduler):
         return cfg
     if not isinstance(cfg, Mapping):
-        raise ConfigTypeError(f"a param_scheduler is a scheduler or a dict with 'type', not a {type(cfg).__name__}")
+        raise ConfigTypeError(
+            f"a param_scheduler must be a scheduler or a dict with a 'type', not a {type(cfg).__name__}"
+        )
     parameters = dict(cfg)
     end = ends[bool(parameters.get("by_epoch", True))]
     if end is not None:
@@ -69,8 +71,8 @@ def _build(optim: Optim, cfg: Any, epoch_length: int | None, ends: Mapping[bool,
     return PARAM_SCHEDULERS.build(parameters, default_args={"optimizer": optim, "epoch_length": epoch_length})
 
 
-def when_of(scheduler: Any) -> When | None:
-    """When the run steps a scheduler; one of torch itself follows the training loop."""
+def get_step_timing(scheduler: Any) -> When | None:
+    """Return when the run steps a scheduler. torch's own schedulers follow the training loop."""
     if getattr(scheduler, "need_val_args", False):
         return "val"
     by_epoch = getattr(scheduler, "by_epoch", None)

@@ -1,4 +1,4 @@
-"""Schedulers that go down as half a cosine wave, once or again and again."""
+"""Schedulers that decay along half a cosine wave, once or with restarts."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from hookline.dialects.mmengine.optim.scheduler.base import INF, _ParamScheduler
 
 
 class _CosineScheduler(_ParamScheduler):
-    """What both cosine schedulers share: where they go down to, and one step on the way."""
+    """The shared parts of both cosine schedulers: the minimum, and one step of the descent."""
 
     eta_min: float | None
     eta_min_ratio: float | None
 
     def _choose_minimum(self, eta_min: float | None, eta_min_ratio: float | None) -> None:
         if (eta_min is None) == (eta_min_ratio is None):
-            raise ConfigValueError(f"{type(self).__name__}: give eta_min or eta_min_ratio, and not both")
+            raise ConfigValueError(f"{type(self).__name__}: set either eta_min or eta_min_ratio, not both")
         self.eta_min, self.eta_min_ratio = eta_min, eta_min_ratio
 
     def _minimum(self, base: float) -> float:
@@ -31,7 +31,7 @@ class _CosineScheduler(_ParamScheduler):
 
 
 class CosineAnnealingParamScheduler(_CosineScheduler):
-    """Goes down to `eta_min` as half a cosine wave of `T_max` steps, and up again if there are more."""
+    """Decays to `eta_min` along half a cosine wave of `T_max` steps, and rises again if there are more steps."""
 
     counts_steps = ("T_max",)
 
@@ -39,7 +39,7 @@ class CosineAnnealingParamScheduler(_CosineScheduler):
         self,
         optimizer: Any,
         param_name: str,
-        T_max: int | None = None,  # noqa: N803  # as people write it
+        T_max: int | None = None,  # noqa: N803  # the usual spelling
         eta_min: float | None = None,
         begin: int = 0,
         end: int = INF,
@@ -62,7 +62,7 @@ class CosineAnnealingParamScheduler(_CosineScheduler):
 
 
 class CosineRestartParamScheduler(_CosineScheduler):
-    """Goes down as half a cosine wave, and starts again at the top, as often as there are periods."""
+    """Decays along half a cosine wave, and restarts at the top for every period."""
 
     counts_steps = ("periods",)
 
@@ -83,7 +83,7 @@ class CosineRestartParamScheduler(_CosineScheduler):
         self._choose_minimum(eta_min, eta_min_ratio)
         if len(periods) != len(restart_weights):
             raise ConfigValueError(
-                f"{type(self).__name__}: every period has a weight; here are {len(periods)} periods and "
+                f"{type(self).__name__}: every period needs a weight, but there are {len(periods)} periods and "
                 f"{len(restart_weights)} restart_weights"
             )
         self.periods, self.restart_weights = list(periods), list(restart_weights)
@@ -101,5 +101,5 @@ class CosineRestartParamScheduler(_CosineScheduler):
 
     @staticmethod
     def get_position_from_periods(iteration: int, cumulative_periods: Sequence[int]) -> int | None:
-        """In which period a step lies; None behind the last."""
+        """Return the index of the period that contains a step, or None after the last period."""
         return next((number for number, until in enumerate(cumulative_periods) if iteration < until), None)

@@ -1,4 +1,4 @@
-"""Schedulers that multiply: by steps, constant, exponential, linear, as a polynomial."""
+"""Schedulers that multiply the value: step, multi-step, constant, exponential, linear and polynomial."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hookline.dialects.mmengine.optim.scheduler.base import INF, _ParamScheduler
 
 def _check_factor(who: object, name: str, value: float) -> float:
     if not 0 <= value <= 1:
-        raise ConfigValueError(f"{type(who).__name__}: {name} lies between 0 and 1, and is {value}")
+        raise ConfigValueError(f"{type(who).__name__}: {name} must be between 0 and 1, not {value}")
     return value
 
 
@@ -42,7 +42,7 @@ class StepParamScheduler(_ParamScheduler):
 
 
 class MultiStepParamScheduler(_ParamScheduler):
-    """Multiplies by gamma at every milestone; one that is named twice counts twice."""
+    """Multiplies by gamma at every milestone. A milestone that is listed twice counts twice."""
 
     counts_steps = ("milestones",)
 
@@ -60,7 +60,7 @@ class MultiStepParamScheduler(_ParamScheduler):
     ) -> None:
         if isinstance(milestones, str) or not all(isinstance(each, int) for each in milestones):
             raise ConfigTypeError(
-                f"{type(self).__name__}: milestones is a list of steps, as [8, 11], not {milestones!r}"
+                f"{type(self).__name__}: milestones must be a list of steps such as [8, 11], not {milestones!r}"
             )
         self.milestones, self.gamma = Counter(milestones), gamma
         super().__init__(optimizer, param_name, begin, end, last_step, by_epoch, verbose)
@@ -71,7 +71,7 @@ class MultiStepParamScheduler(_ParamScheduler):
 
 
 class ConstantParamScheduler(_ParamScheduler):
-    """Multiplies by a factor at the first step, and takes that back at the last."""
+    """Multiplies by a factor at the first step and undoes it at the last step."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class ConstantParamScheduler(_ParamScheduler):
             return value * self.factor
         if self.last_step != self.total_iters:
             return value
-        return value * (1.0 / self.factor) if self.factor else base  # nothing can be got back out of zero
+        return value * (1.0 / self.factor) if self.factor else base  # a factor of 0 cannot be undone by division
 
 
 class ExponentialParamScheduler(_ParamScheduler):
@@ -118,7 +118,7 @@ class ExponentialParamScheduler(_ParamScheduler):
 
 
 class LinearParamScheduler(_ParamScheduler):
-    """Multiplies by a factor that goes from `start_factor` to `end_factor` in a line."""
+    """Multiplies by a factor that changes linearly from `start_factor` to `end_factor`."""
 
     def __init__(
         self,
@@ -140,14 +140,14 @@ class LinearParamScheduler(_ParamScheduler):
     def _value(self, value: float, base: float) -> float:
         if self.last_step == 0:
             return value * self.start_factor
-        if self.start_factor == 0:  # nothing can be multiplied out of zero
+        if self.start_factor == 0:  # multiplication cannot leave 0
             return base * self.end_factor * self.last_step / self.total_iters
         rise = self.end_factor - self.start_factor
         return value * (1.0 + rise / (self.total_iters * self.start_factor + (self.last_step - 1) * rise))
 
 
 class PolyParamScheduler(_ParamScheduler):
-    """Goes down to `eta_min` as a polynomial."""
+    """Decays to `eta_min` along a polynomial."""
 
     def __init__(
         self,

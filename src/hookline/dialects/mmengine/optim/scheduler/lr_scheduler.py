@@ -1,4 +1,4 @@
-"""The same schedulers, of the learning rate."""
+"""The schedulers for the learning rate."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from hookline.dialects.mmengine.optim.scheduler.param_scheduler import (
 
 
 class LRSchedulerMixin(OneParameter):
-    """Makes a scheduler one of `lr`."""
+    """Makes a scheduler change `lr`."""
 
     def __init__(self, optimizer: Any, *args: Any, **kwargs: Any) -> None:
-        super().__init__(optimizer, "lr", *args, **kwargs)  # type: ignore[call-arg]  # the scheduler comes next
+        super().__init__(optimizer, "lr", *args, **kwargs)  # type: ignore[call-arg]  # the scheduler is next in the MRO
 
 
 class ConstantLR(LRSchedulerMixin, ConstantParamScheduler):
-    """Multiplies by a factor between two steps."""
+    """Multiplies by a factor from `begin` to `end`."""
 
 
 class CosineAnnealingLR(LRSchedulerMixin, CosineAnnealingParamScheduler):
-    """Goes down as half a cosine wave."""
+    """Decays along half a cosine wave."""
 
 
 class CosineRestartLR(LRSchedulerMixin, CosineRestartParamScheduler):
-    """Goes down as half a cosine wave, again and again."""
+    """Decays along half a cosine wave, with restarts."""
 
 
 class ExponentialLR(LRSchedulerMixin, ExponentialParamScheduler):
@@ -43,7 +43,7 @@ class ExponentialLR(LRSchedulerMixin, ExponentialParamScheduler):
 
 
 class LinearLR(LRSchedulerMixin, LinearParamScheduler):
-    """Multiplies by a factor that changes in a line."""
+    """Multiplies by a factor that changes linearly."""
 
 
 class MultiStepLR(LRSchedulerMixin, MultiStepParamScheduler):
@@ -51,16 +51,16 @@ class MultiStepLR(LRSchedulerMixin, MultiStepParamScheduler):
 
 
 class OneCycleLR(LRSchedulerMixin, OneCycleParamScheduler):
-    """Goes up to a maximum, and down to much less."""
+    """Rises to a maximum and then decays far below the start."""
 
 
 class PolyLR(LRSchedulerMixin, PolyParamScheduler):
-    """Goes down as a polynomial."""
+    """Decays along a polynomial."""
 
 
 class ReduceOnPlateauLR(LRSchedulerMixin, ReduceOnPlateauParamScheduler):
-    """Multiplies by a factor when a metric no longer gets better."""
+    """Multiplies by a factor when a metric no longer improves."""
 
 
 class StepLR(LRSchedulerMixin, StepParamScheduler):
-    """Multiplies by gamma every so many steps."""
+    """Multiplies by gamma every `step_size` steps."""

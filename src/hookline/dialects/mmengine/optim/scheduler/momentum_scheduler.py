@@ -1,4 +1,4 @@
-"""The same schedulers, of the momentum, or of the first beta where an optimizer has betas."""
+"""The schedulers for the momentum, or for the first beta if an optimizer has betas."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hookline.dialects.mmengine.optim.scheduler.param_scheduler import (
 
 
 class MomentumSchedulerMixin(OneParameter):
-    """Makes a scheduler one of `momentum`."""
+    """Makes a scheduler change `momentum`."""
 
     optimizer: Any
 
@@ -28,32 +28,32 @@ class MomentumSchedulerMixin(OneParameter):
         self.use_betas = "momentum" not in optimizer.defaults
         if self.use_betas and "betas" not in optimizer.defaults:
             raise ConfigValueError(
-                f"{type(self).__name__} needs an optimizer with a momentum or betas, and "
+                f"{type(self).__name__} needs an optimizer with a momentum or betas, but "
                 f"{type(getattr(optimizer, 'optimizer', optimizer)).__name__} has neither"
             )
         if self.use_betas:
             for group in optimizer.param_groups:
                 group["momentum"] = group["betas"][0]
-        super().__init__(optimizer, "momentum", *args, **kwargs)  # type: ignore[call-arg]  # the scheduler comes next
+        super().__init__(optimizer, "momentum", *args, **kwargs)  # type: ignore[call-arg]  # the scheduler is next in the MRO
 
     def step(self, metrics: Any = None) -> None:
-        """Step, and set the betas."""
-        super().step(metrics)  # type: ignore[misc]  # the scheduler comes next
+        """Step the scheduler and update the betas."""
+        super().step(metrics)  # type: ignore[misc]  # the scheduler is next in the MRO
         if self.use_betas:
             for group in self.optimizer.param_groups:
                 group["betas"] = (group["momentum"], *group["betas"][1:])
 
 
 class ConstantMomentum(MomentumSchedulerMixin, ConstantParamScheduler):
-    """Multiplies by a factor between two steps."""
+    """Multiplies by a factor from `begin` to `end`."""
 
 
 class CosineAnnealingMomentum(MomentumSchedulerMixin, CosineAnnealingParamScheduler):
-    """Goes down as half a cosine wave."""
+    """Decays along half a cosine wave."""
 
 
 class CosineRestartMomentum(MomentumSchedulerMixin, CosineRestartParamScheduler):
-    """Goes down as half a cosine wave, again and again."""
+    """Decays along half a cosine wave, with restarts."""
 
 
 class ExponentialMomentum(MomentumSchedulerMixin, ExponentialParamScheduler):
@@ -61,7 +61,7 @@ class ExponentialMomentum(MomentumSchedulerMixin, ExponentialParamScheduler):
 
 
 class LinearMomentum(MomentumSchedulerMixin, LinearParamScheduler):
-    """Multiplies by a factor that changes in a line."""
+    """Multiplies by a factor that changes linearly."""
 
 
 class MultiStepMomentum(MomentumSchedulerMixin, MultiStepParamScheduler):
@@ -69,12 +69,12 @@ class MultiStepMomentum(MomentumSchedulerMixin, MultiStepParamScheduler):
 
 
 class PolyMomentum(MomentumSchedulerMixin, PolyParamScheduler):
-    """Goes down as a polynomial."""
+    """Decays along a polynomial."""
 
 
 class ReduceOnPlateauMomentum(MomentumSchedulerMixin, ReduceOnPlateauParamScheduler):
-    """Multiplies by a factor when a metric no longer gets better."""
+    """Multiplies by a factor when a metric no longer improves."""
 
 
 class StepMomentum(MomentumSchedulerMixin, StepParamScheduler):
-    """Multiplies by gamma every so many steps."""
+    """Multiplies by gamma every `step_size` steps."""

@@ -1,4 +1,4 @@
-"""The 1cycle policy: up to a maximum, and down to much less than where it began."""
+"""The 1cycle policy: rise to a maximum, then decay far below the starting value."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from hookline.dialects.mmengine.optim.scheduler.base import INF, _ParamScheduler
 
 
 class OneCycleParamScheduler(_ParamScheduler):
-    """Goes up to `eta_max` and then down; it sets values, whatever other schedulers do.
+    """Rises to `eta_max` and then decays. It sets values directly, regardless of other schedulers.
 
     Args:
-        optimizer: A torch optimizer, or an OptimWrapper.
-        param_name: Only `lr`.
-        eta_max: The maximum, for all groups or for each.
-        total_steps: The length of the cycle; `end - begin` unless given.
-        pct_start: Which part of the cycle goes up.
+        optimizer: A torch optimizer or an OptimWrapper.
+        param_name: Must be `lr`.
+        eta_max: The maximum, one for all groups or one per group.
+        total_steps: The length of the cycle. Defaults to `end - begin`.
+        pct_start: The fraction of the cycle in which the value rises.
         anneal_strategy: `cos` or `linear`.
-        div_factor: How much smaller the beginning is than the maximum.
-        final_div_factor: How much smaller the end is than the beginning.
-        three_phase: Go down to the beginning first, as fast as it went up.
-        begin: As in all schedulers.
-        end: As in all schedulers.
-        last_step: As in all schedulers.
-        by_epoch: As in all schedulers.
-        verbose: As in all schedulers.
+        div_factor: The maximum divided by the starting value.
+        final_div_factor: The starting value divided by the final value.
+        three_phase: Decay to the starting value first, as fast as the rise, and then to the final value.
+        begin: Same as for all schedulers.
+        end: Same as for all schedulers.
+        last_step: Same as for all schedulers.
+        by_epoch: Same as for all schedulers.
+        verbose: Same as for all schedulers.
     """
 
     counts_steps = ("total_steps",)
@@ -50,30 +50,30 @@ class OneCycleParamScheduler(_ParamScheduler):
         verbose: bool = False,
     ) -> None:
         if param_name != "lr":
-            raise ConfigValueError(f"OneCycle schedules the learning rate, 'lr', and not '{param_name}'")
+            raise ConfigValueError(f"OneCycle only schedules the learning rate, 'lr', not '{param_name}'")
         if total_steps is not None and (not isinstance(total_steps, int) or total_steps <= 0):
-            raise ConfigValueError(f"OneCycle: total_steps is an int above 0, not {total_steps!r}")
+            raise ConfigValueError(f"OneCycle: total_steps must be an int greater than 0, not {total_steps!r}")
         if not isinstance(pct_start, float) or not 0 <= pct_start <= 1:
-            raise ConfigValueError(f"OneCycle: pct_start is a float between 0 and 1, not {pct_start!r}")
+            raise ConfigValueError(f"OneCycle: pct_start must be a float between 0 and 1, not {pct_start!r}")
         if anneal_strategy not in ("cos", "linear"):
-            raise ConfigValueError(f"OneCycle: anneal_strategy is 'cos' or 'linear', not {anneal_strategy!r}")
+            raise ConfigValueError(f"OneCycle: anneal_strategy must be 'cos' or 'linear', not {anneal_strategy!r}")
         self.eta_max, self.div_factor, self.final_div_factor = eta_max, div_factor, final_div_factor
         self.anneal_strategy = anneal_strategy
         self.total_steps = end - begin if total_steps is None else total_steps
         self.phases = self._phases(pct_start, three_phase)
         if last_step == -1:
-            self._mark_groups(optimizer)
+            self._set_group_limits(optimizer)
         super().__init__(optimizer, param_name, begin, end, last_step, by_epoch, verbose)
 
     def _phases(self, pct_start: float, three_phase: bool) -> list[tuple[float, str, str]]:
-        """Where each phase ends, and which entries of a group it leads from and to."""
+        """Return the last step of each phase, and the group entries that it leads from and to."""
         top, end = float(pct_start * self.total_steps) - 1, self.total_steps - 1
         if not three_phase:
             return [(top, "initial_lr", "max_lr"), (end, "max_lr", "min_lr")]
         middle = float(2 * pct_start * self.total_steps) - 2
         return [(top, "initial_lr", "max_lr"), (middle, "max_lr", "initial_lr"), (end, "initial_lr", "min_lr")]
 
-    def _mark_groups(self, optimizer: Any) -> None:
+    def _set_group_limits(self, optimizer: Any) -> None:
         groups = optimizer.param_groups
         maxima = self.eta_max if isinstance(self.eta_max, (list, tuple)) else [self.eta_max] * len(groups)
         if len(maxima) != len(groups):
@@ -85,8 +85,10 @@ class OneCycleParamScheduler(_ParamScheduler):
 
     def _get_value(self) -> list[float]:
         if self.last_step > self.total_steps:
-            raise ConfigValueError(f"OneCycle: this is step {self.last_step + 1} of a cycle of {self.total_steps}")
-        ends = [end for end, _, _ in self.phases[:-1]]  # the last phase goes on, if there are more steps
+            raise ConfigValueError(
+                f"OneCycle: step {self.last_step + 1} is past the end of a cycle of {self.total_steps} steps"
+            )
+        ends = [end for end, _, _ in self.phases[:-1]]  # the last phase continues if there are more steps
         phase = next((number for number, end in enumerate(ends) if self.last_step <= end), len(ends))
         begin = ends[phase - 1] if phase else 0
         end, start_key, end_key = self.phases[phase]

@@ -1,4 +1,4 @@
-"""Schedulers of any parameter of an optimizer: `lr`, `momentum`, `weight_decay`, ..."""
+"""Schedulers for any optimizer parameter: `lr`, `momentum`, `weight_decay`, ..."""
 
 from hookline.dialects.mmengine.optim.scheduler.base import INF, _ParamScheduler
 from hookline.dialects.mmengine.optim.scheduler.cosine import CosineAnnealingParamScheduler, CosineRestartParamScheduler

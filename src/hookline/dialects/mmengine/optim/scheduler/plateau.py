@@ -1,4 +1,4 @@
-"""Less, when a metric no longer gets better."""
+"""A scheduler that reduces the value when a metric no longer improves."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from hookline.errors import did_you_mean
 
 
 class ReduceOnPlateauParamScheduler(_ParamScheduler):
-    """Multiplies by a factor when a metric has not got better for `patience` validations.
+    """Multiplies by a factor when a metric has not improved for more than `patience` validations.
 
-    `step()` counts an epoch, `step(metrics)` looks at a validation.
+    `step()` counts an epoch. `step(metrics)` evaluates a validation.
 
     Args:
-        optimizer: A torch optimizer, or an OptimWrapper.
-        param_name: Which entry of the parameter groups is scheduled.
-        monitor: The metric.
-        rule: Whether `less` or `greater` is better.
-        factor: What is multiplied by, below 1.
-        patience: How many validations without anything better are let pass.
-        threshold: How much better counts.
-        threshold_rule: Whether that is a part of the best value (`rel`) or a number (`abs`).
-        cooldown: How many validations are let pass after a reduction.
-        min_value: What the value does not fall below, for all groups or for each.
-        eps: A smaller reduction is not made.
+        optimizer: A torch optimizer or an OptimWrapper.
+        param_name: The entry of the parameter groups to schedule.
+        monitor: The name of the metric.
+        rule: `less` or `greater`, whichever is better.
+        factor: The factor to multiply by, less than 1.
+        patience: The number of validations without an improvement to tolerate.
+        threshold: The smallest change that counts as an improvement.
+        threshold_rule: Measure the threshold relative to the best value (`rel`) or as an absolute number (`abs`).
+        cooldown: The number of validations to ignore after a reduction.
+        min_value: The lower limit of the value, one for all groups or one per group.
+        eps: Reductions that are not larger than this are skipped.
         begin: The first epoch whose validation counts.
-        end: The epoch before which it stops.
-        last_step: As in all schedulers.
-        by_epoch: Only True: it follows validations.
-        verbose: As in all schedulers.
+        end: The scheduler stops before this epoch.
+        last_step: Same as for all schedulers.
+        by_epoch: Must be True, because the scheduler follows validations.
+        verbose: Same as for all schedulers.
     """
 
     need_val_args = True
-    #: The same, for the core: a validation steps it with all its metrics.
+    #: The same flag under hookline's own name: a validation calls `step` with all its metrics.
     takes_metrics = True
 
     def __init__(
@@ -59,26 +59,26 @@ class ReduceOnPlateauParamScheduler(_ParamScheduler):
     ) -> None:
         who = type(self).__name__
         if not by_epoch:
-            raise ConfigValueError(f"{who} follows validations: by_epoch is True")
+            raise ConfigValueError(f"{who} follows validations, so by_epoch must be True")
         if factor >= 1.0:
-            raise ConfigValueError(f"{who}: factor is below 1, not {factor}")
+            raise ConfigValueError(f"{who}: factor must be less than 1, not {factor}")
         if threshold < 0:
-            raise ConfigValueError(f"{who}: threshold is not below 0, as {threshold} is")
+            raise ConfigValueError(f"{who}: threshold must be at least 0, not {threshold}")
         if rule not in ("less", "greater"):
-            raise ConfigValueError(f"{who}: rule is 'less' or 'greater', not {rule!r}")
+            raise ConfigValueError(f"{who}: rule must be 'less' or 'greater', not {rule!r}")
         if threshold_rule not in ("rel", "abs"):
-            raise ConfigValueError(f"{who}: threshold_rule is 'rel' or 'abs', not {threshold_rule!r}")
+            raise ConfigValueError(f"{who}: threshold_rule must be 'rel' or 'abs', not {threshold_rule!r}")
         self._attach(optimizer, param_name, begin, end, last_step, by_epoch, verbose)
         self.monitor, self.rule, self.threshold, self.threshold_rule = monitor, rule, threshold, threshold_rule
         self.factor, self.patience, self.cooldown, self.eps = factor, patience, cooldown, eps
-        self.min_values = self._minima(min_value)
+        self.min_values = self._expand_minimum(min_value)
         self.best: float = INF if rule == "less" else -INF
         self.cooldown_counter = 0
         self.num_bad_epochs = 0
         self._global_step = 0
         self._last_value = [group[self.param_name] for group in optimizer.param_groups]
 
-    def _minima(self, given: float | Sequence[float]) -> list[float]:
+    def _expand_minimum(self, given: float | Sequence[float]) -> list[float]:
         groups = self.optimizer.param_groups
         if not isinstance(given, (list, tuple)):
             return [given] * len(groups)  # type: ignore[list-item]  # it is a number
@@ -87,26 +87,29 @@ class ReduceOnPlateauParamScheduler(_ParamScheduler):
             raise ConfigValueError(
                 f"{type(self).__name__}: min_value has {len(given)} values for {len(own)} parameter groups"
             )
-        return [*given, *[given[-1]] * (len(groups) - len(own))]  # a wrapper may have one more group, to tell the base
+        return [
+            *given,
+            *[given[-1]] * (len(groups) - len(own)),
+        ]  # a wrapper may have one more group with the base settings
 
     def step(self, metrics: Any = None) -> None:
-        """Count an epoch; or, with the metrics of a validation, see whether it is time for less."""
+        """Count an epoch or, given the metrics of a validation, reduce the value if it is time."""
         if metrics is None:
             self._global_step += 1
             return
         if not isinstance(metrics, Mapping):
-            raise ConfigTypeError(f"{type(self).__name__}: metrics are a dict, not a {type(metrics).__name__}")
+            raise ConfigTypeError(f"{type(self).__name__}: metrics must be a dict, not a {type(metrics).__name__}")
         if self.begin <= self._global_step < self.end:
             self.last_step += 1
             if metrics.get(self.monitor) is None:
                 raise ConfigKeyError(
-                    f"{type(self).__name__} follows the metric '{self.monitor}', which validation does not give; "
+                    f"{type(self).__name__} monitors the metric '{self.monitor}', which validation does not report; "
                     f"{did_you_mean(self.monitor, metrics)}"
                 )
-            self._look_at(float(metrics[self.monitor]))
+            self._check_metric(float(metrics[self.monitor]))
         self._last_value = [group[self.param_name] for group in self.optimizer.param_groups]
 
-    def _look_at(self, metric: float) -> None:
+    def _check_metric(self, metric: float) -> None:
         if self._is_better(metric):
             self.best = metric
             self.num_bad_epochs = 0
