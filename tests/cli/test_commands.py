@@ -333,7 +333,7 @@ def test_a_run_that_is_refused_leaves_the_earlier_one_where_it_was(
     assert run("train", *SHORT, monkeypatch=monkeypatch) == 0
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     assert run("train", *SHORT, refused, monkeypatch=monkeypatch) == 2
-    assert "the files of the earlier run are in runs/digits again" in capsys.readouterr().out
+    assert "restored the files of the earlier run in runs/digits" in capsys.readouterr().out
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
