@@ -117,7 +117,7 @@ def _hooks() -> list[Case]:
         hook(
             "exits",
             "'bad:Exiting'",
-            "sys.exit() was called in after_train_iter (bad.py:200), before the command was done",
+            "after_train_iter (bad.py:200) called sys.exit() before the command was finished",
             1,
         ),
         hook(

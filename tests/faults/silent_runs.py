@@ -213,7 +213,7 @@ def _losses() -> list[Case]:
         bad(
             "fault_22_step_exits",
             1,
-            "sys.exit() was called in exits (bad.py:65), before the command was done",
+            "exits (bad.py:65) called sys.exit() before the command was finished",
             train=training(step='"bad:exits"'),
         ),
         failing("two_parameters_more", "TypeError: two_parameters_more() missing 2 required positional arguments"),
