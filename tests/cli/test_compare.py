@@ -24,7 +24,7 @@ def _in_its_own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def made(name: str, records: list[dict[str, Any]], config: str | None = None) -> None:
+def make_run(name: str, records: list[dict[str, Any]], config: str | None = None) -> None:
     folder = Path("runs") / name
     folder.mkdir(parents=True)
     (folder / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
@@ -33,7 +33,7 @@ def made(name: str, records: list[dict[str, Any]], config: str | None = None) ->
 
 
 def two_runs() -> None:
-    made(
+    make_run(
         "slow",
         [
             {"step": 10, "epoch": 1, "train/lr": 0.01, "train/time": 0.004, "train/loss": 0.5},
@@ -43,7 +43,7 @@ def two_runs() -> None:
         ],
         "optim: {lr: 0.01, betas: [0.9, 0.99]}\nseed: 0\ncustom_hooks: [{type: EMAHook}]\nwork_dir: runs/slow\n",
     )
-    made(
+    make_run(
         "fast",
         [
             {"step": 20, "epoch": 2, "train/lr": 0.1, "train/time": 0.002, "train/loss": 0.25},
@@ -112,7 +112,7 @@ def test_metrics_are_chosen_by_name_or_pattern_and_an_unknown_one_is_refused(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     two_runs()
-    made("odd", [{"step": 1, "norm[0]": 2.0}, {"step": 2, "line\nbreak": 3.0}])
+    make_run("odd", [{"step": 1, "norm[0]": 2.0}, {"step": 2, "line\nbreak": 3.0}])
     for words, labels in (
         (["runs/slow", "--metric", "val/*"], ["val/time", "val/accuracy"]),
         (["runs/slow", "--metric", "val/accuracy", "--metric", "train/l*"], ["train/lr", "train/loss", "val/accuracy"]),
@@ -167,8 +167,8 @@ def test_runs_of_the_same_name_are_titled_by_their_paths_and_missing_configs_are
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("a/digits", "b/digits"):
-        made(name, [{"step": 1, "epoch": 1}], "seed: .nan\nname: [on]\n")
-    made("c", [])
+        make_run(name, [{"step": 1, "epoch": 1}], "seed: .nan\nname: [on]\n")
+    make_run("c", [])
     Path("runs/c/iter_7.pth").write_bytes(b"cut short")
     assert run("runs/a/digits", "runs/b/digits", "runs/c", monkeypatch=monkeypatch) == 0
     assert capsys.readouterr().out.splitlines() == [

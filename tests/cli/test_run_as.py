@@ -51,10 +51,10 @@ WHOLE = {
 
 @pytest.mark.parametrize("system", WHOLE)
 def test_a_script_for_the_original_runs_unchanged(system: str, tmp_path: Path) -> None:
-    (name, script, *arguments), said, files = WHOLE[system]
+    (name, script, *arguments), lines, files = WHOLE[system]
     code, printed = command("run-as", name, str(SCRIPTS / script), *arguments, cwd=tmp_path)
     assert code == 0, printed
-    assert [line for line in printed.splitlines() if line.startswith(("epoch ", "good ", "after "))] == said
+    assert [line for line in printed.splitlines() if line.startswith(("epoch ", "good ", "after "))] == lines
     out = tmp_path / "out"
     found = [*out.glob("*.pth"), *out.glob("checkpoints/*")]
     assert sorted(path.relative_to(out).as_posix() for path in found) == files
@@ -107,7 +107,7 @@ def test_a_script_may_have_its_own_encoding_and_be_a_link(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("ending", "code", "said"),
+    ("ending", "code", "lines"),
     [
         ("sys.exit(3)", 3, []),
         ("sys.exit()", 0, []),
@@ -115,8 +115,8 @@ def test_a_script_may_have_its_own_encoding_and_be_a_link(tmp_path: Path) -> Non
         ("raise KeyboardInterrupt", 130, ["hookline: interrupted"]),
     ],
 )
-def test_the_exit_code_is_that_of_the_script(ending: str, code: int, said: list[str], tmp_path: Path) -> None:
-    assert run_text(tmp_path, f"import sys, mmengine.hooks\n{ending}\n") == (code, said)
+def test_the_exit_code_is_that_of_the_script(ending: str, code: int, lines: list[str], tmp_path: Path) -> None:
+    assert run_text(tmp_path, f"import sys, mmengine.hooks\n{ending}\n") == (code, lines)
 
 
 def test_an_error_is_shown_with_the_traceback_of_the_script(tmp_path: Path) -> None:

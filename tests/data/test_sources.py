@@ -321,7 +321,7 @@ def test_workers_may_be_started_in_any_way(method: str) -> None:
     assert [batch[0].tolist() for batch in loader.iterate(0)] == [[0, 1, 2], [3, 4, 5]]
 
 
-class Tells(Dataset[list[Any]]):
+class ReportsProcess(Dataset[list[Any]]):
     """A dataset that returns the parent and the ignored signals of the process that reads it."""
 
     def __len__(self) -> int:
@@ -334,14 +334,14 @@ class Tells(Dataset[list[Any]]):
 
 
 def test_a_worker_leaves_interrupts_to_the_training_process() -> None:
-    def told() -> list[Any]:
-        loader = DataLoader(Tells(), 1, num_workers=1, collate_fn=lambda samples: samples[0])
+    def report() -> list[Any]:
+        loader = DataLoader(ReportsProcess(), 1, num_workers=1, collate_fn=lambda samples: samples[0])
         found: list[Any] = next(iterator(loader, seed=0, epoch=0, start=0, state=None))
         return found
 
-    assert told() == [os.getpid(), True, True]
+    assert report() == [os.getpid(), True, True]
     found: list[Any] = []
-    thread = threading.Thread(target=lambda: found.append(told()))
+    thread = threading.Thread(target=lambda: found.append(report()))
     thread.start()
     thread.join(60)
     assert found == [[os.getpid(), True, True]]

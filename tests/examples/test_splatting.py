@@ -242,10 +242,10 @@ def trainer(modules: SimpleNamespace, tmp_path: Path) -> Any:
     """A trainer with six points after one step, so that Adam has a state for each."""
     changes = ["trainer.max_steps=1", "trainer.points=6", "trainer.val_interval=0"]
     cfg = load_config(FOLDER / "config.yaml", cli_args=changes, exp_dir=str(tmp_path))
-    made = modules.train.SplatTrainer(cfg.trainer, cfg.exp_dir)
-    made.hooks = ()
-    made.train_loop()
-    return made
+    trainer = modules.train.SplatTrainer(cfg.trainer, cfg.exp_dir)
+    trainer.hooks = ()
+    trainer.train_loop()
+    return trainer
 
 
 def rows_of(trainer: Any) -> dict[str, Tensor]:

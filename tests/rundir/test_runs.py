@@ -28,7 +28,7 @@ RECORDS: list[dict[str, Any]] = [
 ]
 
 
-def made(folder: Path, records: list[dict[str, Any]] | str = RECORDS) -> Path:
+def make_run(folder: Path, records: list[dict[str, Any]] | str = RECORDS) -> Path:
     """Create a folder with these records."""
     folder.mkdir(parents=True, exist_ok=True)
     text = records if isinstance(records, str) else "".join(json.dumps(record) + "\n" for record in records)
@@ -74,10 +74,10 @@ def test_checkpoints_are_in_the_order_of_the_run_with_the_facts_from_names_and_s
     found = runs.load(real).checkpoints
     names = ["epoch_1.pth", "best_accuracy_epoch_1.pth", "epoch_2.pth", "best_accuracy_epoch_2.pth"]
     assert [each.path for each in found] == [real / name for name in names if (real / name).exists()]
-    said = {each.path.name: (each.step, each.epoch, each.metric, each.is_best, each.complete) for each in found}
-    assert said["epoch_1.pth"] == (4, 1, None, False, True)
-    assert said["best_accuracy_epoch_1.pth"] == (4, 1, "accuracy", True, True)
-    assert said["epoch_2.pth"] == (8, 2, None, False, True)
+    facts = {each.path.name: (each.step, each.epoch, each.metric, each.is_best, each.complete) for each in found}
+    assert facts["epoch_1.pth"] == (4, 1, None, False, True)
+    assert facts["best_accuracy_epoch_1.pth"] == (4, 1, "accuracy", True, True)
+    assert facts["epoch_2.pth"] == (8, 2, None, False, True)
     assert all(each.is_intact() for each in found)
 
 
@@ -85,7 +85,7 @@ def test_damaged_and_custom_named_checkpoints_are_listed_and_files_of_other_prog
     real: Path, tmp_path: Path
 ) -> None:
     data = (real / "epoch_1.pth").read_bytes()
-    made(tmp_path)
+    make_run(tmp_path)
     for name in ("model_7.pth", "best_clean_loss_iter_4.pth"):
         (tmp_path / name).write_bytes(data)
     (tmp_path / "epoch_3.pth").write_bytes(data[:-300])
@@ -140,13 +140,13 @@ def test_a_run_in_progress_can_be_read_from_inside_and_keeps_its_lock(tmp_path: 
 
 def test_a_run_is_running_while_the_process_named_in_its_lock_is_alive(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
-        said = {"pid": other.pid, "host": os.uname().nodename, "since": "today"}
-        (made(tmp_path) / ownership.LOCK).write_text(json.dumps(said))
+        lock = {"pid": other.pid, "host": os.uname().nodename, "since": "today"}
+        (make_run(tmp_path) / ownership.LOCK).write_text(json.dumps(lock))
         run = runs.load(tmp_path)
         assert run.running is True
         other.communicate(b"\n")
     assert run.running is False
-    (tmp_path / ownership.LOCK).write_text(json.dumps(said | {"host": "elsewhere"}))
+    (tmp_path / ownership.LOCK).write_text(json.dumps(lock | {"host": "elsewhere"}))
     assert run.running is None
     (tmp_path / ownership.LOCK).write_text("")
     assert run.running is None
@@ -175,7 +175,7 @@ def test_the_module_is_a_public_name() -> None:
 
 
 def test_columns_have_one_row_per_record_and_nan_where_it_has_no_value(tmp_path: Path) -> None:
-    metrics = runs.load(made(tmp_path)).metrics
+    metrics = runs.load(make_run(tmp_path)).metrics
     assert list(metrics) == ["step", "epoch", "train/loss", "val/accuracy", "val/loss"]
     assert metrics.names == ["train/loss", "val/accuracy", "val/loss"]
     assert (len(metrics), metrics.rows) == (5, 5)
@@ -189,7 +189,7 @@ def test_columns_have_one_row_per_record_and_nan_where_it_has_no_value(tmp_path:
 
 
 def test_a_series_has_no_gaps_but_keeps_recorded_values_that_are_not_finite(tmp_path: Path) -> None:
-    metrics = runs.load(made(tmp_path)).metrics
+    metrics = runs.load(make_run(tmp_path)).metrics
     steps, values = metrics.series("train/loss")
     assert (steps.tolist(), values.tolist()) == ([2, 4], [0.5, 0.25])
     steps, values = metrics.series("val/loss")
@@ -198,7 +198,7 @@ def test_a_series_has_no_gaps_but_keeps_recorded_values_that_are_not_finite(tmp_
 
 
 def test_modifying_a_column_does_not_change_the_metrics(tmp_path: Path) -> None:
-    metrics = runs.load(made(tmp_path)).metrics
+    metrics = runs.load(make_run(tmp_path)).metrics
     metrics["val/accuracy"][:] = 0
     metrics["step"][:] = 0
     assert metrics.series("val/accuracy")[1].tolist() == [0.5, 0.75, 0.75]
@@ -206,13 +206,13 @@ def test_modifying_a_column_does_not_change_the_metrics(tmp_path: Path) -> None:
 
 
 def test_records_without_an_epoch_leave_gaps_in_its_column(tmp_path: Path) -> None:
-    metrics = runs.load(made(tmp_path, [{"step": 1, "mine": True}, {"step": 2, "epoch": 1}])).metrics
+    metrics = runs.load(make_run(tmp_path, [{"step": 1, "mine": True}, {"step": 2, "epoch": 1}])).metrics
     np.testing.assert_array_equal(metrics["epoch"], [float("nan"), 1])
     np.testing.assert_array_equal(metrics["mine"], [1, float("nan")])
 
 
 def test_an_unknown_name_raises_a_key_error_with_the_nearest_name(tmp_path: Path) -> None:
-    metrics = runs.load(made(tmp_path)).metrics
+    metrics = runs.load(make_run(tmp_path)).metrics
     message = f"{tmp_path}/metrics.jsonl: unknown metric 'val/acuracy'; did you mean 'val/accuracy'?"
     for ask in (metrics.__getitem__, metrics.series, metrics.steps):
         with pytest.raises(UnknownMetricError) as found:
@@ -226,11 +226,11 @@ def test_an_unknown_name_raises_a_key_error_with_the_nearest_name(tmp_path: Path
 def test_a_half_written_last_line_is_ignored_and_a_complete_one_is_read(tmp_path: Path) -> None:
     whole = "".join(json.dumps(record) + "\n" for record in RECORDS[:2])
     for half in ('{"step": 4, "epo', '{"step": 4', "{", "\u00e4"):
-        assert runs.load(made(tmp_path, whole + half)).metrics["step"].tolist() == [2, 4], half
+        assert runs.load(make_run(tmp_path, whole + half)).metrics["step"].tolist() == [2, 4], half
     (tmp_path / "metrics.jsonl").write_bytes(whole.encode() + "ä".encode()[:1])
     assert runs.load(tmp_path).metrics["step"].tolist() == [2, 4]
-    assert runs.load(made(tmp_path, whole + '{"step": 6}')).metrics["step"].tolist() == [2, 4, 6]
-    assert runs.load(made(tmp_path, "")).metrics["step"].tolist() == []
+    assert runs.load(make_run(tmp_path, whole + '{"step": 6}')).metrics["step"].tolist() == [2, 4, 6]
+    assert runs.load(make_run(tmp_path, "")).metrics["step"].tolist() == []
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ def test_a_half_written_last_line_is_ignored_and_a_complete_one_is_read(tmp_path
     ],
 )
 def test_a_line_that_is_not_a_record_is_refused_with_its_number(tmp_path: Path, line: str) -> None:
-    made(tmp_path, f'{{"step": 1}}\n\n{line}\n{{"step": 2}}\n')
+    make_run(tmp_path, f'{{"step": 1}}\n\n{line}\n{{"step": 2}}\n')
     shown = repr(line) if len(line) <= 60 else f"{line[:60]!r}..."
     assert refused(StorageError, tmp_path, "metrics") == (
         f"{tmp_path}/metrics.jsonl:3: not a record: {shown}; a record is one line of JSON with a step and numbers, "
@@ -262,7 +262,7 @@ def test_an_odd_record_does_not_hide_the_others(tmp_path: Path) -> None:
         '{"step": 1, "epoch": null, "big": 1' + 20 * "0" + "}",
         '{"step": 2, "epoch": 1.5, "big": 1' + 400 * "0" + "}",
     ]
-    metrics = runs.load(made(tmp_path, "\n".join(lines) + "\n")).metrics
+    metrics = runs.load(make_run(tmp_path, "\n".join(lines) + "\n")).metrics
     assert metrics["step"].tolist() == [1, 2]
     np.testing.assert_array_equal(metrics["epoch"], [np.nan, 1.5])
     np.testing.assert_array_equal(metrics["big"], [1e20, np.nan])
@@ -272,7 +272,7 @@ def test_an_odd_record_does_not_hide_the_others(tmp_path: Path) -> None:
 def test_columns_convert_to_a_data_frame_if_its_library_is_installed(
     library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    metrics = runs.load(made(tmp_path)).metrics
+    metrics = runs.load(make_run(tmp_path)).metrics
     convert = getattr(metrics, f"to_{library}")
     monkeypatch.setitem(sys.modules, library, None)  # as if it were not installed
     message = f"{library} is not installed; install it with: pip install 'hookline[{library}]'"
@@ -290,7 +290,7 @@ def test_columns_convert_to_a_data_frame_if_its_library_is_installed(
 
 
 def test_best_is_the_first_best_value_by_the_rule_of_the_name_or_the_given_rule(tmp_path: Path) -> None:
-    run = runs.load(made(tmp_path))
+    run = runs.load(make_run(tmp_path))
     assert run.best("val/accuracy") == runs.Result(value=0.75, step=8)
     assert run.best("val/accuracy", rule="less") == (0.5, 4)
     assert run.best("val/loss") == (1.5, 12)
@@ -299,7 +299,7 @@ def test_best_is_the_first_best_value_by_the_rule_of_the_name_or_the_given_rule(
 
 
 def test_best_is_refused_if_there_is_no_best_value(tmp_path: Path) -> None:
-    run = runs.load(made(tmp_path, [{"step": 1, "val/loss": None, "speed": 3}]))
+    run = runs.load(make_run(tmp_path, [{"step": 1, "val/loss": None, "speed": 3}]))
     assert np.isnan(run.final("val/loss").value)
     for metric, rule, message in (
         ("val/los", None, "/metrics.jsonl: unknown metric 'val/los'; did you mean 'val/loss'?"),
@@ -334,14 +334,14 @@ def test_missing_parts_are_refused_by_name_and_missing_records_are_empty(real: P
 
 
 def test_a_malformed_config_is_refused_with_its_position(tmp_path: Path) -> None:
-    (made(tmp_path) / "config.yaml").write_text("- 1\n")
+    (make_run(tmp_path) / "config.yaml").write_text("- 1\n")
     assert refused(ConfigError, tmp_path, "config") == (
         f"{tmp_path}/config.yaml:1:1: a config is a mapping of keys to values, and this is a list"
     )
 
 
 def test_the_config_may_name_the_run(tmp_path: Path) -> None:
-    (made(tmp_path) / "config.yaml").write_text("experiment_name: first try\n")
+    (make_run(tmp_path) / "config.yaml").write_text("experiment_name: first try\n")
     assert runs.load(tmp_path).name == "first try"
 
 
@@ -349,8 +349,8 @@ def test_a_folder_without_a_run_is_refused_with_a_guess_at_the_intended_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    made(Path("runs/digits"))
-    made(Path("runs/faces"))
+    make_run(Path("runs/digits"))
+    make_run(Path("runs/faces"))
     Path("project").mkdir()
     Path("project/config.yaml").write_text("model: {type: Linear}\n")
     Path("project/theirs.pth").write_bytes(b"theirs")
