@@ -267,7 +267,7 @@ def _words() -> list[Case]:
             "init_where_something_is",
             "init",
             ".",
-            says=". has config.yaml, mynet.py already, and nothing was changed; choose another folder",
+            says=". already contains config.yaml, mynet.py; nothing was changed; choose another folder",
         ),
         words(
             "schema_nowhere",
