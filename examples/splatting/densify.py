@@ -1,4 +1,4 @@
-"""Gaussians go and come: two hooks at `refine_points`, a point that only this example's trainer calls."""
+"""Two hooks that remove and add Gaussians at `refine_points`, a custom point that this example's trainer calls."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from hookline.dialects.pointrix.hook import HOOK_REGISTRY, Hook
 
 @HOOK_REGISTRY.register()
 class PruneHook(Hook):
-    """Removes Gaussians that are not worth their time.
+    """Removes Gaussians that cost more time than they are worth.
 
     Args:
-        min_opacity: Fainter ones go.
-        max_scale: Larger ones go; a standard deviation in pixels.
+        min_opacity: Remove Gaussians with a lower opacity.
+        max_scale: Remove Gaussians with a larger standard deviation, in pixels.
     """
 
     def __init__(self, min_opacity: float = 0.2, max_scale: float = 32.0) -> None:
@@ -27,7 +27,7 @@ class PruneHook(Hook):
 
     @torch.no_grad()
     def refine_points(self, trainer: Any) -> None:
-        """Keep the others."""
+        """Remove faint and huge Gaussians."""
         points = trainer.model.point_cloud
         kept = (points.opacity.sigmoid() >= self.min_opacity) & (points.scaling.amax(1) <= math.log(self.max_scale))
         change_points(trainer, kept, {name: rows[:0] for name, rows in points.named_parameters()})
@@ -35,13 +35,13 @@ class PruneHook(Hook):
 
 @HOOK_REGISTRY.register()
 class GrowHook(Hook):
-    """Adds Gaussians where the picture is wrong: drawn at random, a pixel as likely as its squared error.
+    """Adds Gaussians at random pixels, each with a probability proportional to its squared error.
 
-    The room that is left is shared out evenly over the calls that are still to come.
+    The number of Gaussians that can still be added is divided evenly among the remaining calls.
 
     Args:
-        max_points: The most that there may be.
-        scale: How large new ones are; a standard deviation in pixels.
+        max_points: The maximum number of Gaussians.
+        scale: The size of new Gaussians: a standard deviation in pixels.
     """
 
     def __init__(self, max_points: int, scale: float = 1.0) -> None:
@@ -50,7 +50,7 @@ class GrowHook(Hook):
 
     @torch.no_grad()
     def refine_points(self, trainer: Any, rendered: Tensor, photograph: Tensor, calls_left: int) -> None:
-        """Add this call's share."""
+        """Add this call's share of new Gaussians."""
         points = trainer.model.point_cloud
         error = (rendered - photograph).square().sum(0)
         share = min(math.ceil((self.max_points - len(points)) / calls_left), error.numel())
@@ -58,12 +58,12 @@ class GrowHook(Hook):
             return
         pixels = torch.multinomial(error.flatten(), share)
         where = torch.stack([pixels % error.shape[1], pixels // error.shape[1]], 1) + 0.5
-        everybody = torch.ones(len(points), dtype=torch.bool)
-        change_points(trainer, everybody, points_at(where, photograph, self.scale))
+        keep_all = torch.ones(len(points), dtype=torch.bool)
+        change_points(trainer, keep_all, points_at(where, photograph, self.scale))
 
 
 def change_points(trainer: Any, kept: Tensor, new: dict[str, Tensor]) -> None:
-    """Keep some of the points, with what Adam has learnt about them, and append new ones, of which it knows nothing."""
+    """Keep some of the points with their Adam state, and append new points with an empty Adam state."""
     points, adam = trainer.model.point_cloud, trainer.optimizer.optimizer
     for group in adam.param_groups:
         name = group["name"].removeprefix("point_cloud.")

@@ -1,4 +1,4 @@
-"""The model: a cloud of 2D Gaussians, what it says to the renderer, and how good a rendering is."""
+"""The model: a cloud of 2D Gaussians, its input for the renderer, the loss and the metrics."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from torch import Tensor, nn
 
 
 class PointCloud(nn.Module):
-    """The Gaussians: a row each in five parameters, which are free to be any number.
+    """The Gaussians: one row per Gaussian in each of five unconstrained parameters.
 
     position  x and y in pixels
-    scaling   the logarithm of the standard deviations along both axes
-    rotation  of the axes, in radians
+    scaling   logarithm of the standard deviations along both axes
+    rotation  rotation of the axes in radians
     colour    red, green and blue, before a sigmoid
-    opacity   before a sigmoid
+    opacity   opacity before a sigmoid
     """
 
     position: nn.Parameter
@@ -35,7 +35,7 @@ class PointCloud(nn.Module):
 
 
 def points_at(where: Tensor, photograph: Tensor, scale: float) -> dict[str, Tensor]:
-    """New Gaussians at these (x, y): round, half transparent, and as the photograph is there."""
+    """Return new Gaussians at these (x, y): round, half transparent, and with the color of the photograph there."""
     x, y = where.long().unbind(1)
     colour = photograph[:, y, x].mT.clamp(0.02, 0.98)
     return {
@@ -48,11 +48,11 @@ def points_at(where: Tensor, photograph: Tensor, scale: float) -> dict[str, Tens
 
 
 class Splats(nn.Module):
-    """A picture made of Gaussians.
+    """A picture that consists of Gaussians.
 
     Args:
-        photograph: What it is to look like: (3, height, width), from 0 to 1.
-        points: How many Gaussians to begin with; they are strewn at random.
+        photograph: The target picture: (3, height, width), from 0 to 1.
+        points: The initial number of Gaussians, which are placed at random.
     """
 
     def __init__(self, photograph: Tensor, points: int) -> None:
@@ -62,22 +62,22 @@ class Splats(nn.Module):
         self.point_cloud = PointCloud(points_at(where, photograph, scale=0.6 * math.sqrt(height * width / points)))
 
     def forward(self, batch: dict[str, Any]) -> dict[str, Tensor]:
-        """What the renderer needs: the parameters as what they mean."""
+        """Return the input of the renderer: the parameters converted to their actual values."""
         points = self.point_cloud
         return {
             "position": points.position,
-            "scale": points.scaling.clamp(-0.7, 5.0).exp(),  # thinner than half a pixel would fall between pixels
+            "scale": points.scaling.clamp(-0.7, 5.0).exp(),  # thinner than half a pixel would miss all pixels
             "rotation": points.rotation,
             "colour": points.colour.sigmoid(),
-            "opacity": 0.99 * points.opacity.sigmoid(),  # something of what is behind is always seen, and can learn
+            "opacity": 0.99 * points.opacity.sigmoid(),  # never fully opaque, so that Gaussians behind still learn
         }
 
     def get_loss_dict(self, rendered: dict[str, Tensor], batch: dict[str, Any]) -> dict[str, Tensor]:
-        """The squared error, which is what PSNR measures."""
+        """Return the squared error, which is what PSNR measures."""
         return {"loss": (rendered["rgb"] - batch["image"]).square().mean()}
 
     def get_metric_dict(self, rendered: dict[str, Tensor], batch: dict[str, Any]) -> dict[str, Any]:
-        """How near the rendering is, and the two pictures; LogHook writes all of it."""
+        """Return the error of the rendering and both pictures; LogHook writes all of it."""
         image, truth = rendered["rgb"].clamp(0, 1), batch["image"]
         return {
             "L1_loss": (image - truth).abs().mean(),

@@ -1,4 +1,4 @@
-"""Pictures of the progress, to look at without any viewer of logs."""
+"""Pictures of the progress that you can view without a log viewer."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from hookline.images import as_grid, as_png
 
 @HOOK_REGISTRY.register()
 class PictureHook(Hook):
-    """Keeps the photograph and its rendering side by side, after every validation: `progress/00050.png`.
+    """Saves the photograph and its rendering side by side after every validation: `progress/00050.png`.
 
     Args:
-        zoom: How many pixels wide and high a pixel is.
+        zoom: The enlargement: every pixel becomes `zoom` x `zoom` pixels.
     """
 
     def __init__(self, zoom: int = 3) -> None:
         self.zoom = zoom
 
     def before_train(self, trainer: Any) -> None:
-        """Pictures of steps that are still to come are of another run."""
+        """Remove pictures of later steps: they come from an earlier run."""
         for path in self._folder(trainer).glob("[0-9]*.png"):
             if int(path.stem) >= trainer.start_steps:
                 path.unlink()
 
     def after_val_iter(self, trainer: Any) -> None:
-        """One more picture."""
+        """Save a picture of this validation."""
         pair = [trainer.metric_dict[name] for name in ("gt_images", "images")]
         large = [image.repeat_interleave(self.zoom, 1).repeat_interleave(self.zoom, 2) for image in pair]
         folder = self._folder(trainer)

@@ -1,10 +1,11 @@
-"""The renderer: Gaussians to pixels, tile by tile, with a backward pass by hand.
+"""The renderer: Gaussians to pixels, tile by tile, with a hand-written backward pass.
 
-A picture is cut into tiles of 8 x 8 pixels. Every tile has a list of the Gaussians that can be seen in it, front to
-back; lists are filled up to the same length, so that all tiles are one tensor of shape (tiles, length, pixels).
+A picture is divided into tiles of 8 x 8 pixels. Every tile has a list of the Gaussians that are visible in it, front to
+back. Lists are padded to the same length, so that all tiles form one tensor of shape (tiles, length, pixels).
 
-The logarithm of a Gaussian is a polynomial of a pixel's place, and all tiles have the same places relative to their
-centres. So all Gaussians in all pixels are one matrix product: (Gaussians, 6 coefficients) @ (6, pixels of a tile).
+The logarithm of a Gaussian is a polynomial in the pixel position, and all tiles have the same pixel positions relative
+to their centers. Evaluating all Gaussians in all pixels is therefore one matrix product: (Gaussians, 6 coefficients) @
+(6, pixels of a tile).
 """
 
 from __future__ import annotations
@@ -16,22 +17,23 @@ import torch
 from torch import Tensor
 
 TILE = 8
-#: Where a Gaussian is weaker than this, it cannot be seen: half a level of 8 bits.
+#: A Gaussian is invisible where it is weaker than this: half a level of an 8-bit channel.
 INVISIBLE = 0.5 / 255
-#: The logarithm of what counts as nothing. Much less is below what float32 holds in full, and takes five times as long.
+#: The lowest logarithm of an alpha. Much lower values become subnormal float32 numbers, which take five times as long.
 NOTHING = -16.0
 
 
 class Blend(torch.autograd.Function):
-    """Layers of colour over each other, the first in front.
+    """Blends layers of color, with the first layer in front.
 
-    A layer's weight is its alpha times what all layers before it let through. Made of torch's own operations, the way
-    back would keep and read four times as much; by hand it is a running sum of what lies behind each layer.
+    The weight of a layer is its alpha times the light that all layers in front of it let through. The backward pass of
+    torch's own operations would store and read four times as much memory. Here it is a running sum of the light from
+    behind each layer.
     """
 
     @staticmethod
     def forward(ctx: Any, log_alpha: Tensor, colour: Tensor) -> Tensor:
-        """From (tiles, layers, pixels) and (tiles, layers, 3) to (tiles, 3, pixels)."""
+        """Blend (tiles, layers, pixels) and (tiles, layers, 3) into (tiles, 3, pixels)."""
         alpha = log_alpha.clamp(min=NOTHING).exp_()
         clear = 1 - alpha
         weight = alpha.clone()
@@ -42,7 +44,7 @@ class Blend(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
-        """More of a layer shows more of its own colour, and less of everything behind it."""
+        """Return the gradients: a larger alpha shows more of the layer's own color and less of everything behind it."""
         alpha, clear, weight, colour, blended = ctx.saved_tensors
         (grad,) = grads
         own = (colour @ grad).mul_(weight)
@@ -63,15 +65,15 @@ class Renderer:
         self.rows, self.columns = -(-height // TILE), -(-width // TILE)
         self._x = (torch.arange(self.columns) + 0.5) * TILE
         self._y = (torch.arange(self.rows) + 0.5) * TILE
-        self._centres = torch.cartesian_prod(self._y, self._x).flip(1)
+        self._centers = torch.cartesian_prod(self._y, self._x).flip(1)
         v, u = torch.cartesian_prod(*[torch.arange(TILE) + 0.5 - TILE / 2] * 2).T
         self._polynomial = torch.stack([torch.ones_like(u), u, v, u * u, u * v, v * v])
 
     def update_sh_degree(self, step: int) -> None:
-        """Colours do not depend on a direction here."""
+        """Do nothing: colors do not depend on the viewing direction here."""
 
     def render_batch(self, points: dict[str, Tensor], batch: dict[str, Any]) -> dict[str, Tensor]:
-        """The picture as `rgb`: (3, height, width). Later points lie over earlier ones."""
+        """Return the picture as `rgb`: (3, height, width). Later points are painted over earlier ones."""
         cos, sin = points["rotation"].cos(), points["rotation"].sin()
         axes, log_opacity = points["scale"], points["opacity"].log()
         shape = _quadratic(cos, sin, axes**-2)
@@ -79,15 +81,15 @@ class Renderer:
             lists = self._lists(points["position"], _quadratic(cos, sin, axes**2), log_opacity)
         tiles, length = lists.shape
         table = torch.cat([points["position"], torch.stack([*shape, log_opacity], 1), points["colour"]], 1)
-        nobody = table.new_tensor([[0, 0, 0, 0, 0, NOTHING, 0, 0, 0]])
-        listed = torch.cat([table, nobody]).index_select(0, lists.flatten())
+        padding = table.new_tensor([[0, 0, 0, 0, 0, NOTHING, 0, 0, 0]])
+        listed = torch.cat([table, padding]).index_select(0, lists.flatten())
         log_alpha = self._coefficients(listed, length) @ self._polynomial
         layers = log_alpha.view(tiles, length, -1), listed[:, 6:].reshape(tiles, length, 3)
-        blended = Blend.apply(*layers)  # type: ignore[no-untyped-call]  # torch has no types for it
+        blended = Blend.apply(*layers)  # type: ignore[no-untyped-call]  # torch does not type it
         return {"rgb": self._assembled(blended)}
 
     def _lists(self, position: Tensor, covariance: tuple[Tensor, Tensor, Tensor], log_opacity: Tensor) -> Tensor:
-        """The Gaussians of every tile, front to back; where a list is shorter than the longest, one past the last."""
+        """Return the indices of every tile's Gaussians, front to back, padded with an index past the last Gaussian."""
         reach = (2 * (log_opacity - math.log(INVISIBLE))).clamp(min=0).sqrt()
         xx, _, yy = covariance
         across = (position[:, 0] - self._x[:, None]).abs() < reach * xx.sqrt() + TILE / 2
@@ -101,20 +103,23 @@ class Renderer:
         return lists
 
     def _coefficients(self, listed: Tensor, length: int) -> Tensor:
-        """Of log(opacity) - (p - position) · shape · (p - position) / 2, with p relative to the centre of the tile."""
-        x, y = (listed[:, :2] - self._centres.repeat_interleave(length, 0)).unbind(1)
+        """Return the coefficients of log(opacity) - (p - position) · shape · (p - position) / 2.
+
+        The pixel position p is relative to the center of the tile.
+        """
+        x, y = (listed[:, :2] - self._centers.repeat_interleave(length, 0)).unbind(1)
         xx, xy, yy, log_opacity = listed[:, 2:6].unbind(1)
         along_x, along_y = xx * x + xy * y, xy * x + yy * y
         constant = log_opacity - (along_x * x + along_y * y) / 2
         return torch.stack([constant, along_x, along_y, -xx / 2, -xy, -yy / 2], 1)
 
     def _assembled(self, tiles: Tensor) -> Tensor:
-        """Tiles as one picture."""
+        """Return the tiles as one picture."""
         picture = tiles.view(self.rows, self.columns, 3, TILE, TILE).permute(2, 0, 3, 1, 4)
         return picture.reshape(3, self.rows * TILE, self.columns * TILE)[:, : self.height, : self.width]
 
 
 def _quadratic(cos: Tensor, sin: Tensor, axes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The entries xx, xy, yy of a symmetric matrix with these values along axes that are turned."""
+    """Return the entries xx, xy, yy of the symmetric matrix with these eigenvalues along rotated axes."""
     first, second = axes.unbind(1)
     return cos**2 * first + sin**2 * second, cos * sin * (first - second), sin**2 * first + cos**2 * second

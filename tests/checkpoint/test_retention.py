@@ -17,14 +17,14 @@ def saved(folder: Path, *places: tuple[int, int]) -> list[Path]:
     return paths
 
 
-def test_checkpoints_come_in_the_order_of_the_run_and_others_are_left_out(tmp_path: Path) -> None:
+def test_checkpoints_are_in_the_order_of_the_run_and_other_files_are_left_out(tmp_path: Path) -> None:
     ninth, tenth, validated = saved(tmp_path, (9, 0), (10, 0), (10, 1))
     saved(tmp_path, (11, 0))[0].rename(tmp_path / "best.pth")
     (tmp_path / "step_12.pth").write_bytes(b"written by something else")
     assert by_age(tmp_path, NAMES) == [ninth, tenth, validated]
 
 
-def test_only_the_newest_stay_and_the_one_that_was_just_saved(tmp_path: Path) -> None:
+def test_only_the_newest_and_the_one_that_was_just_saved_are_kept(tmp_path: Path) -> None:
     first, second, third, fourth = saved(tmp_path, (1, 0), (2, 0), (3, 0), (4, 0))
     (tmp_path / "step_0.pth").touch()
     keep_newest(2, NAMES, fourth)

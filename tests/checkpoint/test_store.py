@@ -42,7 +42,7 @@ def test_a_checkpoint_ends_with_a_note_and_the_hash_of_everything_before(tmp_pat
     assert data.endswith(note + expected)
 
 
-def test_torch_and_zip_tools_read_it_as_any_other_file(tmp_path: Path) -> None:
+def test_torch_and_zip_tools_can_read_it(tmp_path: Path) -> None:
     path = written(tmp_path)
     for mmap in (False, True):
         assert torch.load(path, weights_only=True, mmap=mmap)["state_dict"]["weight"].equal(torch.arange(5000.0))
@@ -51,14 +51,14 @@ def test_torch_and_zip_tools_read_it_as_any_other_file(tmp_path: Path) -> None:
         assert archive.comment.startswith(b'{"step": 3')
 
 
-def test_writing_gives_the_sha256_of_the_file(tmp_path: Path) -> None:
+def test_writing_returns_the_sha256_of_the_file(tmp_path: Path) -> None:
     path = tmp_path / "a.pth"
     sha256 = store.write(CHECKPOINT, path, Note())
     assert sha256 == hashlib.sha256(path.read_bytes()).hexdigest() == seal.digest(path)
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_the_note_is_read_without_the_rest_and_files_of_others_have_none(tmp_path: Path) -> None:
+def test_the_note_is_read_without_the_rest_and_files_of_other_programs_have_none(tmp_path: Path) -> None:
     assert seal.read_note(written(tmp_path, step=7, validations=1, complete=False)) == Note(7, 1, False)
     torch.save({}, tmp_path / "torch.pth")
     (tmp_path / "short.pth").write_bytes(b"x")
@@ -84,7 +84,7 @@ def test_every_flipped_byte_and_every_cut_is_found(tmp_path: Path) -> None:
     assert seal.damage(path) != ""
 
 
-def test_the_two_kinds_of_damage_are_told_apart(tmp_path: Path) -> None:
+def test_the_two_kinds_of_damage_have_different_messages(tmp_path: Path) -> None:
     path = written(tmp_path)
     flip(path, 1000)
     with pytest.raises(StorageError) as refused:
@@ -99,7 +99,7 @@ def test_the_two_kinds_of_damage_are_told_apart(tmp_path: Path) -> None:
     )
 
 
-def test_a_file_of_ours_that_lost_its_seal_is_not_taken_for_a_file_of_others(tmp_path: Path) -> None:
+def test_a_checkpoint_that_lost_its_seal_is_not_mistaken_for_a_file_of_another_program(tmp_path: Path) -> None:
     path = written(tmp_path)
     flip(path, len(path.read_bytes()) - 70)  # inside the word sha256
     with pytest.raises(StorageError) as refused:
@@ -112,7 +112,7 @@ def test_a_file_of_ours_that_lost_its_seal_is_not_taken_for_a_file_of_others(tmp
 # ---------------------------------------------------------------------------------------------------- writing
 
 
-def test_what_goes_wrong_while_writing_is_said_and_leaves_the_old_file_and_nothing_else(
+def test_a_failed_write_is_reported_and_leaves_only_the_old_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = written(tmp_path)
@@ -129,15 +129,13 @@ def test_what_goes_wrong_while_writing_is_said_and_leaves_the_old_file_and_nothi
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_disk_that_gives_back_something_else_is_found_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_returns_other_bytes_is_detected_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.replace", lambda old, new: Path(new).write_bytes(Path(old).read_bytes()[:-1] + b"x"))
-    with pytest.raises(StorageError, match="was written, and read back it is damaged: .*; look at the disk"):
+    with pytest.raises(StorageError, match="was written, but reading it back shows damage: .*; check the disk"):
         written(tmp_path)
 
 
-def test_sweeping_removes_what_a_kill_has_left_and_nothing_else(tmp_path: Path) -> None:
+def test_sweep_removes_the_leftovers_of_a_kill_and_nothing_else(tmp_path: Path) -> None:
     for name in (".epoch_3.pth.partial", ".last_checkpoint.partial", ".mine", "epoch_1.pth", "a.partial"):
         (tmp_path / name).write_bytes(b"")
     store.sweep(tmp_path)
@@ -148,9 +146,9 @@ def test_sweeping_removes_what_a_kill_has_left_and_nothing_else(tmp_path: Path) 
 
 
 def newest(*folders: Path) -> tuple[str | None, list[str]]:
-    said: list[str] = []
-    found = store.newest_intact(folders, said.append)
-    return (found.name if found is not None else None), said
+    warnings: list[str] = []
+    found = store.newest_intact(folders, warnings.append)
+    return (found.name if found is not None else None), warnings
 
 
 def test_newest_is_by_step_and_then_by_validations_and_not_by_name_or_time(tmp_path: Path) -> None:
@@ -160,40 +158,40 @@ def test_newest_is_by_step_and_then_by_validations_and_not_by_name_or_time(tmp_p
     assert newest(tmp_path / "none", tmp_path) == ("c.pth", [])
 
 
-def test_damaged_ones_are_passed_over_loudly(tmp_path: Path) -> None:
+def test_damaged_checkpoints_are_skipped_with_a_warning(tmp_path: Path) -> None:
     for step in (1, 2, 3, 4):
         written(tmp_path, f"iter_{step}.pth", step)
     flip(tmp_path / "iter_4.pth", 500)
     (tmp_path / "iter_3.pth").write_bytes((tmp_path / "iter_3.pth").read_bytes()[:900])
-    name, said = newest(tmp_path)
+    name, warnings = newest(tmp_path)
     assert name == "iter_2.pth"
-    assert len(said) == 2
-    assert said[0] == f"{tmp_path / 'iter_3.pth'}: cannot be read as a checkpoint: it was cut short or damaged"
-    assert said[1] == f"{tmp_path / 'iter_4.pth'} is damaged: its bytes do not match its SHA-256"
+    assert len(warnings) == 2
+    assert warnings[0] == f"{tmp_path / 'iter_3.pth'}: cannot be read as a checkpoint: it was cut short or damaged"
+    assert warnings[1] == f"{tmp_path / 'iter_4.pth'} is damaged: its bytes do not match its SHA-256"
 
 
-def test_which_names_are_ours_may_be_told(tmp_path: Path) -> None:
+def test_other_names_of_checkpoints_can_be_passed(tmp_path: Path) -> None:
     written(tmp_path, "save_1.pth", 1)
     (tmp_path / "save_2.pth").write_bytes((tmp_path / "save_1.pth").read_bytes()[:900])
     assert newest(tmp_path) == ("save_1.pth", [])
-    said: list[str] = []
-    assert store.newest_intact([tmp_path], said.append, re.compile("save_[0-9]+.pth")) == tmp_path / "save_1.pth"
-    assert said == [f"{tmp_path / 'save_2.pth'}: cannot be read as a checkpoint: it was cut short or damaged"]
+    warnings: list[str] = []
+    assert store.newest_intact([tmp_path], warnings.append, re.compile("save_[0-9]+.pth")) == tmp_path / "save_1.pth"
+    assert warnings == [f"{tmp_path / 'save_2.pth'}: cannot be read as a checkpoint: it was cut short or damaged"]
 
 
-def test_with_some_but_none_intact_it_refuses_and_lists_them(tmp_path: Path) -> None:
+def test_with_checkpoints_but_none_intact_it_refuses_and_lists_them(tmp_path: Path) -> None:
     written(tmp_path, "epoch_1.pth", complete=False)
     flip(written(tmp_path, "epoch_2.pth"), 500)
     with pytest.raises(StorageError) as refused:
         newest(tmp_path)
     assert str(refused.value).splitlines() == [
-        "resume was asked for, and there is no intact checkpoint to go on from:",
+        "cannot resume: there is no intact checkpoint to continue from:",
         f"  {tmp_path / 'epoch_2.pth'} is damaged: its bytes do not match its SHA-256",
         f"  {tmp_path / 'epoch_1.pth'}: it was saved without its optimizer or schedulers",
     ]
 
 
-def test_a_pointer_of_another_program_is_the_path_alone_and_is_not_followed(tmp_path: Path) -> None:
+def test_a_pointer_of_another_program_is_just_a_path_and_is_not_followed(tmp_path: Path) -> None:
     elsewhere = written(tmp_path, "iter_9.pth")
     folder = tmp_path / "run"
     folder.mkdir()
@@ -202,7 +200,7 @@ def test_a_pointer_of_another_program_is_the_path_alone_and_is_not_followed(tmp_
     assert newest(folder) == ("iter_3.pth", [])
 
 
-def test_files_that_something_else_has_written_do_not_count(tmp_path: Path) -> None:
+def test_files_of_other_programs_are_ignored(tmp_path: Path) -> None:
     torch.save({"weight": torch.zeros(2)}, tmp_path / "pretrained.pth")
     assert newest(tmp_path) == (None, [])
 
@@ -210,9 +208,9 @@ def test_files_that_something_else_has_written_do_not_count(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        ('{"name": "gone.pth"}', "names gone.pth, which is not there"),
-        ('{"name": "../a.pth"}', "points out of its folder, to '../a.pth'"),
-        ('{"name": "/etc/passwd"}', "points out of its folder, to '/etc/passwd'"),
+        ('{"name": "gone.pth"}', "names gone.pth, which does not exist"),
+        ('{"name": "../a.pth"}', "points outside its folder, to '../a.pth'"),
+        ('{"name": "/etc/passwd"}', "points outside its folder, to '/etc/passwd'"),
         ("{", "cannot be read: JSONDecodeError: "),
         ("[1]", "cannot be read: TypeError: "),
         ("{}", "cannot be read: KeyError: 'name'"),
@@ -220,7 +218,7 @@ def test_files_that_something_else_has_written_do_not_count(tmp_path: Path) -> N
         ("[" * 30000, "cannot be read: RecursionError: "),
     ],
 )
-def test_a_pointer_that_cannot_be_right_is_said_and_never_followed(tmp_path: Path, content: str, problem: str) -> None:
+def test_an_invalid_pointer_is_reported_and_never_followed(tmp_path: Path, content: str, problem: str) -> None:
     folder = tmp_path / "run"
     folder.mkdir()
     written(tmp_path)
@@ -229,15 +227,15 @@ def test_a_pointer_that_cannot_be_right_is_said_and_never_followed(tmp_path: Pat
         newest(folder)
     assert f"{folder / 'last_checkpoint'} {problem}" in str(refused.value)
     written(folder, "iter_3.pth")
-    name, said = newest(folder)
+    name, warnings = newest(folder)
     assert name == "iter_3.pth"
-    assert [problem in each for each in said] == [True]
+    assert [problem in each for each in warnings] == [True]
 
 
 def test_the_pointer_is_json_with_a_relative_name(tmp_path: Path) -> None:
     store.point_to(written(tmp_path), tmp_path, "ab", 3)
     assert json.loads((tmp_path / "last_checkpoint").read_text()) == {"name": "a.pth", "sha256": "ab", "step": 3}
-    assert store.pointer_problem(tmp_path) == ""
+    assert store.find_pointer_problem(tmp_path) == ""
 
 
 def test_notes_are_read_without_torch() -> None:

@@ -1,3 +1,3 @@
-"""The scripts are run by tests, and are none themselves."""
+"""Keep pytest from collecting the scripts: tests run them, but they are not tests."""
 
 collect_ignore = ["scripts"]

@@ -16,13 +16,13 @@ SHORT = ["train.max_epochs=1", "train.limit_batches=3", "val.limit_batches=1"]
 
 
 @pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _in_its_own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
 
 
 def run(*words: str, monkeypatch: pytest.MonkeyPatch) -> int:
-    """The command in this process: what it exits with."""
+    """Run the command in this process and return its exit code."""
     monkeypatch.setattr(sys, "argv", ["hookline", *words])
     with pytest.raises(SystemExit) as ended:
         main()
@@ -36,7 +36,7 @@ def test_train_without_a_config_trains_the_digits_and_shows_a_table(
     out = capsys.readouterr().out
     assert out.startswith("digits: 12 epochs of 17 iterations on cpu, fp32, seed 0\n")
     cells = [[cell.strip() for cell in line.split("│")[1:3]] for line in out.splitlines() if line.startswith("│")]
-    rows = {label: text for label, text in cells if label}  # a long text goes on in the next line
+    rows = {label: text for label, text in cells if label}  # a long text continues in the next line
     assert list(rows) == [
         *[
             "trained",
@@ -61,7 +61,7 @@ def test_train_without_a_config_trains_the_digits_and_shows_a_table(
     assert rows["test accuracy"] in (folder / "run.log").read_text()
 
 
-def test_train_goes_on_with_resume(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_train_continues_with_resume(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("train", *SHORT, monkeypatch=monkeypatch) == 0
     assert run("train", "train.max_epochs=2", *SHORT[1:], "--resume", monkeypatch=monkeypatch) == 0
     assert "resumed from runs/digits/epoch_1.pth: epoch 1, iteration 3" in capsys.readouterr().out
@@ -81,7 +81,7 @@ def test_a_dry_run_trains_validates_tests_saves_reloads_and_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_test_measures_a_checkpoint(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_test_evaluates_a_checkpoint(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     run("train", *SHORT, monkeypatch=monkeypatch)
     capsys.readouterr()
     assert run("test", "--checkpoint", "runs/digits/epoch_1.pth", monkeypatch=monkeypatch) == 0
@@ -91,19 +91,22 @@ def test_test_measures_a_checkpoint(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     assert run("test", monkeypatch=monkeypatch) == 2
 
 
-def test_init_makes_a_project_that_trains_at_once(
+def test_init_creates_a_project_that_is_ready_to_train(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run("init", "mine", monkeypatch=monkeypatch) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == "now: cd mine && hookline train config.yaml"
+    assert capsys.readouterr().out.splitlines() == [
+        "created mine: config.yaml, mynet.py, my_hooks.py, README.md, hookline.schema.json",
+        "to train it: cd mine && hookline train config.yaml",
+    ]
     import jsonschema
 
     from hookline.config import load
 
     schema = json.loads(Path("mine/hookline.schema.json").read_text())
     jsonschema.validate(load("mine/config.yaml").data, schema)
-    made = sorted(path.name for path in Path("mine").iterdir())
-    assert made == ["README.md", "config.yaml", "hookline.schema.json", "my_hooks.py", "mynet.py"]
+    created = sorted(path.name for path in Path("mine").iterdir())
+    assert created == ["README.md", "config.yaml", "hookline.schema.json", "my_hooks.py", "mynet.py"]
     command = [
         sys.executable,
         "-c",
@@ -119,12 +122,12 @@ def test_init_makes_a_project_that_trains_at_once(
     assert [record["step"] for record in records if "train/weight_norm" in record] == [61]
     assert run("init", "mine", monkeypatch=monkeypatch) == 2
     assert capsys.readouterr().err == (
-        "hookline: mine has config.yaml, mynet.py, my_hooks.py, README.md already, and nothing was changed; choose "
+        "hookline: mine already contains config.yaml, mynet.py, my_hooks.py, README.md; nothing was changed; choose "
         "another folder\n"
     )
 
 
-def test_hooks_lists_each_with_one_line_and_shows_one_in_full(
+def test_hooks_lists_one_line_per_hook_or_shows_one_in_full(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run("hooks", monkeypatch=monkeypatch) == 0
@@ -156,7 +159,7 @@ def test_hooks_lists_each_with_one_line_and_shows_one_in_full(
     assert capsys.readouterr().err == "hookline: no hook is called 'LogerHook'; did you mean 'LoggerHook'?\n"
 
 
-def test_the_hooks_of_another_package_are_listed_and_can_be_named(tmp_path: Path) -> None:
+def test_hooks_of_another_package_are_listed_and_can_be_used(tmp_path: Path) -> None:
     (tmp_path / "other_package.py").write_text(
         'from hookline import Hook\n\n\nclass PluginHook(Hook):\n    "Does what a plugin does."\n\n'
         "    def __init__(self, times: int = 1) -> None:\n        self.times = times\n\n"
@@ -186,7 +189,7 @@ def test_the_hooks_of_another_package_are_listed_and_can_be_named(tmp_path: Path
     assert "PluginHook" in hookline("schema").stdout
 
 
-def test_plan_shows_who_runs_where_without_building_anything(
+def test_plan_shows_which_hooks_run_where_without_building_anything(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run("plan", "default_hooks.timer=null", monkeypatch=monkeypatch) == 0
@@ -238,7 +241,7 @@ def test_a_mistake_ends_with_one_message_the_right_code_and_no_traceback(
     assert not Path("runs").exists()
 
 
-def test_an_error_of_the_users_own_shows_its_traceback_with_the_note(
+def test_an_error_in_user_code_shows_its_traceback_with_the_note(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("bad.py").write_text(
@@ -275,7 +278,7 @@ def test_help_answers_without_torch(command: list[str]) -> None:
 
 
 @pytest.mark.parametrize("command", [["hooks"], ["hooks", "CheckpointHook"], ["schema"], ["plan"]])
-def test_what_needs_no_torch_does_not_import_it(command: list[str]) -> None:
+def test_commands_that_do_not_need_torch_do_not_import_it(command: list[str]) -> None:
     code = (
         "import sys; from hookline.cli import main; sys.argv = ['hookline', *sys.argv[1:]]\n"
         "try: main()\nfinally: assert 'torch' not in sys.modules"
@@ -284,7 +287,7 @@ def test_what_needs_no_torch_does_not_import_it(command: list[str]) -> None:
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
-def test_the_overhead_benchmark_runs_and_gives_json() -> None:
+def test_the_overhead_benchmark_runs_and_prints_json() -> None:
     script = Path(__file__).parent.parent.parent / "benchmarks" / "overhead.py"
     command = [sys.executable, str(script), "--json", "--steps", "3", "--rounds", "1"]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -294,7 +297,7 @@ def test_the_overhead_benchmark_runs_and_gives_json() -> None:
     ]
 
 
-def test_a_runner_comes_from_a_mapping_too(tmp_path: Path) -> None:
+def test_a_runner_can_be_built_from_a_mapping(tmp_path: Path) -> None:
     from hookline import Runner
 
     config = {
@@ -306,7 +309,7 @@ def test_a_runner_comes_from_a_mapping_too(tmp_path: Path) -> None:
     assert runner.experiment_name == "here"
 
 
-def test_a_run_whose_time_is_up_is_not_tested_and_ends_with_the_code_that_was_asked_for(
+def test_a_run_that_reaches_its_time_limit_is_not_tested_and_ends_with_the_given_exit_code(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     limit = "custom_hooks=[{type: TimeLimitHook, limit: 1s, exit_code: 75}]"
@@ -333,11 +336,11 @@ def test_a_run_that_is_refused_leaves_the_earlier_one_where_it_was(
     assert run("train", *SHORT, monkeypatch=monkeypatch) == 0
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     assert run("train", *SHORT, refused, monkeypatch=monkeypatch) == 2
-    assert "the files of the earlier run are in runs/digits again" in capsys.readouterr().out
+    assert "restored the files of the earlier run in runs/digits" in capsys.readouterr().out
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
-def test_averaged_weights_that_are_not_used_are_named(
+def test_unused_averaged_weights_are_reported(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run("train", *SHORT, "custom_hooks=[EMAHook]", monkeypatch=monkeypatch)
@@ -349,7 +352,7 @@ def test_averaged_weights_that_are_not_used_are_named(
     ]
 
 
-def test_the_benchmark_of_recording_runs_and_gives_json() -> None:
+def test_the_recording_benchmark_runs_and_prints_json() -> None:
     script = Path(__file__).parent.parent.parent / "benchmarks" / "recording.py"
     words = ["--steps", "10", "--rounds", "1", "--updates", "1000", "--json"]
     ended = subprocess.run([sys.executable, str(script), *words], capture_output=True, text=True, check=False)
@@ -361,7 +364,7 @@ def test_the_benchmark_of_recording_runs_and_gives_json() -> None:
     ]
 
 
-def test_the_benchmark_of_dialects_runs_and_gives_json() -> None:
+def test_the_dialects_benchmark_runs_and_prints_json() -> None:
     script = Path(__file__).parent.parent.parent / "benchmarks" / "dialects.py"
     words = ["--steps", "51", "--rounds", "1", "--json"]
     ended = subprocess.run([sys.executable, str(script), *words], capture_output=True, text=True, check=False)

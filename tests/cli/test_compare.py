@@ -20,11 +20,11 @@ COMMAND = [sys.executable, "-c", "from hookline.cli import main; main()", "compa
 
 
 @pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _in_its_own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def made(name: str, records: list[dict[str, Any]], config: str | None = None) -> None:
+def make_run(name: str, records: list[dict[str, Any]], config: str | None = None) -> None:
     folder = Path("runs") / name
     folder.mkdir(parents=True)
     (folder / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
@@ -33,7 +33,7 @@ def made(name: str, records: list[dict[str, Any]], config: str | None = None) ->
 
 
 def two_runs() -> None:
-    made(
+    make_run(
         "slow",
         [
             {"step": 10, "epoch": 1, "train/lr": 0.01, "train/time": 0.004, "train/loss": 0.5},
@@ -43,7 +43,7 @@ def two_runs() -> None:
         ],
         "optim: {lr: 0.01, betas: [0.9, 0.99]}\nseed: 0\ncustom_hooks: [{type: EMAHook}]\nwork_dir: runs/slow\n",
     )
-    made(
+    make_run(
         "fast",
         [
             {"step": 20, "epoch": 2, "train/lr": 0.1, "train/time": 0.002, "train/loss": 0.25},
@@ -60,7 +60,7 @@ def run(*words: str, monkeypatch: pytest.MonkeyPatch) -> int:
     return int(ended.value.code or 0)
 
 
-def test_what_differs_in_config_and_results_is_shown_a_column_a_run_and_the_best_marked(
+def test_differences_in_config_and_results_are_shown_with_one_column_per_run_and_the_best_marked(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     two_runs()
@@ -77,8 +77,8 @@ def test_what_differs_in_config_and_results_is_shown_a_column_a_run_and_the_best
         "results",
         "  epochs                4               2",
         "  iterations            40              20",
-        "  time in steps         0.06s           0.04s",
-        "  a step                3.00 ms         2.00 ms *",
+        "  total step time       0.06s           0.04s",
+        "  time per step         3.00 ms         2.00 ms *",
         "  train/lr              0.0010 at 20    0.1000 at 20",
         "  train/loss            0.2500 at 20    0.2500 at 20",
         "    best                0.2500 at 20    0.2500 at 20",
@@ -86,7 +86,7 @@ def test_what_differs_in_config_and_results_is_shown_a_column_a_run_and_the_best
         "    best                0.7500 at 20 *  0.7000 at 20",
         "  val/loss              -               nan at 20",
         "    best                -               -",
-        "* the best of its row",
+        "* best in its row",
     ]
 
 
@@ -96,15 +96,15 @@ def test_one_run_alone_shows_its_results_and_marks_nothing(
     two_runs()
     assert run("runs/fast", "runs/fast/", "--metric", "val/accuracy", monkeypatch=monkeypatch) == 0
     assert capsys.readouterr().out.splitlines() == [
-        "                 fast",
+        "                   fast",
         "",
         "results",
-        "  epochs         2",
-        "  iterations     20",
-        "  time in steps  0.04s",
-        "  a step         2.00 ms",
-        "  val/accuracy   0.7000 at 20",
-        "    best         0.7000 at 20",
+        "  epochs           2",
+        "  iterations       20",
+        "  total step time  0.04s",
+        "  time per step    2.00 ms",
+        "  val/accuracy     0.7000 at 20",
+        "    best           0.7000 at 20",
     ]
 
 
@@ -112,7 +112,7 @@ def test_metrics_are_chosen_by_name_or_pattern_and_an_unknown_one_is_refused(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     two_runs()
-    made("odd", [{"step": 1, "norm[0]": 2.0}, {"step": 2, "line\nbreak": 3.0}])
+    make_run("odd", [{"step": 1, "norm[0]": 2.0}, {"step": 2, "line\nbreak": 3.0}])
     for words, labels in (
         (["runs/slow", "--metric", "val/*"], ["val/time", "val/accuracy"]),
         (["runs/slow", "--metric", "val/accuracy", "--metric", "train/l*"], ["train/lr", "train/loss", "val/accuracy"]),
@@ -125,11 +125,11 @@ def test_metrics_are_chosen_by_name_or_pattern_and_an_unknown_one_is_refused(
     assert run("runs/slow", "runs/fast", "--metric", "val/acuracy", monkeypatch=monkeypatch) == 2
     assert capsys.readouterr() == (
         "",
-        "hookline: --metric: nothing is recorded as 'val/acuracy'; did you mean 'val/accuracy'?\n",
+        "hookline: --metric: unknown metric 'val/acuracy'; did you mean 'val/accuracy'?\n",
     )
 
 
-def test_json_has_the_same_for_machines(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_has_the_same_content(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     two_runs()
     words = ["runs/slow", "runs/fast", "--json", "--metric", "val/accuracy", "--metric", "val/loss"]
     assert run(*words, monkeypatch=monkeypatch) == 0
@@ -163,12 +163,12 @@ def test_json_has_the_same_for_machines(monkeypatch: pytest.MonkeyPatch, capsys:
     }
 
 
-def test_runs_of_one_name_are_called_by_their_paths_and_what_cannot_be_compared_is_said(
+def test_runs_of_the_same_name_are_titled_by_their_paths_and_missing_configs_are_reported(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("a/digits", "b/digits"):
-        made(name, [{"step": 1, "epoch": 1}], "seed: .nan\nname: [on]\n")
-    made("c", [])
+        make_run(name, [{"step": 1, "epoch": 1}], "seed: .nan\nname: [on]\n")
+    make_run("c", [])
     Path("runs/c/iter_7.pth").write_bytes(b"cut short")
     assert run("runs/a/digits", "runs/b/digits", "runs/c", monkeypatch=monkeypatch) == 0
     assert capsys.readouterr().out.splitlines() == [
@@ -177,7 +177,7 @@ def test_runs_of_one_name_are_called_by_their_paths_and_what_cannot_be_compared_
         "results",
         "  epochs      1              1              0",
         "  iterations  1              1              7",
-        "no config was recorded in runs/c",
+        "no config recorded in runs/c",
         "the configs are the same",
     ]
 
@@ -185,15 +185,15 @@ def test_runs_of_one_name_are_called_by_their_paths_and_what_cannot_be_compared_
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["runs/slow", "runs/fats"], "hookline: there is no folder runs/fats; did you mean 'fast'?\n"),
+        (["runs/slow", "runs/fats"], "hookline: folder runs/fats does not exist; did you mean 'fast'?\n"),
         (
             ["runs"],
-            "hookline: runs is not the folder of a run: it has neither metrics.jsonl nor run.log nor a checkpoint; "
-            "there are runs in it: runs/fast, runs/slow\n",
+            "hookline: runs is not the folder of a run: it has no metrics.jsonl, no run.log and no checkpoint; "
+            "it contains the runs runs/fast, runs/slow\n",
         ),
     ],
 )
-def test_a_folder_that_is_no_run_ends_with_2_and_one_message(
+def test_a_folder_without_a_run_ends_with_2_and_one_message(
     words: list[str], message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     two_runs()
@@ -208,7 +208,7 @@ def test_records_that_cannot_be_read_end_with_5(
     two_runs()
     Path("runs/fast/metrics.jsonl").write_text("no record\n")
     assert run("runs/slow", "runs/fast", monkeypatch=monkeypatch) == 5
-    assert "hookline: runs/fast/metrics.jsonl:1: this is no record: 'no record'" in capsys.readouterr().err
+    assert "hookline: runs/fast/metrics.jsonl:1: not a record: 'no record'" in capsys.readouterr().err
 
 
 def test_in_a_pipe_there_are_no_control_characters_and_no_torch() -> None:
@@ -240,16 +240,16 @@ def test_on_a_screen_it_is_a_table() -> None:
     assert "│ \x1b[1mresults             \x1b[0m │                │                │\r\n" in shown
     assert "│ optim.lr             │ 0.01           │ 0.1            │\r\n" in shown
     assert "│   best               │ \x1b[1m0.7500 at 20 *\x1b[0m │ 0.7000 at 20   │\r\n" in shown
-    assert shown.endswith("┘\r\n* the best of its row\r\n")
+    assert shown.endswith("┘\r\n* best in its row\r\n")
 
 
 def read_all(descriptor: int) -> str:
-    """What a terminal shows until nobody writes to it any more."""
+    """Read from a terminal until nobody writes to it anymore."""
     parts = []
     try:
         while part := os.read(descriptor, 4096):
             parts.append(part)
-    except OSError:  # how Linux says that the other end is closed
+    except OSError:  # Linux raises this when the other end is closed
         pass
     finally:
         os.close(descriptor)

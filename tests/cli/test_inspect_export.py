@@ -23,26 +23,26 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_inspect_says_what_is_in_a_file_from_when_and_whether_it_is_intact(run: Path) -> None:
+def test_inspect_shows_the_contents_origin_and_integrity_of_a_file(run: Path) -> None:
     code, output = command("inspect", "epoch_1.pth", cwd=run)
     assert code == 0
     rows = [(line[:16].strip(), line[18:]) for line in output.splitlines()]
     assert [name for name, _ in rows] == [
-        *["file", "", "run", "saved", "on", "hooks", "stands", "state_dict", "optimizer", "param_schedulers"],
-        *["scaler", "recorded", "records of", "hook states", "rng", "use"],
+        *["file", "", "run", "saved", "on", "hooks", "position", "state_dict", "optimizer", "param_schedulers"],
+        *["scaler", "metrics", "writers", "hook states", "rng", "use"],
     ]
     found = dict(rows)
     assert re.fullmatch(r"epoch_1.pth, [0-9.]+ kB", found["file"])
     assert found[""] == "intact: its bytes match its SHA-256"
     assert found["run"] == "toy, seed 0"
-    assert found["stands"] == "after 1 epochs, 4 iterations, 0 validations"
+    assert found["position"] == "after 1 epochs, 4 iterations, 0 validations"
     assert found["state_dict"] == "4 tensors, 58 numbers, 232 bytes"
     assert found["hook states"] == "EMAHook, LoggerHook; 232 bytes"
     assert found["hooks"].startswith("RuntimeInfoHook, IterTimerHook, ")
-    assert found["use"] == "a run can go on from it"
+    assert found["use"] == "a run can resume from it"
 
 
-def test_inspect_of_a_folder_lists_the_run_in_its_order_and_what_is_resumed(run: Path) -> None:
+def test_inspect_of_a_folder_lists_checkpoints_in_order_and_the_one_to_resume_from(run: Path) -> None:
     code, output = command("inspect", ".", cwd=run)
     assert code == 0
     lines = [re.split(r"  +", line) for line in output.splitlines()]
@@ -51,7 +51,7 @@ def test_inspect_of_a_folder_lists_the_run_in_its_order_and_what_is_resumed(run:
     assert ["epoch_1.pth", "iteration 4", "intact"] in kinds
     assert ["epoch_2-*.pth", "iteration 8", "intact, without its optimizer"] in kinds
     newest = best if best == "best_accuracy_epoch_2.pth" else "epoch_2.pth"
-    assert output.splitlines()[-1] == f"a resume goes on from {newest}"
+    assert output.splitlines()[-1] == f"a resume continues from {newest}"
 
 
 def test_inspect_of_a_damaged_file_ends_with_5(run: Path, tmp_path: Path) -> None:
@@ -68,11 +68,11 @@ def test_inspect_of_a_damaged_file_ends_with_5(run: Path, tmp_path: Path) -> Non
     assert command("inspect", "empty", cwd=tmp_path) == (5, "hookline: there is no checkpoint in empty\n")
 
 
-def test_inspect_of_a_file_of_others_says_so(tmp_path: Path) -> None:
+def test_inspect_reports_that_a_file_was_written_by_another_program(tmp_path: Path) -> None:
     torch.save({"state_dict": toy_model().state_dict()}, tmp_path / "other.pth")
     code, output = command("inspect", "other.pth", cwd=tmp_path)
     assert code == 0
-    assert "not known whether intact: hookline has not written it" in output
+    assert "cannot be verified: it was not written by hookline" in output
     assert output.splitlines()[-1].endswith("only its weights can be used (load_from)")
 
 
@@ -80,7 +80,7 @@ def test_export_writes_safetensors_that_the_library_reads(run: Path, tmp_path: P
     checkpoint = store.read(run / "epoch_2.pth", sealed=True)
     code, output = command("export", str(run / "epoch_2.pth"), cwd=tmp_path)
     written = run / "epoch_2.safetensors"
-    raw = "these are the raw weights; it also holds averaged ones: --averaged\n"
+    raw = "exported the raw weights; to export the averaged weights instead, add --averaged\n"
     assert (code, output) == (0, f"{written}: 4 tensors, {written.stat().st_size} bytes\n{raw}")
     found = load_file(written)
     assert {name: value.tolist() for name, value in found.items()} == {
@@ -100,19 +100,19 @@ def test_export_writes_safetensors_that_the_library_reads(run: Path, tmp_path: P
     assert not averaged["0.weight"].equal(found["0.weight"])
 
 
-def test_export_refuses_what_it_cannot_do(run: Path, tmp_path: Path) -> None:
+def test_export_refuses_existing_files_and_missing_weights(run: Path, tmp_path: Path) -> None:
     (tmp_path / "there.safetensors").write_text("mine")
     path = str(run / "epoch_1.pth")
     assert command("export", path, "--out", "there.safetensors", cwd=tmp_path) == (
         2,
-        "hookline: there.safetensors exists already; choose another place with --out, or replace it with --force\n",
+        "hookline: there.safetensors already exists; choose another file with --out, or overwrite it with --force\n",
     )
     assert (tmp_path / "there.safetensors").read_text() == "mine"
     assert command("export", path, "--out", "there.safetensors", "--force", cwd=tmp_path)[0] == 0
     torch.save({"state_dict": toy_model().state_dict(), "hooks": {}}, tmp_path / "other.pth")
     assert command("export", "other.pth", "--averaged", cwd=tmp_path) == (
         5,
-        "hookline: other.pth has no averaged weights: no EMAHook was in its run\n",
+        "hookline: other.pth has no averaged weights: its run had no EMAHook\n",
     )
     torch.save({"state_dict": 3}, tmp_path / "odd.pth")
     assert command("export", "odd.pth", cwd=tmp_path) == (5, "hookline: odd.pth has no weights\n")

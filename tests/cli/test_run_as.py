@@ -1,4 +1,4 @@
-"""`hookline run-as`: scripts written for other systems, unchanged, each in a process of its own."""
+"""`hookline run-as`: scripts written for other systems, unchanged, each in its own process."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ SCRIPTS = Path(__file__).parent / "scripts"
 
 
 def run_text(folder: Path, text: str, *arguments: str, system: str = "mmengine") -> tuple[int, list[str]]:
-    """A script of this text, run in its folder: its exit code, and the lines that it printed."""
+    """Run a script with this text in its folder; return its exit code and the lines that it printed."""
     (folder / "script.py").write_text(textwrap.dedent(text), encoding="utf-8")
     code, printed = command("run-as", system, "script.py", *arguments, cwd=folder)
     return code, printed.splitlines()
 
 
-# -- one script a system, as it is written for the original
+# -- one script per system, as written for the original
 
 
 WHOLE = {
@@ -51,10 +51,10 @@ WHOLE = {
 
 @pytest.mark.parametrize("system", WHOLE)
 def test_a_script_for_the_original_runs_unchanged(system: str, tmp_path: Path) -> None:
-    (name, script, *arguments), said, files = WHOLE[system]
+    (name, script, *arguments), lines, files = WHOLE[system]
     code, printed = command("run-as", name, str(SCRIPTS / script), *arguments, cwd=tmp_path)
     assert code == 0, printed
-    assert [line for line in printed.splitlines() if line.startswith(("epoch ", "good ", "after "))] == said
+    assert [line for line in printed.splitlines() if line.startswith(("epoch ", "good ", "after "))] == lines
     out = tmp_path / "out"
     found = [*out.glob("*.pth"), *out.glob("checkpoints/*")]
     assert sorted(path.relative_to(out).as_posix() for path in found) == files
@@ -70,7 +70,7 @@ def test_the_script_for_mmengine_prints_the_same_with_the_real_package(tmp_path:
 # -- as Python runs a script
 
 
-def test_a_script_finds_itself_as_python_would_run_it(tmp_path: Path) -> None:
+def test_a_script_sees_the_same_names_and_paths_as_under_python(tmp_path: Path) -> None:
     (tmp_path / "beside.py").write_text("from mmengine.hooks import Hook\n", encoding="utf-8")
     code, printed = run_text(
         tmp_path,
@@ -93,7 +93,7 @@ def test_a_script_finds_itself_as_python_would_run_it(tmp_path: Path) -> None:
     ]
 
 
-def test_a_script_in_its_own_encoding_with_a_link_to_it(tmp_path: Path) -> None:
+def test_a_script_may_have_its_own_encoding_and_be_a_link(tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "real.py").write_bytes(
@@ -107,7 +107,7 @@ def test_a_script_in_its_own_encoding_with_a_link_to_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ending", "code", "said"),
+    ("ending", "code", "lines"),
     [
         ("sys.exit(3)", 3, []),
         ("sys.exit()", 0, []),
@@ -115,11 +115,11 @@ def test_a_script_in_its_own_encoding_with_a_link_to_it(tmp_path: Path) -> None:
         ("raise KeyboardInterrupt", 130, ["hookline: interrupted"]),
     ],
 )
-def test_it_exits_as_the_script_does(ending: str, code: int, said: list[str], tmp_path: Path) -> None:
-    assert run_text(tmp_path, f"import sys, mmengine.hooks\n{ending}\n") == (code, said)
+def test_the_exit_code_is_that_of_the_script(ending: str, code: int, lines: list[str], tmp_path: Path) -> None:
+    assert run_text(tmp_path, f"import sys, mmengine.hooks\n{ending}\n") == (code, lines)
 
 
-def test_an_error_is_shown_with_the_script_s_own_traceback(tmp_path: Path) -> None:
+def test_an_error_is_shown_with_the_traceback_of_the_script(tmp_path: Path) -> None:
     code, printed = run_text(tmp_path, "def fail():\n    raise EOFError('x')\n\nfail()\n")
     assert code == 1
     path = tmp_path / "script.py"
@@ -133,7 +133,7 @@ def test_an_error_is_shown_with_the_script_s_own_traceback(tmp_path: Path) -> No
     ]
 
 
-def test_a_script_that_is_no_python_is_shown_where(tmp_path: Path) -> None:
+def test_a_syntax_error_is_shown_with_its_line(tmp_path: Path) -> None:
     code, printed = run_text(tmp_path, "import sys\nprint('never'\n")
     assert code == 1
     assert printed[0].strip() == f'File "{tmp_path / "script.py"}", line 2'
@@ -169,28 +169,31 @@ def test_a_wrong_system_and_a_missing_script_are_refused(tmp_path: Path) -> None
         2,
         "hookline: unknown dialect 'mmengin'; did you mean 'mmengine'?\n",
     )
-    assert command("run-as", "mmengine", "absent.py", cwd=tmp_path) == (2, "hookline: there is no script absent.py\n")
-    assert command("run-as", "mmengine", ".", cwd=tmp_path) == (2, "hookline: there is no script .\n")
+    assert command("run-as", "mmengine", "absent.py", cwd=tmp_path) == (
+        2,
+        "hookline: script absent.py does not exist\n",
+    )
+    assert command("run-as", "mmengine", ".", cwd=tmp_path) == (2, "hookline: script . does not exist\n")
 
 
-def test_the_help_says_what_comes_where(tmp_path: Path) -> None:
+def test_the_help_shows_the_order_of_the_arguments(tmp_path: Path) -> None:
     code, printed = command("run-as", "--help", cwd=tmp_path)
     assert code == 0
     assert printed.startswith("Usage: hookline run-as [OPTIONS] {SYSTEM} {SCRIPT} [ARGUMENT]...\n")
     assert f"One of {', '.join(PACKAGES)}." in " ".join(printed.split())
     assert (
-        "hookline run-as mmengine train.py --work-dir work     what follows the script is the script's own" in printed
+        "hookline run-as mmengine train.py --work-dir work     words after SCRIPT are passed to the script" in printed
     )
 
 
-def test_options_stand_before_the_system_and_all_others_are_the_script_s(tmp_path: Path) -> None:
+def test_options_go_before_the_system_and_all_later_words_to_the_script(tmp_path: Path) -> None:
     assert run_text(tmp_path, "import sys; print(sys.argv[1:])", "--help", "--allow-python-config") == (
         0,
         ["['--help', '--allow-python-config']"],
     )
     assert command("run-as", "mmengine", "--allow-python-config", "script.py", cwd=tmp_path) == (
         2,
-        "hookline: there is no script --allow-python-config; options of run-as come first: "
+        "hookline: script --allow-python-config does not exist; put the options of run-as first: "
         "hookline run-as --allow-python-config mmengine SCRIPT\n",
     )
     code, printed = command("run-as", "--allow-python-cfg", "mmengine", "script.py", cwd=tmp_path)
@@ -212,7 +215,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("system", READS)
-def test_a_config_in_python_is_run_only_if_who_starts_the_script_says_so(system: str, tmp_path: Path) -> None:
+def test_a_python_config_is_run_only_if_the_user_allows_it(system: str, tmp_path: Path) -> None:
     (tmp_path / "config.py").write_text("open('ran', 'w').close()\nlr = 3\n", encoding="utf-8")
     path = tmp_path / "config.py" if system == "mmengine" else "config.py"
     text = f"{READS[system]}\nprint(Config.fromfile('config.py').lr)\n"
@@ -228,7 +231,7 @@ def test_a_config_in_python_is_run_only_if_who_starts_the_script_says_so(system:
     assert command("run-as", "--allow-python-config", system, "script.py", cwd=tmp_path) == (0, "3\n")
 
 
-def test_a_system_without_configs_in_python_refuses_the_option(tmp_path: Path) -> None:
+def test_a_system_without_python_configs_refuses_the_option(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text("print('never')\n", encoding="utf-8")
     assert command("run-as", "--allow-python-config", "pointrix", "script.py", cwd=tmp_path) == (
         2,
@@ -249,7 +252,7 @@ if __name__ == "__main__":
 """
 
 
-def test_processes_of_the_script_may_read_such_configs_too(tmp_path: Path) -> None:
+def test_child_processes_of_the_script_may_also_read_python_configs(tmp_path: Path) -> None:
     (tmp_path / "config.py").write_text("lr = 3\n", encoding="utf-8")
     code, printed = run_text(tmp_path, IN_A_PROCESS)
     assert code == 2
@@ -290,7 +293,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
-def test_processes_of_the_script_know_its_classes_and_the_names(method: str, tmp_path: Path) -> None:
+def test_child_processes_of_the_script_know_its_classes_and_the_dialect(method: str, tmp_path: Path) -> None:
     home = "hookline.dialects.mmengine.hooks.hook"
     assert run_text(tmp_path, PROCESSES, method) == (
         0,

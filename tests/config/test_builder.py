@@ -191,8 +191,8 @@ def test_parameter_groups_by_pattern_the_first_match_takes(mynet: Write) -> None
         ),
         (
             "train.dataloader.dataset={type: 'mynet:endless'}",
-            "train.dataloader: a ResumableLoader needs a dataset with a length and items by index, and generator "
-            "has none; hand it over in a torch DataLoader of your own",
+            "train.dataloader: a ResumableLoader needs a dataset with a length and items by index, but generator "
+            "does not have them; use a torch DataLoader for it instead",
         ),
     ],
 )

@@ -9,14 +9,14 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
-from hookline.data.digits import CUTS, Digits, DigitsNet
+from hookline.data.digits import SPLITS, Digits, DigitsNet
 from hookline.data.loader import Order, ResumableLoader, mix
 from hookline.data.transfer import to_device
 from hookline.errors import ConfigError
 
 
 class Noisy(Dataset[Any]):
-    """Every sample draws from all three generators."""
+    """A dataset whose samples draw from all three generators."""
 
     def __len__(self) -> int:
         return 10
@@ -78,14 +78,14 @@ def test_a_dataset_without_a_length_and_a_wrong_batch_size_are_refused() -> None
             return iter(())
 
     with pytest.raises(
-        ConfigError, match="^a ResumableLoader needs a dataset with a length and items by index, and Stream"
+        ConfigError, match="^a ResumableLoader needs a dataset with a length and items by index, but Stream"
     ):
         ResumableLoader(Stream())
     with pytest.raises(ConfigError, match="^batch_size must be an int of at least 1, not 0$"):
         ResumableLoader(Noisy(), batch_size=0)
 
 
-def test_mix_spreads_neighbours_and_is_the_same_on_every_machine() -> None:
+def test_mix_separates_similar_numbers_and_is_the_same_on_every_machine() -> None:
     assert mix(0, 0) == 411788715114236230
     assert len({mix(seed, epoch, index) for seed in range(5) for epoch in range(5) for index in range(5)}) == 125
     assert mix(1, 23) != mix(12, 3)
@@ -94,14 +94,14 @@ def test_mix_spreads_neighbours_and_is_the_same_on_every_machine() -> None:
 def test_the_digits_are_1797_real_images_in_three_parts_that_do_not_overlap() -> None:
     parts = {split: Digits(split) for split in ("train", "val", "test")}
     assert {split: len(part) for split, part in parts.items()} == {"train": 1079, "val": 359, "test": 359}
-    assert sum(end - begin for begin, end in CUTS.values()) == 1797
+    assert sum(end - begin for begin, end in SPLITS.values()) == 1797
     images = torch.cat([part.tensors[0] for part in parts.values()])
     classes = torch.cat([part.tensors[1] for part in parts.values()])
     assert images.shape == (1797, 1, 8, 8)
     assert (images.min().item(), images.max().item()) == (0, 1)
     assert classes.bincount().tolist() == [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]
     assert DigitsNet()(images[:3]).shape == (3, 10)
-    with pytest.raises(ConfigError, match="^the digits have no split 'valid'; did you mean 'val'\\?$"):
+    with pytest.raises(ConfigError, match="^Digits: unknown split 'valid'; did you mean 'val'\\?$"):
         Digits("valid")  # type: ignore[arg-type]
 
 
@@ -122,7 +122,7 @@ def test_batches_of_any_shape_are_moved() -> None:
 
 
 class Backwards(Order):
-    """From the last sample to the first, beginning one later every epoch."""
+    """An order from the last sample to the first that starts one sample later in every epoch."""
 
     def batches(self, seed: int, epoch: int, start: int) -> Iterator[list[int]]:
         indices = list(range(len(self.dataset) - 1 - epoch, -1, -1))
@@ -141,12 +141,12 @@ def test_another_order_starts_at_any_batch_too() -> None:
     assert [batch[0].tolist() for batch in loader] == [[5, 4, 3], [2, 1, 0]]
 
 
-def test_a_collate_function_that_says_so_costs_no_states_of_generators() -> None:
+def test_generators_are_not_seeded_for_a_collate_function_that_draws_no_random_numbers() -> None:
     def drawing(samples: list[Any]) -> Any:
         return torch.rand(1)
 
     def quiet(samples: list[Any]) -> Any:
-        return torch.rand(1)  # it lies, so that it can be seen
+        return torch.rand(1)  # its attribute is a lie, which makes the missing seed visible
 
     quiet.draws_random_numbers = False  # type: ignore[attr-defined]
     for collate, same in ((drawing, True), (quiet, False)):
@@ -155,7 +155,7 @@ def test_a_collate_function_that_says_so_costs_no_states_of_generators() -> None
         assert torch.equal(first, second) is same
 
 
-def test_the_loader_inside_gives_the_batches_that_begin_says() -> None:
+def test_the_inner_loader_yields_the_batches_that_begin_selects() -> None:
     loader = ResumableLoader(TensorDataset(torch.arange(10)), batch_size=3, shuffle=True, seed=5)
     loader.begin(epoch=2, start=1)
     assert isinstance(loader.inner, DataLoader)

@@ -32,7 +32,7 @@ from hookline.testing import toy_runner
 
 
 class Noisy(Dataset[Tensor]):
-    """Every sample draws from all three generators."""
+    """A dataset whose samples draw from all three generators."""
 
     def __len__(self) -> int:
         return 12
@@ -72,13 +72,13 @@ def test_a_plain_dataloader_starts_anywhere_and_is_a_function_of_seed_and_epoch(
     drawn = torch.rand(()).item(), random.random(), np.random.rand()
     assert batches(loader, epoch=1, start=1) == first[1:]
     torch.manual_seed(1), np.random.seed(1), random.seed(1)
-    assert drawn == (torch.rand(()).item(), random.random(), np.random.rand())  # reading moved no generator of training
+    assert drawn == (torch.rand(()).item(), random.random(), np.random.rand())  # reading left them alone
     assert batches(loader, epoch=2) != first
     assert batches(loader, epoch=1, seed=8) != first
     assert len(first) == len(loader)
 
 
-def test_workers_change_nothing_of_what_a_collate_function_draws() -> None:
+def test_the_number_of_workers_does_not_change_what_a_collate_function_draws() -> None:
     found = [
         batches(DataLoader(Noisy(), 5, shuffle=True, collate_fn=drawing_collate, num_workers=workers))
         for workers in (0, 1, 2)
@@ -105,7 +105,7 @@ def test_a_worker_init_fn_of_the_user_is_called(tmp_path: Path) -> None:
         DataLoader(Noisy(), batch_size=None),
     ],
 )
-def test_what_is_not_plain_is_left_as_it_is(loader: Any) -> None:
+def test_a_loader_with_another_sampler_is_not_replaced(loader: Any) -> None:
     assert as_resumable(loader) is None
 
 
@@ -124,7 +124,7 @@ def test_the_loader_of_the_user_stays_the_one_that_hooks_see() -> None:
 
 
 class Stream(IterableDataset[Tensor]):
-    """Draws each sample; it has no length."""
+    """A dataset without a length that draws its samples at random."""
 
     def __iter__(self) -> Iterator[Tensor]:
         return (torch.rand(4) for _ in range(12))
@@ -172,7 +172,7 @@ def stream_runner(folder: Path, loader: Any, **parts: Any) -> Runner:
     ids=["stream", "stream in a worker", "weighted", "shuffled", "list"],
 )
 @pytest.mark.parametrize("at", [2, 6])
-def test_any_loader_resumes_in_the_middle_and_what_is_read_again_is_said(
+def test_any_loader_resumes_in_the_middle_and_reading_it_again_is_reported(
     tmp_path: Path, make: Any, warned: bool, exact: bool, at: int
 ) -> None:
     whole = stream_runner(tmp_path / "whole", make())
@@ -184,8 +184,8 @@ def test_any_loader_resumes_in_the_middle_and_what_is_read_again_is_said(
     assert (str(resumed.model.state_dict()) == str(whole.model.state_dict())) is exact
     assert resumed.position == whole.position
     text = (tmp_path / "broken" / "run.log").read_text()
-    assert text.count("is read again up to batch 2, because it cannot start in the middle") == warned
-    assert text.count("may give other batches than in the interrupted run") == warned
+    assert text.count("cannot start in the middle, so it is read again up to batch 2.") == warned
+    assert text.count("may return other batches than in the interrupted run") == warned
 
 
 @pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")
@@ -196,13 +196,11 @@ def test_any_loader_resumes_in_the_middle_and_what_is_read_again_is_said(
         (Noisy(), {"shuffle": True}, 6),
         (list(range(12)), {}, 5),
         (list(range(12)), {}, 6),
-        # Once: torchdata may wait half a minute for the workers of a loader that was left in the middle.
+        # Only one case: torchdata may wait half a minute for the workers of a loader that was not read to its end.
         (Noisy(), {"shuffle": True, "num_workers": 2}, 6),
     ],
 )
-def test_a_loader_with_a_state_of_its_own_is_given_that_state(
-    tmp_path: Path, dataset: Any, settings: Any, at: int
-) -> None:
+def test_a_stateful_loader_gets_its_saved_state(tmp_path: Path, dataset: Any, settings: Any, at: int) -> None:
     from torchdata.stateful_dataloader import StatefulDataLoader
 
     read: list[Any] = []
@@ -211,7 +209,7 @@ def test_a_loader_with_a_state_of_its_own_is_given_that_state(
         return torch.stack([torch.as_tensor(sample).float().reshape(-1)[:1].expand(4) for sample in samples])
 
     def make(seed: int) -> Any:
-        torch.manual_seed(seed)  # such a loader draws its order when it is made
+        torch.manual_seed(seed)  # such a loader draws its order when it is created
         return StatefulDataLoader(dataset, batch_size=3, collate_fn=collate, **settings)
 
     class Reads(Hook):
@@ -228,7 +226,7 @@ def test_a_loader_with_a_state_of_its_own_is_given_that_state(
 
 
 class Counting:
-    """A loader without a length, with a state: numbers in a row."""
+    """A stateful loader without a length: it counts."""
 
     def __init__(self) -> None:
         self.at = 0
@@ -261,7 +259,7 @@ def test_the_state_is_that_before_the_batch_that_was_read_ahead(tmp_path: Path) 
 
 
 class Shuffling:
-    """A loader with a length, a generator of its own, and its state."""
+    """A stateful loader with a length and its own generator."""
 
     def __init__(self) -> None:
         self.generator = torch.Generator().manual_seed(3)
@@ -287,7 +285,7 @@ class Shuffling:
 
 @pytest.mark.parametrize("at", [3, 4, 6, 8])
 @pytest.mark.parametrize("length", ["max_epochs", "max_iters"])
-def test_a_state_is_given_back_also_between_two_passes(tmp_path: Path, at: int, length: str) -> None:
+def test_a_state_is_restored_also_between_two_passes(tmp_path: Path, at: int, length: str) -> None:
     def make(folder: Path, **parts: Any) -> Runner:
         runner = stream_runner(folder, Shuffling(), **parts)
         if length == "max_iters":
@@ -307,7 +305,7 @@ def test_a_state_is_given_back_also_between_two_passes(tmp_path: Path, at: int, 
 def test_a_dataset_may_grow_between_two_epochs() -> None:
     data = [(torch.ones(4), torch.tensor(1))] * 8
     runner = toy_runner(max_epochs=2, default_hooks={"checkpoint": None})
-    loader: Any = DataLoader(data, batch_size=4)  # type: ignore[arg-type]  # a list is a dataset, too
+    loader: Any = DataLoader(data, batch_size=4)  # type: ignore[arg-type]  # a list is a dataset as well
     runner.train_loop.dataloader = loader
     runner.on("after_train_epoch")(lambda runner: data.extend(data[:4]))
     runner.train()
@@ -323,8 +321,8 @@ def test_workers_may_be_started_in_any_way(method: str) -> None:
     assert [batch[0].tolist() for batch in loader.iterate(0)] == [[0, 1, 2], [3, 4, 5]]
 
 
-class Tells(Dataset[list[Any]]):
-    """What a worker knows about itself."""
+class ReportsProcess(Dataset[list[Any]]):
+    """A dataset that returns the parent and the ignored signals of the process that reads it."""
 
     def __len__(self) -> int:
         return 1
@@ -336,14 +334,14 @@ class Tells(Dataset[list[Any]]):
 
 
 def test_a_worker_leaves_interrupts_to_the_training_process() -> None:
-    def told() -> list[Any]:
-        loader = DataLoader(Tells(), 1, num_workers=1, collate_fn=lambda samples: samples[0])
+    def report() -> list[Any]:
+        loader = DataLoader(ReportsProcess(), 1, num_workers=1, collate_fn=lambda samples: samples[0])
         found: list[Any] = next(iterator(loader, seed=0, epoch=0, start=0, state=None))
         return found
 
-    assert told() == [os.getpid(), True, True]
+    assert report() == [os.getpid(), True, True]
     found: list[Any] = []
-    thread = threading.Thread(target=lambda: found.append(told()))
+    thread = threading.Thread(target=lambda: found.append(report()))
     thread.start()
     thread.join(60)
     assert found == [[os.getpid(), True, True]]

@@ -448,7 +448,7 @@ def test_a_loop_can_be_limited_to_some_batches(sized: bool) -> None:
     ("loader", "message"),
     [
         ([], "the loader of 'train' is empty: it has no batch"),
-        (Stream(0), "the Stream is empty: it gave no batch in epoch 0"),
+        (Stream(0), "the Stream is empty: it returned no batch in epoch 0"),
     ],
 )
 def test_an_empty_loader_is_refused(loader: Any, message: str) -> None:
@@ -467,7 +467,7 @@ def test_a_loader_that_gives_less_than_it_says_is_refused() -> None:
 
     runner = toy_runner(max_epochs=1)
     runner.train_loop.dataloader = Short(3)
-    with pytest.raises(DataError, match="^the Short said 5 batches and gave 3$"):
+    with pytest.raises(DataError, match="^the Short has a length of 5 batches but returned only 3$"):
         runner.train()
 
 

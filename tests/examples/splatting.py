@@ -1,4 +1,4 @@
-"""The splatting example as a module of the tests, and as a process that may be killed.
+"""The splatting example as an importable module, and as a process that kills itself at a given point.
 
 python -m tests.examples.splatting POINT STEP [options of train.py]
 """
@@ -23,7 +23,7 @@ MODULES = ("model", "renderer", "densify", "pictures", "train")
 
 @contextmanager
 def example() -> Iterator[SimpleNamespace]:
-    """The modules of the example, which are imported by names that others may have, too."""
+    """Import the modules of the example, and remove them afterwards, because their names are common."""
     known = dict(sys.modules)
     registered = dict(HOOK_REGISTRY._registered)
     sys.path.insert(0, str(FOLDER))
@@ -38,7 +38,7 @@ def example() -> Iterator[SimpleNamespace]:
 
 
 class KillHook(Hook):
-    """Kills the process, as `kill -9` does."""
+    """Kills the process with SIGKILL at a given point and step."""
 
     def __init__(self, point: str, step: int) -> None:
         self.point, self.step = point, step

@@ -1,4 +1,4 @@
-"""The splatting example: what a run leaves, that it resumes to the bit, its renderer, its hooks."""
+"""The splatting example: the files of a run, bit-exact resume, the renderer and the hooks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from torch import Tensor
 from hookline.dialects.pointrix.utils.config import load_config
 from tests.examples.splatting import FOLDER, example
 
-# Points change after steps 10 and 20; checkpoints and validations come after 8, 16, 24 and 30.
+# Points change after steps 10 and 20; checkpoints and validations happen after 8, 16, 24 and 30.
 SHORT = [
     *("--steps", "30", "--points", "60"),
     *("trainer.first_points=30", "trainer.refine_interval=10", "trainer.refine_until=0.7"),
@@ -59,7 +59,7 @@ class Run:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A run from its beginning to its end, to look at."""
+    """A run from its beginning to its end."""
     folder = tmp_path_factory.mktemp("splatting") / "whole"
     done = train(folder)
     assert done.returncode == 0, done.stderr
@@ -80,7 +80,7 @@ def points_in(checkpoint: dict[str, Any]) -> dict[str, int]:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Equal to the bit, and of the same types and shapes all the way down."""
+    """Return whether two nested values are equal to the bit and have the same types and shapes."""
     if isinstance(one, Tensor):
         return isinstance(other, Tensor) and one.dtype == other.dtype and torch.equal(one, other)
     if isinstance(one, dict):
@@ -93,7 +93,7 @@ def same(one: Any, other: Any) -> bool:
 # -- runs
 
 
-def test_a_run_ends_with_its_psnr_and_leaves_pictures_records_and_checkpoints(whole: Run) -> None:
+def test_a_run_ends_with_its_psnr_and_writes_pictures_records_and_checkpoints(whole: Run) -> None:
     assert whole.stderr == ""
     assert re.fullmatch(r"PSNR [0-9]+\.[0-9]{2} dB", whole.last_line)
     assert whole.stdout.endswith(f"\n{whole.last_line}\n")
@@ -159,7 +159,7 @@ def test_a_killed_run_resumes_with_its_number_of_points_and_ends_in_the_same_bit
         assert picture.read_bytes() == (folder / "progress" / picture.name).read_bytes()
 
 
-def test_a_finished_run_that_is_resumed_says_the_same_and_a_fresh_one_leaves_no_pictures_of_it(tmp_path: Path) -> None:
+def test_resuming_a_finished_run_prints_the_same_and_a_fresh_run_removes_its_pictures(tmp_path: Path) -> None:
     first, again = train(tmp_path / "run", "--steps", "12"), train(tmp_path / "run", "--steps", "12", "--resume")
     assert again.returncode == 0
     assert again.stdout.splitlines()[-1] == first.stdout.splitlines()[-1]
@@ -168,7 +168,7 @@ def test_a_finished_run_that_is_resumed_says_the_same_and_a_fresh_one_leaves_no_
     assert left_in(tmp_path / "run/progress") == ["00008.png", "00009.png"]
 
 
-def test_numbers_that_count_nothing_are_refused(tmp_path: Path) -> None:
+def test_numbers_below_one_are_refused(tmp_path: Path) -> None:
     refused = train(tmp_path / "run", "--points", "0")
     assert refused.returncode == 2
     assert refused.stderr.splitlines()[-1] == "train.py: error: argument --points: 0 is less than 1"
@@ -190,7 +190,7 @@ def some_points(count: int) -> dict[str, Tensor]:
 
 
 def painted(points: dict[str, Tensor], height: int, width: int) -> Tensor:
-    """Every Gaussian in every pixel, one painted over the other: what the renderer must come to."""
+    """Paint every Gaussian over the earlier ones in every pixel: the reference for the renderer."""
     y, x = torch.meshgrid(torch.arange(height) + 0.5, torch.arange(width) + 0.5, indexing="ij")
     picture = torch.zeros(3, height, width, dtype=torch.double)
     for (px, py), (sx, sy), angle, colour, opacity in zip(*points.values(), strict=True):
@@ -210,7 +210,7 @@ def test_the_renderer_paints_gaussians_over_each_other(
     single = {name: values.float().detach().requires_grad_() for name, values in points.items()}
 
     rendered = modules.renderer.Renderer(13, 21).render_batch(single, {})["rgb"]
-    torch.testing.assert_close(rendered, expected.float(), atol=0.01, rtol=0)  # what cannot be seen is left out
+    torch.testing.assert_close(rendered, expected.float(), atol=0.01, rtol=0)  # it leaves out what is invisible
 
     monkeypatch.setattr(modules.renderer, "INVISIBLE", 1e-7)
     rendered = modules.renderer.Renderer(13, 21).render_batch(single, {})["rgb"]
@@ -227,25 +227,25 @@ def test_a_picture_without_any_gaussian_in_it_is_black(modules: SimpleNamespace)
     assert torch.equal(rendered, torch.zeros(3, 16, 16))
 
 
-def test_the_way_back_through_the_layers_is_their_derivative(modules: SimpleNamespace) -> None:
+def test_the_backward_pass_of_the_layers_is_their_derivative(modules: SimpleNamespace) -> None:
     torch.manual_seed(0)
     log_alpha = (torch.rand(2, 5, 4, dtype=torch.double) * -4 - 0.05).requires_grad_()
     colour = torch.rand(2, 5, 3, dtype=torch.double).requires_grad_()
     assert torch.autograd.gradcheck(modules.renderer.Blend.apply, (log_alpha, colour))
 
 
-# -- points that go and come
+# -- removing and adding points
 
 
 @pytest.fixture
 def trainer(modules: SimpleNamespace, tmp_path: Path) -> Any:
-    """A trainer with six points after one step, so that Adam has learnt something about each."""
+    """A trainer with six points after one step, so that Adam has a state for each."""
     changes = ["trainer.max_steps=1", "trainer.points=6", "trainer.val_interval=0"]
     cfg = load_config(FOLDER / "config.yaml", cli_args=changes, exp_dir=str(tmp_path))
-    made = modules.train.SplatTrainer(cfg.trainer, cfg.exp_dir)
-    made.hooks = ()
-    made.train_loop()
-    return made
+    trainer = modules.train.SplatTrainer(cfg.trainer, cfg.exp_dir)
+    trainer.hooks = ()
+    trainer.train_loop()
+    return trainer
 
 
 def rows_of(trainer: Any) -> dict[str, Tensor]:
@@ -257,7 +257,7 @@ def moments_of(trainer: Any) -> dict[str, Tensor]:
     return {group["name"]: adam.state[group["params"][0]]["exp_avg"].clone() for group in adam.param_groups}
 
 
-def test_faint_and_huge_points_are_pruned_with_what_adam_knew(modules: SimpleNamespace, trainer: Any) -> None:
+def test_faint_and_huge_points_are_pruned_with_their_adam_state(modules: SimpleNamespace, trainer: Any) -> None:
     points = trainer.model.point_cloud
     with torch.no_grad():
         points.opacity.copy_(torch.tensor([0.1, 0.3, 0.19, 0.21, 0.9, 0.9]).logit())
@@ -290,7 +290,7 @@ def test_points_grow_where_the_picture_is_wrong(modules: SimpleNamespace, traine
         assert same(values, torch.cat([moments[name], torch.zeros_like(values[6:])]))
 
 
-def test_points_do_not_grow_beyond_their_number(modules: SimpleNamespace, trainer: Any) -> None:
+def test_points_do_not_grow_beyond_their_maximum(modules: SimpleNamespace, trainer: Any) -> None:
     rows = rows_of(trainer)
     trainer.register_hook(modules.densify.GrowHook(max_points=6))
     picture = torch.rand(3, 4, 4)

@@ -460,7 +460,7 @@ def _modules() -> list[Case]:
         bad(
             "model_that_exits",
             1,
-            "sys.exit() was called in __init__ (bad.py:78), before the command was done",
+            "__init__ (bad.py:78) called sys.exit() before the command was finished",
             model='{type: "bad:Exits"}',
         ),
         module(

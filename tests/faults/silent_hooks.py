@@ -117,7 +117,7 @@ def _hooks() -> list[Case]:
         hook(
             "exits",
             "'bad:Exiting'",
-            "sys.exit() was called in after_train_iter (bad.py:200), before the command was done",
+            "after_train_iter (bad.py:200) called sys.exit() before the command was finished",
             1,
         ),
         hook(
@@ -267,7 +267,7 @@ def _words() -> list[Case]:
             "init_where_something_is",
             "init",
             ".",
-            says=". has config.yaml, mynet.py already, and nothing was changed; choose another folder",
+            says=". already contains config.yaml, mynet.py; nothing was changed; choose another folder",
         ),
         words(
             "schema_nowhere",

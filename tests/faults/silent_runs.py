@@ -43,62 +43,66 @@ def _data() -> list[Case]:
             '{dataset: {type: "mynet:Data"}, batch_size: 16, drop_last: true}',
             "the loader of 'train' is empty: it has no batch",
         ),
-        loader("gives_nothing", '{type: "bad:gives_nothing"}', "the generator is empty: it gave no batch in epoch 0"),
+        loader(
+            "gives_nothing", '{type: "bad:gives_nothing"}', "the generator is empty: it returned no batch in epoch 0"
+        ),
         loader(
             "gives_nothing_by_iterations",
             '{type: "bad:gives_nothing"}',
-            "the generator is empty: it gave no batch in epoch 0",
+            "the generator is empty: it returned no batch in epoch 0",
             max_epochs=None,
             max_iters="3",
         ),
         bad(
             "fault_23_val_gives_nothing",
             3,
-            "the generator is empty: it gave no batch in epoch 0",
+            "the generator is empty: it returned no batch in epoch 0",
             val=evaluation(dataloader='{type: "bad:gives_nothing"}'),
         ),
         bad(
             "fault_23_test_gives_nothing",
             3,
-            "the generator is empty: it gave no batch in epoch 0",
+            "the generator is empty: it returned no batch in epoch 0",
             test=evaluation(dataloader='{type: "bad:gives_nothing"}'),
         ),
         loader(
             "stream_gives_nothing",
             '{type: DataLoader, dataset: {type: "bad:Stream"}}',
-            "the DataLoader is empty: it gave no batch in epoch 0",
+            "the DataLoader is empty: it returned no batch in epoch 0",
         ),
         loader(
             "used_up",
             '{type: "bad:used_up"}',
-            "the generator is empty: it gave no batch in epoch 1 now: it was used up by the epoch before; a "
-            "loader must give its batches again",
+            "the generator is empty: it returned no batch in epoch 1; the previous epoch used it up, but a "
+            "loader must start over in every epoch",
         ),
         loader(
             "used_up_by_iterations",
             '{type: "bad:used_up"}',
-            "the generator is empty: it gave no batch in epoch 1 now: it was used up by the epoch before; a "
-            "loader must give its batches again",
+            "the generator is empty: it returned no batch in epoch 1; the previous epoch used it up, but a "
+            "loader must start over in every epoch",
             max_epochs=None,
             max_iters="9",
         ),
         bad(
             "fault_23_val_used_up",
             3,
-            "the generator is empty: it gave no batch in epoch 0",
+            "the generator is empty: it returned no batch in epoch 0",
             train=training(),
             val=evaluation(dataloader='{type: "bad:used_up"}'),
         ),
-        loader("fewer_than_said", '{type: "bad:liar"}', "the Liar said 9 batches and gave 4"),
+        loader("fewer_than_said", '{type: "bad:liar"}', "the Liar has a length of 9 batches but returned only 4"),
         loader(
             "no_length",
             '{dataset: {type: "bad:Stream"}}',
             "config.yaml:2:9 train.dataloader: a ResumableLoader needs a dataset with a length and items by "
-            "index, and Stream has none; hand it over in a torch DataLoader of your own",
+            "index, but Stream does not have them; use a torch DataLoader for it instead",
             2,
         ),
         loader(
-            "stops", '{dataset: {type: "bad:Stops"}, batch_size: 2}', "the ResumableLoader said 4 batches and gave 2"
+            "stops",
+            '{dataset: {type: "bad:Stops"}, batch_size: 2}',
+            "the ResumableLoader has a length of 4 batches but returned only 2",
         ),
         raising("fault_23_no_loader", 3, "not iterable", train=training(dataloader='{type: "bad:nothing_at_all"}')),
         failing("raises", '{type: "bad:Raises"}', "OSError: sample 5 cannot be read\n", "epoch 0"),
@@ -209,7 +213,7 @@ def _losses() -> list[Case]:
         bad(
             "fault_22_step_exits",
             1,
-            "sys.exit() was called in exits (bad.py:65), before the command was done",
+            "exits (bad.py:65) called sys.exit() before the command was finished",
             train=training(step='"bad:exits"'),
         ),
         failing("two_parameters_more", "TypeError: two_parameters_more() missing 2 required positional arguments"),

@@ -173,7 +173,7 @@ def test_fault_15_with_no_intact_checkpoint_left_a_resume_is_refused(tmp_path: P
     with pytest.raises(StorageError) as refused:
         toy_runner(max_epochs=2, work_dir=tmp_path, resume=True).train()
     assert str(refused.value).splitlines() == [
-        "resume was asked for, and there is no intact checkpoint to go on from:",
+        "cannot resume: there is no intact checkpoint to continue from:",
         f"  {tmp_path / 'epoch_2.pth'} is damaged: its bytes do not match its SHA-256",
         f"  {tmp_path / 'epoch_1.pth'} is damaged: its bytes do not match its SHA-256",
     ]

@@ -27,12 +27,12 @@ def test_a_second_run_is_refused_with_pid_and_host_and_the_lock_is_free_after_a_
     with subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
-        said = json.loads((tmp_path / ".lock").read_text())
+        lock = json.loads((tmp_path / ".lock").read_text())
         for start in ("train", "val", "test"):
             with pytest.raises(StorageError) as refused:
                 getattr(toy_runner(work_dir=tmp_path), start)()
             assert str(refused.value) == (
-                f"{tmp_path} is in use by process {holder.pid} on {os.uname().nodename} since {said['since']}; wait "
+                f"{tmp_path} is in use by process {holder.pid} on {os.uname().nodename} since {lock['since']}; wait "
                 "for that run, end it, or choose another work_dir"
             )
         assert sorted(path.name for path in tmp_path.iterdir()) == [".lock"]
@@ -51,7 +51,7 @@ def test_two_runs_of_one_process_do_not_share_a_folder(tmp_path: Path) -> None:
     second.train()
 
 
-def test_the_lock_is_taken_when_a_run_starts_and_not_when_it_is_made(tmp_path: Path) -> None:
+def test_the_lock_is_taken_when_a_run_starts_and_not_when_it_is_created(tmp_path: Path) -> None:
     with ownership.locked(tmp_path):
         runner = toy_runner(work_dir=tmp_path)
     runner.train()

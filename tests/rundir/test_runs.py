@@ -28,8 +28,8 @@ RECORDS: list[dict[str, Any]] = [
 ]
 
 
-def made(folder: Path, records: list[dict[str, Any]] | str = RECORDS) -> Path:
-    """A folder with these records."""
+def make_run(folder: Path, records: list[dict[str, Any]] | str = RECORDS) -> Path:
+    """Create a folder with these records."""
     folder.mkdir(parents=True, exist_ok=True)
     text = records if isinstance(records, str) else "".join(json.dumps(record) + "\n" for record in records)
     (folder / "metrics.jsonl").write_text(text)
@@ -54,7 +54,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_run_gives_its_config_its_records_its_plan_and_its_log(real: Path) -> None:
+def test_config_metrics_plan_and_log_are_read_back(real: Path) -> None:
     run = runs.load(str(real))
     assert (run.name, run.path, run.has_config, run.running) == ("toy", real, True, False)
     assert run.config == {"optim": {"lr": 0.1, "note": "a ${b} and $c"}, "tags": ["1e-3", 1e-3]}
@@ -70,22 +70,22 @@ def test_a_run_gives_its_config_its_records_its_plan_and_its_log(real: Path) -> 
     assert run.final("val/accuracy") == (lines[-1]["val/accuracy"], 8)
 
 
-def test_checkpoints_come_in_the_order_of_the_run_with_what_their_names_and_seals_say(real: Path) -> None:
+def test_checkpoints_are_in_the_order_of_the_run_with_the_facts_from_names_and_seals(real: Path) -> None:
     found = runs.load(real).checkpoints
     names = ["epoch_1.pth", "best_accuracy_epoch_1.pth", "epoch_2.pth", "best_accuracy_epoch_2.pth"]
     assert [each.path for each in found] == [real / name for name in names if (real / name).exists()]
-    said = {each.path.name: (each.step, each.epoch, each.metric, each.is_best, each.complete) for each in found}
-    assert said["epoch_1.pth"] == (4, 1, None, False, True)
-    assert said["best_accuracy_epoch_1.pth"] == (4, 1, "accuracy", True, True)
-    assert said["epoch_2.pth"] == (8, 2, None, False, True)
+    facts = {each.path.name: (each.step, each.epoch, each.metric, each.is_best, each.complete) for each in found}
+    assert facts["epoch_1.pth"] == (4, 1, None, False, True)
+    assert facts["best_accuracy_epoch_1.pth"] == (4, 1, "accuracy", True, True)
+    assert facts["epoch_2.pth"] == (8, 2, None, False, True)
     assert all(each.is_intact() for each in found)
 
 
-def test_checkpoints_that_are_damaged_or_called_otherwise_are_told_and_those_of_others_left_out(
+def test_damaged_and_custom_named_checkpoints_are_listed_and_files_of_other_programs_are_not(
     real: Path, tmp_path: Path
 ) -> None:
     data = (real / "epoch_1.pth").read_bytes()
-    made(tmp_path)
+    make_run(tmp_path)
     for name in ("model_7.pth", "best_clean_loss_iter_4.pth"):
         (tmp_path / name).write_bytes(data)
     (tmp_path / "epoch_3.pth").write_bytes(data[:-300])
@@ -108,7 +108,7 @@ def test_checkpoints_that_are_damaged_or_called_otherwise_are_told_and_those_of_
     }
 
 
-def test_a_checkpoint_that_goes_away_while_the_folder_is_read_is_none(
+def test_a_checkpoint_that_vanishes_while_the_folder_is_read_is_left_out(
     real: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def vanish(path: Path) -> Any:
@@ -120,7 +120,7 @@ def test_a_checkpoint_that_goes_away_while_the_folder_is_read_is_none(
     assert "epoch_1.pth" not in [each.path.name for each in runs.load(real).checkpoints]
 
 
-def test_a_run_that_is_going_on_can_be_read_from_inside_and_keeps_its_lock(tmp_path: Path) -> None:
+def test_a_run_in_progress_can_be_read_from_inside_and_keeps_its_lock(tmp_path: Path) -> None:
     seen: list[Any] = []
     runner = toy_runner(work_dir=tmp_path, default_hooks={"logger": {"interval": 2}})
 
@@ -138,21 +138,21 @@ def test_a_run_that_is_going_on_can_be_read_from_inside_and_keeps_its_lock(tmp_p
     assert runs.load(tmp_path).running is False
 
 
-def test_whether_a_run_is_going_on_is_told_by_the_process_that_its_lock_names(tmp_path: Path) -> None:
+def test_a_run_is_running_while_the_process_named_in_its_lock_is_alive(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
-        said = {"pid": other.pid, "host": os.uname().nodename, "since": "today"}
-        (made(tmp_path) / ownership.LOCK).write_text(json.dumps(said))
+        lock = {"pid": other.pid, "host": os.uname().nodename, "since": "today"}
+        (make_run(tmp_path) / ownership.LOCK).write_text(json.dumps(lock))
         run = runs.load(tmp_path)
         assert run.running is True
         other.communicate(b"\n")
     assert run.running is False
-    (tmp_path / ownership.LOCK).write_text(json.dumps(said | {"host": "elsewhere"}))
+    (tmp_path / ownership.LOCK).write_text(json.dumps(lock | {"host": "elsewhere"}))
     assert run.running is None
     (tmp_path / ownership.LOCK).write_text("")
     assert run.running is None
 
 
-def test_nothing_of_it_needs_torch_or_writes(real: Path) -> None:
+def test_reading_a_run_neither_imports_torch_nor_writes(real: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in [real, *real.iterdir()]}
     code = (
         "import sys, hookline\n"
@@ -174,8 +174,8 @@ def test_the_module_is_a_public_name() -> None:
 # ------------------------------------------------------------------------------------------------------ columns
 
 
-def test_columns_have_a_row_a_record_and_nan_where_it_has_no_value(tmp_path: Path) -> None:
-    metrics = runs.load(made(tmp_path)).metrics
+def test_columns_have_one_row_per_record_and_nan_where_it_has_no_value(tmp_path: Path) -> None:
+    metrics = runs.load(make_run(tmp_path)).metrics
     assert list(metrics) == ["step", "epoch", "train/loss", "val/accuracy", "val/loss"]
     assert metrics.names == ["train/loss", "val/accuracy", "val/loss"]
     assert (len(metrics), metrics.rows) == (5, 5)
@@ -188,8 +188,8 @@ def test_columns_have_a_row_a_record_and_nan_where_it_has_no_value(tmp_path: Pat
     assert repr(metrics) == f"<{tmp_path}/metrics.jsonl: 5 records of train/loss, val/accuracy, val/loss>"
 
 
-def test_a_series_has_no_gaps_but_keeps_what_was_recorded_as_not_finite(tmp_path: Path) -> None:
-    metrics = runs.load(made(tmp_path)).metrics
+def test_a_series_has_no_gaps_but_keeps_recorded_values_that_are_not_finite(tmp_path: Path) -> None:
+    metrics = runs.load(make_run(tmp_path)).metrics
     steps, values = metrics.series("train/loss")
     assert (steps.tolist(), values.tolist()) == ([2, 4], [0.5, 0.25])
     steps, values = metrics.series("val/loss")
@@ -197,8 +197,8 @@ def test_a_series_has_no_gaps_but_keeps_what_was_recorded_as_not_finite(tmp_path
     np.testing.assert_array_equal(values, [float("nan"), 2, 1.5])
 
 
-def test_a_column_is_the_callers_own(tmp_path: Path) -> None:
-    metrics = runs.load(made(tmp_path)).metrics
+def test_modifying_a_column_does_not_change_the_metrics(tmp_path: Path) -> None:
+    metrics = runs.load(make_run(tmp_path)).metrics
     metrics["val/accuracy"][:] = 0
     metrics["step"][:] = 0
     assert metrics.series("val/accuracy")[1].tolist() == [0.5, 0.75, 0.75]
@@ -206,14 +206,14 @@ def test_a_column_is_the_callers_own(tmp_path: Path) -> None:
 
 
 def test_records_without_an_epoch_leave_gaps_in_its_column(tmp_path: Path) -> None:
-    metrics = runs.load(made(tmp_path, [{"step": 1, "mine": True}, {"step": 2, "epoch": 1}])).metrics
+    metrics = runs.load(make_run(tmp_path, [{"step": 1, "mine": True}, {"step": 2, "epoch": 1}])).metrics
     np.testing.assert_array_equal(metrics["epoch"], [float("nan"), 1])
     np.testing.assert_array_equal(metrics["mine"], [1, float("nan")])
 
 
-def test_an_unknown_name_is_refused_with_the_nearest_as_a_mapping_would(tmp_path: Path) -> None:
-    metrics = runs.load(made(tmp_path)).metrics
-    message = f"{tmp_path}/metrics.jsonl: nothing is recorded as 'val/acuracy'; did you mean 'val/accuracy'?"
+def test_an_unknown_name_raises_a_key_error_with_the_nearest_name(tmp_path: Path) -> None:
+    metrics = runs.load(make_run(tmp_path)).metrics
+    message = f"{tmp_path}/metrics.jsonl: unknown metric 'val/acuracy'; did you mean 'val/accuracy'?"
     for ask in (metrics.__getitem__, metrics.series, metrics.steps):
         with pytest.raises(UnknownMetricError) as found:
             ask("val/acuracy")
@@ -223,14 +223,14 @@ def test_an_unknown_name_is_refused_with_the_nearest_as_a_mapping_would(tmp_path
     assert ("val/acuracy" in metrics, metrics.get("val/acuracy")) == (False, None)
 
 
-def test_a_last_line_that_is_being_written_is_left_and_a_whole_one_taken(tmp_path: Path) -> None:
+def test_a_half_written_last_line_is_ignored_and_a_complete_one_is_read(tmp_path: Path) -> None:
     whole = "".join(json.dumps(record) + "\n" for record in RECORDS[:2])
     for half in ('{"step": 4, "epo', '{"step": 4', "{", "\u00e4"):
-        assert runs.load(made(tmp_path, whole + half)).metrics["step"].tolist() == [2, 4], half
+        assert runs.load(make_run(tmp_path, whole + half)).metrics["step"].tolist() == [2, 4], half
     (tmp_path / "metrics.jsonl").write_bytes(whole.encode() + "ä".encode()[:1])
     assert runs.load(tmp_path).metrics["step"].tolist() == [2, 4]
-    assert runs.load(made(tmp_path, whole + '{"step": 6}')).metrics["step"].tolist() == [2, 4, 6]
-    assert runs.load(made(tmp_path, "")).metrics["step"].tolist() == []
+    assert runs.load(make_run(tmp_path, whole + '{"step": 6}')).metrics["step"].tolist() == [2, 4, 6]
+    assert runs.load(make_run(tmp_path, "")).metrics["step"].tolist() == []
 
 
 @pytest.mark.parametrize(
@@ -248,34 +248,35 @@ def test_a_last_line_that_is_being_written_is_left_and_a_whole_one_taken(tmp_pat
         "[" * 100_000,
     ],
 )
-def test_a_line_that_is_no_record_is_refused_with_its_number(tmp_path: Path, line: str) -> None:
-    made(tmp_path, f'{{"step": 1}}\n\n{line}\n{{"step": 2}}\n')
+def test_a_line_that_is_not_a_record_is_refused_with_its_number(tmp_path: Path, line: str) -> None:
+    make_run(tmp_path, f'{{"step": 1}}\n\n{line}\n{{"step": 2}}\n')
     shown = repr(line) if len(line) <= 60 else f"{line[:60]!r}..."
     assert refused(StorageError, tmp_path, "metrics") == (
-        f"{tmp_path}/metrics.jsonl:3: this is no record: {shown}; a record is a line of JSON with a step and numbers, "
-        'as {"step": 120, "train/loss": 0.41}'
+        f"{tmp_path}/metrics.jsonl:3: not a record: {shown}; a record is one line of JSON with a step and numbers, "
+        'such as {"step": 120, "train/loss": 0.41}'
     )
 
 
-def test_a_record_that_somebody_wrote_oddly_does_not_hide_the_others(tmp_path: Path) -> None:
+def test_an_odd_record_does_not_hide_the_others(tmp_path: Path) -> None:
     lines = [
         '{"step": 1, "epoch": null, "big": 1' + 20 * "0" + "}",
         '{"step": 2, "epoch": 1.5, "big": 1' + 400 * "0" + "}",
     ]
-    metrics = runs.load(made(tmp_path, "\n".join(lines) + "\n")).metrics
+    metrics = runs.load(make_run(tmp_path, "\n".join(lines) + "\n")).metrics
     assert metrics["step"].tolist() == [1, 2]
     np.testing.assert_array_equal(metrics["epoch"], [np.nan, 1.5])
     np.testing.assert_array_equal(metrics["big"], [1e20, np.nan])
 
 
 @pytest.mark.parametrize("library", ["pandas", "polars"])
-def test_columns_go_to_a_data_frame_where_its_library_is_there(
+def test_columns_convert_to_a_data_frame_if_its_library_is_installed(
     library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    metrics = runs.load(made(tmp_path)).metrics
+    metrics = runs.load(make_run(tmp_path)).metrics
     convert = getattr(metrics, f"to_{library}")
     monkeypatch.setitem(sys.modules, library, None)  # as if it were not installed
-    with pytest.raises(ConfigError, match=re.escape(f"{library} is not installed; pip install 'hookline[{library}]'")):
+    message = f"{library} is not installed; install it with: pip install 'hookline[{library}]'"
+    with pytest.raises(ConfigError, match=re.escape(message)):
         convert()
     fake: Any = types.ModuleType(library)
     fake.DataFrame = lambda columns: {name: column.tolist() for name, column in columns.items()}
@@ -288,8 +289,8 @@ def test_columns_go_to_a_data_frame_where_its_library_is_there(
 # ------------------------------------------------------------------------------------------------------- results
 
 
-def test_the_best_is_the_first_of_the_best_by_the_rule_of_its_name_or_the_one_given(tmp_path: Path) -> None:
-    run = runs.load(made(tmp_path))
+def test_best_is_the_first_best_value_by_the_rule_of_the_name_or_the_given_rule(tmp_path: Path) -> None:
+    run = runs.load(make_run(tmp_path))
     assert run.best("val/accuracy") == runs.Result(value=0.75, step=8)
     assert run.best("val/accuracy", rule="less") == (0.5, 4)
     assert run.best("val/loss") == (1.5, 12)
@@ -297,12 +298,12 @@ def test_the_best_is_the_first_of_the_best_by_the_rule_of_its_name_or_the_one_gi
     assert run.final("val/loss") == (1.5, 12)
 
 
-def test_a_best_that_there_is_not_is_refused(tmp_path: Path) -> None:
-    run = runs.load(made(tmp_path, [{"step": 1, "val/loss": None, "speed": 3}]))
+def test_best_is_refused_if_there_is_no_best_value(tmp_path: Path) -> None:
+    run = runs.load(make_run(tmp_path, [{"step": 1, "val/loss": None, "speed": 3}]))
     assert np.isnan(run.final("val/loss").value)
     for metric, rule, message in (
-        ("val/los", None, "/metrics.jsonl: nothing is recorded as 'val/los'; did you mean 'val/loss'?"),
-        ("val/loss", None, ": no value of 'val/loss' is a finite number, so none is the best"),
+        ("val/los", None, "/metrics.jsonl: unknown metric 'val/los'; did you mean 'val/loss'?"),
+        ("val/loss", None, ": no value of 'val/loss' is a finite number, so there is no best one"),
         ("val/loss", "more", ": best: the rule for 'val/loss' is 'greater' or 'less', not 'more'"),
         (
             *("speed", None),
@@ -316,15 +317,15 @@ def test_a_best_that_there_is_not_is_refused(tmp_path: Path) -> None:
     assert run.best("speed", "greater") == (3.0, 1)
 
 
-# ----------------------------------------------------------------------------------------- what is not there
+# --------------------------------------------------------------------------------------------- missing parts
 
 
-def test_what_a_run_has_not_left_is_refused_by_name_and_records_are_none(real: Path, tmp_path: Path) -> None:
+def test_missing_parts_are_refused_by_name_and_missing_records_are_empty(real: Path, tmp_path: Path) -> None:
     (tmp_path / "epoch_1.pth").write_bytes((real / "epoch_1.pth").read_bytes())
     run = runs.load(tmp_path)
     assert (run.has_config, run.name, run.metrics.names) == (False, tmp_path.name, [])
     assert refused(StorageError, tmp_path, "config") == (
-        f"{tmp_path} has no config.yaml: the run was made in Python; Runner(config=...) records what you give it"
+        f"{tmp_path} has no config.yaml: the run was created in Python; to record a config, pass Runner(config=...)"
     )
     assert refused(StorageError, tmp_path, "plan") == f"{tmp_path}/plan.txt cannot be read: No such file or directory"
     assert refused(StorageError, tmp_path, "log") == f"{tmp_path}/run.log cannot be read: No such file or directory"
@@ -332,37 +333,37 @@ def test_what_a_run_has_not_left_is_refused_by_name_and_records_are_none(real: P
     assert refused(StorageError, tmp_path, "metrics") == f"{tmp_path}/metrics.jsonl cannot be read: Is a directory"
 
 
-def test_a_config_that_is_no_config_is_refused_with_its_place(tmp_path: Path) -> None:
-    (made(tmp_path) / "config.yaml").write_text("- 1\n")
+def test_a_malformed_config_is_refused_with_its_position(tmp_path: Path) -> None:
+    (make_run(tmp_path) / "config.yaml").write_text("- 1\n")
     assert refused(ConfigError, tmp_path, "config") == (
         f"{tmp_path}/config.yaml:1:1: a config is a mapping of keys to values, and this is a list"
     )
 
 
 def test_the_config_may_name_the_run(tmp_path: Path) -> None:
-    (made(tmp_path) / "config.yaml").write_text("experiment_name: first try\n")
+    (make_run(tmp_path) / "config.yaml").write_text("experiment_name: first try\n")
     assert runs.load(tmp_path).name == "first try"
 
 
-def test_a_folder_that_is_no_run_is_refused_with_what_was_probably_meant(
+def test_a_folder_without_a_run_is_refused_with_a_guess_at_the_intended_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    made(Path("runs/digits"))
-    made(Path("runs/faces"))
+    make_run(Path("runs/digits"))
+    make_run(Path("runs/faces"))
     Path("project").mkdir()
     Path("project/config.yaml").write_text("model: {type: Linear}\n")
     Path("project/theirs.pth").write_bytes(b"theirs")
-    no_run = "is not the folder of a run: it has neither metrics.jsonl nor run.log nor a checkpoint"
+    no_run = "is not the folder of a run: it has no metrics.jsonl, no run.log and no checkpoint"
     for path, message in (
-        ("runs", f"runs {no_run}; there are runs in it: runs/digits, runs/faces"),
+        ("runs", f"runs {no_run}; it contains the runs runs/digits, runs/faces"),
         ("project", f"project {no_run}"),
-        ("runs/digit", "there is no folder runs/digit; did you mean 'digits'?"),
-        ("runs/x", "there is no folder runs/x; available: digits, faces"),
-        ("nowhere/x", "there is no folder nowhere/x"),
+        ("runs/digit", "folder runs/digit does not exist; did you mean 'digits'?"),
+        ("runs/x", "folder runs/x does not exist; available: digits, faces"),
+        ("nowhere/x", "folder nowhere/x does not exist"),
         (
             "runs/digits/metrics.jsonl",
-            "runs/digits/metrics.jsonl is a file; a run is the folder that holds metrics.jsonl, run.log and the "
+            "runs/digits/metrics.jsonl is a file; expected the folder of a run, with metrics.jsonl, run.log and "
             "checkpoints",
         ),
     ):

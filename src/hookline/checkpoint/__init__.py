@@ -1,1 +1,1 @@
-"""Checkpoints: `snapshot` says what is in one, `store` how it gets to the disk and back."""
+"""Checkpoint files: writing, reading, verifying, retention and export. `store` is the place to start reading."""

@@ -1,4 +1,4 @@
-"""Writing beside the training: one thread, at most one save under way, and no error lost."""
+"""Saving in the background: one thread, at most one save at a time, and no error is lost."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 
 class Background:
-    """Runs one piece of work at a time in a thread.
+    """Runs one task at a time in a thread.
 
-    `on_failure` is called in the thread, so that the training can look; `wait` raises what went wrong.
+    If a task fails, `on_failure` is called in the thread, to alert the training, and `wait` raises the error.
     """
 
     def __init__(self, on_failure: Callable[[], None]) -> None:
@@ -18,7 +18,7 @@ class Background:
         self._error: BaseException | None = None
 
     def start(self, work: Callable[[], None]) -> None:
-        """Begin; what is still under way is waited for first."""
+        """Start a task; wait for the previous one first."""
         self.wait()
         self._thread = threading.Thread(target=self._run, args=(work,), name="hookline-save", daemon=True)
         self._thread.start()
@@ -32,22 +32,22 @@ class Background:
 
     @property
     def busy(self) -> bool:
-        """Whether something is under way."""
+        """Return whether a task is running."""
         return self._thread is not None and self._thread.is_alive()
 
     @property
     def failed(self) -> bool:
-        """Whether there is an error that nobody has been told."""
+        """Return whether there is an error that has not been raised yet."""
         return self._error is not None
 
     def join(self) -> None:
-        """Wait until nothing is under way."""
+        """Wait until no task is running."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None
 
     def wait(self) -> None:
-        """The same, and raise what went wrong in it."""
+        """Wait until no task is running, and raise the error if the last one failed."""
         self.join()
         error, self._error = self._error, None
         if error is not None:

@@ -1,4 +1,4 @@
-"""Copies of a state in memory: to write while training goes on, or to keep for the case of a failure."""
+"""In-memory copies of a state, to write while training continues or to keep in case of a failure."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from torch import Tensor
 
 
 class Copies:
-    """Copies a tree of tensors and plain data into memory that is used again for the next copy of the same shape.
+    """Copies a tree of tensors and plain data into memory that is reused for the next copy of the same shapes.
 
-    Making the memory costs several times as much as filling it, so the second copy is much quicker than the first.
+    Allocating memory takes several times as long as filling it, so the second copy is much faster than the first.
     A copy is valid until the next one is taken.
     """
 
@@ -21,7 +21,7 @@ class Copies:
         self._memory: dict[tuple[Any, ...], Tensor] = {}
 
     def take(self, tree: Mapping[str, Any]) -> dict[str, Any]:
-        """A copy of the tree on the CPU; tensors that are one in the tree are one in the copy."""
+        """Return a copy of the tree on the CPU; a tensor that occurs several times is copied once and stays shared."""
         used: dict[tuple[Any, ...], Tensor] = {}
         known: dict[tuple[Any, ...], Tensor] = {}
 
@@ -34,7 +34,7 @@ class Copies:
                     known[same] = used[place] = self._copy(value.detach(), place)
                 return known[same]
             if isinstance(value, dict):
-                copied = shallow_copy(value)  # of its own kind, with what else it carries, as a model's state_dict does
+                copied = shallow_copy(value)  # keeps the type and its attributes, such as those of a model's state_dict
                 for key, inner in value.items():
                     copied[key] = copy(inner, (*place, key))
                 return copied

@@ -1,4 +1,4 @@
-"""The weights of a checkpoint for use elsewhere, as safetensors."""
+"""Export of a checkpoint's weights as safetensors, for use elsewhere."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hookline.errors import ConfigError, StorageError
 
 
 class Exported(NamedTuple):
-    """Where the weights are, how many tensors and bytes, and whether the checkpoint has averaged ones, too."""
+    """A finished export: the file, its number of tensors and bytes, and whether the checkpoint has averaged weights."""
 
     path: Path
     tensors: int
@@ -22,15 +22,15 @@ class Exported(NamedTuple):
 
 
 def export(path: Path, out: Path | None = None, *, averaged: bool = False, force: bool = False) -> Exported:
-    """Write the model's weights, or the averaged ones."""
+    """Write the model's weights, or the averaged ones, to a safetensors file."""
     from safetensors.torch import save
 
     target = out if out is not None else path.with_name(path.stem + ("-averaged" if averaged else "") + ".safetensors")
     if target.exists() and not force:
-        raise ConfigError(f"{target} exists already; choose another place with --out, or replace it with --force")
+        raise ConfigError(f"{target} already exists; choose another file with --out, or overwrite it with --force")
     checkpoint = store.read(path, sealed=False)
-    state = averaged_weights(checkpoint, path) if averaged else checkpoint.get("state_dict", checkpoint)
-    weights = tensors_of(state, path)
+    state = find_averaged_weights(checkpoint, path) if averaged else checkpoint.get("state_dict", checkpoint)
+    weights = collect_tensors(state, path)
     meta = checkpoint.get("meta")
     about = {
         key: str(meta[key]) for key in ("experiment_name", "epoch", "iter") if isinstance(meta, dict) and key in meta
@@ -42,17 +42,17 @@ def export(path: Path, out: Path | None = None, *, averaged: bool = False, force
     return Exported(target, len(weights), len(data), bool(averages_in(checkpoint)))
 
 
-def averaged_weights(checkpoint: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
-    """The averaged weights that a hook has saved."""
+def find_averaged_weights(checkpoint: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
+    """Return the averaged weights that a hook has saved."""
     found = averages_in(checkpoint)
     if not found:
-        raise StorageError(f"{path} has no averaged weights: no EMAHook was in its run")
-    measured: Mapping[str, Any] = found[list(found)[-1]]  # of several, the last is the one that was measured
-    return measured
+        raise StorageError(f"{path} has no averaged weights: its run had no EMAHook")
+    evaluated: Mapping[str, Any] = found[list(found)[-1]]  # with several hooks, evaluation used the last one's weights
+    return evaluated
 
 
 def averages_in(checkpoint: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Averaged weights, by the hook that has saved them."""
+    """Return the averaged weights in a checkpoint, by the name of the hook that saved them."""
     states = checkpoint.get("hooks")
     states = states if isinstance(states, dict) else {}
     return {
@@ -60,8 +60,8 @@ def averages_in(checkpoint: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     }
 
 
-def tensors_of(state: Any, path: Path) -> dict[str, Tensor]:
-    """The tensors of a state by name, each in memory of its own, as safetensors wants them."""
+def collect_tensors(state: Any, path: Path) -> dict[str, Tensor]:
+    """Return the tensors of a state by name, without shared memory, as safetensors requires."""
     if not isinstance(state, Mapping) or not any(isinstance(value, Tensor) for value in state.values()):
         raise StorageError(f"{path} has no weights")
     return {str(name): value.contiguous().clone() for name, value in state.items() if isinstance(value, Tensor)}

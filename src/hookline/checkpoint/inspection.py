@@ -1,4 +1,4 @@
-"""A checkpoint in words, for `hookline inspect`."""
+"""Descriptions of checkpoints, for `hookline inspect`."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from torch import Tensor
 from hookline.checkpoint import seal, store
 from hookline.errors import StorageError
 
-#: What a part is called, where its key would say too little.
-NAMES = {"hooks": "hook states", "message_hub": "recorded", "writers": "records of"}
+#: Labels for the parts whose keys are unclear.
+LABELS = {"hooks": "hook states", "message_hub": "metrics", "writers": "writers"}
 
 
-def checkpoint(path: Path) -> str:
-    """What one holds, from when, intact or not, which hooks; a damaged one is refused."""
+def describe_checkpoint(path: Path) -> str:
+    """Return the contents, origin, hooks and integrity of a checkpoint as text; refuse a damaged one."""
     found = store.read(path, sealed=False)
     sealed = seal.read_note(path) is not None
-    intact = (
-        "intact: its bytes match its SHA-256" if sealed else "not known whether intact: hookline has not written it"
-    )
-    rows = [("file", f"{path}, {size(path.stat().st_size)}"), ("", intact)]
-    meta, at = found.get("meta"), found.get("position")
+    intact = "intact: its bytes match its SHA-256" if sealed else "cannot be verified: it was not written by hookline"
+    rows = [("file", f"{path}, {format_size(path.stat().st_size)}"), ("", intact)]
+    meta, position = found.get("meta"), found.get("position")
     if isinstance(meta, Mapping):
-        rows += _about(meta)
-    if isinstance(at, Mapping):
-        rows.append(("stands", _where(at)))
-    rows += [(NAMES.get(key, key), _part(key, found[key])) for key in found if key not in ("meta", "position")]
+        rows += _describe_run(meta)
+    if isinstance(position, Mapping):
+        rows.append(("position", _describe_position(position)))
+    rows += [
+        (LABELS.get(key, key), _describe_part(key, found[key])) for key in found if key not in ("meta", "position")
+    ]
     missing = [key for key in ("optimizer", "param_schedulers", "position", "rng") if key not in found]
-    can = "a run can go on from it" if not missing and sealed else "only its weights can be used (load_from)"
-    rows.append(("use", can))
+    use = "a run can resume from it" if not missing and sealed else "only its weights can be used (load_from)"
+    rows.append(("use", use))
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"{name:<{width}}  {text}".rstrip() for name, text in rows)
 
 
-def folder(path: Path) -> str:
-    """Each checkpoint of a run in one line, in the order of the run, and which a resume would take."""
+def describe_folder(path: Path) -> str:
+    """Return one line per checkpoint, in the order of the run, and the checkpoint that a resume would use."""
     found = [file for file in path.glob("*.pth") if file.is_file()]
     files = sorted(found, key=lambda file: ((seal.read_note(file) or seal.Note(-1)).order, file.name))
     if not files:
@@ -47,12 +47,13 @@ def folder(path: Path) -> str:
         note, problem = seal.read_note(file), seal.damage(file)
         kind = problem or ("intact" if note is not None and note.complete else "intact, without its optimizer")
         where = f"iteration {note.step if note else '?'}"
-        lines.append(f"{file.name:<{width}}  {size(file.stat().st_size):>9}  {where:<18}  {kind}")
+        lines.append(f"{file.name:<{width}}  {format_size(file.stat().st_size):>9}  {where:<18}  {kind}")
     newest = store.newest_intact([path], lambda text: None)
-    return "\n".join([*lines, f"a resume goes on from {newest.name}" if newest is not None else "nothing to resume"])
+    last = "no checkpoint to resume from" if newest is None else f"a resume continues from {newest.name}"
+    return "\n".join([*lines, last])
 
 
-def _about(meta: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _describe_run(meta: Mapping[str, Any]) -> list[tuple[str, str]]:
     versions = ", ".join(f"{name} {meta[name]}" for name in ("hookline", "torch", "numpy", "python") if name in meta)
     hooks = meta.get("hooks", [])
     surroundings = f"{meta.get('device')}, {meta.get('threads')} threads, {meta.get('world_size')} process(es)"
@@ -64,19 +65,20 @@ def _about(meta: Mapping[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
-def _where(at: Mapping[str, Any]) -> str:
-    text = f"after {at.get('epoch')} epochs, {at.get('iter')} iterations, {at.get('validations')} validations"
-    if at.get("batch"):
-        text += f", at batch {at['batch']} of its epoch"
-    if at.get("stopped"):
-        text += f"; stopped: {at['stopped']}"
+def _describe_position(position: Mapping[str, Any]) -> str:
+    epochs, iterations, validations = (position.get(key) for key in ("epoch", "iter", "validations"))
+    text = f"after {epochs} epochs, {iterations} iterations, {validations} validations"
+    if position.get("batch"):
+        text += f", at batch {position['batch']} of its epoch"
+    if position.get("stopped"):
+        text += f"; stopped: {position['stopped']}"
     return text
 
 
-def _part(key: str, value: Any) -> str:
-    """What a part holds: its size, and what people look for in it."""
+def _describe_part(key: str, value: Any) -> str:
+    """Return the size of a part and its most useful details."""
     tensors = list(_tensors(value))
-    memory = size(sum(tensor.numel() * tensor.element_size() for tensor in tensors))
+    memory = format_size(sum(tensor.numel() * tensor.element_size() for tensor in tensors))
     if key == "state_dict":
         return f"{len(tensors)} tensors, {sum(tensor.numel() for tensor in tensors):,} numbers, {memory}"
     if key in ("hooks", "message_hub", "writers", "rng") and isinstance(value, Mapping):
@@ -100,8 +102,8 @@ def _tensors(value: Any) -> Any:
             yield from _tensors(inner)
 
 
-def size(count: int) -> str:
-    """A number of bytes for people."""
+def format_size(count: int) -> str:
+    """Return a number of bytes in a readable unit."""
     for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if count >= factor:
             return f"{count / factor:.1f} {unit}"

@@ -1,4 +1,4 @@
-"""Publishing: parts of a checkpoint as a file of their own, named after its SHA-256."""
+"""Publishing: selected parts of a checkpoint in a separate file, named after its SHA-256."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from hookline.checkpoint import seal, store
 
 
 def all_of(checkpoints: Iterable[Path], keys: Sequence[str]) -> list[Path]:
-    """Publish each, as `<name>-<8 hex digits>.pth` beside it; what was published of others before goes."""
+    """Publish each checkpoint as `<name>-<8 hex digits>.pth` beside it, and remove all older published files there."""
     wanted = [path for path in dict.fromkeys(checkpoints) if path.is_file()]
-    published = [one(path, keys) for path in wanted]
+    published = [publish(path, keys) for path in wanted]
     for folder in {path.parent for path in wanted}:
         for path in folder.glob("*.pth"):
             match = re.fullmatch(r"(.+)-[0-9a-f]{8}\.pth", path.name)
-            if match and path not in published and _is_ours(path):
+            if match and path not in published and _is_published(path):
                 path.unlink()
     return published
 
 
-def one(path: Path, keys: Sequence[str]) -> Path:
-    """Publish parts of one checkpoint; gives where they are."""
+def publish(path: Path, keys: Sequence[str]) -> Path:
+    """Publish parts of one checkpoint and return the new file."""
     checkpoint = store.read(path, sealed=True)
     note = seal.read_note(path)
     assert note is not None, "it was read with its seal"
@@ -34,7 +34,7 @@ def one(path: Path, keys: Sequence[str]) -> Path:
     return named
 
 
-def _is_ours(path: Path) -> bool:
-    """Whether it was published, and is no checkpoint that a user's template has given such a name."""
+def _is_published(path: Path) -> bool:
+    """Return whether it is a published file, and not a checkpoint whose template happens to produce such a name."""
     note = seal.read_note(path)
     return note is not None and not note.complete

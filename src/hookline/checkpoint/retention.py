@@ -1,4 +1,4 @@
-"""Order in a folder of checkpoints: which are the newest, and the others removed."""
+"""Retention of checkpoints: keep the newest in a folder and remove the others."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hookline.checkpoint.seal import read_note
 
 
 def by_age(folder: Path, names: re.Pattern[str]) -> list[Path]:
-    """The checkpoints in a folder that are called so, those that are later in the run last."""
+    """Return the checkpoints in a folder whose names match, in the order of the run."""
     found = [
         (note.order, path)
         for path in folder.iterdir()
@@ -19,9 +19,9 @@ def by_age(folder: Path, names: re.Pattern[str]) -> list[Path]:
 
 
 def keep_newest(number: int, names: re.Pattern[str], saved: Path) -> None:
-    """Remove all but the newest so many that are called so beside one that was just saved, which stays in any case.
+    """Keep the newest `number` checkpoints whose names match, and `saved` in any case; remove the others beside it.
 
-    They are found by listing the folder, so nothing is left behind after a kill.
+    They are found by listing the folder, so checkpoints that a killed run left behind are removed as well.
     """
     for path in by_age(saved.parent, names)[:-number]:
         if path != saved:

@@ -1,7 +1,7 @@
-"""The seal at the end of a checkpoint: a note about it and its SHA-256, in the comment that a zip archive may have.
+"""The seal at the end of a checkpoint: a note and a SHA-256, stored in the comment field of the zip archive.
 
-torch writes zip archives, and neither it nor zip tools mind a comment; so one file holds a checkpoint and what proves
-it, wherever it is moved to. The hash is over all bytes before it, the note included:
+torch writes zip archives, and neither torch nor zip tools mind a comment. One file therefore holds both the checkpoint
+and the proof that it is intact, wherever it is moved. The hash covers all bytes before it, including the note:
 
     archive ... {"step": 120, "validations": 2, "complete": true} sha256:<64 hex digits>
 """
@@ -16,19 +16,19 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
 
-# The record that ends a zip archive, without the comment whose length is its last two bytes.
+# The record that ends a zip archive. Its last two bytes are the length of the comment that follows.
 END_OF_ARCHIVE = b"PK\x05\x06"
 END_LENGTH = 22
 HASH_LENGTH = 64
-# More than any seal has.
-TAIL = 4096
+# Longer than any seal.
+TAIL_LENGTH = 4096
 PATTERN = re.compile(rb"(\{[^{}]*\}) sha256:([0-9a-f]{64})")
 CHUNK = 1 << 22
 
 
 @dataclass(frozen=True)
 class Note:
-    """What a seal says: where in its run the checkpoint stands, and whether a run can go on from it."""
+    """The note in a seal: the checkpoint's position in its run, and whether a run can resume from it."""
 
     step: int = 0
     validations: int = 0
@@ -36,29 +36,29 @@ class Note:
 
     @property
     def order(self) -> tuple[int, int]:
-        """Later in the run is greater; the clock plays no part."""
+        """Return a sort key that grows during the run and does not depend on the clock."""
         return (self.step, self.validations)
 
 
 class SealingFile:
-    """A file for `torch.save` to write: it hashes on the way, and ends with a seal."""
+    """A file for `torch.save` that hashes the data while it is written and ends with a seal."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
         self._hash = hashlib.sha256()
         self._held_back = b""
-        #: What went wrong when something was written: torch hides it behind an error of its own.
+        #: The error of a failed write, because torch replaces it with an error of its own.
         self.failure: BaseException | None = None
-        #: Nothing more is written. torch's writer writes its end also after a failure, when it is destroyed, and an
-        #: error there would end the process.
+        #: If true, nothing more is written. torch's writer writes the end of the archive even after a failure, when it
+        #: is destroyed, and an error at that moment would end the process.
         self.abandoned = False
 
     def write(self, data: Any) -> int:
-        """Hash and write, except for the last bytes: they may be the end of the archive, where the seal goes."""
+        """Hash and write the data, but hold back the last bytes: the seal goes there if they end the archive."""
         if not self.abandoned:
             try:
                 self._write(data)
-            except BaseException as error:  # also one that a signal raises in here
+            except BaseException as error:  # including one that a signal handler raises here
                 self.failure, self.abandoned = error, True
                 raise
         return len(data)
@@ -77,10 +77,10 @@ class SealingFile:
         self._file.write(data)
 
     def flush(self) -> None:
-        """Asked for by torch; what is held back stays."""
+        """Do nothing; torch requires this method, and the last bytes stay held back."""
 
     def seal(self, note: Note) -> str:
-        """Write the end of the archive with the seal; gives the SHA-256 of the whole file."""
+        """Write the end of the archive with the seal, and return the SHA-256 of the whole file."""
         end = self._held_back
         assert (end[:4], end[-2:]) == (END_OF_ARCHIVE, b"\0\0"), "torch ends an archive without a comment"
         comment = json.dumps(asdict(note)).encode() + b" sha256:"
@@ -90,23 +90,23 @@ class SealingFile:
 
 
 def read_note(path: Path) -> Note | None:
-    """The note of a checkpoint, quickly and without a look at the rest; None where there is no seal."""
-    found = _seal(path)
+    """Return the note of a checkpoint, reading only the end of the file; None if there is no valid seal."""
+    found = _find_seal(path)
     if found is None:
         return None
     try:
-        said = json.loads(found[1])
-        step, validations, complete = said["step"], said["validations"], said["complete"]
+        note = json.loads(found[1])
+        step, validations, complete = note["step"], note["validations"], note["complete"]
     except (ValueError, KeyError):
         return None
-    known = isinstance(step, int) and isinstance(validations, int) and isinstance(complete, bool)
-    return Note(step, validations, complete) if known else None
+    valid = isinstance(step, int) and isinstance(validations, int) and isinstance(complete, bool)
+    return Note(step, validations, complete) if valid else None
 
 
 def damage(path: Path) -> str:
-    """What is wrong with a checkpoint; empty when every byte of it is as it was written."""
+    """Return what is wrong with a checkpoint; empty if every byte is as it was written."""
     try:
-        found = _seal(path)
+        found = _find_seal(path)
         if found is None or read_note(path) is None:
             return "it does not end with a seal, so it was cut short, damaged, or written by something else"
         return "" if _hash_of(path, without=HASH_LENGTH) == found[2].decode() else "its bytes do not match its SHA-256"
@@ -115,16 +115,16 @@ def damage(path: Path) -> str:
 
 
 def digest(path: Path) -> str:
-    """The SHA-256 of a whole file."""
+    """Return the SHA-256 of a whole file."""
     return _hash_of(path, without=0)
 
 
-def _seal(path: Path) -> re.Match[bytes] | None:
+def _find_seal(path: Path) -> re.Match[bytes] | None:
     with open(path, "rb") as file:
-        file.seek(max(file.seek(0, os.SEEK_END) - TAIL, 0))
+        file.seek(max(file.seek(0, os.SEEK_END) - TAIL_LENGTH, 0))
         tail = file.read()
-    at = tail.rfind(END_OF_ARCHIVE)
-    return PATTERN.fullmatch(tail[at + END_LENGTH :]) if at >= 0 else None
+    position = tail.rfind(END_OF_ARCHIVE)
+    return PATTERN.fullmatch(tail[position + END_LENGTH :]) if position >= 0 else None
 
 
 def _hash_of(path: Path, without: int) -> str:

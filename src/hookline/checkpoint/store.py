@@ -1,7 +1,8 @@
-"""How a checkpoint gets to the disk and back, so that at every moment the old or the new one is there, whole.
+"""Writing and reading checkpoints so that, at every moment, either the old or the new one is complete on the disk.
 
-Written to a temporary file in the same folder, hashed on the way, fsync, rename, fsync of the folder, then read again
-and compared. `last_checkpoint` is JSON with a name relative to its folder, so a folder that was moved still resumes.
+A checkpoint is written in this order: write a temporary file in the same folder and hash the data, fsync, rename, fsync
+the folder, read the file back and compare. `last_checkpoint` is JSON with a name relative to its folder, so a run can
+still resume after its folder was moved.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from hookline.checkpoint.seal import Note, SealingFile, damage, read_note
 from hookline.errors import StorageError
 
 POINTER = "last_checkpoint"
-#: The ending of a file that is being written; after a kill such a file may be left, and is swept.
+#: The ending of a file that is being written. A killed process may leave such a file behind; `sweep` removes it.
 PARTIAL = ".partial"
 
 
@@ -30,7 +31,7 @@ PARTIAL = ".partial"
 
 
 def write(checkpoint: Mapping[str, Any], path: Path, note: Note) -> str:
-    """Write a checkpoint so that it is there whole or not at all, and verify it; gives the SHA-256 of the file."""
+    """Write a checkpoint completely or not at all, verify it, and return the SHA-256 of the file."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -46,12 +47,12 @@ def write(checkpoint: Mapping[str, Any], path: Path, note: Note) -> str:
             raise
         sha256 = sealing.seal(note)
     if problem := damage(path):
-        raise StorageError(f"{path} was written, and read back it is damaged: {problem}; look at the disk")
+        raise StorageError(f"{path} was written, but reading it back shows damage: {problem}; check the disk")
     return sha256
 
 
 def point_to(path: Path, folder: Path, sha256: str, step: int) -> None:
-    """Make a checkpoint the one that `last_checkpoint` of its folder names."""
+    """Write the name of a checkpoint into `last_checkpoint` of its folder."""
     record = {"name": os.path.relpath(path, folder), "sha256": sha256, "step": step}
     with replacing(folder / POINTER) as file:
         file.write(json.dumps(record).encode())
@@ -59,7 +60,7 @@ def point_to(path: Path, folder: Path, sha256: str, step: int) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A file to write that takes the place of `path` when it is complete and on the disk; a failure leaves nothing."""
+    """Open a temporary file that replaces `path` once it is complete and on the disk; a failure leaves nothing."""
     temporary = path.with_name(f".{path.name}{PARTIAL}")
     try:
         with open(temporary, "wb") as file:
@@ -71,7 +72,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
         raise StorageError(f"{path} cannot be written: {error.strerror or error}") from error
     finally:
         temporary.unlink(missing_ok=True)
-    with suppress(OSError):  # some systems and file systems cannot do this to a folder, and the file is there
+    with suppress(OSError):  # some systems cannot fsync a folder; the file is complete anyway
         folder = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(folder)
@@ -80,7 +81,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
 
 
 def sweep(folder: Path) -> None:
-    """Remove what a kill in the middle of a save has left."""
+    """Remove the files that a process left behind when it was killed during a save."""
     for leftover in folder.glob(f".*{PARTIAL}"):
         leftover.unlink(missing_ok=True)
 
@@ -89,9 +90,10 @@ def sweep(folder: Path) -> None:
 
 
 def read(path: Path, *, sealed: bool, verified: bool = False) -> dict[str, Any]:
-    """A checkpoint from the disk; nothing in the file is run.
+    """Read a checkpoint without running any code in the file; refuse a damaged one.
 
-    A damaged one is refused. What hookline has not written has no seal, and is taken unless `sealed` asks for one.
+    Files of other programs have no seal. They are accepted unless `sealed` is true. `verified` skips the check of the
+    seal, for a file that was already checked.
     """
     if not path.is_file():
         raise StorageError(f"there is no checkpoint {path}")
@@ -100,7 +102,7 @@ def read(path: Path, *, sealed: bool, verified: bool = False) -> dict[str, Any]:
         raise StorageError(f"{path} cannot be used: {problem}")
     try:
         checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # whatever a broken or hostile file makes the reader stumble over
+    except Exception as error:  # a broken or hostile file can cause any error here
         raise StorageError(f"{path} cannot be read as a checkpoint: {_why_unreadable(path, error)}") from error
     if not isinstance(checkpoint, dict):
         raise StorageError(f"{path} holds a {type(checkpoint).__name__}, not a checkpoint")
@@ -110,12 +112,12 @@ def read(path: Path, *, sealed: bool, verified: bool = False) -> dict[str, Any]:
 
 
 def _why_unreadable(path: Path, error: Exception) -> str:
-    """In words of our own: torch's advise to run what is in the file."""
+    """Return the reason in our own words: torch's message advises running the code in the file."""
     with open(path, "rb") as file:
         is_archive = file.read(2) == b"PK"
     if isinstance(error, pickle.UnpicklingError):
-        return "it holds more than tensors and plain data, and nothing in a file is ever run"
-    return "it was cut short or damaged" if is_archive else "it is no file of torch"
+        return "it holds more than tensors and plain data, and hookline never runs code from a file"
+    return "it was cut short or damaged" if is_archive else "it is not a torch file"
 
 
 def _is_ours(checkpoint: Mapping[str, Any]) -> bool:
@@ -124,17 +126,17 @@ def _is_ours(checkpoint: Mapping[str, Any]) -> bool:
 
 
 def newest_intact(folders: Iterable[Path], warn: Callable[[str], None], names: re.Pattern[str] = NAMES) -> Path | None:
-    """The checkpoint to resume from: of those that are intact, the latest by step; None where there is none at all.
+    """Return the checkpoint to resume from: the intact one with the highest step; None without any checkpoints.
 
-    Every one that had to be passed over is said. With some but none intact, the resume is refused. A file without a
-    seal counts as one of them by its name; others are none of ours.
+    `warn` is called with the reason for every checkpoint that is skipped. If there are checkpoints but none is intact,
+    the resume is refused. A file without a seal counts as a checkpoint only if its name matches `names`.
     """
     passed_over: list[str] = []
     incomplete: list[str] = []
     pointers: list[str] = []
     found: list[tuple[Note, Path]] = []
     for folder in folders:
-        if problem := pointer_problem(folder):
+        if problem := find_pointer_problem(folder):
             passed_over.append(problem)
         elif (folder / POINTER).exists():
             pointers.append(f"{folder / POINTER} names a file that cannot be used")
@@ -142,7 +144,7 @@ def newest_intact(folders: Iterable[Path], warn: Callable[[str], None], names: r
             note = read_note(path) if path.is_file() else None
             if note is not None and note.complete:
                 found.append((note, path))
-            elif note is None and names.fullmatch(path.name) and (reason := _why_not_foreign(path)):
+            elif note is None and names.fullmatch(path.name) and (reason := _why_broken(path)):
                 passed_over.append(f"{path}: {reason}")
             elif note is not None:
                 incomplete.append(f"{path}: it was saved without its optimizer or schedulers")
@@ -153,33 +155,31 @@ def newest_intact(folders: Iterable[Path], warn: Callable[[str], None], names: r
             return path
         passed_over.append(f"{path} is damaged: {problem}")
     if reasons := passed_over + incomplete or pointers:
-        raise StorageError(
-            "resume was asked for, and there is no intact checkpoint to go on from:\n  " + "\n  ".join(reasons)
-        )
+        raise StorageError("cannot resume: there is no intact checkpoint to continue from:\n  " + "\n  ".join(reasons))
     return None
 
 
-def pointer_problem(folder: Path) -> str:
-    """What is wrong with the pointer of a folder; empty when it is right, or not there."""
+def find_pointer_problem(folder: Path) -> str:
+    """Return what is wrong with the `last_checkpoint` of a folder; empty if it is valid or missing."""
     pointer = folder / POINTER
     if not os.path.lexists(pointer):
         return ""
     try:
         with open(pointer, "rb") as file:
-            said = file.read(1 << 16)
-        if os.path.isfile(said.strip()):  # as other programs write it: the path alone
+            content = file.read(1 << 16)
+        if os.path.isfile(content.strip()):  # other programs write just the path
             return ""
-        record = json.loads(said)
+        record = json.loads(content)
         path = folder / str(record["name"])
         if not path.resolve().is_relative_to(folder.resolve()):
-            return f"{pointer} points out of its folder, to {str(record['name'])!r}"
-        return "" if path.is_file() else f"{pointer} names {path.name}, which is not there"
+            return f"{pointer} points outside its folder, to {str(record['name'])!r}"
+        return "" if path.is_file() else f"{pointer} names {path.name}, which does not exist"
     except (ValueError, KeyError, TypeError, OSError, RecursionError) as error:
         return f"{pointer} cannot be read: {type(error).__name__}: {error}"
 
 
-def _why_not_foreign(path: Path) -> str:
-    """Why a file without a seal counts as a broken checkpoint; empty for one that something else has written."""
+def _why_broken(path: Path) -> str:
+    """Return why a file without a seal counts as a broken checkpoint; empty if another program wrote it."""
     try:
         read(path, sealed=False)
     except StorageError as error:

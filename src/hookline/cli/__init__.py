@@ -1,4 +1,4 @@
-"""The command `hookline`: one file a command. Nothing here imports torch before a command needs it."""
+"""The command line, with one file per command. Nothing here imports torch before a command needs it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["app", "main"]
 
 
 def main() -> None:
-    """Run the command; an error ends it with one message and the exit code of its kind."""
+    """Run the command; an error ends it with one message and the matching exit code."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # in an ASCII locale, no name may end a run by being shown
+            stream.reconfigure(errors="backslashreplace")  # printing a name must not fail in an ASCII locale
     try:
         app(standalone_mode=True)
     except HooklineError as error:

@@ -1,4 +1,4 @@
-"""The commands, put together."""
+"""The `hookline` app, built from its commands."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hookline.cli import compare, export, hooks, init, inspect, plan, run_as, sc
 
 
 class Commands(TyperGroup):
-    """Ends with 130 after Ctrl-C, where typer would say 1."""
+    """The command group. It exits with 130 after Ctrl-C, where typer would exit with 1."""
 
     def invoke(self, context: Any) -> Any:
         """Run a command."""
@@ -28,7 +28,7 @@ app = typer.Typer(
     name="hookline",
     cls=Commands,
     help="A hook-driven training engine for PyTorch.",
-    epilog="Start here: hookline train (the bundled digits run), then hookline init DIR (a project of your own). "
+    epilog="Start here: hookline train (the bundled digits run), then hookline init DIR (your own project). "
     "Exit codes: 0 done, 2 config or hook, 3 data, 4 numerics, 5 storage, 6 distributed, 130 and 143 after a signal, "
     "1 anything else.",
     no_args_is_help=True,

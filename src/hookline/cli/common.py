@@ -1,4 +1,4 @@
-"""What several commands share: which config is meant, and what may be imported."""
+"""Options and helpers that several commands share."""
 
 from __future__ import annotations
 
@@ -19,17 +19,19 @@ if TYPE_CHECKING:
 
 Words = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[CONFIG] [KEY=VALUE ...]", help="A YAML file, and changes to it; no file: the digits run."),
+    typer.Argument(
+        metavar="[CONFIG] [KEY=VALUE ...]", help="A YAML file and overrides; without a file, the bundled digits run."
+    ),
 ]
 Allow = Annotated[
     list[str] | None,
-    typer.Option("--allow", metavar="MODULE", help="Let the config import this module too; may be given again."),
+    typer.Option("--allow", metavar="MODULE", help="Allow the config to import this module as well; can be repeated."),
 ]
 
 
 @contextmanager
 def to_the_end() -> Iterator[None]:
-    """What a command runs of the user's code may call sys.exit(); that must not look as if the command were done."""
+    """Raise an error if user code ends the command early with `sys.exit(0)`, which would look like success."""
     try:
         yield
     except SystemExit as error:
@@ -37,17 +39,17 @@ def to_the_end() -> Iterator[None]:
             raise
         at = traceback.extract_tb(error.__traceback__)[-1]
         place = f"{at.name} ({Path(at.filename).name}:{at.lineno})"
-        raise HooklineError(f"sys.exit() was called in {place}, before the command was done") from error
+        raise HooklineError(f"{place} called sys.exit() before the command was finished") from error
 
 
 def load_config(words: list[str] | None) -> LoadedConfig:
-    """Read the config that the words of a command mean: a file first, or the bundled one, then overrides."""
+    """Load the config from the words of a command: first a file, or else the bundled config, then overrides."""
     from hookline.config import load
 
     given = list(words or [])
     named = bool(given) and (Path(given[0]).exists() or "=" not in given[0])
     path = Path(given.pop(0)) if named else Path(str(files("hookline.data") / "digits.yaml"))
-    # In an ASCII locale Python leaves other characters of the command line undecoded; YAML is UTF-8.
+    # In an ASCII locale, Python does not decode other characters of the command line. YAML is UTF-8.
     loaded = load(path, [os.fsencode(override).decode("utf-8", "surrogateescape") for override in given])
     for notice in loaded.notices:
         print(f"note: {notice}")

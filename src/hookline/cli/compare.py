@@ -1,4 +1,4 @@
-"""`hookline compare`: what differs between runs, in config and results."""
+"""`hookline compare`: show how runs differ in config and results."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 EXAMPLES = """\b
 Examples:
   hookline compare runs/digits runs/digits_lr
-  hookline compare runs/* --metric 'val/*'     only these metrics; may be given again
-  hookline compare runs/* --json               for machines
+  hookline compare runs/* --metric 'val/*'     only these metrics; can be repeated
+  hookline compare runs/* --json               output for programs
 """
 
 NOTHING = "-"
 
 
 def add_to(app: typer.Typer) -> None:
-    """Make it a command."""
+    """Add the command to the app."""
     app.command("compare", epilog=EXAMPLES)(run)
 
 
@@ -34,19 +34,19 @@ def run(
     folders: Annotated[list[Path], typer.Argument(metavar="RUN", help="The folders of the runs.")],
     metric: Annotated[
         list[str] | None,
-        typer.Option("--metric", metavar="NAME", help="Only this metric, or those of a pattern; may be given again."),
+        typer.Option("--metric", metavar="NAME", help="Show only this metric or pattern; can be repeated."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="The same as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """Show what differs between runs in config and results; of one run alone, its results."""
+    """Show how runs differ in config and results. For a single run, show its results."""
     from hookline.rundir import comparison, runs
 
     found = [runs.load(folder) for folder in dict.fromkeys(folders)]
-    names = comparison.names_of(found, metric or ())
-    outcomes = [comparison.outcome(each, names) for each in found]
-    differing = comparison.differences(found)
+    names = comparison.select_metrics(found, metric or ())
+    outcomes = [comparison.summarize(each, names) for each in found]
+    differing = comparison.find_differences(found)
     if as_json:
-        print(json.dumps(comparison.as_data(outcomes, differing), indent=2, allow_nan=False))
+        print(json.dumps(comparison.to_data(outcomes, differing), indent=2, allow_nan=False))
         return
     from rich.console import Console
 
@@ -59,7 +59,7 @@ def run(
 
 
 def titles(runs: Sequence[Run]) -> list[str]:
-    """What the runs are called: by their folders, or, where these have the same name, by their paths."""
+    """Return the titles of the runs: the names of their folders, or their paths if two folders have the same name."""
     from hookline.common.marks import one_line
 
     names = [each.path.resolve().name for each in runs]
@@ -67,7 +67,7 @@ def titles(runs: Sequence[Run]) -> list[str]:
 
 
 def config_rows(differing: Mapping[str, Mapping[int, Any]], count: int) -> list[Row]:
-    """A row for every key that differs."""
+    """Return one row for every key that differs."""
     from hookline.cli.side_by_side import Row
     from hookline.common.marks import one_line
 
@@ -78,28 +78,28 @@ def config_rows(differing: Mapping[str, Mapping[int, Any]], count: int) -> list[
 
 
 def _value(value: Any) -> str:
-    """In one line, as in the YAML; a text with line breaks or the like is quoted."""
+    """Return a config value in one line, as in YAML; text with line breaks or other control characters is quoted."""
     return value if isinstance(value, str) and value.isprintable() else json.dumps(value)
 
 
 def result_rows(outcomes: Sequence[Outcome], names: Sequence[str]) -> Iterator[Row]:
-    """How far and how long, then the final and the best value of every metric."""
+    """Yield rows for the length and times of the runs, then for the final and best value of every metric."""
     from hookline.cli.side_by_side import Row
     from hookline.common.durations import as_duration
     from hookline.common.marks import one_line
     from hookline.common.monitor import Monitor
-    from hookline.rundir.comparison import watched, winners
+    from hookline.rundir.comparison import find_rule, find_winners
 
     yield Row("epochs", [str(each.epochs) for each in outcomes])
     yield Row("iterations", [str(each.iterations) for each in outcomes])
     times = {n: each.step_seconds for n, each in enumerate(outcomes) if each.step_seconds is not None}
     if times:
         total = [NOTHING if each.seconds is None else as_duration(each.seconds) for each in outcomes]
-        yield Row("time in steps", total)
+        yield Row("total step time", total)
         steps = [f"{times[n] * 1e3:.2f} ms" if n in times else NOTHING for n in range(len(outcomes))]
-        yield Row("a step", steps, winners(times, Monitor("a step", "less")))
+        yield Row("time per step", steps, find_winners(times, Monitor("time per step", "less")))
     for name in names:
-        rule = watched(name)
+        rule = find_rule(name)
         yield _results(one_line(name), [each.final.get(name) for each in outcomes], rule)
         if rule is not None:
             yield _results("  best", [each.best.get(name) for each in outcomes], rule)
@@ -108,19 +108,19 @@ def result_rows(outcomes: Sequence[Outcome], names: Sequence[str]) -> Iterator[R
 def _results(label: str, results: Sequence[Result | None], rule: Monitor | None) -> Row:
     from hookline.cli.side_by_side import Row
     from hookline.common.numbers import as_number
-    from hookline.rundir.comparison import winners
+    from hookline.rundir.comparison import find_winners
 
     cells = [NOTHING if each is None else f"{as_number(each.value)} at {each.step}" for each in results]
     values = {number: each.value for number, each in enumerate(results) if each is not None}
-    return Row(label, cells, winners(values, rule) if rule is not None else set())
+    return Row(label, cells, find_winners(values, rule) if rule is not None else set())
 
 
 def remarks(runs: Sequence[Run], blocks: Blocks) -> Iterator[str]:
-    """What the table does not say by itself."""
+    """Yield the lines below the table, which explain it."""
     if any(row.marked for rows in blocks.values() for row in rows):
-        yield "* the best of its row"
+        yield "* best in its row"
     without = [str(each.path) for each in runs if not each.has_config]
     if without and len(runs) > 1:
-        yield f"no config was recorded in {', '.join(without)}"
+        yield f"no config recorded in {', '.join(without)}"
     if len(runs) - len(without) > 1 and not blocks["config"]:
         yield "the configs are the same"

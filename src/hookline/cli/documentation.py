@@ -1,4 +1,4 @@
-"""What a hook says about itself, out of its docstring and signature: the text of `hookline hooks` and of the docs."""
+"""The documentation of hooks from their docstrings and signatures, for `hookline hooks` and the docs."""
 
 from __future__ import annotations
 
@@ -18,26 +18,27 @@ SECTIONS = re.compile(r"^(Example|YAML|Args):\n((?:[ \t]+.*(?:\n|\Z)|[ \t]*\n)+)
 HEAD = """\
 # The built-in hooks
 
-This page is made from the code by `make docs`. `hookline hooks NAME` shows the same in the terminal. Every example runs
-as it is; `toy_runner` makes a small run on toy data. The YAML is a part of a config file.
+`make docs` generates this page from the code. `hookline hooks NAME` shows the same text in the terminal. Every example
+runs as it is; `toy_runner` creates a small run on toy data. The YAML is part of a config file.
 
 """
 
 
 @dataclass(frozen=True)
 class Documentation:
-    """One hook: what its docstring says, part by part, and what its class does."""
+    """The documentation of one hook: the parts of its docstring, and facts about its class."""
 
     name: str
     #: The first sentence.
     summary: str
-    #: What it does and what to mind, its cost last.
+    #: The description without the Example, YAML and Args sections.
     text: str
-    #: Python that runs as it is, and the excerpt of a config.
+    #: Python code that runs as it is.
     example: str
+    #: Part of a config file.
     yaml: str
     parameters: tuple[Parameter, ...]
-    #: The types of the parameters, in words.
+    #: The types of the parameters, in readable form.
     kinds: tuple[str, ...]
     points: tuple[str, ...]
     priority: str
@@ -47,9 +48,9 @@ class Documentation:
 
 
 def read(name: str) -> Documentation:
-    """What is known about the hook that is registered under a name."""
+    """Return the documentation of the hook that is registered under a name."""
     hook: Any = HOOKS.get(name)
-    whole = inspect.getdoc(hook) or "It has no documentation."
+    whole = inspect.getdoc(hook) or "This hook has no documentation."
     parts = {section[1]: inspect.cleandoc("\n" + section[2]) for section in SECTIONS.finditer(whole)}
     text = SECTIONS.sub("", whole).strip()
     parameters = tuple(signature_of(hook).parameters.values())
@@ -70,7 +71,7 @@ def read(name: str) -> Documentation:
 
 
 def summary(text: str) -> str:
-    """The first sentence of a documentation, in one line, without its full stop."""
+    """Return the first sentence of a text in one line, without its period."""
     return " ".join(text.split("\n\n")[0].split()).partition(". ")[0].rstrip(".")
 
 
@@ -79,7 +80,7 @@ def _names(others: tuple[Any, ...]) -> tuple[str, ...]:
 
 
 def _yaml(name: str, parameters: tuple[Parameter, ...]) -> str:
-    """How a config names a hook that does not say so itself."""
+    """Return a YAML example for a hook whose docstring has none."""
     shown = [p for p in parameters if p.required or isinstance(p.default, (bool, int, float, str))][:2]
     given = [f"{p.name}: {'...' if p.required else json.dumps(p.default).strip(chr(34))}" for p in shown]
     key = next((key for key, default in DEFAULT_HOOKS.items() if default == name), None)
@@ -89,7 +90,7 @@ def _yaml(name: str, parameters: tuple[Parameter, ...]) -> str:
 
 
 def as_text(name: str) -> str:
-    """Everything about one hook, for the terminal."""
+    """Return the full documentation of one hook for the terminal."""
     hook = read(name)
     lines = [f"{name}  priority {hook.priority}, {hook.role}, from {HOOKS.origin(name)}", "", hook.text, ""]
     if hook.parameters:
@@ -110,7 +111,7 @@ def as_text(name: str) -> str:
 
 
 def page() -> str:
-    """The page of the docs about all hooks that hookline brings."""
+    """Return the docs page about all built-in hooks."""
     hooks = [read(name) for name in HOOKS if HOOKS.origin(name) == "hookline"]
     rows = [f"| [{hook.name}](#{hook.name.lower()}) | {hook.priority} | {hook.summary} |" for hook in hooks]
     table = ["| hook | priority | what it does |", "| --- | --- | --- |", *rows]
@@ -120,7 +121,7 @@ def page() -> str:
 def _section(hook: Documentation) -> str:
     lines = ["", f"## {hook.name}", "", hook.text, ""]
     if hook.parameters:
-        lines += ["| parameter | type | default | what it is |", "| --- | --- | --- | --- |"]
+        lines += ["| parameter | type | default | meaning |", "| --- | --- | --- | --- |"]
         for parameter, kind in zip(hook.parameters, hook.kinds, strict=True):
             default = "required" if parameter.required else f"`{parameter.default!r}`"
             cells = (f"`{parameter.name}`", f"`{kind}`", default, parameter.doc)
@@ -136,14 +137,14 @@ def _section(hook: Documentation) -> str:
 
 
 def stub() -> str:
-    """Return the text of `hooks/__init__.pyi`, by which editors and type checkers know the built-in hooks."""
+    """Return the text of `hooks/__init__.pyi`, so that editors and type checkers know the built-in hooks."""
     places = sorted(place.partition(":")[::2] for place in HOOKS.builtin.values())
     lines = [f"from {module} import {name} as {name}" for module, name in places]
-    return "\n".join(["# Made by `make docs` from the files of this folder.", *lines, ""])
+    return "\n".join(["# Generated by `make docs` from the files in this folder.", *lines, ""])
 
 
 def _kind(hook: Any, name: str) -> str:
-    """The type of a parameter as its author wrote it, in plainer words."""
+    """Return the type of a parameter as written in the code, in simplified form."""
     annotation = inspect.signature(hook).parameters[name].annotation
     text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
     text = re.sub(r"Literal\[([^\]]*)\]", lambda found: found[1].replace('"', "'").replace(", ", " | "), text)

@@ -1,4 +1,4 @@
-"""`hookline export`: the weights of a checkpoint as safetensors."""
+"""`hookline export`: write the weights of a checkpoint as safetensors."""
 
 from __future__ import annotations
 
@@ -15,23 +15,24 @@ Examples:
 
 
 def add_to(app: typer.Typer) -> None:
-    """Make it a command."""
+    """Add the command to the app."""
     app.command("export", epilog=EXAMPLES)(run)
 
 
 def run(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A checkpoint.")],
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="Where to write; beside the checkpoint, unless given.")
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="The file to write; by default beside the checkpoint."),
     ] = None,
-    averaged: Annotated[bool, typer.Option("--averaged", help="The averaged weights of an EMAHook.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+    averaged: Annotated[bool, typer.Option("--averaged", help="Export the averaged weights of an EMAHook.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
     """Write the model's weights as safetensors."""
     from hookline.checkpoint import inspection
     from hookline.checkpoint.export import export
 
     written = export(file, out, averaged=averaged, force=force)
-    print(f"{written.path}: {written.tensors} tensors, {inspection.size(written.size)}")
+    print(f"{written.path}: {written.tensors} tensors, {inspection.format_size(written.size)}")
     if written.has_average and not averaged:
-        print("these are the raw weights; it also holds averaged ones: --averaged")
+        print("exported the raw weights; to export the averaged weights instead, add --averaged")

@@ -1,4 +1,4 @@
-"""`hookline hooks`: what there is, and what one of them does."""
+"""`hookline hooks`: list all hooks, or show one in full."""
 
 from __future__ import annotations
 
@@ -11,20 +11,22 @@ from hookline.plan.registry import HOOKS
 
 EXAMPLES = """\b
 Examples:
-  hookline hooks                   all hooks, also those of installed packages
-  hookline hooks CheckpointHook    what one does, its parameters, its points, an example
-  hookline hooks --markdown        the page of the docs about all that hookline brings
+  hookline hooks                   all hooks, including those of installed packages
+  hookline hooks CheckpointHook    one hook: description, parameters, points, example
+  hookline hooks --markdown        the docs page about all built-in hooks
 """
 
 
 def add_to(app: typer.Typer) -> None:
-    """Make it a command."""
+    """Add the command to the app."""
     app.command("hooks", epilog=EXAMPLES)(hooks)
 
 
 def hooks(
-    name: Annotated[str, typer.Argument(metavar="[NAME]", help="One hook, in full.")] = "",
-    markdown: Annotated[bool, typer.Option("--markdown", help="The page of the docs, to standard output.")] = False,
+    name: Annotated[str, typer.Argument(metavar="[NAME]", help="The hook to show in full.")] = "",
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print the docs page about the built-in hooks as Markdown.")
+    ] = False,
 ) -> None:
     """List the hooks that a config can name, or show one of them in full."""
     from hookline.cli import documentation
@@ -36,14 +38,14 @@ def hooks(
 
 
 def listing() -> str:
-    """A line a hook: name, priority, what it does, where it comes from."""
+    """Return one line per hook: name, priority, summary, and the package if it is not hookline."""
     from hookline.cli import documentation
 
     rows = []
     for name in HOOKS:
         try:
             hook = documentation.read(name)
-        except HooklineError as error:  # a plugin that is broken must not hide the others
+        except HooklineError as error:  # a broken plugin must not hide the others
             rows.append((name, "", f"cannot be loaded: {error}", ""))
             continue
         origin = HOOKS.origin(name)

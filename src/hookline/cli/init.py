@@ -1,4 +1,4 @@
-"""`hookline init`: a small project of one's own that trains at once."""
+"""`hookline init`: create a small project that is ready to train."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ FILES = ("config.yaml", "mynet.py", "my_hooks.py", "README.md")
 
 
 def add_to(app: typer.Typer) -> None:
-    """Make it a command."""
+    """Add the command to the app."""
     app.command("init", epilog=EXAMPLES)(init)
 
 
-def init(folder: Annotated[str, typer.Argument(metavar="DIR", help="The folder to make.")]) -> None:
-    """Make a small project of your own: a config, a model with its steps, a hook. It trains at once."""
+def init(folder: Annotated[str, typer.Argument(metavar="DIR", help="The folder to create.")]) -> None:
+    """Create a small project that is ready to train: a config, a model with its steps, and a hook."""
     from hookline.config import json_schema
 
     target = Path(folder)
     taken = [name for name in FILES if (target / name).exists()]
     if taken:
-        raise ConfigError(f"{target} has {', '.join(taken)} already, and nothing was changed; choose another folder")
+        raise ConfigError(f"{target} already contains {', '.join(taken)}; nothing was changed; choose another folder")
     try:
         target.mkdir(parents=True, exist_ok=True)
         for name in FILES:
@@ -41,4 +41,5 @@ def init(folder: Annotated[str, typer.Argument(metavar="DIR", help="The folder t
         (target / "hookline.schema.json").write_text(json.dumps(json_schema(), indent=2) + "\n", encoding="utf-8")
     except OSError as error:
         raise StorageError(f"{target} cannot be written: {error.strerror or error}") from error
-    print(f"made {target}: {', '.join(FILES)}, hookline.schema.json\nnow: cd {target} && hookline train config.yaml")
+    print(f"created {target}: {', '.join(FILES)}, hookline.schema.json")
+    print(f"to train it: cd {target} && hookline train config.yaml")

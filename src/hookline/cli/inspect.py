@@ -1,4 +1,4 @@
-"""`hookline inspect`: what is in a checkpoint, from when, and whether it is intact."""
+"""`hookline inspect`: show the contents, origin and integrity of a checkpoint."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import typer
 EXAMPLES = """\b
 Examples:
   hookline inspect runs/digits/epoch_15.pth
-  hookline inspect runs/digits              all of a run, which are intact, and which a resume takes
+  hookline inspect runs/digits              all checkpoints of a run, and the one that a resume uses
 """
 
 
 def add_to(app: typer.Typer) -> None:
-    """Make it a command."""
+    """Add the command to the app."""
     app.command("inspect", epilog=EXAMPLES)(run)
 
 
 def run(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A checkpoint, or the folder of a run.")],
 ) -> None:
-    """Show what a checkpoint holds, or which a run has. A damaged FILE ends with exit code 5."""
+    """Show the contents of a checkpoint, or list the checkpoints of a run. A damaged FILE ends with exit code 5."""
     from hookline.checkpoint import inspection
 
-    print(inspection.folder(file) if file.is_dir() else inspection.checkpoint(file))
+    print(inspection.describe_folder(file) if file.is_dir() else inspection.describe_checkpoint(file))

@@ -1,4 +1,4 @@
-"""`hookline run-as`: a script written for another system, unchanged."""
+"""`hookline run-as`: run a script written for another system, unchanged."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from hookline.errors import ConfigError, HooklineError, exit_code_of
 
 EXAMPLES = """\b
 Examples:
-  hookline run-as mmengine train.py --work-dir work     what follows the script is the script's own
-  hookline run-as robo_orchard_lab train.py             the names of robo_orchard_core are led, too
+  hookline run-as mmengine train.py --work-dir work     words after SCRIPT are passed to the script
+  hookline run-as robo_orchard_lab train.py             includes the modules of robo_orchard_core
   hookline run-as --allow-python-config mmengine train.py config.py
 \b
-It exits as the script does: with what it gives to sys.exit(), or 1 after an error.
+The exit code is that of the script: the value passed to sys.exit(), or 1 after an error.
 """
 
 
 def add_to(app: typer.Typer) -> None:
-    """Make it a command."""
+    """Add the command to the app."""
     settings = {"allow_interspersed_args": False}
     app.command("run-as", epilog=EXAMPLES, context_settings=settings)(run)
 
@@ -31,23 +31,26 @@ def run(
     system: Annotated[str, typer.Argument(metavar="SYSTEM", help=f"One of {', '.join(PACKAGES)}.")],
     script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="The file to run.")],
     arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="ARGUMENT", help="What the script finds in sys.argv.")
+        list[str] | None, typer.Argument(metavar="ARGUMENT", help="Arguments for the script, in sys.argv.")
     ] = None,
     allow_python_config: Annotated[
         bool,
-        typer.Option("--allow-python-config", help="Run configs in Python; they are code, and you trust them."),
+        typer.Option(
+            "--allow-python-config",
+            help="Allow Python configs. Reading one runs its code, so use only files you trust.",
+        ),
     ] = False,
 ) -> None:
     """Run a script written for another system, unchanged.
 
-    The import names of that system mean hookline's dialect of it. Nothing of the original has to be installed.
+    Imports of that system load hookline's dialect of it instead. The original does not have to be installed.
     """
     from hookline.dialects import script as scripts
 
     if not script.is_file():
         late = str(script).startswith("-")
-        hint = f"; options of run-as come first: hookline run-as {script} {system} SCRIPT" if late else ""
-        raise ConfigError(f"there is no script {script}{hint}")
+        hint = f"; put the options of run-as first: hookline run-as {script} {system} SCRIPT" if late else ""
+        raise ConfigError(f"script {script} does not exist{hint}")
     try:
         scripts.run(system, script, arguments or (), allow_python_config)
     except HooklineError as error:

@@ -1,4 +1,4 @@
-"""`hookline schema`: the JSON Schema of configs, so that editors complete and check them."""
+"""`hookline schema`: print the JSON Schema of configs, so that editors can complete and check them."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from hookline.errors import StorageError
 EXAMPLES = """\b
 Examples:
   hookline schema --out hookline.schema.json
-  then, as the first line of a config:
+  then add this as the first line of a config:
   # yaml-language-server: $schema=hookline.schema.json
 """
 
 
 def add_to(app: typer.Typer) -> None:
-    """Make it a command."""
+    """Add the command to the app."""
     app.command("schema", epilog=EXAMPLES)(schema)
 
 
 def schema(
-    out: Annotated[str, typer.Option("--out", metavar="FILE", help="Write it here instead of on the screen.")] = "",
+    out: Annotated[str, typer.Option("--out", metavar="FILE", help="Write to this file instead of the screen.")] = "",
 ) -> None:
     """Print the JSON Schema of a config, with the parameters of every registered hook."""
     from hookline.config import json_schema

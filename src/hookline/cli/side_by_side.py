@@ -1,7 +1,7 @@
-"""Things side by side, a column each: a table that fits the screen, or plain columns where there is no screen.
+"""Items side by side, one column each: a table that fits the terminal, or plain columns without a terminal.
 
-On a screen, long texts are cut, and things that do not fit beside the others get a table of their own below. In a pipe
-or a file nothing is cut.
+In a terminal, long texts are cut, and items that do not fit beside the others are shown in another table below. In a
+pipe or a file, nothing is cut.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from rich.text import Text
 if TYPE_CHECKING:
     from rich.console import Console
 
-# The narrowest that a column is made to get one more into a table.
+# Columns are not made narrower than this to fit one more into a table.
 NARROWEST = 15
-# What a column takes besides its text: a blank on both sides and a line.
+# The width of a column apart from its text: a space on both sides and a line.
 FRAME = 3
 MARK = " *"
 CUT = "..."
@@ -27,14 +27,14 @@ CUT = "..."
 
 @dataclass(frozen=True)
 class Row:
-    """A line: what it is about, a text for each thing, and the numbers of those that are marked."""
+    """A row of the table: its label, one text per item, and the numbers of the marked items."""
 
     label: str
     cells: Sequence[str]
     marked: set[int] = field(default_factory=set)
 
     def cell(self, number: int, width: int | None = None) -> str:
-        """The text of one thing, with its mark, in so many places of the screen."""
+        """Return the text of one item with its mark, cut to a width."""
         mark = MARK if number in self.marked else ""
         text = self.cells[number]
         return (text if width is None else cut(text, width - len(mark))) + mark
@@ -44,7 +44,7 @@ Blocks = Mapping[str, Sequence[Row]]
 
 
 def display(console: Console, titles: Sequence[str], blocks: Blocks) -> None:
-    """Show blocks of rows under their names."""
+    """Print blocks of rows, each under its name."""
     blocks = {name: rows for name, rows in blocks.items() if rows}
     if console.is_terminal:
         for table in tables(console.width, titles, blocks):
@@ -54,7 +54,7 @@ def display(console: Console, titles: Sequence[str], blocks: Blocks) -> None:
 
 
 def plain(titles: Sequence[str], blocks: Blocks) -> str:
-    """Columns with two blanks between them."""
+    """Return the blocks as plain columns, separated by two spaces."""
     lines = [["", *titles]]
     for name, rows in blocks.items():
         lines += [[], [name], *([f"  {row.label}", *map(row.cell, range(len(titles)))] for row in rows)]
@@ -66,7 +66,7 @@ def plain(titles: Sequence[str], blocks: Blocks) -> str:
 
 
 def tables(width: int, titles: Sequence[str], blocks: Blocks) -> Iterator[Table]:
-    """As many tables as are needed for all columns to fit a screen of this width."""
+    """Yield as many tables as needed to fit all columns into a terminal of this width."""
     rows = [row for block in blocks.values() for row in block]
     wide = [max(map(cell_len, (title, *(row.cell(n) for row in rows)))) for n, title in enumerate(titles)]
     label = min(max((cell_len(row.label) for row in rows), default=0), max(width * 2 // 5, NARROWEST))
@@ -93,7 +93,7 @@ def _table(titles: Sequence[str], blocks: Blocks, label: int, widths: Mapping[in
 
 
 def cut(text: str, width: int, end: bool = False) -> str:
-    """A text in so many places of the screen; with `end`, its end stays, where paths and dotted keys differ.
+    """Return a text cut to a width; with `end`, keep its end, where paths and dotted keys differ.
 
     >>> cut("optim.optimizer.lr", 15), cut("optim.optimizer.lr", 15, end=True), cut("lr", 15)
     ('optim.optimi...', '....optimizer.lr', 'lr')

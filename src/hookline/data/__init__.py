@@ -1,4 +1,4 @@
-"""Loaders that can be taken up anywhere, and the bundled digits."""
+"""Loaders that can resume at any batch, and the bundled digits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["ResumableLoader"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import the loader, and torch with it, when it is first asked for."""
+    """Import the loader, and torch with it, on first access."""
     if name == "ResumableLoader":
         from hookline.data.loader import ResumableLoader
 

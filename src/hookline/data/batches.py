@@ -1,4 +1,4 @@
-"""Going through a loader: from batch k on, knowing which batch is the last, and naming what fails."""
+"""One pass over a loader: it starts at any batch, marks the last one, and names the loader in errors."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ END = object()
 
 
 def length_of(dataloader: Iterable[Any], limit: int | None = None) -> int | None:
-    """How many batches there will be; None where nobody knows before the end."""
+    """Return the number of batches; None if it is unknown until the end."""
     if not isinstance(dataloader, Sized):
         return None
     try:
         length = len(dataloader)
-    except (TypeError, NotImplementedError):  # an iterable dataset has no length, although its loader has a __len__
+    except (TypeError, NotImplementedError):  # the loader of an iterable dataset has a __len__ that raises
         return None
     return length if limit is None else min(length, limit)
 
 
 class Batches:
-    """One pass over a loader: pairs of a batch, and whether it is the last.
+    """One pass over a loader: yields pairs of a batch and whether it is the last.
 
-    Making it makes the loader's iterator, at batch `start` of pass `epoch`. Without a length, one batch is read ahead.
-    A loader with a state of its own starts from `state`. `on_failure` is called when the loader fails, before that is
-    raised. The time that the loader is waited for is added to `waiting`.
+    The constructor creates the loader's iterator, at batch `start` of pass `epoch`. If the length is unknown, one batch
+    is read ahead. A stateful loader starts from `state`. If the loader fails, `on_failure` is called before the error
+    is raised. The time spent waiting for the loader is added to `waiting`.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Batches:
     ) -> None:
         self._loader = dataloader
         self._waiting = waiting
-        self._ahead_of: dict[str, Any] | None = None
+        self._state_before_lookahead: dict[str, Any] | None = None
         self._on_failure = on_failure
         self._name = type(dataloader).__name__
         self._epoch = epoch
@@ -69,26 +69,28 @@ class Batches:
             raise
 
     def loader_state(self) -> dict[str, Any] | None:
-        """The state of a loader that has one of its own, after the batch that was given last."""
+        """Return the state of a stateful loader after the last batch that was yielded; None for other loaders."""
         if not is_stateful(self._loader):
             return None
-        state = self._ahead_of if self._length is None else self._loader.state_dict()  # type: ignore[attr-defined]
+        state = (
+            self._state_before_lookahead if self._length is None else self._loader.state_dict()  # type: ignore[attr-defined]
+        )
         refuse_odd(state, f"the state of the {self._name}")
         return state
 
     def __iter__(self) -> Iterator[tuple[Any, bool]]:
-        given = self._reading_ahead() if self._length is None else self._counting(self._length)
-        return given if self._waiting is None else self._taking_time(given, self._waiting)
+        pairs = self._read_ahead() if self._length is None else self._count(self._length)
+        return pairs if self._waiting is None else self._measure(pairs, self._waiting)
 
-    def _taking_time(self, given: Iterator[tuple[Any, bool]], waiting: Cost) -> Iterator[tuple[Any, bool]]:
+    def _measure(self, pairs: Iterator[tuple[Any, bool]], waiting: Cost) -> Iterator[tuple[Any, bool]]:
         clock = time.perf_counter
         began = clock()
-        for pair in given:
+        for pair in pairs:
             waiting.seconds += clock() - began
             yield pair
             began = clock()
 
-    def _counting(self, length: int) -> Iterator[tuple[Any, bool]]:
+    def _count(self, length: int) -> Iterator[tuple[Any, bool]]:
         number = self._start
         try:
             for batch in islice(self._iterator, max(length - number, 0)):
@@ -98,34 +100,34 @@ class Batches:
             self._fail(error, number)
             raise
         if number == self._start:
-            self._refuse_nothing()
+            self._refuse_empty()
         elif number < length:
-            raise DataError(f"the {self._name} said {length} batches and gave {number}")
+            raise DataError(f"the {self._name} has a length of {length} batches but returned only {number}")
 
-    def _reading_ahead(self) -> Iterator[tuple[Any, bool]]:
+    def _read_ahead(self) -> Iterator[tuple[Any, bool]]:
         number, stateful = self._start, is_stateful(self._loader)
         batch = self._next(number)
         if batch is END:
-            self._refuse_nothing()
+            self._refuse_empty()
         while batch is not END:
             number += 1
             if stateful:
-                self._ahead_of = self._loader.state_dict()  # type: ignore[attr-defined]
+                self._state_before_lookahead = self._loader.state_dict()  # type: ignore[attr-defined]
             following = self._next(number)
             yield batch, following is END
             batch = following
 
-    def _refuse_nothing(self) -> None:
-        """No batch at all: the end of a pass that was saved there, or a loader that has none."""
+    def _refuse_empty(self) -> None:
+        """Refuse a pass without a single batch, unless the run was saved at the end of this pass."""
         if self._start and self._length in (None, self._start):
             return
         if self._start:
             raise DataError(
-                f"the checkpoint stands at batch {self._start} of epoch {self._epoch}, and the {self._name} has only "
+                f"the checkpoint is at batch {self._start} of epoch {self._epoch}, but the {self._name} has only "
                 f"{self._length} now; the data, the batch size or a limit has changed"
             )
-        again = " now: it was used up by the epoch before; a loader must give its batches again" if self._epoch else ""
-        raise DataError(f"the {self._name} is empty: it gave no batch in epoch {self._epoch}{again}")
+        again = "; the previous epoch used it up, but a loader must start over in every epoch" if self._epoch else ""
+        raise DataError(f"the {self._name} is empty: it returned no batch in epoch {self._epoch}{again}")
 
     def _next(self, number: int) -> Any:
         if self._limit is not None and number >= self._limit:

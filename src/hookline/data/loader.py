@@ -1,7 +1,8 @@
-"""A loader whose batches are a function of (seed, epoch, index), so that a run can start at any of them.
+"""A loader whose batches are a function of (seed, epoch, index), so that a run can start at any batch.
 
-The order of an epoch depends on (seed, epoch) alone, and what a sample draws at random (torch, numpy, random) on (seed,
-epoch, index), whatever the number of workers. `iterate(epoch, start)` begins at a batch without reading those before.
+The order of an epoch depends on (seed, epoch) alone. The random numbers of a sample (torch, numpy, random) depend on
+(seed, epoch, index), for any number of workers. `iterate(epoch, start)` begins at a batch without reading the earlier
+ones.
 """
 
 from __future__ import annotations
@@ -20,30 +21,30 @@ from hookline.common.checks import check_int
 from hookline.data.workers import WorkerStart
 from hookline.errors import ConfigError, DataError, blame
 
-#: What a sample is read by: seed, epoch, index.
+#: The key of a sample: seed, epoch, index.
 Key = tuple[int, int, int]
 
 
 class ResumableLoader:
-    """Batches of a map-style dataset, in an order that can be taken up anywhere.
+    """A loader for a map-style dataset that can start at any batch of any epoch.
 
         loader = ResumableLoader(dataset, batch_size=64, shuffle=True, num_workers=2)
 
     Args:
-        dataset: Anything with a length and items by index.
-        batch_size: Samples of a batch, per process.
-        shuffle: Another order every epoch.
-        num_workers: Processes that read ahead; 0 reads in the training process.
-        drop_last: Leave out a last batch that is not full.
-        collate_fn: Makes a batch of samples; torch's own, unless given.
+        dataset: Any object with a length and items by index.
+        batch_size: Samples per batch, in each process.
+        shuffle: Use a different random order in every epoch.
+        num_workers: Processes that read ahead; with 0, the training process reads the data.
+        drop_last: Leave out the last batch if it is not full.
+        collate_fn: Builds a batch from a list of samples; by default torch's function.
         persistent_workers: Keep the workers from one epoch to the next.
-        pin_memory: Put batches where a GPU can fetch them.
-        timeout: How many seconds to wait for a worker's batch; 0 waits for ever.
-        prefetch_factor: How many batches each worker reads ahead; torch's own number, unless given.
-        worker_init_fn: Called in each worker with its number, before it reads.
-        multiprocessing_context: How workers are started: `fork`, `spawn`, `forkserver`.
-        seed: What the order and the samples' random numbers come from; a Runner puts its own here.
-        order: Another order than in turn or shuffled, with its own batch size: a subclass of Order.
+        pin_memory: Put batches into pinned memory, from which a GPU can copy them faster.
+        timeout: Seconds to wait for a worker's batch; 0 waits forever.
+        prefetch_factor: Batches that each worker reads ahead; by default torch's number.
+        worker_init_fn: Called in each worker with the worker's number, before it reads data.
+        multiprocessing_context: How to start workers: `fork`, `spawn` or `forkserver`.
+        seed: The source of the order and of the samples' random numbers; a Runner sets its own seed here.
+        order: A subclass of Order, for an order other than sequential or shuffled; it has its own batch size.
     """
 
     def __init__(
@@ -65,8 +66,8 @@ class ResumableLoader:
     ) -> None:
         if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
             raise ConfigError(
-                f"a ResumableLoader needs a dataset with a length and items by index, and {type(dataset).__name__} "
-                "has none; hand it over in a torch DataLoader of your own"
+                f"a ResumableLoader needs a dataset with a length and items by index, but {type(dataset).__name__} "
+                "does not have them; use a torch DataLoader for it instead"
             )
         self.dataset = dataset
         self.order = Order(dataset, batch_size, shuffle, drop_last, seed) if order is None else order
@@ -76,19 +77,20 @@ class ResumableLoader:
             Seeded(dataset, collate_fn),
             batch_sampler=self.order,
             num_workers=num_workers,
-            collate_fn=_as_it_is,
+            collate_fn=_return_unchanged,
             persistent_workers=persistent_workers,
             pin_memory=pin_memory,
             timeout=timeout,
             prefetch_factor=prefetch_factor,
             worker_init_fn=self._worker_start,
             multiprocessing_context=multiprocessing_context,
-            generator=torch.Generator(),  # making an iterator draws from it, and must not from what training draws from
+            # Creating an iterator draws a number, which must not come from the generator that training uses.
+            generator=torch.Generator(),
         )
 
     @property
     def seed(self) -> int:
-        """What order and samples are a function of, besides the epoch."""
+        """Return the seed of the order and of the samples' random numbers."""
         return self.order.seed
 
     @seed.setter
@@ -97,17 +99,17 @@ class ResumableLoader:
 
     @property
     def inner(self) -> DataLoader[Any]:
-        """The torch DataLoader that reads the batches, for a library that has to see one; `begin` says which epoch."""
+        """Return the torch DataLoader that reads the batches, for libraries that need one; `begin` sets its epoch."""
         return self._loader
 
     def begin(self, epoch: int, start: int = 0) -> None:
-        """Make the next iterator of `inner` give the batches of an epoch from number `start` on."""
+        """Let the next iterator of `inner` yield the batches of an epoch, starting with batch `start`."""
         self.order.epoch, self.order.start = epoch, start
         context = self._loader.multiprocessing_context or multiprocessing
         self._worker_start.prepare(context.get_start_method())
 
     def iterate(self, epoch: int, start: int = 0) -> Iterator[Any]:
-        """The batches of an epoch from number `start` on."""
+        """Return an iterator over the batches of an epoch, starting with batch `start`."""
         self.begin(epoch, start)
         return iter(self._loader)
 
@@ -115,7 +117,7 @@ class ResumableLoader:
         return self.iterate(self.order.epoch)
 
     def set_epoch(self, epoch: int) -> None:
-        """Which epoch a plain `iter(loader)` goes through."""
+        """Set the epoch that a plain `iter(loader)` yields."""
         self.order.epoch = epoch
 
     def __len__(self) -> int:
@@ -123,10 +125,10 @@ class ResumableLoader:
 
 
 class Order:
-    """The batch sampler: lists of (seed, epoch, index), so that a worker knows what it reads, however old it is.
+    """The batch sampler: it yields lists of (seed, epoch, index), so that even a persistent worker knows the epoch.
 
-    A subclass with another `batches` and `__len__` gives another order. What a batch holds has to be a function of
-    seed, epoch and number alone, so that a run can be resumed at any of them.
+    For another order, override `batches` and `__len__` in a subclass. The content of a batch must depend only on the
+    seed, the epoch and the number of the batch, so that a run can resume at any batch.
     """
 
     def __init__(self, dataset: Sized, batch_size: int, shuffle: bool, drop_last: bool, seed: int) -> None:
@@ -140,7 +142,7 @@ class Order:
         self.start = 0
 
     def __iter__(self) -> Iterator[list[Key]]:
-        # Bound now: another iterator may be made before this one is used.
+        # Pass the current values: another iterator may be created before this one is used.
         return self._keys(self.seed, self.epoch, self.start)
 
     def _keys(self, seed: int, epoch: int, start: int) -> Iterator[list[Key]]:
@@ -148,7 +150,7 @@ class Order:
             yield [(seed, epoch, index) for index in indices]
 
     def batches(self, seed: int, epoch: int, start: int) -> Iterator[Sequence[int]]:
-        """The indices of each batch of an epoch, from number `start` on."""
+        """Yield the indices of each batch of an epoch, starting with batch `start`."""
         samples = len(self.dataset)
         order: Any = range(samples)
         if self.shuffle:
@@ -160,15 +162,15 @@ class Order:
             yield indices.tolist() if self.shuffle else indices
 
     def __len__(self) -> int:
-        samples = len(self.dataset)  # asked for again: it may grow between two epochs
+        samples = len(self.dataset)  # not cached: the dataset may grow between two epochs
         return samples // self.batch_size if self.drop_last else -(-samples // self.batch_size)
 
 
 class Seeded(Dataset[Any]):
-    """A dataset whose batches are read by keys of (seed, epoch, index); what is drawn at random depends on these alone.
+    """A dataset that reads batches by keys (seed, epoch, index) and draws random numbers that depend on them alone.
 
-    Batches are made in here as well, because that may draw, too. A dataset or a collate function that never does can
-    say so with an attribute `draws_random_numbers = False`, and saves the time.
+    It also collates the batches, because a collate function may draw random numbers, too. A dataset or collate function
+    that never draws any can save the time for seeding with an attribute `draws_random_numbers = False`.
     """
 
     def __init__(self, dataset: Dataset[Any], collate: Callable[[list[Any]], Any] | None) -> None:
@@ -181,7 +183,7 @@ class Seeded(Dataset[Any]):
     def __getitems__(self, keys: list[Key]) -> Any:
         if not self.draws:
             return self.collate([self._item(key) for key in keys])
-        # The states are put back because without workers these are the generators that training draws from.
+        # Restore the states afterwards: without workers, these are the generators that training uses.
         state = torch.default_generator.get_state(), random.getstate(), _numpy_state()
         try:
             samples = [self._seeded_item(key) for key in keys]
@@ -208,7 +210,7 @@ class Seeded(Dataset[Any]):
             raise
 
 
-def _as_it_is(batch: Any) -> Any:
+def _return_unchanged(batch: Any) -> Any:
     return batch
 
 
@@ -224,6 +226,9 @@ def _numpy_state() -> Any:
 
 
 def mix(*parts: int) -> int:
-    """A seed of 63 bits from several numbers, the same on every machine; neighbours have nothing in common."""
+    """Return a 63-bit seed from several numbers.
+
+    It is the same on every machine, and similar numbers lead to unrelated seeds.
+    """
     text = ",".join(str(part) for part in parts).encode()
     return int.from_bytes(blake2b(text, digest_size=8).digest(), "big") >> 1

@@ -1,10 +1,9 @@
-"""Going into any loader at batch k: in which of four ways depends on what the loader is.
+"""Starting any loader at batch k. The way depends on the loader.
 
-ResumableLoader                         starts there, exactly
-a plain DataLoader, in order or         goes through a ResumableLoader of the same settings
-  shuffled, and a list
-a loader with a state_dict of its own   is given the state that was saved
-anything else                           is read again from its beginning, with a warning
+ResumableLoader, list or tuple          starts exactly there
+plain DataLoader, in order or shuffled  is read through a ResumableLoader with the same settings
+loader with its own state_dict          loads the saved state
+any other loader                        is read again from its beginning, with a warning
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ def iterator(
     length: int | None = None,
     resuming: bool = False,
 ) -> Iterator[Any]:
-    """The batches of pass `epoch` from number `start` on; where a resume is not exact, it is said."""
+    """Return the batches of pass `epoch`, starting with batch `start`; warn if the resume is not exact."""
     resumable = as_resumable(loader)
     if resumable is not None:
         if seed is not None:
@@ -45,16 +44,16 @@ def iterator(
         return islice(loader, start, None)
     if is_stateful(loader) and (state is not None or not start):
         if state is not None:
-            loader.load_state_dict(state)  # type: ignore[attr-defined]  # it is one that has it
+            loader.load_state_dict(state)  # type: ignore[attr-defined]  # a stateful loader has it
         if start == 0:
             return _next_pass(loader)
-        return iter(loader) if start != length else iter(())  # an iterator could begin the next pass already
+        return iter(loader) if start != length else iter(())  # at the end, iter() could already begin the next pass
     found = iter(loader) if seed is None or is_stateful(loader) else seeded(loader, mix(seed, epoch))
     if resuming:
-        again = f"is read again up to batch {start}, because it cannot start in the middle; and it " if start else ""
+        again = f"cannot start in the middle, so it is read again up to batch {start}. It " if start else ""
         log.warning(
-            "the %s %smay give other batches than in the interrupted run: its order and what it draws at random are "
-            "its own. A hookline.data.ResumableLoader, or a plain DataLoader, resumes exactly.",
+            "the %s %smay return other batches than in the interrupted run, because it controls its own order and "
+            "random numbers. A hookline.data.ResumableLoader or a plain DataLoader resumes exactly.",
             type(loader).__name__,
             again,
         )
@@ -64,12 +63,15 @@ def iterator(
 
 
 def as_resumable(loader: Iterable[Any]) -> ResumableLoader | None:
-    """The loader itself, or one of the same settings for a plain DataLoader whose order is known; or none."""
+    """Return a ResumableLoader for this loader, or None if there is none.
+
+    A ResumableLoader is returned as it is. A plain DataLoader, whose order is known, gets one with the same settings.
+    """
     if isinstance(loader, ResumableLoader):
         return loader
     if type(loader) is not DataLoader or not _is_plain(loader):
         return None
-    if not getattr(loader, "_DataLoader__initialized", True):  # how torch's persistent workers are let go of by hand
+    if not getattr(loader, "_DataLoader__initialized", True):  # the way to end torch's persistent workers by hand
         loader._DataLoader__initialized = True
         _twins.pop(loader, None)
     if loader not in _twins:
@@ -92,7 +94,7 @@ def as_resumable(loader: Iterable[Any]) -> ResumableLoader | None:
 
 
 def _is_plain(loader: DataLoader[Any]) -> bool:
-    """Whether it goes through all of a dataset once, in order or shuffled, in batches of one size."""
+    """Return whether it reads the whole dataset once, in order or shuffled, in batches of one size."""
     batches = loader.batch_sampler
     if isinstance(loader.dataset, IterableDataset) or type(batches) is not BatchSampler:
         return False
@@ -104,22 +106,25 @@ def _is_plain(loader: DataLoader[Any]) -> bool:
 
 
 def is_stateful(loader: Iterable[Any]) -> bool:
-    """Whether it has a state of its own."""
+    """Return whether the loader saves and loads its own state."""
     return hasattr(loader, "state_dict") and hasattr(loader, "load_state_dict")
 
 
 def _next_pass(loader: Iterable[Any]) -> Iterator[Any]:
-    """A pass from its beginning; a loader whose state was saved at the end of one may first give nothing more of it."""
+    """Return a whole pass.
+
+    If the state was saved at the end of a pass, the first iterator may only finish that pass, without any batches.
+    """
     found = iter(loader)
     first = list(islice(found, 1))
     return chain(first, found) if first else iter(loader)
 
 
 def seeded(loader: Iterable[Any], seed: int) -> Iterator[Any]:
-    """An iterator whose order, if it comes from the random generators, is a function of the seed.
+    """Return an iterator whose order, if it comes from the global generators, is a function of the seed.
 
-    The first batch is read here too: a sampler draws its order when it is first asked, and so does its loader for the
-    seeds of its workers.
+    This also reads the first batch, because samplers draw their order, and loaders the seeds of their workers, at that
+    moment.
     """
     with rng.untouched():
         rng.seed_everything(seed)

@@ -1,4 +1,4 @@
-"""Batches to the device: tensors in nested containers, and objects with a `.to`."""
+"""Moving batches to the device: tensors in nested containers, and objects with a `.to`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,11 @@ from torch import Tensor
 
 
 def to_device(batch: Any, device: torch.device) -> Any:
-    """The batch on the device; containers keep their kind, what is there already is not copied."""
+    """Return the batch on the device.
+
+    Tuples and named tuples keep their type; mappings become dicts. Tensors that are already on the device are not
+    copied.
+    """
     if isinstance(batch, Tensor):
         return batch if batch.device == device else batch.to(device, non_blocking=batch.is_pinned())
     if hasattr(batch, "to"):  # also containers that move themselves, such as a PackedSequence

@@ -1,4 +1,4 @@
-"""How a loader's worker process begins: it dies with the training process, and leaves Ctrl-C to it."""
+"""The setup of a loader's worker process: it ends with the training process, which also handles Ctrl-C."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from collections.abc import Callable
 
 from torch.utils.data import get_worker_info
 
-# What Linux calls the signal that a process gets when its parent dies.
+# The prctl option of Linux that sets the signal a process gets when its parent dies.
 PR_SET_PDEATHSIG = 1
 
 
 class WorkerStart:
-    """The `worker_init_fn` of a loader; one of the user's own is called after it."""
+    """The `worker_init_fn` of a loader. It calls the user's function, if there is one, afterwards."""
 
     def __init__(self, then: Callable[[int], None] | None = None) -> None:
         self.then = then
@@ -24,28 +24,28 @@ class WorkerStart:
         self.dies_with_parent = False
 
     def prepare(self, method: str) -> None:
-        """In the training process, before workers are started in the way that multiprocessing calls `method`.
+        """Prepare for starting workers with a start method of multiprocessing; call this in the training process.
 
-        Linux tells a worker of the death of the thread that started it, so only workers of the main thread ask. With
-        `forkserver`, a server is the parent, and not the training process.
+        Linux sends the signal when the thread that started the worker ends, so only workers of the main thread use it.
+        With `forkserver`, the parent is a server and not the training process.
         """
         self.parent = os.getpid()
         in_main_thread = threading.current_thread() is threading.main_thread()
         self.dies_with_parent = in_main_thread and method in ("fork", "spawn")
 
     def __call__(self, worker: int) -> None:
-        """In a new worker."""
-        # Ctrl-C, and the end of a terminal, go to the whole group of processes; a worker that ended would fail the step
-        # that is being finished.
+        """Set up a new worker."""
+        # Ctrl-C and the end of a terminal signal the whole process group. If a worker ended now, the step that is being
+        # finished would fail.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         if sys.platform != "win32":
             signal.signal(signal.SIGHUP, signal.SIG_IGN)
         if self.dies_with_parent and sys.platform == "linux":
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-            if os.getppid() != self.parent:  # it had died before it could be asked for
+            if os.getppid() != self.parent:  # the parent died before the call above
                 os._exit(1)
         info = get_worker_info()
-        if info is not None:  # the user's code finds the user's dataset there; torch refuses the usual way to set it
+        if info is not None:  # user code expects its own dataset there; torch forbids setting it the normal way
             object.__setattr__(info, "dataset", info.dataset.dataset)  # type: ignore[attr-defined]  # it is a Seeded
         if self.then is not None:
             self.then(worker)

@@ -1,1 +1,1 @@
-"""The folder of a run: who owns it, how old files are archived, how a run is read back and compared."""
+"""The folder of a run: locking it, archiving old files, reading a run back, and comparing runs."""

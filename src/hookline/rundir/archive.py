@@ -1,4 +1,4 @@
-"""The files of a run: which they are, and where they go when a new run starts in the same folder."""
+"""The files that belong to a run, and the archive folders they move to when a new run starts in the same folder."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from hookline.writers import built_in_files
 if TYPE_CHECKING:
     from hookline.screen.terminal import Terminal
 
-# What a run leaves, besides its checkpoints and what its writers make; everything else in the folder is the user's.
+# The files of a run, apart from its checkpoints and the files of its writers. All other files in the folder belong to
+# the user.
 OWN_FILES = ("config.yaml", "last_checkpoint", "run.log", "plan.txt", "hooks.json", "profile.json", "report.html")
 
 
 def set_aside(folder: Path, records: Iterable[str] = ()) -> Path | None:
-    """Move the files of an earlier run into `old-1/`, `old-2/`, ...; gives where they are now, if there were any.
+    """Move the files of an earlier run into the next free `old-1/`, `old-2/`, ... and return it; None without files.
 
-    `records` are the files of this run's writers, where they have names of their own.
+    `records` are the files of this run's writers, in case they have custom names.
     """
     names = dict.fromkeys((*OWN_FILES, *built_in_files(), *records))
     traces = sorted(folder.glob("profile_[0-9]*.json"))
@@ -32,18 +33,18 @@ def set_aside(folder: Path, records: Iterable[str] = ()) -> Path | None:
 
 
 def set_later_aside(folder: Path, than: Note) -> Path | None:
-    """Move checkpoints aside that are later in the run than the one it goes on from: it will come there anew."""
+    """Move the checkpoints that are later than the one being resumed: the run will save those steps again."""
     return move_aside(folder, [path for path in checkpoints(folder) if (n := read_note(path)) and n.order > than.order])
 
 
 def checkpoints(folder: Path) -> list[Path]:
-    """The checkpoints that runs have left in a folder; other files of the ending are the user's."""
+    """Return the checkpoints that runs have saved in a folder; other `.pth` files belong to the user."""
     files = [path for path in folder.glob("*.pth") if path.is_file()]
     return sorted(path for path in files if NAMES.fullmatch(path.name) or read_note(path) is not None)
 
 
 def move_aside(folder: Path, files: Iterable[Path]) -> Path | None:
-    """Move these into `old-1/`, `old-2/`, ... of a folder; gives where they are now, if there were any."""
+    """Move the files into the next free `old-1/`, `old-2/`, ... of a folder and return it; None without files."""
     files = list(files)
     if not files:
         return None
@@ -56,37 +57,40 @@ def move_aside(folder: Path, files: Iterable[Path]) -> Path | None:
     return old
 
 
-class Beginner(Protocol):
-    """What tells whether a run has begun."""
+class RunProgress(Protocol):
+    """The parts of a run that show whether it has finished a step or saved anything."""
 
     terminal: Terminal
     saving: Any
 
     @property
     def iter(self) -> int:
-        """Finished iterations."""
+        """Return the number of finished iterations."""
 
 
 def put_back(
     old: Path,
     folder: Path,
-    runner: Beginner,
+    runner: RunProgress,
     kind: type[BaseException] | None,
     error: BaseException | None,
     trace: object,
 ) -> None:
-    """A run that was refused before its first step has not happened: what made way for it comes back."""
+    """Restore the earlier run's files if the new run was refused before its first step.
+
+    The signature is that of an exit callback of `contextlib.ExitStack`.
+    """
     if not isinstance(error, (ConfigError, HookError)) or runner.iter or runner.saving.saved_at >= 0:
         return
     for path in old.iterdir():
         _remove(folder / path.name)
         path.rename(folder / path.name)
     old.rmdir()
-    runner.terminal.say(f"the files of the earlier run are in {folder} again")
+    runner.terminal.say(f"restored the files of the earlier run in {folder}")
 
 
 def drop_records(folder: Path, records: Iterable[str]) -> None:
-    """Remove what an attempt that died before its first checkpoint has recorded: its steps will be made again."""
+    """Remove the records of an attempt that died before its first checkpoint: its steps will run again."""
     for name in records:
         _remove(folder / name)
 
@@ -99,7 +103,7 @@ def _remove(path: Path) -> None:
 
 
 def copy_aside(path: Path, old: Path) -> None:
-    """Copy a file or a folder of records, if it is there, to what was moved aside."""
+    """Copy a file or folder of records, if it exists, into an archive folder."""
     if path.is_dir():
         shutil.copytree(path, old / path.name)
     elif path.exists():

@@ -1,9 +1,10 @@
-"""The records of a run as columns: `metrics.jsonl` read back, a numpy array a name.
+"""The records of a run as columns: `metrics.jsonl` read back, with one numpy array per name.
 
-    metrics["val/accuracy"]           array([nan, 0.93, nan, 0.96]): one number a record, NaN where it has none
+    metrics["val/accuracy"]           array([nan, 0.93, nan, 0.96]): one number per record, NaN where it has none
     metrics.series("val/accuracy")    (array([17, 34]), array([0.93, 0.96])): without the gaps
 
-A record that is read is checked: a step, maybe an epoch, and numbers; null stands for NaN and Inf.
+Every record is checked when it is read. It must have a step and may have an epoch; the other values are numbers, with
+null for NaN and Inf.
 """
 
 from __future__ import annotations
@@ -19,32 +20,32 @@ from numpy.typing import NDArray
 
 from hookline.errors import ConfigError, StorageError, did_you_mean
 
-#: What a record has besides its numbers.
-PLACES = ("step", "epoch")
+#: The entries of a record that say when it was recorded; all others are metrics.
+POSITION_KEYS = ("step", "epoch")
 
-#: What a column of ints cannot hold.
-LARGE = 1 << 63
+#: The smallest positive int that does not fit into an int64 column.
+INT64_LIMIT = 1 << 63
 
 Array = NDArray[Any]
 
 
 class UnknownMetricError(ConfigError, KeyError):
-    """A name that no record has; also a KeyError, as of any mapping."""
+    """Raised for a name that is in no record. It is also a KeyError, as for any mapping."""
 
-    __str__ = Exception.__str__  # that of a KeyError would put quotes around the message
+    __str__ = Exception.__str__  # KeyError would put quotes around the message
 
 
 class Metrics(Mapping[str, Array]):
-    """What a run has recorded: a mapping of `step`, `epoch` and every metric to a column, a row a record.
+    """The metrics of a run: a mapping of `step`, `epoch` and every metric to a column with one row per record.
 
-    Several records of one step (of training and of validation) are rows of their own, in the order of the file. A
-    column is made when it is asked for, and is the caller's own.
+    Several records of the same step (training and validation) are separate rows, in the order of the file. Every
+    access builds a new column, so callers may modify it.
     """
 
     def __init__(self, records: Iterable[Mapping[str, Any]] = (), source: str = "metrics") -> None:
         self._source = source
-        #: For every name, the rows that have it, and what they say.
-        self._cells: dict[str, tuple[list[int], list[Any]]] = {name: ([], []) for name in PLACES}
+        #: For every name, the rows that have it and their values.
+        self._cells: dict[str, tuple[list[int], list[Any]]] = {name: ([], []) for name in POSITION_KEYS}
         self._rows = 0
         for record in records:
             for name, value in record.items():
@@ -55,20 +56,20 @@ class Metrics(Mapping[str, Array]):
 
     @property
     def names(self) -> list[str]:
-        """The metrics, in the order in which they first came."""
-        return [name for name in self._cells if name not in PLACES]
+        """Return the names of the metrics, in the order of their first record."""
+        return [name for name in self._cells if name not in POSITION_KEYS]
 
     @property
     def rows(self) -> int:
-        """How many records there are."""
+        """Return the number of records."""
         return self._rows
 
     def __getitem__(self, name: str) -> Array:
-        rows, values = self._known(name)
-        if name in PLACES and len(rows) == self._rows and all(isinstance(value, int) for value in values):
+        rows, values = self._find(name)
+        if name in POSITION_KEYS and len(rows) == self._rows and all(isinstance(value, int) for value in values):
             return np.array(values, dtype=np.int64)
         column = np.full(self._rows, np.nan)
-        column[rows] = np.array(values, dtype=np.float64)  # None is NaN
+        column[rows] = np.array(values, dtype=np.float64)  # numpy turns None into NaN
         return column
 
     def __iter__(self) -> Iterator[str]:
@@ -78,38 +79,41 @@ class Metrics(Mapping[str, Array]):
         return len(self._cells)
 
     def series(self, name: str) -> tuple[Array, Array]:
-        """The steps at which a metric was recorded, and its values there.
+        """Return the steps at which a metric was recorded, and its values.
 
-        A value that was NaN or Inf is NaN here: it was recorded, so it is no gap.
+        A recorded NaN or Inf appears as NaN. It is not left out, because it was recorded.
         """
-        rows, values = self._known(name)
+        rows, values = self._find(name)
         return self["step"][rows], np.array(values, dtype=np.float64)
 
     def steps(self, name: str) -> Array:
-        """The steps at which a metric was recorded."""
+        """Return the steps at which a metric was recorded."""
         return self.series(name)[0]
 
     def to_pandas(self) -> Any:
-        """The columns as a DataFrame of pandas."""
+        """Return the columns as a pandas DataFrame."""
         return _library("pandas").DataFrame(dict(self))
 
     def to_polars(self) -> Any:
-        """The columns as a DataFrame of polars."""
+        """Return the columns as a polars DataFrame."""
         return _library("polars").DataFrame(dict(self))
 
     def __repr__(self) -> str:
         return f"<{self._source}: {self._rows} records of {', '.join(self.names) or 'nothing'}>"
 
-    def _known(self, name: str) -> tuple[list[int], list[Any]]:
+    def _find(self, name: str) -> tuple[list[int], list[Any]]:
         if name not in self._cells:
             inner = [known for known in self.names if known.endswith(f"/{name}")]
             hint = f"did you mean '{inner[0]}'?" if inner else did_you_mean(name, self.names)
-            raise UnknownMetricError(f"{self._source}: nothing is recorded as '{name}'; {hint}")
+            raise UnknownMetricError(f"{self._source}: unknown metric '{name}'; {hint}")
         return self._cells[name]
 
 
 def read(path: Path) -> Metrics:
-    """The records of a file; a file that is not there has none, and a last line that is still being written is left."""
+    """Return the records of a file.
+
+    A missing file has no records. A last line that is still being written is ignored.
+    """
     try:
         lines = path.read_bytes().split(b"\n")
     except FileNotFoundError:
@@ -126,10 +130,10 @@ def _records(lines: list[bytes], path: Path) -> Iterator[dict[str, Any]]:
         record = _record(line)
         if record is not None:
             yield record
-        elif number < len(lines):  # what follows the last line break may be half a record
+        elif number < len(lines):  # the text after the last line break may be half a record
             raise StorageError(
-                f"{path}:{number}: this is no record: {_shortened(line)}; a record is a line of JSON with a step and "
-                'numbers, as {"step": 120, "train/loss": 0.41}'
+                f"{path}:{number}: not a record: {_shorten(line)}; a record is one line of JSON with a step and "
+                'numbers, such as {"step": 120, "train/loss": 0.41}'
             )
 
 
@@ -140,16 +144,16 @@ def _record(line: bytes) -> dict[str, Any] | None:
         return None
     if not isinstance(found, dict) or not isinstance(found.get("step"), int) or isinstance(found["step"], bool):
         return None
-    if abs(found["step"]) >= LARGE or not all(
+    if abs(found["step"]) >= INT64_LIMIT or not all(
         value is None or isinstance(value, (int, float)) for value in found.values()
     ):
         return None
-    return {name: _bounded(value) for name, value in found.items()}
+    return {name: _convert_large_int(value) for name, value in found.items()}
 
 
-def _bounded(value: Any) -> Any:
-    """An int that no column of ints can hold, as a float."""
-    if not isinstance(value, int) or abs(value) < LARGE:
+def _convert_large_int(value: Any) -> Any:
+    """Return an int that does not fit into an int64 column as a float; None if it is too large for that as well."""
+    if not isinstance(value, int) or abs(value) < INT64_LIMIT:
         return value
     try:
         return float(value)
@@ -157,7 +161,7 @@ def _bounded(value: Any) -> Any:
         return None
 
 
-def _shortened(line: bytes, longest: int = 60) -> str:
+def _shorten(line: bytes, longest: int = 60) -> str:
     text = line.decode("utf-8", "replace")
     return repr(text) if len(text) <= longest else f"{text[:longest]!r}..."
 
@@ -166,4 +170,4 @@ def _library(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise ConfigError(f"{name} is not installed; pip install 'hookline[{name}]'") from error
+        raise ConfigError(f"{name} is not installed; install it with: pip install 'hookline[{name}]'") from error

@@ -1,4 +1,4 @@
-"""What differs between runs: in their configs, and in what came out. For `hookline compare`."""
+"""Comparison of runs by config and results, for `hookline compare`."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from hookline.errors import ConfigError, HooklineError, did_you_mean
 if TYPE_CHECKING:
     from hookline.rundir.runs import Result, Run
 
-# The name of the folder stands at the top; that it differs says nothing.
-LEFT_OUT = "work_dir"
+# Every run has its own folder, and the header of the table shows it already.
+IGNORED_KEY = "work_dir"
 STEP_TIME = "train/time"
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came out of one run: how far it went, how long that took, and the final and the best of every metric."""
+    """The outcome of one run: its length, its times, and the final and best value of every metric."""
 
     run: Run
     epochs: int
     iterations: int
-    #: The time of all recorded steps, in seconds; None where step times were not recorded.
+    #: The total time of all recorded steps, in seconds; None if step times were not recorded.
     seconds: float | None
-    #: The mean of a step, in seconds.
+    #: The mean time of a step, in seconds.
     step_seconds: float | None
     final: Mapping[str, Result]
-    #: Of the metrics whose name tells whether more or less is better, and that had a finite value.
+    #: Only metrics that had a finite value and whose name shows whether greater or less is better.
     best: Mapping[str, Result]
 
 
-def outcome(run: Run, names: Iterable[str]) -> Outcome:
-    """What came out of a run, for the named metrics that it has."""
+def summarize(run: Run, names: Iterable[str]) -> Outcome:
+    """Return the outcome of a run, with the named metrics that it has."""
     metrics = run.metrics
     own = [name for name in names if name in metrics]
     steps = [int(metrics["step"].max(initial=0)), *(each.step or 0 for each in run.checkpoints)]
@@ -55,20 +55,24 @@ def outcome(run: Run, names: Iterable[str]) -> Outcome:
 
 
 def _best(run: Run, name: str) -> Result | None:
-    if watched(name) is None:
+    if find_rule(name) is None:
         return None
     try:
         return run.best(name)
-    except HooklineError:  # it never had a finite value
+    except HooklineError:  # no value was finite
         return None
 
 
 def _times(run: Run) -> tuple[float | None, float | None]:
-    """The time of all steps, and of one: each record has the mean of the steps since the one before."""
+    """Return the total time of all steps and the mean time of one.
+
+    Each record holds the mean over the steps since the previous record.
+    """
     if STEP_TIME not in run.metrics:
         return None, None
     steps, means = run.metrics.series(STEP_TIME)
-    # A run that went on from another's checkpoint has its first record late; it stands for as many as the second.
+    # A run that continued from another run's checkpoint starts at a high step. Its first record then covers as many
+    # steps as the second.
     first, second = (*steps.tolist(), 0, 0)[:2]
     before = max(2 * first - second, 0) if second > first else 0
     total, counted = 0.0, 0
@@ -79,16 +83,16 @@ def _times(run: Run) -> tuple[float | None, float | None]:
     return (total, total / counted) if counted else (None, None)
 
 
-def watched(name: str) -> Monitor | None:
-    """A metric with its rule; None where the name does not tell."""
+def find_rule(name: str) -> Monitor | None:
+    """Return the monitor of a metric; None if its name does not show whether greater or less is better."""
     try:
         return monitor(name)
     except ConfigError:
         return None
 
 
-def names_of(runs: Sequence[Run], wanted: Sequence[str] = ()) -> list[str]:
-    """The metrics to compare: all but times, or those that are named, also by patterns as `val/*`."""
+def select_metrics(runs: Sequence[Run], wanted: Sequence[str] = ()) -> list[str]:
+    """Return the metrics to compare: the wanted names and patterns (`val/*`), or by default all except times."""
     known = list(dict.fromkeys(name for run in runs for name in run.metrics.names))
     if not wanted:
         return [name for name in known if name.rpartition("/")[2] not in ("time", "data_time")]
@@ -96,44 +100,45 @@ def names_of(runs: Sequence[Run], wanted: Sequence[str] = ()) -> list[str]:
     for pattern in wanted:
         found = [pattern] if pattern in known else matching(pattern, known)
         if not found:
-            raise ConfigError(f"--metric: nothing is recorded as '{pattern}'; {did_you_mean(pattern, known)}")
+            raise ConfigError(f"--metric: unknown metric '{pattern}'; {did_you_mean(pattern, known)}")
         chosen.update(found)
     return [name for name in known if name in chosen]
 
 
-def differences(runs: Sequence[Run]) -> dict[str, dict[int, Any]]:
-    """The keys of the configs whose values differ, with the value of each run that has one, by its number.
+def find_differences(runs: Sequence[Run]) -> dict[str, dict[int, Any]]:
+    """Return the config keys whose values differ, with the values by run number.
 
-    A run without a config cannot differ.
+    A run that lacks a key has no entry for it. A run without a config is left out of the comparison.
     """
-    flat = {number: dict(leaves(run.config)) for number, run in enumerate(runs) if run.has_config}
+    flat = {number: dict(flatten(run.config)) for number, run in enumerate(runs) if run.has_config}
     found: dict[str, dict[int, Any]] = {}
     for key in dict.fromkeys(key for values in flat.values() for key in values):
         values = {number: own[key] for number, own in flat.items() if key in own}
         first = next(iter(values.values()))
-        if key != LEFT_OUT and (len(values) < len(flat) or not all(same(first, value) for value in values.values())):
+        differs = len(values) < len(flat) or not all(is_same(first, value) for value in values.values())
+        if key != IGNORED_KEY and differs:
             found[key] = values
     return found
 
 
-def leaves(value: Any, keys: Keys = ()) -> Iterator[tuple[str, Any]]:
-    """Every value of a config under its dotted key.
+def flatten(value: Any, keys: Keys = ()) -> Iterator[tuple[str, Any]]:
+    """Yield every value of a config with its dotted key.
 
-    >>> dict(leaves({"optim": {"lr": 0.1}, "hooks": [{"type": "EMAHook"}], "tags": []}))
+    >>> dict(flatten({"optim": {"lr": 0.1}, "hooks": [{"type": "EMAHook"}], "tags": []}))
     {'optim.lr': 0.1, 'hooks[0].type': 'EMAHook', 'tags': []}
     """
     inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     if inside and value:
         for key, child in inside:
-            yield from leaves(child, (*keys, key))
+            yield from flatten(child, (*keys, key))
     else:
         yield dotted(keys), value
 
 
-def same(one: Any, other: Any) -> bool:
-    """Whether two values of a config mean the same: `1` is `1.0`, but not `true`.
+def is_same(one: Any, other: Any) -> bool:
+    """Return whether two config values mean the same: `1` equals `1.0`, but not `true`.
 
-    >>> same(1, 1.0), same(1, True), same(float("nan"), float("nan"))
+    >>> is_same(1, 1.0), is_same(1, True), is_same(float("nan"), float("nan"))
     (True, False, True)
     """
     if isinstance(one, bool) != isinstance(other, bool):
@@ -141,8 +146,8 @@ def same(one: Any, other: Any) -> bool:
     return bool(one == other) or (one != one and other != other)
 
 
-def winners(values: Mapping[int, float], rule: Monitor) -> set[int]:
-    """The numbers of the runs that have the best value; none where there is nothing to compare, or all are equal."""
+def find_winners(values: Mapping[int, float], rule: Monitor) -> set[int]:
+    """Return the numbers of the runs with the best value; empty if there is nothing to compare or all are equal."""
     best: float | None = None
     for value in values.values():
         if rule.better(value, best):
@@ -151,8 +156,8 @@ def winners(values: Mapping[int, float], rule: Monitor) -> set[int]:
     return found if len(found) < len(values) else set()
 
 
-def as_data(outcomes: Sequence[Outcome], differing: Mapping[str, Mapping[int, Any]]) -> dict[str, Any]:
-    """The comparison as plain data that JSON can hold: what is not finite is None."""
+def to_data(outcomes: Sequence[Outcome], differing: Mapping[str, Mapping[int, Any]]) -> dict[str, Any]:
+    """Return the comparison as plain data for JSON, with None for numbers that are not finite."""
     paths = [str(each.run.path) for each in outcomes]
     return {
         "runs": {path: _outcome_data(each) for path, each in zip(paths, outcomes, strict=True)},

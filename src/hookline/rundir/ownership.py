@@ -1,4 +1,4 @@
-"""Who owns the folder of a run: at most one process at a time."""
+"""Ownership of a run's folder: at most one process uses it at a time."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if sys.platform != "win32":
 log = logging.getLogger("hookline")
 
 LOCK = ".lock"
-# The folders that runs of this process are in: the lock of a process does not keep out the process itself.
+# The folders in use by this process: the file lock does not stop the process that holds it from locking again.
 _held: set[Path] = set()
 
 
 def claim(folder: Path) -> None:
-    """Make the folder, and make sure that it can be written."""
+    """Create the folder and check that it is writable."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         probe = folder / ".writable"
@@ -37,24 +37,24 @@ def claim(folder: Path) -> None:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Keep other runs out of a folder while this one is in it.
+    """Lock a folder against other runs while the context is active.
 
-    The lock is one of the process: its loader workers do not inherit it, and it is free when the process is gone,
-    however it went.
+    The lock belongs to the process. Its loader workers do not inherit it, and the system releases it when the process
+    ends, even after `kill -9`.
     """
     mine = folder.resolve()
     if mine in _held:
         raise StorageError(f"{folder} is in use by another run of this process ({os.getpid()})")
     path = folder / LOCK
     try:
-        file = open(path, "a+b")  # noqa: SIM115  # closed below, which opens the lock
+        file = open(path, "a+b")  # noqa: SIM115  # closed below, which releases the lock
     except OSError as error:
         raise StorageError(f"{path} cannot be opened: {error.strerror or error}") from error
     try:
         if sys.platform != "win32":
             _lock(file.fileno(), folder)
         if not path.exists() or not os.path.samestat(path.stat(), os.fstat(file.fileno())):
-            raise StorageError(f"{folder} was in use until this moment by another run; try again")
+            raise StorageError(f"{folder} was in use by another run until just now; try again")
         _held.add(mine)
         try:
             yield
@@ -71,34 +71,34 @@ def _lock(descriptor: int, folder: Path) -> None:
     except (BlockingIOError, PermissionError):
         holder = os.pread(descriptor, 4096, 0)
         raise StorageError(
-            f"{folder} is in use{_holder(holder)}; wait for that run, end it, or choose another work_dir"
+            f"{folder} is in use{_describe(holder)}; wait for that run, end it, or choose another work_dir"
         ) from None
     except OSError as error:
         log.warning("%s cannot be locked (%s); make sure that no other run uses it", folder, error.strerror or error)
         return
     os.ftruncate(descriptor, 0)
-    said = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
-    os.write(descriptor, json.dumps(said).encode())
+    record = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
+    os.write(descriptor, json.dumps(record).encode())
 
 
-def _holder(said: bytes) -> str:
+def _describe(holder: bytes) -> str:
     try:
-        found = json.loads(said)
+        found = json.loads(holder)
         return f" by process {int(found['pid'])} on {found['host']!s} since {found['since']!s}"
     except (ValueError, KeyError, TypeError):
         return ""
 
 
 def is_in_use(folder: Path) -> bool | None:
-    """Whether a run is in a folder now; None where that cannot be told, because it would be on another machine.
+    """Return whether a run uses a folder now; None if this is unknown because the run would be on another machine.
 
-    The lock itself is not tried: a run that starts in that moment would be refused.
+    This does not try to take the lock, because a run that starts at that moment would be refused.
     """
-    if folder.resolve() in _held:  # its file must not be opened here: closing it would open the lock
+    if folder.resolve() in _held:  # do not open the lock file here: closing it would release the lock
         return True
     try:
-        said = json.loads((folder / LOCK).read_bytes())
-        pid, host = int(said["pid"]), said["host"]
+        holder = json.loads((folder / LOCK).read_bytes())
+        pid, host = int(holder["pid"]), holder["host"]
     except FileNotFoundError:
         return False
     except (ValueError, KeyError, TypeError, OSError):

@@ -1,12 +1,12 @@
-"""Asking afterwards: what a run has left in its folder, read when it is asked for.
+"""Reading a run back from its folder. Each part is read on first access.
 
     run = load("runs/digits")
     run.config["optim"]["optimizer"]["lr"]      0.001
-    run.metrics["train/loss"]                   a numpy array, a row a record
+    run.metrics["train/loss"]                   a numpy array, one row per record
     run.best("val/accuracy")                    Result(value=0.9861, step=204)
     run.checkpoints[-1].path                    runs/digits/epoch_15.pth
 
-Nothing is written, so a run that is going on can be looked at, too. No torch is imported.
+Nothing is written, so you can also read a run that is still in progress. torch is not imported.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from hookline.rundir.columns import Metrics
 
 CONFIG, RECORDS, PLAN, LOG = "config.yaml", "metrics.jsonl", "plan.txt", "run.log"
-# What shows that a folder is that of a run; a config alone may be that of a project.
-TRACES = (RECORDS, LOG, PLAN, "last_checkpoint")
+# Any of these files shows that a folder holds a run. A config alone does not: it may belong to a project.
+RUN_FILES = (RECORDS, LOG, PLAN, "last_checkpoint")
 
 
 class Result(NamedTuple):
-    """A value of a metric, and the step at which it came."""
+    """A value of a metric and its step."""
 
     value: float
     step: int
@@ -42,34 +42,34 @@ class Result(NamedTuple):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint in the folder of a run: what its name and its seal say, without a look at the rest."""
+    """A checkpoint in the folder of a run, described by its name and its seal; the rest of the file is not read."""
 
     path: Path
-    #: Finished iterations; None where neither the seal nor the name tells.
+    #: Finished iterations; None if neither the seal nor the name contains them.
     step: int | None
-    #: Finished epochs, where the name tells.
+    #: Finished epochs; None if the name does not contain them.
     epoch: int | None
-    #: The metric whose best it is, as it stands in the name (`clean_accuracy` for `clean/accuracy`).
+    #: The metric for which this was the best checkpoint, as in the name (`clean_accuracy` for `clean/accuracy`).
     metric: str | None
-    #: Whether a run can go on from it: nothing was left out when it was saved.
+    #: True if a run can resume from it: it was saved with everything that a resume needs.
     complete: bool
 
     @property
     def is_best(self) -> bool:
-        """Whether it was kept because it was the best of a metric."""
+        """Return whether it was saved as the best checkpoint for a metric."""
         return self.path.name.startswith("best_")
 
     def damage(self) -> str:
-        """What is wrong with it; empty when every byte is as it was written. Reads the whole file."""
+        """Return a description of the damage; empty if every byte is as it was written. Reads the whole file."""
         return damage(self.path)
 
     def is_intact(self) -> bool:
-        """Whether every byte is as it was written. Reads the whole file."""
+        """Return whether every byte is as it was written. Reads the whole file."""
         return not self.damage()
 
 
 class Run:
-    """One run, by its folder. Each part is read when it is first asked for, and kept; `load` again to see more."""
+    """One run and its folder. Each part is read on first access and then kept; call `load` again to see new data."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -79,67 +79,69 @@ class Run:
 
     @cached_property
     def name(self) -> str:
-        """The name of the experiment: that of the folder, unless the config gives one."""
+        """Return the name of the experiment: the config's `experiment_name`, or else the name of the folder."""
         given = self.config.get("experiment_name") if self.has_config else None
         return str(given or self.path.resolve().name)
 
     @property
     def has_config(self) -> bool:
-        """Whether the config was recorded; a run that is made in Python has none unless it is given one."""
+        """Return whether the config was recorded; a run created in Python has one only if it was passed to Runner."""
         return (self.path / CONFIG).exists()
 
     @cached_property
     def config(self) -> dict[str, Any]:
-        """The config as resolved: plain data."""
+        """Return the resolved config as plain data."""
         from hookline.common.yaml_file import read
 
         if not self.has_config:
             raise StorageError(
-                f"{self.path} has no {CONFIG}: the run was made in Python; Runner(config=...) records what you give it"
+                f"{self.path} has no {CONFIG}: the run was created in Python; to record a config, pass "
+                "Runner(config=...)"
             )
         return read(self.path / CONFIG)
 
     @cached_property
     def metrics(self) -> Metrics:
-        """What was recorded, as columns; empty where nothing was yet."""
+        """Return the recorded metrics as columns; empty if nothing has been recorded yet."""
         return columns.read(self.path / RECORDS)
 
     @cached_property
     def checkpoints(self) -> list[Checkpoint]:
-        """Those in the folder, in the order of the run."""
+        """Return the checkpoints in the folder, in the order of the run."""
         return read_checkpoints(self.path)
 
     @cached_property
     def plan(self) -> str:
-        """Who ran where: the text of plan.txt."""
+        """Return the text of plan.txt: which hooks ran at which points."""
         return self._text(PLAN)
 
     @cached_property
     def log(self) -> list[str]:
-        """The lines of run.log."""
+        """Return the lines of run.log."""
         return self._text(LOG).splitlines()
 
     @property
     def running(self) -> bool | None:
-        """Whether a process is in the folder now; None if it would be on another machine."""
+        """Return whether a process uses the folder now; None if this is unknown (it would be on another machine)."""
         return ownership.is_in_use(self.path)
 
     def best(self, metric: str, rule: str | None = None) -> Result:
-        """The best value of a metric, and the first step at which it came.
+        """Return the best value of a metric and the first step that reached it.
 
-        Whether `greater` or `less` is better is told by the name, or by `rule`; NaN never is.
+        `rule` says whether `greater` or `less` is better. Without it, the name of the metric decides. NaN is never the
+        best.
         """
         steps, values = self.metrics.series(metric)
         watched = monitor(metric, rule, who=f"{self.path}: best")
         finite = np.isfinite(values)
         if not finite.any():
-            raise HooklineError(f"{self.path}: no value of '{metric}' is a finite number, so none is the best")
+            raise HooklineError(f"{self.path}: no value of '{metric}' is a finite number, so there is no best one")
         steps, values = steps[finite], values[finite]
-        at = np.argmax(values) if watched.rule == "greater" else np.argmin(values)
-        return Result(float(values[at]), int(steps[at]))
+        position = np.argmax(values) if watched.rule == "greater" else np.argmin(values)
+        return Result(float(values[position]), int(steps[position]))
 
     def final(self, metric: str) -> Result:
-        """The last value of a metric, which may be NaN, and its step."""
+        """Return the last value of a metric, which may be NaN, and its step."""
         steps, values = self.metrics.series(metric)
         return Result(float(values[-1]), int(steps[-1]))
 
@@ -151,7 +153,7 @@ class Run:
 
 
 def load(path: str | os.PathLike[str]) -> Run:
-    """The run in a folder; a folder that holds none is refused."""
+    """Return the run in a folder; raise ConfigError if the folder does not hold one."""
     folder = Path(path).expanduser()
     if not is_run(folder):
         raise ConfigError(_why_not(folder))
@@ -159,19 +161,19 @@ def load(path: str | os.PathLike[str]) -> Run:
 
 
 def is_run(folder: Path) -> bool:
-    """Whether a folder holds a run."""
+    """Return whether a folder holds a run."""
     if not folder.is_dir():
         return False
-    return any(os.path.exists(folder / name) for name in TRACES) or bool(read_checkpoints(folder))
+    return any(os.path.exists(folder / name) for name in RUN_FILES) or bool(read_checkpoints(folder))
 
 
 def read_checkpoints(folder: Path) -> list[Checkpoint]:
-    """The checkpoints in a folder, those that are later in the run last; a file of others is none."""
+    """Return the checkpoints in a folder in the order of the run; files of other programs are left out."""
     found = []
     for path in folder.glob("*.pth"):
         try:
             note = read_note(path)
-        except (FileNotFoundError, IsADirectoryError):  # the run removes those that it need not keep
+        except (FileNotFoundError, IsADirectoryError):  # the run may remove old ones meanwhile
             continue
         except OSError:
             note = None
@@ -192,16 +194,16 @@ def read_checkpoints(folder: Path) -> list[Checkpoint]:
 
 
 def _why_not(folder: Path) -> str:
-    """The message about a folder that holds no run, with what was probably meant."""
+    """Return the message about a folder that does not hold a run, with a guess at the intended one."""
     if folder.is_dir():
         inside = [str(folder / name) for name in _runs_in(folder)]
-        hint = f"; there are runs in it: {', '.join(inside)}" if inside else ""
-        return f"{folder} is not the folder of a run: it has neither {RECORDS} nor {LOG} nor a checkpoint{hint}"
+        hint = f"; it contains the runs {', '.join(inside)}" if inside else ""
+        return f"{folder} is not the folder of a run: it has no {RECORDS}, no {LOG} and no checkpoint{hint}"
     if folder.exists():
-        return f"{folder} is a file; a run is the folder that holds {RECORDS}, {LOG} and the checkpoints"
+        return f"{folder} is a file; expected the folder of a run, with {RECORDS}, {LOG} and checkpoints"
     beside = _runs_in(folder.parent)
     hint = f"; {did_you_mean(folder.name, beside)}" if beside else ""
-    return f"there is no folder {folder}{hint}"
+    return f"folder {folder} does not exist{hint}"
 
 
 def _runs_in(folder: Path) -> list[str]:

@@ -1,4 +1,4 @@
-"""Trains a line through noisy points, as one writes it for iMIX."""
+"""Train a line through noisy points, written for iMIX."""
 
 import sys
 

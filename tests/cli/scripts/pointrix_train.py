@@ -1,4 +1,4 @@
-"""Moves points to a target, as one writes it for Pointrix: a launch script with a config and a hook."""
+"""Move points to a target, written for Pointrix: a launch script with a config and a hook."""
 
 import sys
 

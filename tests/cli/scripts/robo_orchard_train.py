@@ -1,4 +1,4 @@
-"""Trains a line through noisy points, as one writes it for RoboOrchard: settings, a batch processor, hooks."""
+"""Train a line through noisy points, written for RoboOrchard: settings, a batch processor, hooks."""
 
 import argparse
 

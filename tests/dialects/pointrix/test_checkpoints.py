@@ -82,7 +82,7 @@ def test_one_layout_and_one_kind_of_name(tmp_path: Path) -> None:
         assert found["position"]["iter"] == int(name[6:11])
         assert list(found["hooks"]) == ["LogHook"]
     assert json.loads((tmp_path / "last_checkpoint").read_text())["name"] == "chkpnt00005.pth"
-    assert "a run can go on from it" in inspection.checkpoint(tmp_path / "chkpnt00005.pth")
+    assert "a run can resume from it" in inspection.describe_checkpoint(tmp_path / "chkpnt00005.pth")
     assert sorted(path.name for path in tmp_path.iterdir() if path.suffix != ".pth") == [
         *("config.yaml", "last_checkpoint", "plan.txt", "run.log"),
     ]
@@ -351,7 +351,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_with_none_intact_the_run_is_ref
     assert "warning: passed over: " in (tmp_path / "run.log").read_text()
     for name in checkpoints(tmp_path):
         (tmp_path / name).write_bytes(b"PK nothing")
-    with pytest.raises(StorageError, match="^resume was asked for, and there is no intact checkpoint to go on from:\n"):
+    with pytest.raises(StorageError, match="^cannot resume: there is no intact checkpoint to continue from:\n"):
         trainer_in(tmp_path, resume=True).train_loop()
 
 
@@ -463,7 +463,7 @@ def test_save_model_writes_now_and_load_model_takes_the_weights(tmp_path: Path) 
     assert_same(other.model.state_dict(), trainer.model.state_dict())
     assert other.metric_dict["psnr"].isfinite()
     (tmp_path / "no.pth").write_bytes(b"")
-    with pytest.raises(StorageError, match=r"no\.pth cannot be read as a checkpoint: it is no file of torch$"):
+    with pytest.raises(StorageError, match=r"no\.pth cannot be read as a checkpoint: it is not a torch file$"):
         other.load_model(tmp_path / "no.pth")
 
 
