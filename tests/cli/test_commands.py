@@ -214,7 +214,7 @@ def test_schema_goes_to_the_screen_or_a_file(
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        (["train", "nowhere.yaml"], 2, "hookline: nowhere.yaml: there is no such file"),
+        (["train", "nowhere.yaml"], 2, "hookline: nowhere.yaml: file not found"),
         (["train", "train.max_epoch=1"], 2, "train.max_epoch: there is no key 'max_epoch'; did you mean 'max_epochs'?"),
         (
             ["train", "custom_hooks.0.type=ProgresHook"],

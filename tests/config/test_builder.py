@@ -161,7 +161,7 @@ def test_parameter_groups_by_pattern_the_first_match_takes(mynet: Write) -> None
     [
         (
             "optim.param_groups=[{match: '*.bais'}]",
-            "optim.param_groups[0].match: '*.bais' matches no parameter of the model; the nearest is 'outer.bias'",
+            "optim.param_groups[0].match: '*.bais' matches no parameter of the model; the closest name is 'outer.bias'",
         ),
         (
             "optim.param_groups=[{match: '*'}, {match: '*.bias'}]",

@@ -127,11 +127,11 @@ def test_all_missing_values_are_listed(write: Write) -> None:
         ),
         (
             {"a0": ["x"], **{f"a{n}": [f"${{a{n - 1}}}"] * 10 for n in range(1, 20)}},
-            "config a4: more than 20,000 values, counting repeated ones; this is no config",
+            "config a4: more than 20,000 values, counting repeated ones; this is not a config",
         ),
         (
             {**{f"a{n}": f"${{a{n + 1}}}" for n in range(5000)}, "a5000": 1},
-            "config a100: a chain of more than 100 references; this is no config",
+            "config a100: a chain of more than 100 references; this is not a config",
         ),
     ],
     ids=["texts", "values", "chain"],

@@ -106,8 +106,8 @@ def test_a_chain_of_bases_ends_somewhere(write: Write) -> None:
     ("text", "message"),
     [
         ("_base_: other.yaml", "run.yaml: _base_ goes round in a circle: other.yaml"),
-        ("_base_: comon.yaml", "run.yaml:1:1 _base_: there is no file comon.yaml; did you mean 'common.yaml'?"),
-        ("_base_: nowhere/x.yaml", "run.yaml:1:1 _base_: there is no file nowhere/x.yaml, and no folder nowhere"),
+        ("_base_: comon.yaml", "run.yaml:1:1 _base_: file not found: comon.yaml; did you mean 'common.yaml'?"),
+        ("_base_: nowhere/x.yaml", "run.yaml:1:1 _base_: file not found: nowhere/x.yaml; there is no folder nowhere"),
         ("_base_: [common.yaml, 3]", "run.yaml:1:23 _base_: expected a path or a list of paths, found 3"),
         ("model: {_base_: common.yaml}", "run.yaml:1:9 model._base_: _base_ belongs to the top of a file"),
         ("a: {_delete_: 1}", "run.yaml:1:5 a._delete_: expected true or false, found 1"),
@@ -142,15 +142,15 @@ def test_files_that_cannot_be_read(write: Write, tmp_path: Path) -> None:
         refused("large.yaml"),
         refused("a\0b.yaml"),
     ] == [
-        "digit.yml: there is no such file; did you mean 'digits.yaml'?",
-        "zzzzzzz.yaml: there is no such file",
-        "no/where.yaml: there is no such file, and no folder no",
+        "digit.yml: file not found; did you mean 'digits.yaml'?",
+        "zzzzzzz.yaml: file not found",
+        "no/where.yaml: file not found; there is no folder no",
         ".: this is a folder, not a YAML file",
-        "list.yaml:1:1: a config is a mapping of keys to values, and this is a list",
-        "empty.yaml: the file is empty; a config is a mapping of keys to values",
+        "list.yaml:1:1: a config must be a mapping of keys to values, not a list",
+        "empty.yaml: the file is empty; a config must be a mapping of keys to values",
         "binary.yaml: this is a binary file, not YAML",
         "latin.yaml:2:7: the file is not UTF-8 text",
-        "large.yaml: the file is larger than 1,000,000 bytes; this is no config",
+        "large.yaml: the file is larger than 1,000,000 bytes; this is not a config",
         "'a\\x00b.yaml': a path cannot hold a NUL character",
     ]
 
@@ -174,12 +174,12 @@ def test_a_dict_is_copied_and_its_place_is_config() -> None:
     [
         (
             {"a": [object()]},
-            "config a[0]: a config holds plain values (strings, numbers, true and false, null, lists, mappings), "
-            "not object",
+            "config a[0]: a config contains only plain values (strings, numbers, true and false, null, lists, "
+            "mappings), not object",
         ),
         ({"a": {1: 2}}, "config a: a key must be a string, not 1"),
         ({"_base_": "x.yaml"}, "config _base_: only a file can have bases"),
-        ({"a": "x\0"}, "config a: the text holds a character that no file can (NUL, or half of one)"),
+        ({"a": "x\0"}, "config a: the text has a character that files cannot store (NUL or an unpaired surrogate)"),
     ],
 )
 def test_python_data_that_yaml_cannot_say_is_refused(value: dict[str, Any], message: str) -> None:
@@ -193,7 +193,9 @@ def test_a_dict_that_contains_itself_is_refused() -> None:
     circle["a"] = circle
     with pytest.raises(ConfigError) as caught:
         from_dict(circle)
-    assert str(caught.value) == "config: more than 100 levels deep, or a part of it contains itself; this is no config"
+    assert (
+        str(caught.value) == "config: more than 100 levels deep, or a part of it contains itself; this is not a config"
+    )
 
 
 def test_dump_is_plain_and_keeps_the_order() -> None:

@@ -57,11 +57,11 @@ def test_later_overrides_win_and_places_name_them() -> None:
         ("lr.x=1", "override 'lr.x=1': 'lr' is 0.1, not a mapping or a list"),
         ("optim[0]=1", "override 'optim[0]=1': 'optim' is a mapping, and [0] asks for an item of a list"),
         ("fresh[2]=1", "override 'fresh[2]=1': 'fresh' is not there, and [2] asks for an item of a list"),
-        ("lr=[1", "override 'lr=[1': this is not YAML: expected ',' or ']', but got '<stream end>'"),
+        ("lr=[1", "override 'lr=[1': invalid YAML: expected ',' or ']', but got '<stream end>'"),
         (
             "lr=!!python/name:os.system x",
-            "override 'lr=!!python/name:os.system x': the tag '!!python/name:os.system' is refused; "
-            "a config holds plain values, without tags",
+            "override 'lr=!!python/name:os.system x': the tag '!!python/name:os.system' is not allowed; "
+            "a config contains only plain values",
         ),
         ("_base_=x.yaml", "override '_base_=x.yaml': '_base_' cannot be overridden; it is read from the file"),
     ],

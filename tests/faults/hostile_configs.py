@@ -23,7 +23,7 @@ def _tags() -> list[Case]:
         return Case(f"fault_18_tag_{name}", 2, says, **{"config": config(model=value), **given})
 
     def refused(tag: str, at: str = "config.yaml:1:8 model") -> str:
-        return f"{at}: the tag '{tag}' is refused; a config holds plain values, without tags"
+        return f"{at}: the tag '{tag}' is not allowed; a config contains only plain values"
 
     apply = "!!python/object/apply:os.system"
     alias = "%TAG !p! tag:yaml.org,2002:python/\n---\n"
@@ -62,7 +62,7 @@ def _tags() -> list[Case]:
         tagged(
             "as_a_key",
             f"{{? {apply} ['{SHELL}'] : 1}}",
-            "config.yaml:1:11 model: a key must be a string, and here is a list, a mapping or an alias",
+            "config.yaml:1:11 model: a key must be a string, not a list, a mapping or an alias",
         ),
         tagged(
             "in_a_merge", f"{{<<: {apply} ['{SHELL}'], type: 'mynet:Net'}}", refused(apply, "config.yaml:1:13 model.<<")
@@ -302,17 +302,17 @@ def _bases() -> list[Case]:
         base(
             "remote",
             "http://127.0.0.1:9/evil.yaml",
-            "config.yaml:1:1 _base_: there is no file http:/127.0.0.1:9/evil.yaml, and no folder http:/127.0.0.1:9",
+            "config.yaml:1:1 _base_: file not found: http:/127.0.0.1:9/evil.yaml; there is no folder http:/127.0.0.1:9",
         ),
-        base("command", f"'|{SHELL}'", f"config.yaml:1:1 _base_: there is no file |{SHELL}"),
-        base("substitution", f"'$({SHELL})'", f"config.yaml:1:1 _base_: there is no file $({SHELL})"),
+        base("command", f"'|{SHELL}'", f"config.yaml:1:1 _base_: file not found: |{SHELL}"),
+        base("substitution", f"'$({SHELL})'", f"config.yaml:1:1 _base_: file not found: $({SHELL})"),
         base(
             "python",
             "evil.py",
-            f"evil.py:1:1: a config is a mapping of keys to values, and this is \"import os os.system('{SHELL}')\"",
+            f"evil.py:1:1: a config must be a mapping of keys to values, not \"import os os.system('{SHELL}')\"",
             files={"evil.py": EVIL},
         ),
-        base("endless", "/dev/zero", "/dev/zero: the file is larger than 1,000,000 bytes; this is no config"),
+        base("endless", "/dev/zero", "/dev/zero: the file is larger than 1,000,000 bytes; this is not a config"),
         base("itself", "config.yaml", "config.yaml: _base_ goes round in a circle: config.yaml -> config.yaml"),
         Case(
             "fault_18_base_override",
@@ -387,27 +387,31 @@ def _bombs() -> list[Case]:
         bomb(
             "aliases",
             "\n".join(lines),
-            "config.yaml:5:5 a4: more than 20,000 values, counting repeated ones; this is no config",
+            "config.yaml:5:5 a4: more than 20,000 values, counting repeated ones; this is not a config",
         ),
         bomb(
             "merges",
             "\n".join(merges),
-            "config.yaml:11:6 m10: more than 20,000 values, counting repeated ones; this is no config",
+            "config.yaml:11:6 m10: more than 20,000 values, counting repeated ones; this is not a config",
         ),
         bomb(
             "references",
             "\n".join(texts),
             "config.yaml:6:1 t5: the references make texts of more than 1,000,000 characters",
         ),
-        bomb("itself", "model: &a [*a]\n", "config.yaml:1:12 model[0]: '*a' stands inside of its own '&a'"),
-        bomb("deep", "model: " + "[" * 20_000, "config.yaml:1:108 model: more than 100 levels deep; this is no config"),
+        bomb("itself", "model: &a [*a]\n", "config.yaml:1:12 model[0]: '*a' is used inside its own anchor '&a'"),
+        bomb(
+            "deep", "model: " + "[" * 20_000, "config.yaml:1:108 model: more than 100 levels deep; this is not a config"
+        ),
         bomb(
             "wide",
             "model: [" + "x," * 400_000 + "]",
-            "config.yaml:1:40005 model: more than 20,000 values; this is no config",
+            "config.yaml:1:40005 model: more than 20,000 values; this is not a config",
         ),
         bomb(
-            "large", "# " + "x" * 1_100_000, "config.yaml: the file is larger than 1,000,000 bytes; this is no config"
+            "large",
+            "# " + "x" * 1_100_000,
+            "config.yaml: the file is larger than 1,000,000 bytes; this is not a config",
         ),
         bomb(
             "digits", "seed: " + "9" * 100_000, "config.yaml:1:7 seed: the number has 100000 digits, too many to read"
@@ -415,7 +419,7 @@ def _bombs() -> list[Case]:
         Case(
             "fault_18_bomb_override",
             2,
-            f"override 'model={'[' * 190}... [0]: more than 100 levels deep; this is no config",
+            f"override 'model={'[' * 190}... [0]: more than 100 levels deep; this is not a config",
             words=("train", "config.yaml", "model=" + "[" * 20_000),
         ),
     ]

@@ -279,7 +279,8 @@ def _values() -> list[Case]:
         bad(
             "fault_19_run_name_with_nul",
             2,
-            "config.yaml:7:18 experiment_name: the text holds a character that no file can (NUL, or half of one)",
+            "config.yaml:7:18 experiment_name: the text has a character that files cannot store (NUL or an "
+            "unpaired surrogate)",
             experiment_name='"run\\0.txt"',
         ),
         bad(
@@ -342,45 +343,47 @@ def _files() -> list[Case]:
         return Case(f"config_{name}", 2, says, config=content, **given)
 
     return [
-        file("missing", None, "config.yaml: there is no such file"),
+        file("missing", None, "config.yaml: file not found"),
         file(
             "misspelt",
             None,
-            "config.yaml: there is no such file; did you mean 'confg.yaml'?",
+            "config.yaml: file not found; did you mean 'confg.yaml'?",
             files={"confg.yaml": config()},
         ),
-        file("empty", "", "config.yaml: the file is empty; a config is a mapping of keys to values"),
+        file("empty", "", "config.yaml: the file is empty; a config must be a mapping of keys to values"),
         file(
-            "only_a_comment", "# nothing\n", "config.yaml: the file is empty; a config is a mapping of keys to values"
+            "only_a_comment",
+            "# nothing\n",
+            "config.yaml: the file is empty; a config must be a mapping of keys to values",
         ),
-        file("list", "[1, 2]\n", "config.yaml:1:1: a config is a mapping of keys to values, and this is a list"),
-        file("text", "hello\n", "config.yaml:1:1: a config is a mapping of keys to values, and this is 'hello'"),
+        file("list", "[1, 2]\n", "config.yaml:1:1: a config must be a mapping of keys to values, not a list"),
+        file("text", "hello\n", "config.yaml:1:1: a config must be a mapping of keys to values, not 'hello'"),
         file("binary", b"\x7fELF\0\0\0", "config.yaml: this is a binary file, not YAML"),
         file("latin", "seed: caf\xe9\n".encode("latin-1"), "config.yaml:1:10: the file is not UTF-8 text"),
         file(
             "too_deep",
             f"model: {'[' * 200}{']' * 200}\n",
-            "config.yaml:1:108 model: more than 100 levels deep; this is no config",
+            "config.yaml:1:108 model: more than 100 levels deep; this is not a config",
         ),
         file(
             "not_yaml",
             "model: {type: x\ntrain: 5\n",
-            "config.yaml:2:6: this is not YAML: expected ',' or '}', but got ':'",
+            "config.yaml:2:6: invalid YAML: expected ',' or '}', but got ':'",
         ),
         file(
             "tab",
             "model:\n\ttype: x\n",
-            "config.yaml:2:1: this is not YAML: found character '\\t' that cannot start any token",
+            "config.yaml:2:1: invalid YAML: found character '\\t' that cannot start any token",
         ),
         file(
             "twice",
             config() + "seed: 1\nseed: 2\n",
-            "config.yaml:8:1 seed: this key was given already, at config.yaml:7:1",
+            "config.yaml:8:1 seed: duplicate key, already given at config.yaml:7:1",
         ),
         file(
             "two_documents",
             config() + "---\nseed: 1\n",
-            "config.yaml:7:1: a second document begins here; a config is one document",
+            "config.yaml:7:1: a second document starts here; a config must be a single document",
         ),
         file(
             "folder",
@@ -391,7 +394,7 @@ def _files() -> list[Case]:
         file(
             "base_missing",
             f"_base_: bse.yaml\n{config()}",
-            "config.yaml:1:1 _base_: there is no file bse.yaml; did you mean 'base.yaml'?",
+            "config.yaml:1:1 _base_: file not found: bse.yaml; did you mean 'base.yaml'?",
             files={"base.yaml": ""},
         ),
     ]

@@ -123,7 +123,7 @@ def _hooks() -> list[Case]:
         hook(
             "state",
             "'bad:OddState'",
-            "the state of OddState['seen'] is a builtins.set, which a checkpoint cannot hold; give tensors and "
+            "the state of OddState['seen'] is a builtins.set, which a checkpoint cannot store; use tensors and "
             "plain data (numbers, strings, lists, dicts)",
         ),
         hook(
@@ -224,7 +224,7 @@ def _words() -> list[Case]:
             "missing_file",
             "train",
             "nowhere/config.yaml",
-            says="nowhere/config.yaml: there is no such file, and no folder nowhere",
+            says="nowhere/config.yaml: file not found; there is no folder nowhere",
         ),
         words("test_without_checkpoint", "test", "config.yaml", mentions=("which weights? give a file",)),
         words(

@@ -306,7 +306,7 @@ def _evaluation() -> list[Case]:
         bad(
             "fault_25_scheduler_metric",
             2,
-            "ReduceLROnPlateau: validation gives no metric 'acuracy'; did you mean 'accuracy'?",
+            "ReduceLROnPlateau: validation returns no metric 'acuracy'; did you mean 'accuracy'?",
             optim=plateau % ", when: val, monitor: acuracy",
         ),
         bad(

@@ -303,11 +303,10 @@ def test_a_best_that_there_is_not_is_refused(tmp_path: Path) -> None:
     for metric, rule, message in (
         ("val/los", None, "/metrics.jsonl: nothing is recorded as 'val/los'; did you mean 'val/loss'?"),
         ("val/loss", None, ": no value of 'val/loss' is a finite number, so none is the best"),
-        ("val/loss", "more", ": best: the rule for 'val/loss' is 'greater' or 'less', not 'more'"),
+        ("val/loss", "more", ": best: the rule for 'val/loss' must be 'greater' or 'less', not 'more'"),
         (
             *("speed", None),
-            ": best: the name 'speed' does not tell whether more or less of it is better; say so with rule: greater "
-            "or rule: less",
+            ": best: the name 'speed' does not show whether higher or lower is better; set rule: greater or rule: less",
         ),
     ):
         with pytest.raises(HooklineError) as found:
@@ -335,7 +334,7 @@ def test_what_a_run_has_not_left_is_refused_by_name_and_records_are_none(real: P
 def test_a_config_that_is_no_config_is_refused_with_its_place(tmp_path: Path) -> None:
     (made(tmp_path) / "config.yaml").write_text("- 1\n")
     assert refused(ConfigError, tmp_path, "config") == (
-        f"{tmp_path}/config.yaml:1:1: a config is a mapping of keys to values, and this is a list"
+        f"{tmp_path}/config.yaml:1:1: a config must be a mapping of keys to values, not a list"
     )
 
 

@@ -58,7 +58,7 @@ class _Interpolation:
             chain = " -> ".join(dotted(step) for step in [*self.open[self.open.index(keys) :], keys])
             raise refusal(node.mark, keys, f"the reference goes round in a circle: {chain}")
         if len(self.open) > MAX_CHAIN:
-            raise refusal(node.mark, keys, f"a chain of more than {MAX_CHAIN} references; this is no config")
+            raise refusal(node.mark, keys, f"a chain of more than {MAX_CHAIN} references; this is not a config")
         self.open.append(keys)
         try:
             result = self.inside(node, keys)

@@ -102,7 +102,7 @@ def _with_bases(file: Path, chain: tuple[Path, ...], seen: dict[Path, Node], not
     for node in _base_nodes(base):
         at = Path(os.path.normpath(file.parent / str(node.value)))
         if not at.exists():
-            raise refusal(node.mark, (BASE,), f"there is no file {at}{nearest_file(at)}")
+            raise refusal(node.mark, (BASE,), f"file not found: {at}{nearest_file(at)}")
         tree = _with_bases(at, (*chain, file), seen, notices)
         if under is not None:
             notices += _notices(under, tree, own, file)

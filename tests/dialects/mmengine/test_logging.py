@@ -77,7 +77,7 @@ def test_a_hub_goes_on_from_its_state(caplog: pytest.LogCaptureFixture) -> None:
     assert list(other.log_scalars) == ["loss"]
     assert other.runtime_info == {"kept": 0.5}
     (said,) = caplog.messages
-    assert said.startswith("the fact 'odd' is a builtins.object, which a checkpoint cannot hold;")
+    assert said.startswith("the fact 'odd' is a builtins.object, which a checkpoint cannot store;")
 
 
 def test_an_odd_fact_does_not_end_a_run(tmp_path: Path) -> None:
