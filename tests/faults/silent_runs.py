@@ -285,7 +285,7 @@ def _evaluation() -> list[Case]:
         bad(
             "val_metric_unknown",
             2,
-            listed("3:100  val.metrics.accuracy: no metric is called 'acuracy'; did you mean 'Accuracy'?"),
+            listed("3:100  val.metrics.accuracy: unknown metric 'acuracy'; did you mean 'Accuracy'?"),
             val=evaluation(metrics="{accuracy: acuracy}"),
         ),
         bad(
