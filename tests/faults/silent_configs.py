@@ -254,7 +254,7 @@ def _values() -> list[Case]:
             "value_match",
             2,
             "config.yaml:5:58 optim.param_groups[0].match: '*.bais' matches no parameter of the model; the "
-            "nearest is 'layers.2.bias'",
+            "closest name is 'layers.2.bias'",
             optim='{optimizer: {type: SGD, lr: 0.1}, param_groups: [{match: "*.bais", lr: 1}]}',
         ),
         bad(
@@ -290,7 +290,7 @@ def _values() -> list[Case]:
             2,
             listed(
                 "3:100  val.metrics.../../../elsewhere/x: this becomes part of file names, so it cannot be '..' or "
-                "hold '/' or '\\'"
+                "contain '/' or '\\'"
             ),
             val=evaluation(metrics='{"../../../elsewhere/x": accuracy}'),
         ),

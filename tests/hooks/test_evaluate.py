@@ -636,7 +636,7 @@ def test_another_rule_begins_anew_and_says_so(tmp_path: Path) -> None:
     hook = EvaluateHook(given(0.9, 0.5), save_best="accuracy", rule="less")
     run(hook, max_epochs=2, work_dir=tmp_path, resume=True)
     assert (hook.best["accuracy"].value, bests(tmp_path)) == (0.5, ["best_eval_accuracy_epoch_2.pth"])
-    said = "EvaluateHook watches 'accuracy' (less) now, and in the checkpoint it was 'accuracy' (greater): the best be"
+    said = "EvaluateHook now monitors 'accuracy' (less), but the checkpoint has 'accuracy' (greater): the best value st"
     assert said in (tmp_path / "run.log").read_text()
 
 

@@ -73,7 +73,7 @@ class WeightAverage:
 
         if self.steps % self.interval == 0:
             with torch.no_grad():
-                self._track(model)
+                self._follow(model)
                 if self.steps:
                     weight = self.weight()
                     for held, live in self._groups:
@@ -92,7 +92,7 @@ class WeightAverage:
         torch._foreach_mul_(held, 1 - weight)
         torch._foreach_add_(held, torch._foreach_mul(live, weight))
 
-    def _track(self, model: nn.Module) -> None:
+    def _follow(self, model: nn.Module) -> None:
         """Make sure that every tensor of the model has an average, also after the model has changed."""
         seen = _contents(self._modules, self.update_buffers)
         if seen and self._modules[0] is model and len(seen) == len(self._seen) and all(map(is_, seen, self._seen)):
@@ -118,7 +118,7 @@ class WeightAverage:
         """Inspect the model again at the next step. Call this after it moved to another device or dtype."""
         self._modules = []
 
-    # -- using it
+    # -- swapping
 
     @contextmanager
     def swapped(self, model: nn.Module) -> Iterator[None]:
@@ -144,7 +144,7 @@ class WeightAverage:
         finally:
             _exchange(averaged)
 
-    # -- saving it
+    # -- saving and loading
 
     def state_dict(self, model: nn.Module) -> dict[str, Any]:
         """Return `averaged`, a complete state dict of the model, and `steps`. Memory is shared with the average."""

@@ -1,4 +1,4 @@
-"""Builds the objects that a config names. If a constructor fails, the error gives its position in the config."""
+"""Builds the objects that a config names. If a constructor fails, the error names its position in the config."""
 
 from __future__ import annotations
 

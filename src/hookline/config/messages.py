@@ -50,12 +50,12 @@ def missing_and_unknown(
     """Return messages about the keys of one mapping, each with its key. A misspelled key is not reported as missing."""
     names = list(known)
     unknown = list(unknown)
-    misspelled = {nearest(key, names) for key in unknown}
+    meant = {nearest(key, names) for key in unknown}
     messages: list[tuple[str | None, str]] = [
         (key, f"{unknown_text.format(key)}; {did_you_mean(key, [name for name in names if name != key])}")
         for key in unknown
     ]
-    return messages + [(None, missing_text.format(name)) for name in missing if name not in misspelled]
+    return messages + [(None, missing_text.format(name)) for name in missing if name not in meant]
 
 
 def problems_of(

@@ -79,7 +79,7 @@ class TrainSection(Section):
     """How to train."""
 
     dataloader: Loader
-    """The batches: a dataset, or 'type' with anything that gives a loader."""
+    """The batches: a dataset, or 'type' with a function or class that returns a loader."""
     step: Text | None = None
     """'module:function' that takes (model, batch) and returns the loss. By default, the model gets the batch."""
     max_epochs: Count | None = None
@@ -98,7 +98,7 @@ class EvalSection(Section):
     """How to validate or test."""
 
     dataloader: Loader
-    """The batches: a dataset, or 'type' with anything that gives a loader."""
+    """The batches: a dataset, or 'type' with a function or class that returns a loader."""
     step: Text | None = None
     """'module:function' that takes (model, batch) and returns (preds, target). By default, the model is called."""
     metrics: dict[FileName, Text | Part] | None = None
