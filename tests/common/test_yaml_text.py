@@ -105,11 +105,11 @@ def test_values_of_aliases_are_not_shared() -> None:
     [
         (
             "m: !!python/object/apply:os.system [ls]",
-            "x.yaml:1:4 m: the tag '!!python/object/apply:os.system' is not allowed; a config contains "
-            "only plain values",
+            "x.yaml:1:4 m: the tag '!!python/object/apply:os.system' is not allowed; a config must "
+            "contain only plain values",
         ),
-        ("m: {n: !Foo 1}", "x.yaml:1:8 m.n: the tag '!Foo' is not allowed; a config contains only plain values"),
-        ("m: !!set {a}", "x.yaml:1:4 m: the tag '!!set' is not allowed; a config contains only plain values"),
+        ("m: {n: !Foo 1}", "x.yaml:1:8 m.n: the tag '!Foo' is not allowed; a config must contain only plain values"),
+        ("m: !!set {a}", "x.yaml:1:4 m: the tag '!!set' is not allowed; a config must contain only plain values"),
         (
             "!!python/name:os.system : 1",
             "x.yaml:1:1: the tag 'tag:yaml.org,2002:python/name:os.system' is not allowed; a key must be a plain "
@@ -122,7 +122,7 @@ def test_values_of_aliases_are_not_shared() -> None:
         ("true: x", "x.yaml:1:1: a key must be a string, not true; write it in quotes: 'true'"),
         ("? [a]\n: x", "x.yaml:1:3: a key must be a string, not a list, a mapping or an alias"),
         ("a: &a [*a]", "x.yaml:1:8 a[0]: '*a' is used inside its own anchor '&a'"),
-        ("a: *.bias", "x.yaml:1:4 a: unknown anchor '&.bias'; if '*.bias' is text, write it in quotes"),
+        ("a: *.bias", "x.yaml:1:4 a: no anchor '&.bias' before this '*.bias'; if this is text, write it in quotes"),
         ("a: [1", "x.yaml:1:6: invalid YAML: expected ',' or ']', but got '<stream end>'"),
         ("a:\n\t- b", "x.yaml:2:1: invalid YAML: found character '\\t' that cannot start any token"),
         ("a: b: c", "x.yaml:1:5: invalid YAML: mapping values are not allowed here"),

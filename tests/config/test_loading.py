@@ -177,7 +177,7 @@ def test_a_dict_is_copied_and_its_position_is_config() -> None:
     [
         (
             {"a": [object()]},
-            "config a[0]: a config contains only plain values (strings, numbers, true and false, null, lists, "
+            "config a[0]: a config must contain only plain values (strings, numbers, true and false, null, lists, "
             "mappings), not object",
         ),
         ({"a": {1: 2}}, "config a: a key must be a string, not 1"),

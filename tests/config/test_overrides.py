@@ -67,7 +67,7 @@ def test_later_overrides_win_and_positions_name_them() -> None:
         (
             "lr=!!python/name:os.system x",
             "override 'lr=!!python/name:os.system x': the tag '!!python/name:os.system' is not allowed; "
-            "a config contains only plain values",
+            "a config must contain only plain values",
         ),
         ("_base_=x.yaml", "override '_base_=x.yaml': '_base_' cannot be overridden; it is read from the file"),
     ],

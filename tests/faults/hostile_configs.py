@@ -23,7 +23,7 @@ def _tags() -> list[Case]:
         return Case(f"fault_18_tag_{name}", 2, says, **{"config": config(model=value), **given})
 
     def refused(tag: str, at: str = "config.yaml:1:8 model") -> str:
-        return f"{at}: the tag '{tag}' is not allowed; a config contains only plain values"
+        return f"{at}: the tag '{tag}' is not allowed; a config must contain only plain values"
 
     apply = "!!python/object/apply:os.system"
     alias = "%TAG !p! tag:yaml.org,2002:python/\n---\n"

@@ -96,6 +96,6 @@ def from_plain(value: Any, mark: Mark, keys: Keys = ()) -> Node:
     raise refusal(
         mark,
         keys,
-        f"a config contains only plain values (strings, numbers, true and false, null, lists, mappings), "
+        f"a config must contain only plain values (strings, numbers, true and false, null, lists, mappings), "
         f"not {type(value).__name__}",
     )

@@ -1,4 +1,4 @@
-"""Read YAML files into plain data, and write them."""
+"""Reads YAML files into plain data, and writes plain data as YAML."""
 
 from __future__ import annotations
 

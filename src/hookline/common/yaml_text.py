@@ -119,7 +119,7 @@ class _Parser:
             raise refusal(place, keys[:1], f"more than {MAX_DEPTH} levels deep; this is not a config")
         if event.tag is not None and str(event.tag) not in _PLAIN_TAGS:
             tag = str(event.tag).replace("tag:yaml.org,2002:", "!!")
-            raise refusal(place, keys, f"the tag {show(tag)} is not allowed; a config contains only plain values")
+            raise refusal(place, keys, f"the tag {show(tag)} is not allowed; a config must contain only plain values")
         if event.anchor is not None:
             self.anchors[event.anchor] = None
         node = self.make(self.content(event, events, keys), place, keys)
@@ -129,7 +129,9 @@ class _Parser:
 
     def alias(self, name: str, place: Mark, keys: Keys) -> Node:
         if name not in self.anchors:
-            raise refusal(place, keys, f"unknown anchor '&{name}'; if '*{name}' is text, write it in quotes")
+            raise refusal(
+                place, keys, f"no anchor '&{name}' before this '*{name}'; if this is text, write it in quotes"
+            )
         node = self.anchors[name]
         if node is None:
             raise refusal(place, keys, f"'*{name}' is used inside its own anchor '&{name}'")
