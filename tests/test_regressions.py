@@ -128,9 +128,9 @@ def test_a_checkpoint_behind_the_end_of_the_data_is_refused_and_not_waited_for(t
     [
         (
             {"best": np.float64(0.3)},
-            "the state of Remembers['best'] is a numpy.float64, which a checkpoint cannot hold",
+            "the state of Remembers['best'] is a numpy.float64, which a checkpoint cannot store",
         ),
-        ({"seen": [1, {2}]}, "the state of Remembers['seen'][1] is a builtins.set, which a checkpoint cannot hold"),
+        ({"seen": [1, {2}]}, "the state of Remembers['seen'][1] is a builtins.set, which a checkpoint cannot store"),
         ({"f": len}, "the state of Remembers['f'] is a builtins.builtin_function_or_method"),
     ],
 )

@@ -217,12 +217,12 @@ def test_schema_goes_to_the_screen_or_a_file(
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        (["train", "nowhere.yaml"], 2, "hookline: nowhere.yaml: there is no such file"),
-        (["train", "train.max_epoch=1"], 2, "train.max_epoch: there is no key 'max_epoch'; did you mean 'max_epochs'?"),
+        (["train", "nowhere.yaml"], 2, "hookline: nowhere.yaml: file not found"),
+        (["train", "train.max_epoch=1"], 2, "train.max_epoch: unknown key 'max_epoch'; did you mean 'max_epochs'?"),
         (
             ["train", "custom_hooks.0.type=ProgresHook"],
             2,
-            "no hook is called 'ProgresHook'; did you mean 'ProgressHook'?",
+            "unknown hook 'ProgresHook'; did you mean 'ProgressHook'?",
         ),
         (["train", "default_hooks.checkpoint.intervall=1"], 2, "did you mean 'interval'?"),
         (["train", "custom_hooks.0.priority=LOWW"], 2, "'LOWW' is no priority; did you mean 'LOW'?"),

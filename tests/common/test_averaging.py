@@ -1,4 +1,4 @@
-"""Averages of weights, alone: values against a plain computation, what is held, swapped and saved."""
+"""Weight averages by themselves: their values against a plain computation, and how they are swapped and saved."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from hookline.errors import ConfigError, StorageError
 from hookline.testing import toy_model
 
 
-def walk(model: nn.Module, steps: int, seed: int = 0) -> list[dict[str, torch.Tensor]]:
-    """Weights of a model after so many random steps."""
+def random_weights(model: nn.Module, steps: int, seed: int = 0) -> list[dict[str, torch.Tensor]]:
+    """Return random weights for each of a number of steps."""
     generator = torch.Generator().manual_seed(seed)
     return [
         {name: torch.randn(value.shape, generator=generator) for name, value in model.state_dict().items()}
@@ -43,7 +43,7 @@ def fill(module: nn.Module, value: float) -> None:
 
 
 def plain(history: list[dict[str, torch.Tensor]], weight: Callable[[int, int], float], interval: int) -> Any:
-    """The average as one computes it by hand: in double precision, one tensor at a time."""
+    """Compute the average by hand: in double precision, one tensor at a time."""
     found: dict[str, torch.Tensor] = {}
     taken = 0
     for step, weights in enumerate(history):
@@ -64,9 +64,9 @@ KINDS: list[tuple[Callable[..., WeightAverage], Callable[[int, int], float]]] = 
 
 @pytest.mark.parametrize("interval", [1, 3])
 @pytest.mark.parametrize(("make", "weight"), KINDS, ids=["ema", "annealing", "swa"])
-def test_an_average_is_what_one_computes_by_hand(make: Any, weight: Any, interval: int) -> None:
+def test_an_average_equals_the_one_computed_by_hand(make: Any, weight: Any, interval: int) -> None:
     model = toy_model()
-    history = walk(model, 11)
+    history = random_weights(model, 11)
     average = make(interval=interval)
     for weights in history:
         model.load_state_dict(weights)
@@ -108,7 +108,7 @@ def test_in_double_precision_the_formula_is_followed_to_the_last_bit(kind: str, 
 
 def test_the_mean_of_all_steps_is_the_mean() -> None:
     model, average = toy_model(), StochasticWeightAverage()
-    history = walk(model, 5)
+    history = random_weights(model, 5)
     for weights in history:
         model.load_state_dict(weights)
         average.update(model)
@@ -126,7 +126,7 @@ def test_the_first_step_is_copied_to_the_bit_and_shares_no_memory() -> None:
         assert not held.requires_grad
 
 
-def test_one_s_own_average_says_only_how_much_a_step_counts() -> None:
+def test_a_custom_average_only_defines_how_much_a_step_counts() -> None:
     class Half(WeightAverage):
         def weight(self) -> float:
             return 0.5
@@ -138,12 +138,12 @@ def test_one_s_own_average_says_only_how_much_a_step_counts() -> None:
     assert averaged(average, model)["weight"].item() == 5.0
     nameless = WeightAverage()
     nameless.update(model)
-    with pytest.raises(NotImplementedError, match="WeightAverage has no weight"):
+    with pytest.raises(NotImplementedError, match=r"^WeightAverage must define weight\(\), which returns how much"):
         nameless.update(model)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_is_averaged_in_single_and_measured_in_its_own(dtype: torch.dtype) -> None:
+def test_half_precision_is_averaged_in_single_precision_and_swapped_in_its_own(dtype: torch.dtype) -> None:
     model, average = nn.Linear(1, 1, bias=False).to(dtype), ExponentialMovingAverage(momentum=0.0002)
     fill(model, 1.0)
     average.update(model)
@@ -179,20 +179,20 @@ def test_tied_parameters_are_averaged_once_and_saved_under_both_names() -> None:
         assert model.b.weight.data_ptr() == found["a.weight"].data_ptr()
 
 
-def test_parameters_that_come_later_start_with_their_own_value_and_frozen_ones_stay() -> None:
+def test_parameters_added_later_start_with_their_own_value_and_frozen_ones_stay() -> None:
     model, average = nn.ModuleDict({"a": nn.Linear(1, 1, bias=False)}), ExponentialMovingAverage(momentum=0.5)
     fill(model["a"], 1.0)
     average.update(model)
     model["a"].requires_grad_(False)
     model["b"] = nn.Linear(1, 1, bias=False)
     fill(model["b"], 7.0)
-    with average.swapped(model):  # not averaged yet, so it is itself
+    with average.swapped(model):  # not averaged yet, so it keeps its own value
         assert model["b"].get_parameter("weight").item() == 7.0
     average.update(model)
     fill(model["b"], 9.0)
     average.update(model)
     assert {name: value.item() for name, value in averaged(average, model).items()} == {"a.weight": 1, "b.weight": 8}
-    model["a"].weight = nn.Parameter(torch.full((2, 1), 5.0))  # grown: another shape starts anew
+    model["a"].weight = nn.Parameter(torch.full((2, 1), 5.0))  # a parameter with a new shape starts from scratch
     average.update(model)
     assert averaged(average, model)["a.weight"].tolist() == [[5.0], [5.0]]
     del model["b"]
@@ -201,7 +201,7 @@ def test_parameters_that_come_later_start_with_their_own_value_and_frozen_ones_s
 
 
 class Counts(nn.Module):
-    """Puts a new tensor into its buffer at every step, as many models do, and has an integer and a passing one."""
+    """Assigns a new tensor to a buffer at every step, as many models do. Has an integer and a non-persistent buffer."""
 
     mean: torch.Tensor
     seen: torch.Tensor
@@ -221,7 +221,7 @@ class Counts(nn.Module):
 
 
 @pytest.mark.parametrize(("update_buffers", "mean"), [(False, 8.0), (True, 6.0)])
-def test_buffers_are_the_model_s_own_or_averaged_but_never_integers(update_buffers: bool, mean: float) -> None:
+def test_buffers_are_averaged_only_on_request_and_integer_ones_never(update_buffers: bool, mean: float) -> None:
     model, average = Counts(), ExponentialMovingAverage(momentum=0.5, update_buffers=update_buffers)
     for _ in range(2):
         model.step()
@@ -233,7 +233,7 @@ def test_buffers_are_the_model_s_own_or_averaged_but_never_integers(update_buffe
     assert (model.mean.item(), model.seen.item(), model.scratch.item()) == (8.0, 2, 2)
 
 
-def test_swapping_hands_tensors_over_and_gives_them_back_also_after_a_failure() -> None:
+def test_swapping_exchanges_tensors_and_restores_them_even_after_a_failure() -> None:
     model, average = toy_model(), ExponentialMovingAverage(momentum=0.5)
     average.update(model)
     with torch.no_grad():
@@ -281,11 +281,11 @@ def test_a_model_that_changes_its_type_is_followed() -> None:
     assert (held.dtype, held.item()) == (torch.float64, 2.0)
 
 
-def test_a_saved_average_goes_on_to_the_same_bits_and_lies_in_memory_as_the_model_does() -> None:
+def test_a_restored_average_continues_bit_exactly_with_the_model_s_memory_layout() -> None:
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     history = [
         {name: value if value.is_floating_point() else torch.tensor(step) for name, value in weights.items()}
-        for step, weights in enumerate(walk(model, 6))
+        for step, weights in enumerate(random_weights(model, 6))
     ]
     whole, first = (
         MomentumAnnealingEMA(gamma=3, update_buffers=True),
@@ -308,7 +308,7 @@ def test_a_saved_average_goes_on_to_the_same_bits_and_lies_in_memory_as_the_mode
         assert found.stride() == value.stride(), name
 
 
-def test_an_average_of_another_model_is_refused_or_taken_as_far_as_it_fits() -> None:
+def test_an_average_of_another_model_is_refused_or_loaded_as_far_as_it_fits() -> None:
     model, average = toy_model(), ExponentialMovingAverage(momentum=0.5)
     average.update(model)
     state = average.state_dict(model)
@@ -332,7 +332,9 @@ def test_an_average_of_another_model_is_refused_or_taken_as_far_as_it_fits() -> 
     found = averaged(average, model)
     assert found["0.weight"].equal(old["0.weight"] + 1)
     assert found["2.weight"].equal(model.state_dict()["2.weight"])
-    with pytest.raises(StorageError, match="^the state of an average has 'averaged' and 'steps'; this one is of some"):
+    with pytest.raises(
+        StorageError, match="^this is not the state of a weight average, which has 'averaged' and 'steps'$"
+    ):
         average.load_state_dict({"seen": 3}, model)
 
 

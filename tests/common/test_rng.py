@@ -18,16 +18,16 @@ def draw() -> tuple[float, float, float]:
     return torch.rand(1).item(), float(np.random.rand()), random.random()
 
 
-def test_a_state_that_went_through_a_checkpoint_gives_the_same_numbers() -> None:
+def test_a_restored_state_yields_the_same_numbers() -> None:
     rng.seed_everything(3)
-    np.random.normal()  # leaves a second number behind for the next call
+    np.random.normal()  # leaves a second number over for the next call
     before = rng.state()
     expected = draw(), float(np.random.normal()), random.gauss(0, 1)
     rng.restore(before)
     assert (draw(), float(np.random.normal()), random.gauss(0, 1)) == expected
 
 
-def test_whatever_is_drawn_inside_untouched_does_not_show_outside() -> None:
+def test_drawing_inside_untouched_has_no_effect_outside() -> None:
     rng.seed_everything(3)
     expected = draw()
     rng.seed_everything(3)
@@ -53,7 +53,7 @@ class Draws(Hook):
 
 
 class DrawsAsActor(Draws):
-    role = "actor"  # type: ignore[assignment]  # mypy takes the class above to fix it
+    role = "actor"  # type: ignore[assignment]  # mypy infers a narrower type from the base class
 
 
 class SaysItDoesNot(Draws):

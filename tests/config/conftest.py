@@ -1,4 +1,4 @@
-"""A folder to keep a config and its modules in, which leaves nothing behind in the process."""
+"""A folder for a config and its modules. Nothing of it stays in the process afterwards."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class ActorHook(Hook):
 
 @HOOKS.register()
 class CallingHook(Hook):
-    """Calls what it is given."""
+    """Takes a function and a class."""
 
     def __init__(self, function: Callable, kind: Literal["fast"] | type | None = None):
         self.function, self.kind = function, kind
@@ -115,7 +115,7 @@ class CallingHook(Hook):
 
 @pytest.fixture
 def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
-    """Write files into a fresh working directory. Modules and names that come from there are forgotten afterwards."""
+    """Write files into a fresh working directory. Modules and names from there are removed afterwards."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     for registry in (HOOKS, WRITERS, MODELS, DATASETS, METRICS, STEPS):

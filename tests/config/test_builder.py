@@ -1,4 +1,4 @@
-"""Configs -> runners, with everything in them that the YAML says."""
+"""Configs become runners with everything that the YAML says."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_the_seed_decides_the_weights(mynet: Write) -> None:
     assert not torch.equal(weight("seed=1"), first)
 
 
-def test_evaluation_loops_by_name_and_loaders_of_ones_own(mynet: Write) -> None:
+def test_evaluation_loops_by_name_and_custom_loaders(mynet: Write) -> None:
     runner = build(
         "val.a.dataloader={type: 'mynet:endless', batch_size: 5}",
         "val.a.limit_batches=1",
@@ -139,18 +139,18 @@ def test_evaluation_loops_by_name_and_loaders_of_ones_own(mynet: Write) -> None:
         (["model={type: EmbeddingBag, num_embeddings: 3, embedding_dim: 2, sparse: true}"], None),
     ],
 )
-def test_fused_where_torch_has_it(mynet: Write, overrides: list[str], fused: bool | None) -> None:
+def test_optimizers_are_fused_where_torch_supports_it(mynet: Write, overrides: list[str], fused: bool | None) -> None:
     assert optim_of(*overrides).optimizer.defaults["fused"] is fused
 
 
-def test_an_optimizer_that_knows_no_fused_gets_none(mynet: Write) -> None:
+def test_an_optimizer_without_fused_does_not_get_it(mynet: Write) -> None:
     assert "fused" not in optim_of("optim.optimizer={type: Rprop}").optimizer.defaults
     assert refused("optim.optimizer={type: Rprop, fused: true}").splitlines()[1].partition(";")[0] == (
         "  override 'optim.optimizer={type: Rprop, fused: true}'  optim.optimizer.fused: Rprop has no parameter 'fused'"
     )
 
 
-def test_parameter_groups_by_pattern_the_first_match_takes(mynet: Write) -> None:
+def test_the_first_matching_parameter_group_wins(mynet: Write) -> None:
     optim = optim_of("optim.param_groups=[{match: 'outer.*', lr: 1}, {match: '*.bias', weight_decay: 0.5}]")
     groups = [([tuple(p.shape) for p in g["params"]], g["lr"], g["weight_decay"]) for g in optim.optimizer.param_groups]
     assert groups == [([(8, 4)], 0.1, 0), ([(3, 8), (3,)], 1, 0), ([(8,)], 0.1, 0.5)]
@@ -161,11 +161,11 @@ def test_parameter_groups_by_pattern_the_first_match_takes(mynet: Write) -> None
     [
         (
             "optim.param_groups=[{match: '*.bais'}]",
-            "optim.param_groups[0].match: '*.bais' matches no parameter of the model; the nearest is 'outer.bias'",
+            "optim.param_groups[0].match: '*.bais' matches no parameter of the model; the closest name is 'outer.bias'",
         ),
         (
             "optim.param_groups=[{match: '*'}, {match: '*.bias'}]",
-            "optim.param_groups[1].match: '*.bias' matches only parameters that groups before it take",
+            "optim.param_groups[1].match: '*.bias' matches only parameters that earlier groups already take",
         ),
         (
             "optim.params='zzz'",
@@ -174,20 +174,20 @@ def test_parameter_groups_by_pattern_the_first_match_takes(mynet: Write) -> None
         ),
         (
             "optim={a: {optimizer: {type: SGD}, params: 'inner.*'}, b: {optimizer: {type: SGD}, params: '*.bias'}}",
-            "optim.b.params: the parameter 'inner.bias' is updated by 'a' already",
+            "optim.b.params: the parameter 'inner.bias' is already updated by 'a'",
         ),
         (
             "optim.optimizer.lr=-1",
-            "optim.optimizer: SGD(...) could not be made: ValueError: Invalid learning rate: -1.0",
+            "optim.optimizer: SGD(...) failed: ValueError: Invalid learning rate: -1.0",
         ),
-        ("model.hidden=0", "model: Net(...) could not be made: ValueError: hidden must be positive"),
+        ("model.hidden=0", "model: Net(...) failed: ValueError: hidden must be positive"),
         (
             "model={type: 'mynet:Data'}",
-            "model: expected a torch.nn.Module, and this makes a Data",
+            "model: expected a torch.nn.Module, but this creates a Data",
         ),
         (
             "optim.optimizer={type: 'mynet:Data'}",
-            "optim.optimizer: expected a torch optimizer, and this makes a Data",
+            "optim.optimizer: expected a torch optimizer, but this creates a Data",
         ),
         (
             "train.dataloader.dataset={type: 'mynet:endless'}",
@@ -196,7 +196,7 @@ def test_parameter_groups_by_pattern_the_first_match_takes(mynet: Write) -> None
         ),
     ],
 )
-def test_what_cannot_be_made_is_named_with_its_place(mynet: Write, override: str, message: str) -> None:
+def test_a_part_that_cannot_be_built_is_reported_with_its_position(mynet: Write, override: str, message: str) -> None:
     whole = message.startswith(("optim.optimizer: SGD", "model: Net", "train.dataloader"))
     place = "config" if whole else f"override {override!r}"
     assert refused(override) == f"{place} {message}"
@@ -236,7 +236,7 @@ def test_several_optimizers_by_name(mynet: Write) -> None:
         (["train.max_epochs=null", "train.max_iters=7", "optim.schedulers.0.when=step", "optim.accumulate=2"], 4),
     ],
 )
-def test_auto_is_the_length_of_the_training(mynet: Write, overrides: list[str], length: int) -> None:
+def test_auto_is_the_length_of_training(mynet: Write, overrides: list[str], length: int) -> None:
     optim = optim_of("optim.schedulers=[{type: CosineAnnealingLR, T_max: auto}]", *overrides)
     scheduler: Any = optim.schedulers[0].scheduler
     assert scheduler.T_max == length
@@ -250,15 +250,15 @@ def test_auto_is_the_length_of_the_training(mynet: Write, overrides: list[str], 
                 "train.dataloader={type: 'mynet:endless'}",
                 "optim.schedulers=[{type: StepLR, step_size: auto, when: iter}]",
             ],
-            "'auto' needs the length of the loader, which has none; give a number",
+            "'auto' needs the length of the loader, which has none; set a number",
         ),
         (
             ["optim.schedulers=[{type: StepLR, step_size: auto, when: val}]"],
-            "'auto' has no meaning for a scheduler that steps at 'val'; give a number",
+            "'auto' is not available for a scheduler that steps at 'val'; set a number",
         ),
         (
             ["train=null", "optim.schedulers=[{type: StepLR, step_size: auto}]"],
-            "'auto' is the length of the training, and there is no 'train' section",
+            "'auto' is the length of training, but there is no 'train' section",
         ),
     ],
 )
@@ -323,12 +323,12 @@ def test_hostile_targets_are_refused_before_anything_is_built(mynet: Write) -> N
     assert not Path("hacked").exists()
 
 
-def test_allow_is_handed_on(mynet: Write) -> None:
+def test_allow_is_passed_on(mynet: Write) -> None:
     runner = build("train.step=torch.nn.functional:mse_loss", allow=["torch.nn.functional"])
     assert runner.train_loop.step is torch.nn.functional.mse_loss
 
 
-def test_a_parameter_that_takes_a_function_or_a_class_gets_what_it_names(mynet: Write) -> None:
+def test_a_parameter_for_a_function_or_a_class_gets_the_named_object(mynet: Write) -> None:
     hook = "custom_hooks=[{{type: CallingHook, function: '{}', kind: {}}}]".format
 
     def made(function: str, kind: str) -> Any:

@@ -1,4 +1,4 @@
-"""The JSON Schema takes what is right and refuses what is misspelt, as an editor would use it."""
+"""The JSON Schema accepts valid configs and rejects misspelled ones, as an editor would use it."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ def validator(mynet: Write) -> Draft202012Validator:
     return Draft202012Validator(json_schema())
 
 
-def test_the_schema_is_one(validator: Draft202012Validator) -> None:
+def test_the_schema_itself_is_valid(validator: Draft202012Validator) -> None:
     Draft202012Validator.check_schema(validator.schema)
 
 
-def test_a_right_config_is_valid(validator: Draft202012Validator) -> None:
+def test_a_good_config_is_valid(validator: Draft202012Validator) -> None:
     assert [error.message for error in validator.iter_errors(GOOD)] == []
 
 
@@ -84,7 +84,7 @@ def test_a_right_config_is_valid(validator: Draft202012Validator) -> None:
         "sed=1",
     ],
 )
-def test_what_is_wrong_is_not_valid(validator: Draft202012Validator, override: str) -> None:
+def test_a_mistake_makes_a_config_invalid(validator: Draft202012Validator, override: str) -> None:
     good = {key: value for key, value in GOOD.items() if key != "_base_"}
     assert validator.is_valid(from_dict(good).data)
     assert not validator.is_valid(from_dict(good, [override]).data)
@@ -100,7 +100,7 @@ def test_what_is_wrong_is_not_valid(validator: Draft202012Validator, override: s
         "model: {type: Net}\ncustom_hooks: [{type: ToyHook, momentum: '${x}'}, '${hook}']",
     ],
 )
-def test_files_may_leave_out_what_a_base_gives_and_use_references(validator: Draft202012Validator, text: str) -> None:
+def test_files_may_omit_what_a_base_provides_and_use_references(validator: Draft202012Validator, text: str) -> None:
     from hookline.common.marks import Mark
     from hookline.common.nodes import plain
     from hookline.common.yaml_text import parse
@@ -113,7 +113,7 @@ def test_a_file_without_base_needs_a_model(validator: Draft202012Validator) -> N
     assert not validator.is_valid({"seed": 1})
 
 
-def test_hooks_bring_their_types_defaults_and_words(validator: Draft202012Validator) -> None:
+def test_hooks_have_their_types_defaults_and_descriptions(validator: Draft202012Validator) -> None:
     schema: Any = validator.schema
     hook = schema["$defs"]["hook.ToyHook"]
     assert hook["description"] == "Watches."
@@ -145,7 +145,7 @@ def test_every_key_is_described(validator: Draft202012Validator) -> None:
     assert lacking == []
 
 
-def test_a_hook_that_cannot_be_loaded_is_open(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hook_that_cannot_be_loaded_accepts_any_parameters(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(HOOKS.builtin, "LostHook", "hookline.not_there:LostHook")
     config = {"model": {"type": "x"}, "custom_hooks": [{"type": "LostHook", "x": 1}]}
     assert Draft202012Validator(json_schema()).is_valid(config)
@@ -156,7 +156,7 @@ def test_a_file_on_disk_is_valid(mynet: Write, validator: Draft202012Validator) 
     assert validator.is_valid(load("run.yaml").data)
 
 
-def test_the_schema_is_made_without_torch() -> None:
+def test_the_schema_is_created_without_torch() -> None:
     code = "import sys; from hookline.config import json_schema; json_schema(); print('torch' in sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout == "False\n"

@@ -1,4 +1,4 @@
-"""`${...}` and `???`."""
+"""References with `${...}`, and values that must still be set: `???`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def refused(config: dict[str, Any]) -> str:
     return str(caught.value)
 
 
-def test_references_give_values_and_make_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_references_become_values_and_parts_of_texts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOOKLINE_X", "42")
     monkeypatch.delenv("HOOKLINE_Y", raising=False)
     config = {
@@ -65,7 +65,7 @@ def test_a_text_that_looks_like_a_reference_after_resolving_is_not_resolved_agai
     }
 
 
-def test_overrides_come_before_references(write: Write) -> None:
+def test_overrides_are_applied_before_references(write: Write) -> None:
     write("run.yaml", "lr: 1\nx: ${lr}\n")
     loaded = load("run.yaml", ["lr=2"])
     assert loaded.data == {"lr": 2, "x": 2}
@@ -75,36 +75,39 @@ def test_overrides_come_before_references(write: Write) -> None:
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"lr": 1, "x": "${lrr}"}, "config x: ${lrr} refers to nothing; did you mean 'lr'?"),
+        ({"lr": 1, "x": "${lrr}"}, "config x: ${lrr} does not exist; did you mean 'lr'?"),
         (
             {"a": {"bc": 1}, "x": ["${a.bd}"]},
-            "config x[0]: ${a.bd} refers to nothing; did you mean 'a.bc'?",
+            "config x[0]: ${a.bd} does not exist; did you mean 'a.bc'?",
         ),
-        ({"a": [1], "x": "${a.3}"}, "config x: ${a.3} refers to nothing; 'a' is a list of length 1"),
-        ({"a": 1, "x": "${a.b}"}, "config x: ${a.b} refers to nothing; 'a' is 1"),
-        ({"a": "${b}", "b": "x${a}"}, "config a: the reference goes round in a circle: a -> b -> a"),
-        ({"a": {"b": "${a}"}}, "config a: the reference goes round in a circle: a -> a.b -> a"),
-        ({"a": "${a}"}, "config a: the reference goes round in a circle: a -> a"),
-        ({"a": [1], "x": "n${a}"}, "config x: ${a} is a list, which cannot stand inside of a text"),
+        ({"a": [1], "x": "${a.3}"}, "config x: ${a.3} does not exist; 'a' is a list of length 1"),
+        ({"a": 1, "x": "${a.b}"}, "config x: ${a.b} does not exist; 'a' is 1"),
+        ({"a": "${b}", "b": "x${a}"}, "config a: circular reference: a -> b -> a"),
+        ({"a": {"b": "${a}"}}, "config a: circular reference: a -> a.b -> a"),
+        ({"a": "${a}"}, "config a: circular reference: a -> a"),
+        ({"a": [1], "x": "n${a}"}, "config x: ${a} is a list, which cannot be inserted into a text"),
         (
             {"x": "${oc.decode:1}"},
-            "config x: ${oc.decode:...} is refused; there is ${key.path} and ${oc.env:NAME,default}",
+            "config x: ${oc.decode:...} is not allowed; use ${key.path} or ${oc.env:NAME,default}",
         ),
         (
             {"x": "${eval:1}"},
-            "config x: ${eval:...} is refused; there is ${key.path} and ${oc.env:NAME,default}",
+            "config x: ${eval:...} is not allowed; use ${key.path} or ${oc.env:NAME,default}",
         ),
-        ({"a": "b", "x": "${${a}}"}, "config x: '${$' is no reference; write ${key.path}, without braces in it"),
-        ({"x": "${}"}, "config x: '${}' is no reference; write ${key.path}"),
-        ({"x": "${a"}, "config x: '${a' is no reference; write ${key.path}, without braces in it"),
+        (
+            {"a": "b", "x": "${${a}}"},
+            "config x: '${$' is not a valid reference; write ${key.path}, without braces in it",
+        ),
+        ({"x": "${}"}, "config x: '${}' is not a valid reference; write ${key.path}"),
+        ({"x": "${a"}, "config x: '${a' is not a valid reference; write ${key.path}, without braces in it"),
         (
             {"x": "${oc.env:HOOKLINE_NOT_SET}"},
             "config x: the environment variable HOOKLINE_NOT_SET is not set; "
-            "a default: ${oc.env:HOOKLINE_NOT_SET,default}",
+            "to give a default, write ${oc.env:HOOKLINE_NOT_SET,default}",
         ),
     ],
 )
-def test_references_that_cannot_be(config: dict[str, Any], message: str) -> None:
+def test_invalid_references_are_refused(config: dict[str, Any], message: str) -> None:
     assert refused(config) == message
 
 
@@ -113,7 +116,8 @@ def test_all_missing_values_are_listed(write: Write) -> None:
     with pytest.raises(ConfigError) as caught:
         load("run.yaml")
     assert str(caught.value) == (
-        "run.yaml: 2 errors\n  run.yaml:1:1  a: missing, must be given\n  run.yaml:3:5  b[0].c: missing, must be given"
+        "run.yaml: 2 errors\n  run.yaml:1:1  a: this value is ??? and must be set\n"
+        "  run.yaml:3:5  b[0].c: this value is ??? and must be set"
     )
     assert load("run.yaml", ["a=1", "b.0.c=2"]).data == {"a": 1, "b": [{"c": 2}], "d": 1}
 
@@ -123,15 +127,15 @@ def test_all_missing_values_are_listed(write: Write) -> None:
     [
         (
             {"a0": "x" * 10, **{f"a{n}": f"${{a{n - 1}}}" * 10 for n in range(1, 20)}},
-            "config a5: the references make texts of more than 1,000,000 characters",
+            "config a5: the references expand to more than 1,000,000 characters",
         ),
         (
             {"a0": ["x"], **{f"a{n}": [f"${{a{n - 1}}}"] * 10 for n in range(1, 20)}},
-            "config a4: more than 20,000 values, counting repeated ones; this is no config",
+            "config a4: more than 20,000 values, counting repeated ones; this is not a config",
         ),
         (
             {**{f"a{n}": f"${{a{n + 1}}}" for n in range(5000)}, "a5000": 1},
-            "config a100: a chain of more than 100 references; this is no config",
+            "config a100: a chain of more than 100 references; this is not a config",
         ),
     ],
     ids=["texts", "values", "chain"],

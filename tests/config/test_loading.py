@@ -1,4 +1,4 @@
-"""Files, bases, notices, and the way back to YAML."""
+"""Loading files with their bases, notices about conflicts, and writing YAML."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def refused(path: str, overrides: tuple[str, ...] = ()) -> str:
     return str(caught.value)
 
 
-def test_a_file_goes_over_its_bases(write: Write) -> None:
+def test_a_file_is_merged_over_its_bases(write: Write) -> None:
     write("base/common.yaml", "seed: 1\ntrain: {max_epochs: 1, steps: [1, 2]}\n")
     write("base/more.yaml", "_base_: common.yaml\ntrain: {max_epochs: 2}\n")
     write("run.yaml", "_base_: [base/more.yaml]\ntrain:\n  steps: [3]\n")
@@ -58,15 +58,15 @@ def test_a_file_goes_over_its_bases(write: Write) -> None:
     ]
 
 
-def test_a_conflict_of_two_bases_is_said_unless_the_file_decides(write: Write) -> None:
+def test_a_conflict_between_two_bases_is_reported_unless_the_file_decides(write: Write) -> None:
     write("a.yaml", "x: 1\ny: {z: [1], w: 1}\nsame: 3\n")
     write("b.yaml", "x: 2\ny: {z: [2], w: 2}\nsame: 3\n")
     write("run.yaml", "_base_: [a.yaml, b.yaml]\ny: {w: 3}\n")
     loaded = load("run.yaml")
     assert loaded.data == {"x": 2, "y": {"z": [2], "w": 3}, "same": 3}
     assert loaded.notices == [
-        "b.yaml:1:1 x: 2 replaces 1 of a.yaml:1:1; to decide between the two, set it in run.yaml",
-        "b.yaml:2:5 y.z: a list replaces a list of a.yaml:2:5; to decide between the two, set it in run.yaml",
+        "b.yaml:1:1 x: 2 replaces 1 from a.yaml:1:1; to choose one of them, set it in run.yaml",
+        "b.yaml:2:5 y.z: a list replaces a list from a.yaml:2:5; to choose one of them, set it in run.yaml",
     ]
 
 
@@ -81,7 +81,7 @@ def test_delete_replaces_and_leaves_no_trace(write: Write) -> None:
     assert loaded.notices == []
 
 
-def test_delete_holds_for_all_that_comes_before(write: Write) -> None:
+def test_delete_applies_to_all_earlier_bases(write: Write) -> None:
     write("a.yaml", "optim: {momentum: 0.9}\n")
     write("clean.yaml", "optim: {_delete_: true, type: Adam}\n")
     write("b.yaml", "_base_: clean.yaml\noptim: {lr: 1}\n")
@@ -89,36 +89,39 @@ def test_delete_holds_for_all_that_comes_before(write: Write) -> None:
     assert load("run.yaml").data == {"optim": {"type": "Adam", "lr": 1}}
 
 
-def test_a_base_that_many_share_is_read_once(write: Write) -> None:
+def test_a_shared_base_is_read_once(write: Write) -> None:
     write("f0.yaml", "x: 1\n")
     for number in range(1, 40):
         write(f"f{number}.yaml", f"_base_: [f{number - 1}.yaml, f{number - 1}.yaml]\n")
     assert load("f39.yaml").data == {"x": 1}
 
 
-def test_a_chain_of_bases_ends_somewhere(write: Write) -> None:
+def test_the_number_of_nested_bases_is_limited(write: Write) -> None:
     for number in range(60):
         write(f"f{number}.yaml", f"_base_: f{number + 1}.yaml\n")
-    assert refused("f0.yaml") == "f0.yaml: more than 50 files, each with the next as its _base_"
+    assert refused("f0.yaml") == "f0.yaml: _base_ is nested more than 50 files deep"
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("_base_: other.yaml", "run.yaml: _base_ goes round in a circle: other.yaml"),
-        ("_base_: comon.yaml", "run.yaml:1:1 _base_: there is no file comon.yaml; did you mean 'common.yaml'?"),
-        ("_base_: nowhere/x.yaml", "run.yaml:1:1 _base_: there is no file nowhere/x.yaml, and no folder nowhere"),
+        ("_base_: other.yaml", "run.yaml: _base_ is circular: other.yaml"),
+        ("_base_: comon.yaml", "run.yaml:1:1 _base_: file not found: comon.yaml; did you mean 'common.yaml'?"),
+        ("_base_: nowhere/x.yaml", "run.yaml:1:1 _base_: file not found: nowhere/x.yaml; there is no folder nowhere"),
         ("_base_: [common.yaml, 3]", "run.yaml:1:23 _base_: expected a path or a list of paths, found 3"),
-        ("model: {_base_: common.yaml}", "run.yaml:1:9 model._base_: _base_ belongs to the top of a file"),
+        (
+            "model: {_base_: common.yaml}",
+            "run.yaml:1:9 model._base_: _base_ is only allowed at the top level of a file",
+        ),
         ("a: {_delete_: 1}", "run.yaml:1:5 a._delete_: expected true or false, found 1"),
     ],
 )
-def test_bases_that_cannot_be(write: Write, text: str, message: str) -> None:
+def test_invalid_bases_are_refused(write: Write, text: str, message: str) -> None:
     write("common.yaml", "x: 1\n")
     write("other.yaml", "_base_: run.yaml\n")
     write("run.yaml", text)
-    if "circle" in message:
-        assert refused("run.yaml") == "other.yaml: _base_ goes round in a circle: run.yaml -> other.yaml -> run.yaml"
+    if "circular" in message:
+        assert refused("run.yaml") == "other.yaml: _base_ is circular: run.yaml -> other.yaml -> run.yaml"
     else:
         assert refused("run.yaml") == message
 
@@ -142,25 +145,25 @@ def test_files_that_cannot_be_read(write: Write, tmp_path: Path) -> None:
         refused("large.yaml"),
         refused("a\0b.yaml"),
     ] == [
-        "digit.yml: there is no such file; did you mean 'digits.yaml'?",
-        "zzzzzzz.yaml: there is no such file",
-        "no/where.yaml: there is no such file, and no folder no",
+        "digit.yml: file not found; did you mean 'digits.yaml'?",
+        "zzzzzzz.yaml: file not found",
+        "no/where.yaml: file not found; there is no folder no",
         ".: this is a folder, not a YAML file",
-        "list.yaml:1:1: a config is a mapping of keys to values, and this is a list",
-        "empty.yaml: the file is empty; a config is a mapping of keys to values",
+        "list.yaml:1:1: a config must be a mapping of keys to values, not a list",
+        "empty.yaml: the file is empty; a config must be a mapping of keys to values",
         "binary.yaml: this is a binary file, not YAML",
         "latin.yaml:2:7: the file is not UTF-8 text",
-        "large.yaml: the file is larger than 1,000,000 bytes; this is no config",
-        "'a\\x00b.yaml': a path cannot hold a NUL character",
+        "large.yaml: the file is larger than 1,000,000 bytes; this is not a config",
+        "'a\\x00b.yaml': a path cannot contain a NUL character",
     ]
 
 
-def test_a_byte_order_mark_is_no_content(write: Write) -> None:
+def test_a_byte_order_mark_is_ignored(write: Write) -> None:
     Path("bom.yaml").write_bytes(b"\xef\xbb\xbfa: 1\n")
     assert load("bom.yaml").data == {"a": 1}
 
 
-def test_a_dict_is_copied_and_its_place_is_config() -> None:
+def test_a_dict_is_copied_and_its_position_is_config() -> None:
     given = {"model": {"type": "Net", "sizes": (1, 2)}, "x": "${model.type}"}
     before = copy.deepcopy(given)
     loaded = from_dict(given, ["model.sizes.0=5"])
@@ -174,15 +177,15 @@ def test_a_dict_is_copied_and_its_place_is_config() -> None:
     [
         (
             {"a": [object()]},
-            "config a[0]: a config holds plain values (strings, numbers, true and false, null, lists, mappings), "
-            "not object",
+            "config a[0]: a config must contain only plain values (strings, numbers, true and false, null, lists, "
+            "mappings), not object",
         ),
         ({"a": {1: 2}}, "config a: a key must be a string, not 1"),
-        ({"_base_": "x.yaml"}, "config _base_: only a file can have bases"),
-        ({"a": "x\0"}, "config a: the text holds a character that no file can (NUL, or half of one)"),
+        ({"_base_": "x.yaml"}, "config _base_: only a file can have a base"),
+        ({"a": "x\0"}, "config a: the text has a character that files cannot store (NUL or an unpaired surrogate)"),
     ],
 )
-def test_python_data_that_yaml_cannot_say_is_refused(value: dict[str, Any], message: str) -> None:
+def test_python_data_that_yaml_cannot_express_is_refused(value: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         from_dict(value)
     assert str(caught.value) == message
@@ -193,7 +196,9 @@ def test_a_dict_that_contains_itself_is_refused() -> None:
     circle["a"] = circle
     with pytest.raises(ConfigError) as caught:
         from_dict(circle)
-    assert str(caught.value) == "config: more than 100 levels deep, or a part of it contains itself; this is no config"
+    assert (
+        str(caught.value) == "config: more than 100 levels deep, or a part of it contains itself; this is not a config"
+    )
 
 
 def test_dump_is_plain_and_keeps_the_order() -> None:

@@ -1,4 +1,4 @@
-"""What a config may name. Nothing that is refused is ever run."""
+"""The names that a config may use. A refused name never runs anything."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def refused(slot: str, name: str, resolver: Resolver | None = None) -> str:
         ("hook", "hookline.plan.hook:Hook", Hook),
     ],
 )
-def test_what_torch_and_hookline_have_for_a_slot(slot: str, name: str, found: object) -> None:
+def test_a_slot_finds_classes_of_torch_and_hookline(slot: str, name: str, found: object) -> None:
     assert Resolver().resolve(slot, name) is found
 
 
@@ -53,7 +53,7 @@ def test_registered_names_come_first(write: Write) -> None:
     assert Resolver().resolve("model", "Linear") is Mine
 
 
-def test_modules_beside_the_config_and_under_the_working_directory(write: Write) -> None:
+def test_modules_next_to_the_config_and_under_the_working_directory(write: Write) -> None:
     write("conf/beside.py", "class Net:\n    class Inner: pass\n")
     write("conf/package/__init__.py", "")
     write("conf/package/part.py", "def f(): return 1\n")
@@ -75,9 +75,9 @@ def test_modules_beside_the_config_and_under_the_working_directory(write: Write)
     assert sys.path[:2] == [str(Path("conf").absolute()), str(Path.cwd())]
 
 
-MODULE = "it stands neither beside the config nor under the working directory; if you trust what it can do, add --allow"
-WALK = "is looked up in what is neither its module nor a class"
-TORCH = "of torch, a model can be only subclasses of torch.nn.Module; if you trust what it can do, add --allow"
+MODULE = "it is neither next to the config nor under the working directory; if you trust it, add --allow"
+WALK = "is inside something that is neither this module nor a class"
+TORCH = "the model must be a subclass of torch.nn.Module if it comes from torch; if you trust it, add --allow"
 
 
 @pytest.mark.parametrize(
@@ -101,27 +101,31 @@ TORCH = "of torch, a model can be only subclasses of torch.nn.Module; if you tru
         ("torch.optim:SGD", f"'torch.optim:SGD' is refused: {TORCH} torch.optim"),
         ("torch.nn:functional.torch.hub.load", f"'torch.nn:functional.torch.hub.load' is refused: 'torch' {WALK}"),
         ("torch.nn:functional.os.system", f"'torch.nn:functional.os.system' is refused: 'os' {WALK}"),
-        ("torch.nn.functional.os.system", "there is no module 'torch.nn.functional.os'"),
+        ("torch.nn.functional.os.system", "the module 'torch.nn.functional.os' was not found"),
         ("torch.nn:Module.load_state_dict", f"'torch.nn:Module.load_state_dict' is refused: {TORCH} torch.nn"),
-        ("torch._C:Generator", "'torch._C' is refused: a config cannot name what begins with an underscore"),
+        ("torch._C:Generator", "'torch._C' is refused: a config cannot use names that begin with an underscore"),
         (
             "torch.nn:_reduction",
-            "'torch.nn:_reduction' is refused: a config cannot name what begins with an underscore",
+            "'torch.nn:_reduction' is refused: a config cannot use names that begin with an underscore",
         ),
         (
             "torch.nn:Module.__init__.__globals__",
-            "'torch.nn:Module.__init__.__globals__' is refused: a config cannot name what begins with an underscore",
+            "'torch.nn:Module.__init__.__globals__' is refused: a config cannot use names that begin with an "
+            "underscore",
         ),
-        ("__main__:x", "'__main__' is refused: a config cannot name what begins with an underscore"),
-        ("../evil:Net", "'../evil:Net' is no name; write 'module:Name', with the module beside the config"),
-        ("/tmp/evil:Net", "'/tmp/evil:Net' is no name; write 'module:Name', with the module beside the config"),
-        ("a:b:c", "'a:b:c' is no name; write 'module:Name', with the module beside the config"),
-        ("..evil:Net", "'..evil:Net' is no name; write 'module:Name', with the module beside the config"),
-        ("evil:Net()", "'evil:Net()' is no name; write 'module:Name', with the module beside the config"),
-        ("Linaer", "no model is called 'Linaer'; did you mean 'Linear'?"),
-        ("Xqzwv", "no model is called 'Xqzwv'; your own is named 'module:Name'"),
+        ("__main__:x", "'__main__' is refused: a config cannot use names that begin with an underscore"),
+        ("../evil:Net", "'../evil:Net' is not a valid name; write 'module:Name', with the module next to the config"),
+        (
+            "/tmp/evil:Net",
+            "'/tmp/evil:Net' is not a valid name; write 'module:Name', with the module next to the config",
+        ),
+        ("a:b:c", "'a:b:c' is not a valid name; write 'module:Name', with the module next to the config"),
+        ("..evil:Net", "'..evil:Net' is not a valid name; write 'module:Name', with the module next to the config"),
+        ("evil:Net()", "'evil:Net()' is not a valid name; write 'module:Name', with the module next to the config"),
+        ("Linaer", "unknown model 'Linaer'; did you mean 'Linear'?"),
+        ("Xqzwv", "unknown model 'Xqzwv'; to use your own, write 'module:Name'"),
         ("torch.nn:Linaer", "the module 'torch.nn' has no 'Linaer'; did you mean 'Linear'?"),
-        ("functional", "no model is called 'functional'; did you mean 'Sequential'?"),
+        ("functional", "unknown model 'functional'; did you mean 'Sequential'?"),
     ],
 )
 def test_everything_else_is_refused(write: Write, name: str, message: str) -> None:
@@ -131,24 +135,24 @@ def test_everything_else_is_refused(write: Write, name: str, message: str) -> No
 @pytest.mark.parametrize(
     ("slot", "name", "message"),
     [
-        ("optimizer", "AdmaW", "no optimizer is called 'AdmaW'; did you mean 'AdamW'?"),
-        ("scheduler", "StepLr", "no scheduler is called 'StepLr'; did you mean 'StepLR'?"),
-        ("metric", "MulticlasAccuracy", "no metric is called 'MulticlasAccuracy'; did you mean 'MulticlassAccuracy'?"),
+        ("optimizer", "AdmaW", "unknown optimizer 'AdmaW'; did you mean 'AdamW'?"),
+        ("scheduler", "StepLr", "unknown scheduler 'StepLr'; did you mean 'StepLR'?"),
+        ("metric", "MulticlasAccuracy", "unknown metric 'MulticlasAccuracy'; did you mean 'MulticlassAccuracy'?"),
         (
             "step",
             "torch.nn.functional:cross_entropy",
-            "'torch.nn.functional:cross_entropy' is refused: of torch, a step can be no function or class; "
-            "if you trust what it can do, add --allow torch.nn.functional",
+            "'torch.nn.functional:cross_entropy' is refused: the step cannot come from torch; "
+            "if you trust it, add --allow torch.nn.functional",
         ),
         (
             "writer",
             "hookline.plan.hook:Hook",
-            "'hookline.plan.hook:Hook' is refused: of hookline, a writer can be only subclasses of "
-            "hookline.writers.base.Writer; if you trust what it can do, add --allow hookline.plan.hook",
+            "'hookline.plan.hook:Hook' is refused: the writer must be a subclass of hookline.writers.base.Writer if it "
+            "comes from hookline; if you trust it, add --allow hookline.plan.hook",
         ),
     ],
 )
-def test_a_slot_takes_only_what_it_is_for(write: Write, slot: str, name: str, message: str) -> None:
+def test_a_slot_accepts_only_classes_of_its_kind(write: Write, slot: str, name: str, message: str) -> None:
     assert refused(slot, name) == message
 
 
@@ -158,29 +162,32 @@ def test_a_slot_takes_only_what_it_is_for(write: Write, slot: str, name: str, me
         ("mynet:os.system", f"'mynet:os.system' is refused: 'system' {WALK}"),
         (
             "mynet:system",
-            "'mynet:system' is refused: it is posix.system, which is not defined in a module of your own; "
-            "if you trust what it can do, add --allow posix",
+            "'mynet:system' is refused: it is posix.system, which is not defined in one of your own modules; "
+            "if you trust it, add --allow posix",
         ),
         (
             "mynet:SGD",
-            "'mynet:SGD' is refused: it is torch.optim.sgd.SGD, which is not defined in a module of your own; "
-            "if you trust what it can do, add --allow torch.optim.sgd",
+            "'mynet:SGD' is refused: it is torch.optim.sgd.SGD, which is not defined in one of your own modules; "
+            "if you trust it, add --allow torch.optim.sgd",
         ),
-        ("mynet:os", "'mynet:os' is no model: it is a module, which cannot be called"),
-        ("mynet:__builtins__", "'mynet:__builtins__' is refused: a config cannot name what begins with an underscore"),
+        ("mynet:os", "'mynet:os' cannot be the model: it is a module, which is not callable"),
+        (
+            "mynet:__builtins__",
+            "'mynet:__builtins__' is refused: a config cannot use names that begin with an underscore",
+        ),
         ("mynet:Nte", "the module 'mynet' has no 'Nte'; did you mean 'Net'?"),
         ("mynet:Net.Iner", "the class 'Net' has no 'Iner'; did you mean 'Inner'?"),
         (
             "mynt:Net",
-            "there is no module 'mynt' beside the config or under the working directory; did you mean 'mynet'?",
+            "the module 'mynt' was not found next to the config or under the working directory; did you mean 'mynet'?",
         ),
     ],
 )
-def test_a_module_of_ones_own_gives_what_it_defines(mynet: Write, name: str, message: str) -> None:
+def test_your_own_module_provides_only_what_it_defines(mynet: Write, name: str, message: str) -> None:
     assert refused("model", name) == message
 
 
-def test_a_class_of_the_slot_may_pass_through_a_module_of_ones_own(mynet: Write) -> None:
+def test_a_class_of_the_right_kind_may_be_imported_by_your_own_module(mynet: Write) -> None:
     assert Resolver().resolve("optimizer", "mynet:SGD") is torch.optim.SGD
 
 
@@ -206,26 +213,26 @@ def test_a_package_around_the_working_directory_is_not_run(
     assert refused("model", f"{name}:f") == f"the module '{name}' is refused: {MODULE} {name}"
 
 
-def test_a_class_that_torch_only_holds_is_not_of_torch(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_foreign_class_inside_torch_does_not_count_as_torch(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     foreign = type("Foreign", (torch.nn.Module,), {"__module__": "evil"})
     monkeypatch.setattr(torch.nn, "Foreign", foreign, raising=False)
     assert refused("model", "torch.nn:Foreign") == f"'torch.nn:Foreign' is refused: {TORCH} torch.nn"
-    assert refused("model", "Foreign").startswith("no model is called 'Foreign'")
+    assert refused("model", "Foreign").startswith("unknown model 'Foreign'")
 
 
-def test_installed_packages_under_the_working_directory_are_not_ones_own(write: Write) -> None:
+def test_installed_packages_under_the_working_directory_are_not_your_own(write: Write) -> None:
     write(".venv/lib/python3.11/site-packages/installed.py", "raise SystemError('it ran')\n")
     sys.path.append(str(Path(".venv/lib/python3.11/site-packages").absolute()))
     assert refused("model", "installed:Net") == f"the module 'installed' is refused: {MODULE} installed"
 
 
-def test_a_namesake_that_python_has_already_is_explained(write: Write) -> None:
+def test_a_module_with_the_name_of_an_imported_one_is_explained(write: Write) -> None:
     file = write("random.py", "def Net(): ...\n").absolute()
     import random
 
     assert refused("model", "random:Net") == (
-        f"the module 'random' ({file}) cannot be imported, since Python already has another 'random' "
-        f"({random.__file__}); give yours another name"
+        f"the module 'random' ({file}) cannot be imported, because Python has already imported another 'random' "
+        f"({random.__file__}); rename yours"
     )
 
 
@@ -248,7 +255,7 @@ def test_allow_opens_a_module_and_what_is_below_it(write: Write) -> None:
     assert resolver.resolve("step", "posixpath:join").__name__ == "join"
     assert resolver.resolve("step", "torch.nn.init:zeros_") is torch.nn.init.zeros_
     assert refused("step", "posixpath:os.system", resolver) == f"'posixpath:os.system' is refused: 'system' {WALK}"
-    assert refused("step", "posixpathx:join", resolver).startswith("there is no module 'posixpathx'")
+    assert refused("step", "posixpathx:join", resolver).startswith("the module 'posixpathx' was not found")
     assert refused("step", "torch.nn:Linear", resolver).startswith("'torch.nn:Linear' is refused")
 
 
@@ -258,7 +265,7 @@ def test_imports_follow_the_same_rules(mynet: Write) -> None:
     assert "ToyHook" in HOOKS
     with pytest.raises(ConfigError, match="the module 'antigravity' is refused"):
         resolver.import_modules(["antigravity"])
-    with pytest.raises(ConfigError, match=r"^'../x' is no name of a module; write package.module, without paths$"):
+    with pytest.raises(ConfigError, match=r"^'../x' is not a valid module name; write package.module, not a path$"):
         resolver.import_modules(["../x"])
 
 
@@ -266,7 +273,7 @@ def test_a_missing_torchmetrics_names_the_extra(write: Write, monkeypatch: pytes
     for name in [name for name in sys.modules if name.partition(".")[0] == "torchmetrics"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "torchmetrics", None)
-    message = "a metric of torchmetrics needs it installed: pip install 'hookline[metrics]'"
+    message = "torchmetrics, which this metric needs, is not installed: pip install 'hookline[metrics]'"
     assert refused("metric", "MulticlassAccuracy") == message
     assert refused("metric", "torchmetrics:Accuracy") == message
 

@@ -1,4 +1,4 @@
-"""Constructor signatures as something to check a config against."""
+"""A config is checked against constructor signatures."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Everything:
     More text: not a parameter either.
     """
 
-    def __init__(  # type: ignore[no-untyped-def]  # as much old code has it
+    def __init__(  # type: ignore[no-untyped-def]  # as in much old code
         self,
         number: float,
         size: tuple[int, int] = (1, 2),
@@ -46,7 +46,7 @@ class Everything:
         items: Iterable[int] = (),
         call: Callable[[], int] = lambda: 1,
         unknown: Unknown | None = None,
-        implicit: int = None,  # type: ignore[assignment]  # noqa: RUF013  # as much old code has it
+        implicit: int = None,  # type: ignore[assignment]  # noqa: RUF013  # as in much old code
         copy: bool = False,
         untyped=None,
     ) -> None:
@@ -72,7 +72,7 @@ def test_parameters_have_types_defaults_and_docs() -> None:
     assert signature_of(Everything) is signature_of(Everything)
 
 
-def test_right_values_pass_and_take_their_types() -> None:
+def test_valid_values_pass_and_are_converted_to_their_types() -> None:
     values = {
         "number": 1,
         "size": [3, 4],
@@ -83,7 +83,7 @@ def test_right_values_pass_and_take_their_types() -> None:
         "untyped": [1],
     }
     assert messages(values) == []
-    converted = signature_of(Everything).converted(values)
+    converted = signature_of(Everything).convert(values)
     assert converted == {**values, "size": (3, 4), "mode": Mode.MORE, "where": Path("/x")}
     assert type(converted["number"]) is float
     assert type(converted["items"]) is list
@@ -93,7 +93,7 @@ def test_a_default_of_none_can_be_given() -> None:
     assert messages({"number": 1, "implicit": None, "where": None, "untyped": None}) == []
 
 
-def test_wrong_values_are_said_in_words() -> None:
+def test_wrong_values_are_explained() -> None:
     values = {
         "size": [3, "4"],
         "mode": "less_",
@@ -118,7 +118,7 @@ def test_wrong_values_are_said_in_words() -> None:
     ]
 
 
-def test_what_is_missing_is_named_unless_it_is_misspelt() -> None:
+def test_missing_parameters_are_named_unless_misspelled() -> None:
     assert messages({}) == ["('x',): Everything needs the parameter 'number'"]
     assert messages({"nmber": 1}) == ["('x', 'nmber'): Everything has no parameter 'nmber'; did you mean 'number'?"]
     assert messages({"number": 1, "q": 1}, lambda number: number) == [
@@ -126,7 +126,7 @@ def test_what_is_missing_is_named_unless_it_is_misspelt() -> None:
     ]
 
 
-def test_unions_say_all_that_they_take() -> None:
+def test_the_message_about_a_union_lists_all_alternatives() -> None:
     def f(x: int | bool | list[int] | None = None) -> None: ...
 
     assert messages({"x": "a"}, f) == ["('x', 'x'): expected an int, true or false or a list, found 'a'"]
@@ -137,7 +137,7 @@ def test_keywords_take_anything() -> None:
     def f(a: int, **rest: Any) -> None: ...
 
     assert messages({"a": 1, "b": 2}, f) == []
-    assert signature_of(f).converted({"a": 1, "b": [2]}) == {"a": 1, "b": [2]}
+    assert signature_of(f).convert({"a": 1, "b": [2]}) == {"a": 1, "b": [2]}
 
 
 @pytest.mark.parametrize("name", ["SGD", "AdamW", "Adam", "RMSprop", "Adagrad", "LBFGS", "Muon"])
@@ -176,7 +176,7 @@ class Actor(Hook):
         (
             Actor,
             {"on_error": "disable"},
-            ["on_error: Actor acts on the training, so a run cannot go on without it; only observers can be disabled"],
+            ["on_error: Actor affects training, so a run cannot continue without it; only observers can be disabled"],
         ),
         (Watcher, {"prioritty": 3}, ["prioritty: Watcher has no parameter 'prioritty'; did you mean 'priority'?"]),
         (Actor, {"x": 3}, ["x: Actor has no parameter 'x'; available: type, priority, on_error"]),

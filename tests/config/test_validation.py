@@ -1,4 +1,4 @@
-"""All errors of a config at once, each in one line with its place."""
+"""All errors of a config are reported at once, each on one line with its position."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ resume: false
 
 @pytest.fixture
 def run(mynet: Write) -> Callable[..., str]:
-    """Check the good config with some overrides; gives the error, or nothing."""
+    """Check the good config with some overrides, and return the error or an empty text."""
     mynet("run.yaml", GOOD)
 
     def checked(*overrides: str) -> str:
@@ -70,7 +70,7 @@ def test_a_good_config_passes(run: Callable[..., str]) -> None:
     assert run() == ""
 
 
-def test_all_errors_come_at_once_sorted_by_place(mynet: Write) -> None:
+def test_all_errors_are_reported_at_once_sorted_by_position(mynet: Write) -> None:
     mynet(
         "run.yaml",
         """\
@@ -94,10 +94,10 @@ def test_all_errors_come_at_once_sorted_by_place(mynet: Write) -> None:
         "  run.yaml:1:28  model.hiden: Net has no parameter 'hiden'; did you mean 'hidden'?",
         "  run.yaml:3:21  custom_hooks[0].momentum: expected a number, found 'fast'",
         "  run.yaml:5:5  custom_hooks[1].momentun: ToyHook has no parameter 'momentun'; did you mean 'momentum'?",
-        "  run.yaml:8:3  train.datalaoder: there is no key 'datalaoder'; did you mean 'dataloader'?",
+        "  run.yaml:8:3  train.datalaoder: unknown key 'datalaoder'; did you mean 'dataloader'?",
         "  run.yaml:9:3  train.max_epochs: expected a number of at least 1, found 0",
-        "  run.yaml:10:1  sed: there is no key 'sed'; did you mean 'seed'?",
-        "  override 'optim.optimizer.type=AdmaW'  optim.optimizer.type: no optimizer is called 'AdmaW'; "
+        "  run.yaml:10:1  sed: unknown key 'sed'; did you mean 'seed'?",
+        "  override 'optim.optimizer.type=AdmaW'  optim.optimizer.type: unknown optimizer 'AdmaW'; "
         "did you mean 'AdamW'?",
     ]
 
@@ -106,13 +106,13 @@ KEYS = (
     "model, train, val, test, optim, default_hooks, custom_hooks, writers, work_dir, experiment_name, seed, device, "
     "strategy, precision, load_from, resume, points, imports"
 )
-NAME = "this becomes part of file names, so it cannot be '..' or hold '/' or '\\'"
+NAME = "this becomes part of file names, so it cannot be '..' or contain '/' or '\\'"
 
 
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("xyz=1", f"xyz: there is no key 'xyz'; available: {KEYS}"),
+        ("xyz=1", f"xyz: unknown key 'xyz'; available: {KEYS}"),
         ("model=null", "model: expected a mapping, found null"),
         ("model={hidden: 3}", "model: the key 'type' is missing"),
         ("model.type=5", "model.type: expected a string, found 5"),
@@ -126,12 +126,12 @@ NAME = "this becomes part of file names, so it cannot be '..' or hold '/' or '\\
         ("experiment_name=../x", f"experiment_name: {NAME}"),
         ("experiment_name=/etc", f"experiment_name: {NAME}"),
         ("val.first.metrics={'../m': 'mynet:error_rate'}", f"val.first.metrics.../m: {NAME}"),
-        ("train.max_iters=5", "train: expected max_epochs or max_iters, one of the two; both are given"),
-        ("train.max_epochs=null", "train: expected max_epochs or max_iters, one of the two; none is given"),
+        ("train.max_iters=5", "train: expected either max_epochs or max_iters, found both"),
+        ("train.max_epochs=null", "train: expected either max_epochs or max_iters, found neither"),
         ("train.dataloader={batch_size: 2}", "train.dataloader: the key 'dataset' is missing"),
         (
             "train.dataloader.batch_sise=2",
-            "train.dataloader.batch_sise: there is no key 'batch_sise'; did you mean 'batch_size'?",
+            "train.dataloader.batch_sise: unknown key 'batch_sise'; did you mean 'batch_size'?",
         ),
         (
             "train.dataloader.dataset.m=2",
@@ -141,11 +141,11 @@ NAME = "this becomes part of file names, so it cannot be '..' or hold '/' or '\\
             "train.dataloader.collate_fn=mynet:stak",
             "train.dataloader.collate_fn: the module 'mynet' has no 'stak'; did you mean 'stack'?",
         ),
-        ("train.step=loss_off", "train.step: no step is called 'loss_off'; available: cross_entropy, predict"),
-        ("val={datalaoder: {}}", "val.datalaoder: there is no key 'datalaoder'; did you mean 'dataloader'?"),
+        ("train.step=loss_off", "train.step: unknown step 'loss_off'; available: cross_entropy, predict"),
+        ("val={datalaoder: {}}", "val.datalaoder: unknown key 'datalaoder'; did you mean 'dataloader'?"),
         ("val={}", "val: the key 'dataloader' is missing"),
         ("val=3", "val: expected a mapping, found 3"),
-        ("val.second.lss=x", "val.second.lss: there is no key 'lss'; did you mean 'loss'?"),
+        ("val.second.lss=x", "val.second.lss: unknown key 'lss'; did you mean 'loss'?"),
         ("val.third={step: predict}", "val.third: the key 'dataloader' is missing"),
         (
             "val.second.dataloader.batchsize=1",
@@ -162,7 +162,7 @@ NAME = "this becomes part of file names, so it cannot be '..' or hold '/' or '\\
         ),
         ("optim.optimizer.betas=[1]", "optim.optimizer.betas: the list is too short: item 1 is missing"),
         ("optim.optimizer.fused=3", "optim.optimizer.fused: expected true or false or 'auto', found 3"),
-        ("optim={optimzer: {type: SGD}}", "optim.optimzer: there is no key 'optimzer'; did you mean 'optimizer'?"),
+        ("optim={optimzer: {type: SGD}}", "optim.optimzer: unknown key 'optimzer'; did you mean 'optimizer'?"),
         (
             "optim.param_groups.0.weight_dcay=1",
             "optim.param_groups[0].weight_dcay: AdamW has no parameter 'weight_dcay'; did you mean 'weight_decay'?",
@@ -178,12 +178,15 @@ NAME = "this becomes part of file names, so it cannot be '..' or hold '/' or '\\
             "optim.schedulers.0.when=iters",
             "optim.schedulers[0].when: expected 'epoch', 'iter', 'step' or 'val', found 'iters'",
         ),
-        ("optim.schedulers.3.when=iter", "optim.schedulers[3].monitor: a metric needs 'when: val', not 'iter'"),
+        (
+            "optim.schedulers.3.when=iter",
+            "optim.schedulers[3].monitor: a scheduler that monitors a metric needs 'when: val', not 'iter'",
+        ),
         (
             "optim.schedulers.1.schedulers.1={type: StepLR}",
             "optim.schedulers[1].schedulers[1]: StepLR needs the parameter 'step_size'",
         ),
-        ("custom_hooks.0.type=ToyHok", "custom_hooks[0].type: no hook is called 'ToyHok'; did you mean 'ToyHook'?"),
+        ("custom_hooks.0.type=ToyHok", "custom_hooks[0].type: unknown hook 'ToyHok'; did you mean 'ToyHook'?"),
         ("custom_hooks.1=ToyHook", "custom_hooks[1]: ToyHook needs the parameter 'momentum'"),
         ("custom_hooks.1=3", "custom_hooks[1]: expected a string or a mapping, found 3"),
         ("custom_hooks.1={momentum: 1}", "custom_hooks[1]: the key 'type' is missing"),
@@ -191,13 +194,13 @@ NAME = "this becomes part of file names, so it cannot be '..' or hold '/' or '\\
         ("custom_hooks.0.paths=[a, 1]", "custom_hooks[0].paths[1]: expected a string, found 1"),
         (
             "default_hooks.loger={}",
-            "default_hooks.loger: there is no key 'loger'; did you mean 'logger'?",
+            "default_hooks.loger: unknown key 'loger'; did you mean 'logger'?",
         ),
         ("default_hooks.logger=3", "default_hooks.logger: expected a string or a mapping, found 3"),
-        ("default_hooks.logger={type: Nope}", "default_hooks.logger.type: no hook is called 'Nope'; "),
+        ("default_hooks.logger={type: Nope}", "default_hooks.logger.type: unknown hook 'Nope'; "),
         (
             "custom_hooks.1={type: CallingHook, function: loss_of}",
-            "custom_hooks[1].function: expected a name as 'module:name', found 'loss_of'",
+            "custom_hooks[1].function: expected a name such as 'module:name', found 'loss_of'",
         ),
         (
             "custom_hooks.1={type: CallingHook, function: 'mynet:los_of'}",
@@ -205,11 +208,14 @@ NAME = "this becomes part of file names, so it cannot be '..' or hold '/' or '\\
         ),
         (
             "custom_hooks.1={type: CallingHook, function: 'mynet:loss_of', kind: slow}",
-            "custom_hooks[1].kind: expected 'fast' or a name as 'module:name', found 'slow'",
+            "custom_hooks[1].kind: expected 'fast' or a name such as 'module:name', found 'slow'",
         ),
-        ("writers.1=jsnl", "writers[1]: no writer is called 'jsnl'; did you mean 'jsonl'?"),
+        ("writers.1=jsnl", "writers[1]: unknown writer 'jsnl'; did you mean 'jsonl'?"),
         ("points={after_train: [x]}", "points: the point 'after_train' exists already: after_train(runner)"),
-        ("imports=[mynt]", "imports[0]: there is no module 'mynt' beside the config or under the working directory; "),
+        (
+            "imports=[mynt]",
+            "imports[0]: the module 'mynt' was not found next to the config or under the working directory; ",
+        ),
     ],
 )
 def test_each_kind_of_error(run: Callable[..., str], override: str, message: str) -> None:
@@ -226,14 +232,14 @@ def test_each_kind_of_error(run: Callable[..., str], override: str, message: str
         assert lines == [f"  {place}  {message}"]
 
 
-def test_several_optimizers_share_out_the_parameters(run: Callable[..., str]) -> None:
+def test_several_optimizers_must_divide_the_parameters(run: Callable[..., str]) -> None:
     assert run("optim={a: {optimizer: {type: SGD}, params: 'x.*'}, b: {optimizer: {type: SGD}}}").splitlines()[1:] == [
         "  override \"optim={a: {optimizer: {type: SGD}, params: 'x.*'}, b: {optimizer: {type: SGD}}}\"  optim.b: "
-        "with several optimizers, 'params' says which parameters each one updates"
+        "with several optimizers, each one needs 'params', the parameters that it updates"
     ]
 
 
-def test_the_keys_of_an_author_make_no_lines_of_their_own() -> None:
+def test_a_line_break_in_a_key_does_not_break_the_message() -> None:
     with pytest.raises(ConfigError) as caught:
         check(from_dict({"model": {"type": "Linear", "in_features": 1, "out_features": 1}, "a\nb": 1}), Resolver())
     assert len(str(caught.value).splitlines()) == 2

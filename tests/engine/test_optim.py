@@ -174,7 +174,7 @@ def test_a_plateau_steps_on_the_metric_it_names_and_not_in_val_alone() -> None:
     assert seen == [0.0, 0.0]
     optim.schedulers[0].monitor = "zeros"
     runner.train_loop.max_epochs = 3
-    with pytest.raises(ConfigError, match="Watching: validation gives no metric 'zeros'; did you mean 'zero'"):
+    with pytest.raises(ConfigError, match="Watching: validation returns no metric 'zeros'; did you mean 'zero'"):
         runner.train()
 
 

@@ -124,7 +124,7 @@ def test_a_hook_state_that_cannot_be_read_back_is_refused_by_name(state: Any, wh
     with pytest.raises(HookError) as refused:
         toy_runner(custom_hooks=[Odd()]).train()
     assert str(refused.value) == (
-        f"{where}, which a checkpoint cannot hold; give tensors and plain data (numbers, strings, lists, dicts)"
+        f"{where}, which a checkpoint cannot store; use tensors and plain data (numbers, strings, lists, dicts)"
     )
 
 
@@ -601,7 +601,7 @@ def test_every_hook_is_looked_at_before_training_also_behind_one_that_has_no_sta
             return {"set": {1}}
 
     with pytest.raises(
-        HookError, match=r"^the state of Odd\['set'\] is a builtins.set, which a checkpoint cannot hold"
+        HookError, match=r"^the state of Odd\['set'\] is a builtins.set, which a checkpoint cannot store"
     ):
         toy_runner(work_dir=tmp_path, custom_hooks=[Later(), Odd()]).train()
     assert not (tmp_path / "epoch_1.pth").exists()

@@ -8,7 +8,7 @@ from tests.faults.cases import CANARY, Case, listed
 from tests.faults.project import CONFIG, config
 
 SHELL = f"touch {CANARY}"
-TRUST = "if you trust what it can do, add --allow"
+TRUST = "if you trust it, add --allow"
 
 
 def cases() -> list[Case]:
@@ -23,7 +23,7 @@ def _tags() -> list[Case]:
         return Case(f"fault_18_tag_{name}", 2, says, **{"config": config(model=value), **given})
 
     def refused(tag: str, at: str = "config.yaml:1:8 model") -> str:
-        return f"{at}: the tag '{tag}' is refused; a config holds plain values, without tags"
+        return f"{at}: the tag '{tag}' is not allowed; a config must contain only plain values"
 
     apply = "!!python/object/apply:os.system"
     alias = "%TAG !p! tag:yaml.org,2002:python/\n---\n"
@@ -62,7 +62,7 @@ def _tags() -> list[Case]:
         tagged(
             "as_a_key",
             f"{{? {apply} ['{SHELL}'] : 1}}",
-            "config.yaml:1:11 model: a key must be a string, and here is a list, a mapping or an alias",
+            "config.yaml:1:11 model: a key must be a string, not a list, a mapping or an alias",
         ),
         tagged(
             "in_a_merge", f"{{<<: {apply} ['{SHELL}'], type: 'mynet:Net'}}", refused(apply, "config.yaml:1:13 model.<<")
@@ -85,7 +85,7 @@ def _tags() -> list[Case]:
 
 def _not_yours(module: str) -> str:
     return (
-        f"the module '{module}' is refused: it stands neither beside the config nor under the working directory; "
+        f"the module '{module}' is refused: it is neither next to the config nor under the working directory; "
         f"{TRUST} {module}"
     )
 
@@ -104,17 +104,20 @@ def _names() -> list[Case]:
         return Case(f"fault_18_model_{name}", 2, says, config=config(model=text))
 
     def in_torch(target: str, module: str) -> str:
-        return f"'{target}' is refused: of torch, a model can be only subclasses of torch.nn.Module; {TRUST} {module}"
+        rule = "the model must be a subclass of torch.nn.Module if it comes from torch"
+        return f"'{target}' is refused: {rule}; {TRUST} {module}"
 
     def walked(target: str, part: str) -> str:
-        return f"'{target}' is refused: '{part}' is looked up in what is neither its module nor a class"
+        return f"'{target}' is refused: '{part}' is inside something that is neither this module nor a class"
 
     def imported(target: str, origin: str) -> str:
         module = origin.rpartition(".")[0]
-        return f"'{target}' is refused: it is {origin}, which is not defined in a module of your own; {TRUST} {module}"
+        return (
+            f"'{target}' is refused: it is {origin}, which is not defined in one of your own modules; {TRUST} {module}"
+        )
 
     def hidden(target: str) -> str:
-        return f"'{target}' is refused: a config cannot name what begins with an underscore"
+        return f"'{target}' is refused: a config cannot use names that begin with an underscore"
 
     def slot(name: str, place: str, message: str, **changes: str) -> Case:
         return Case(f"fault_18_{name}", 2, _listed(place, message), config=config(**changes))
@@ -168,7 +171,7 @@ def _names() -> list[Case]:
         model(
             "code_in_the_name",
             f"os:system('{SHELL}')",
-            f"'os:system('{SHELL}')' is no name; write 'module:Name', with the module beside the config",
+            f"'os:system('{SHELL}')' is not a valid name; write 'module:Name', with the module next to the config",
         ),
         slot(
             "step",
@@ -179,7 +182,7 @@ def _names() -> list[Case]:
         slot(
             "step_of_torch",
             "2:84  train.step",
-            f"'torch:load' is refused: of torch, a step can be no function or class; {TRUST} torch",
+            f"'torch:load' is refused: the step cannot come from torch; {TRUST} torch",
             train=f'{{dataloader: {{{loader}, batch_size: 4}}, max_epochs: 1, step: "torch:load"}}',
         ),
         slot(
@@ -240,8 +243,7 @@ def _names() -> list[Case]:
         Case(
             "fault_18_lambda_of_a_scheduler",
             2,
-            "config.yaml:5:55 optim.schedulers[0]: LambdaLR(...) could not be made: TypeError: 'str' object is "
-            "not callable",
+            "config.yaml:5:55 optim.schedulers[0]: LambdaLR(...) failed: TypeError: 'str' object is not callable",
             config=config(
                 optim='{optimizer: {type: SGD, lr: 0.1}, schedulers: [{type: LambdaLR, lr_lambda: "os:system"}]}'
             ),
@@ -266,12 +268,12 @@ def _imports() -> list[Case]:
             **given,
         )
 
-    no_name = "is no name of a module; write package.module, without paths"
+    no_name = "is not a valid module name; write package.module, not a path"
     return [
         imports(
             "elsewhere",
             "evil",
-            "there is no module 'evil' beside the config or under the working directory; looked in {here}",
+            "the module 'evil' was not found next to the config or under the working directory; looked in {here}",
         ),
         imports("a_path", "../elsewhere/evil", f"'../elsewhere/evil' {no_name}"),
         imports("upwards", "..elsewhere.evil", f"'..elsewhere.evil' {no_name}"),
@@ -287,7 +289,7 @@ def _imports() -> list[Case]:
         imports(
             "hidden",
             "_posixsubprocess",
-            "'_posixsubprocess' is refused: a config cannot name what begins with an underscore",
+            "'_posixsubprocess' is refused: a config cannot use names that begin with an underscore",
         ),
     ]
 
@@ -302,18 +304,18 @@ def _bases() -> list[Case]:
         base(
             "remote",
             "http://127.0.0.1:9/evil.yaml",
-            "config.yaml:1:1 _base_: there is no file http:/127.0.0.1:9/evil.yaml, and no folder http:/127.0.0.1:9",
+            "config.yaml:1:1 _base_: file not found: http:/127.0.0.1:9/evil.yaml; there is no folder http:/127.0.0.1:9",
         ),
-        base("command", f"'|{SHELL}'", f"config.yaml:1:1 _base_: there is no file |{SHELL}"),
-        base("substitution", f"'$({SHELL})'", f"config.yaml:1:1 _base_: there is no file $({SHELL})"),
+        base("command", f"'|{SHELL}'", f"config.yaml:1:1 _base_: file not found: |{SHELL}"),
+        base("substitution", f"'$({SHELL})'", f"config.yaml:1:1 _base_: file not found: $({SHELL})"),
         base(
             "python",
             "evil.py",
-            f"evil.py:1:1: a config is a mapping of keys to values, and this is \"import os os.system('{SHELL}')\"",
+            f"evil.py:1:1: a config must be a mapping of keys to values, not \"import os os.system('{SHELL}')\"",
             files={"evil.py": EVIL},
         ),
-        base("endless", "/dev/zero", "/dev/zero: the file is larger than 1,000,000 bytes; this is no config"),
-        base("itself", "config.yaml", "config.yaml: _base_ goes round in a circle: config.yaml -> config.yaml"),
+        base("endless", "/dev/zero", "/dev/zero: the file is larger than 1,000,000 bytes; this is not a config"),
+        base("itself", "config.yaml", "config.yaml: _base_ is circular: config.yaml -> config.yaml"),
         Case(
             "fault_18_base_override",
             2,
@@ -330,8 +332,8 @@ def _references() -> list[Case]:
         return Case(f"fault_18_reference_{name}", 2, says, config=config(experiment_name=value), **given)
 
     def resolver(name: str) -> str:
-        there_is = "there is ${key.path} and ${oc.env:NAME,default}"
-        return f"config.yaml:7:1 experiment_name: ${{{name}:...}} is refused; {there_is}"
+        hint = "use ${key.path} or ${oc.env:NAME,default}"
+        return f"config.yaml:7:1 experiment_name: ${{{name}:...}} is not allowed; {hint}"
 
     return [
         reference("eval", "\"${eval:__import__('os').system('touch ran-code')}\"", resolver("eval")),
@@ -340,19 +342,19 @@ def _references() -> list[Case]:
         reference(
             "nested",
             '"${oc.env:NOTHING,${eval:1}}"',
-            "config.yaml:7:1 experiment_name: '${oc.env:NOTHING,$' is no reference; write ${key.path}, without "
-            "braces in it",
+            "config.yaml:7:1 experiment_name: '${oc.env:NOTHING,$' is not a valid reference; write ${key.path}, "
+            "without braces in it",
         ),
         reference(
             "attribute",
             '"${model.__class__.__init__}"',
-            "config.yaml:7:1 experiment_name: ${model.__class__.__init__} refers to nothing; available: model.type",
+            "config.yaml:7:1 experiment_name: ${model.__class__.__init__} does not exist; available: model.type",
         ),
         reference(
             "climbs",
             '"${oc.env:WHERE}"',
             "config.yaml: 1 error\n  config.yaml:7:1  experiment_name: this becomes part of file names, so it "
-            "cannot be '..' or hold '/' or '\\'",
+            "cannot be '..' or contain '/' or '\\'",
             environment={"WHERE": "../../elsewhere"},
         ),
         Case(
@@ -387,27 +389,31 @@ def _bombs() -> list[Case]:
         bomb(
             "aliases",
             "\n".join(lines),
-            "config.yaml:5:5 a4: more than 20,000 values, counting repeated ones; this is no config",
+            "config.yaml:5:5 a4: more than 20,000 values, counting repeated ones; this is not a config",
         ),
         bomb(
             "merges",
             "\n".join(merges),
-            "config.yaml:11:6 m10: more than 20,000 values, counting repeated ones; this is no config",
+            "config.yaml:11:6 m10: more than 20,000 values, counting repeated ones; this is not a config",
         ),
         bomb(
             "references",
             "\n".join(texts),
-            "config.yaml:6:1 t5: the references make texts of more than 1,000,000 characters",
+            "config.yaml:6:1 t5: the references expand to more than 1,000,000 characters",
         ),
-        bomb("itself", "model: &a [*a]\n", "config.yaml:1:12 model[0]: '*a' stands inside of its own '&a'"),
-        bomb("deep", "model: " + "[" * 20_000, "config.yaml:1:108 model: more than 100 levels deep; this is no config"),
+        bomb("itself", "model: &a [*a]\n", "config.yaml:1:12 model[0]: '*a' is used inside its own anchor '&a'"),
+        bomb(
+            "deep", "model: " + "[" * 20_000, "config.yaml:1:108 model: more than 100 levels deep; this is not a config"
+        ),
         bomb(
             "wide",
             "model: [" + "x," * 400_000 + "]",
-            "config.yaml:1:40005 model: more than 20,000 values; this is no config",
+            "config.yaml:1:40005 model: more than 20,000 values; this is not a config",
         ),
         bomb(
-            "large", "# " + "x" * 1_100_000, "config.yaml: the file is larger than 1,000,000 bytes; this is no config"
+            "large",
+            "# " + "x" * 1_100_000,
+            "config.yaml: the file is larger than 1,000,000 bytes; this is not a config",
         ),
         bomb(
             "digits", "seed: " + "9" * 100_000, "config.yaml:1:7 seed: the number has 100000 digits, too many to read"
@@ -415,7 +421,7 @@ def _bombs() -> list[Case]:
         Case(
             "fault_18_bomb_override",
             2,
-            f"override 'model={'[' * 190}... [0]: more than 100 levels deep; this is no config",
+            f"override 'model={'[' * 190}... [0]: more than 100 levels deep; this is not a config",
             words=("train", "config.yaml", "model=" + "[" * 20_000),
         ),
     ]

@@ -18,48 +18,48 @@ def _keys() -> list[Case]:
     """Misspelt keys and parameters, at every level."""
     loader = 'dataset: {type: "mynet:Data"}, batch_size: 2'
     return [
-        bad("key_at_the_top", 2, listed("7:1  sede: there is no key 'sede'; did you mean 'seed'?"), sede="1"),
+        bad("key_at_the_top", 2, listed("7:1  sede: unknown key 'sede'; did you mean 'seed'?"), sede="1"),
         bad(
             "key_of_the_model_section",
             2,
-            listed("6:1  modle: there is no key 'modle'; did you mean 'model'?"),
+            listed("6:1  modle: unknown key 'modle'; did you mean 'model'?"),
             model=None,
             modle=CONFIG["model"],
         ),
         bad(
             "key_of_train",
             2,
-            listed("2:92  train.max_epoch: there is no key 'max_epoch'; did you mean 'max_epochs'?"),
+            listed("2:92  train.max_epoch: unknown key 'max_epoch'; did you mean 'max_epochs'?"),
             train=training(max_epochs=None, max_epoch="1"),
         ),
         bad(
             "key_of_val",
             2,
-            listed("3:90  val.metric: there is no key 'metric'; did you mean 'metrics'?"),
+            listed("3:90  val.metric: unknown key 'metric'; did you mean 'metrics'?"),
             val=evaluation(metrics=None, metric="{accuracy: accuracy}"),
         ),
         bad(
             "key_of_test",
             2,
-            listed("4:122  test.limit_batch: there is no key 'limit_batch'; did you mean 'limit_batches'?"),
+            listed("4:122  test.limit_batch: unknown key 'limit_batch'; did you mean 'limit_batches'?"),
             test=evaluation(limit_batch="1"),
         ),
         bad(
             "key_of_optim",
             2,
-            listed("5:42  optim.acumulate: there is no key 'acumulate'; did you mean 'accumulate'?"),
+            listed("5:42  optim.acumulate: unknown key 'acumulate'; did you mean 'accumulate'?"),
             optim="{optimizer: {type: SGD, lr: 0.1}, acumulate: 2}",
         ),
         bad(
             "key_of_a_loader",
             2,
-            listed("2:68  train.dataloader.shufle: there is no key 'shufle'; did you mean 'shuffle'?"),
+            listed("2:68  train.dataloader.shufle: unknown key 'shufle'; did you mean 'shuffle'?"),
             train=training(dataloader=f"{{{loader}, shufle: true}}"),
         ),
         bad(
             "key_of_default_hooks",
             2,
-            listed("7:17  default_hooks.chekpoint: there is no key 'chekpoint'; did you mean 'checkpoint'?"),
+            listed("7:17  default_hooks.chekpoint: unknown key 'chekpoint'; did you mean 'checkpoint'?"),
             default_hooks="{chekpoint: {interval: 1}}",
         ),
         bad(
@@ -143,13 +143,13 @@ def _values() -> list[Case]:
         bad(
             "value_both_lengths",
             2,
-            listed("2:1  train: expected max_epochs or max_iters, one of the two; both are given"),
+            listed("2:1  train: expected either max_epochs or max_iters, found both"),
             train=training(max_iters="3"),
         ),
         bad(
             "value_no_length",
             2,
-            listed("2:1  train: expected max_epochs or max_iters, one of the two; none is given"),
+            listed("2:1  train: expected either max_epochs or max_iters, found neither"),
             train=training(max_epochs=None),
         ),
         bad(
@@ -185,7 +185,7 @@ def _values() -> list[Case]:
         bad(
             "value_negative_learning_rate",
             2,
-            "config.yaml:5:9 optim.optimizer: SGD(...) could not be made: ValueError: Invalid learning rate: -1.0",
+            "config.yaml:5:9 optim.optimizer: SGD(...) failed: ValueError: Invalid learning rate: -1.0",
             optim="{optimizer: {type: SGD, lr: -1}}",
         ),
         bad("value_seed", 2, listed("7:1  seed: expected a number of at least 0, found -1"), seed="-1"),
@@ -232,7 +232,7 @@ def _values() -> list[Case]:
         bad(
             "value_hidden_negative",
             2,
-            "config.yaml:1:1 model: Net(...) could not be made: RuntimeError: Trying to create tensor with "
+            "config.yaml:1:1 model: Net(...) failed: RuntimeError: Trying to create tensor with "
             "negative dimension -2: [-2, 4]",
             model='{type: "mynet:Net", hidden: -2}',
         ),
@@ -254,7 +254,7 @@ def _values() -> list[Case]:
             "value_match",
             2,
             "config.yaml:5:58 optim.param_groups[0].match: '*.bais' matches no parameter of the model; the "
-            "nearest is 'layers.2.bias'",
+            "closest name is 'layers.2.bias'",
             optim='{optimizer: {type: SGD, lr: 0.1}, param_groups: [{match: "*.bais", lr: 1}]}',
         ),
         bad(
@@ -266,20 +266,23 @@ def _values() -> list[Case]:
         bad(
             "value_reference",
             2,
-            "config.yaml:7:1 experiment_name: ${experiment} refers to nothing; did you mean 'experiment_name'?",
+            "config.yaml:7:1 experiment_name: ${experiment} does not exist; did you mean 'experiment_name'?",
             experiment_name='"${experiment}"',
         ),
-        bad("value_to_be_given", 2, listed("7:1  seed: missing, must be given"), seed='"???"'),
+        bad("value_to_be_given", 2, listed("7:1  seed: this value is ??? and must be set"), seed='"???"'),
         bad(
             "fault_19_run_name",
             2,
-            listed("7:1  experiment_name: this becomes part of file names, so it cannot be '..' or hold '/' or '\\'"),
+            listed(
+                "7:1  experiment_name: this becomes part of file names, so it cannot be '..' or contain '/' or '\\'"
+            ),
             experiment_name="../../elsewhere/x",
         ),
         bad(
             "fault_19_run_name_with_nul",
             2,
-            "config.yaml:7:18 experiment_name: the text holds a character that no file can (NUL, or half of one)",
+            "config.yaml:7:18 experiment_name: the text has a character that files cannot store (NUL or an "
+            "unpaired surrogate)",
             experiment_name='"run\\0.txt"',
         ),
         bad(
@@ -287,7 +290,7 @@ def _values() -> list[Case]:
             2,
             listed(
                 "3:100  val.metrics.../../../elsewhere/x: this becomes part of file names, so it cannot be '..' or "
-                "hold '/' or '\\'"
+                "contain '/' or '\\'"
             ),
             val=evaluation(metrics='{"../../../elsewhere/x": accuracy}'),
         ),
@@ -295,14 +298,15 @@ def _values() -> list[Case]:
             "fault_19_metric_name_absolute",
             2,
             listed(
-                "3:100  val.metrics./tmp/x: this becomes part of file names, so it cannot be '..' or hold '/' or '\\'"
+                "3:100  val.metrics./tmp/x: this becomes part of file names, so it cannot be '..' or contain '/' or "
+                "'\\'"
             ),
             val=evaluation(metrics='{"/tmp/x": accuracy}'),
         ),
         bad(
             "fault_19_data_set_name",
             2,
-            listed("3:7  val.../x: this becomes part of file names, so it cannot be '..' or hold '/' or '\\'"),
+            listed("3:7  val.../x: this becomes part of file names, so it cannot be '..' or contain '/' or '\\'"),
             val="{../x: " + evaluation() + "}",
         ),
         bad(
@@ -342,45 +346,47 @@ def _files() -> list[Case]:
         return Case(f"config_{name}", 2, says, config=content, **given)
 
     return [
-        file("missing", None, "config.yaml: there is no such file"),
+        file("missing", None, "config.yaml: file not found"),
         file(
             "misspelt",
             None,
-            "config.yaml: there is no such file; did you mean 'confg.yaml'?",
+            "config.yaml: file not found; did you mean 'confg.yaml'?",
             files={"confg.yaml": config()},
         ),
-        file("empty", "", "config.yaml: the file is empty; a config is a mapping of keys to values"),
+        file("empty", "", "config.yaml: the file is empty; a config must be a mapping of keys to values"),
         file(
-            "only_a_comment", "# nothing\n", "config.yaml: the file is empty; a config is a mapping of keys to values"
+            "only_a_comment",
+            "# nothing\n",
+            "config.yaml: the file is empty; a config must be a mapping of keys to values",
         ),
-        file("list", "[1, 2]\n", "config.yaml:1:1: a config is a mapping of keys to values, and this is a list"),
-        file("text", "hello\n", "config.yaml:1:1: a config is a mapping of keys to values, and this is 'hello'"),
+        file("list", "[1, 2]\n", "config.yaml:1:1: a config must be a mapping of keys to values, not a list"),
+        file("text", "hello\n", "config.yaml:1:1: a config must be a mapping of keys to values, not 'hello'"),
         file("binary", b"\x7fELF\0\0\0", "config.yaml: this is a binary file, not YAML"),
         file("latin", "seed: caf\xe9\n".encode("latin-1"), "config.yaml:1:10: the file is not UTF-8 text"),
         file(
             "too_deep",
             f"model: {'[' * 200}{']' * 200}\n",
-            "config.yaml:1:108 model: more than 100 levels deep; this is no config",
+            "config.yaml:1:108 model: more than 100 levels deep; this is not a config",
         ),
         file(
             "not_yaml",
             "model: {type: x\ntrain: 5\n",
-            "config.yaml:2:6: this is not YAML: expected ',' or '}', but got ':'",
+            "config.yaml:2:6: invalid YAML: expected ',' or '}', but got ':'",
         ),
         file(
             "tab",
             "model:\n\ttype: x\n",
-            "config.yaml:2:1: this is not YAML: found character '\\t' that cannot start any token",
+            "config.yaml:2:1: invalid YAML: found character '\\t' that cannot start any token",
         ),
         file(
             "twice",
             config() + "seed: 1\nseed: 2\n",
-            "config.yaml:8:1 seed: this key was given already, at config.yaml:7:1",
+            "config.yaml:8:1 seed: duplicate key, already given at config.yaml:7:1",
         ),
         file(
             "two_documents",
             config() + "---\nseed: 1\n",
-            "config.yaml:7:1: a second document begins here; a config is one document",
+            "config.yaml:7:1: a second document starts here; a config must be a single document",
         ),
         file(
             "folder",
@@ -391,7 +397,7 @@ def _files() -> list[Case]:
         file(
             "base_missing",
             f"_base_: bse.yaml\n{config()}",
-            "config.yaml:1:1 _base_: there is no file bse.yaml; did you mean 'base.yaml'?",
+            "config.yaml:1:1 _base_: file not found: bse.yaml; did you mean 'base.yaml'?",
             files={"base.yaml": ""},
         ),
     ]
@@ -408,8 +414,8 @@ def _modules() -> list[Case]:
             "name_of_a_module",
             2,
             listed(
-                "1:9  model.type: there is no module 'mynt' beside the config or under the working directory; did "
-                "you mean 'mynet'?"
+                "1:9  model.type: the module 'mynt' was not found next to the config or under the working directory; "
+                "did you mean 'mynet'?"
             ),
             model='{type: "mynt:Net"}',
         ),
@@ -422,7 +428,7 @@ def _modules() -> list[Case]:
         bad(
             "name_of_an_optimizer",
             2,
-            listed("5:21  optim.optimizer.type: no optimizer is called 'SDG'; did you mean 'SGD'?"),
+            listed("5:21  optim.optimizer.type: unknown optimizer 'SDG'; did you mean 'SGD'?"),
             optim="{optimizer: {type: SDG, lr: 0.1}}",
         ),
         bad(
@@ -434,19 +440,19 @@ def _modules() -> list[Case]:
         bad(
             "name_of_a_dataset",
             2,
-            listed("2:32  train.dataloader.dataset.type: no dataset is called 'Digit'; did you mean 'Digits'?"),
+            listed("2:32  train.dataloader.dataset.type: unknown dataset 'Digit'; did you mean 'Digits'?"),
             train=training(dataloader="{dataset: {type: Digit}}"),
         ),
         bad(
             "name_of_a_writer",
             2,
-            listed("7:11  writers[0]: no writer is called 'json'; did you mean 'jsonl'?"),
+            listed("7:11  writers[0]: unknown writer 'json'; did you mean 'jsonl'?"),
             writers="[json]",
         ),
         bad(
             "no_module_at_all",
             2,
-            "config.yaml:1:1 model: expected a torch.nn.Module, and this makes a Plain",
+            "config.yaml:1:1 model: expected a torch.nn.Module, but this creates a Plain",
             model='{type: "bad:Plain"}',
         ),
         bad(

@@ -24,7 +24,7 @@ def _hooks() -> list[Case]:
         hook(
             "unknown",
             "ProgresHook",
-            listed("7:16  custom_hooks[0]: no hook is called 'ProgresHook'; did you mean 'ProgressHook'?"),
+            listed("7:16  custom_hooks[0]: unknown hook 'ProgresHook'; did you mean 'ProgressHook'?"),
         ),
         hook(
             "method",
@@ -108,7 +108,7 @@ def _hooks() -> list[Case]:
             "actor_disabled",
             "{type: 'bad:Raising', on_error: disable}",
             listed(
-                "7:38  custom_hooks[0].on_error: Raising acts on the training, so a run cannot go on without it; "
+                "7:38  custom_hooks[0].on_error: Raising affects training, so a run cannot continue without it; "
                 "only observers can be disabled"
             ),
         ),
@@ -123,7 +123,7 @@ def _hooks() -> list[Case]:
         hook(
             "state",
             "'bad:OddState'",
-            "the state of OddState['seen'] is a builtins.set, which a checkpoint cannot hold; give tensors and "
+            "the state of OddState['seen'] is a builtins.set, which a checkpoint cannot store; use tensors and "
             "plain data (numbers, strings, lists, dicts)",
         ),
         hook(
@@ -182,21 +182,21 @@ def _words() -> list[Case]:
             "train",
             "config.yaml",
             "seed",
-            says="override 'seed': there is no '='; an override is key.path=value",
+            says="override 'seed': missing '='; write an override as key.path=value",
         ),
         words(
             "override_of_nothing",
             "train",
             "config.yaml",
             "sede=1",
-            says="config.yaml: 1 error\n  override 'sede=1'  sede: there is no key 'sede'; did you mean 'seed'?",
+            says="config.yaml: 1 error\n  override 'sede=1'  sede: unknown key 'sede'; did you mean 'seed'?",
         ),
         words(
             "override_of_a_list",
             "train",
             "config.yaml",
             "custom_hooks[3].type=x",
-            says="override 'custom_hooks[3].type=x': 'custom_hooks' is not there, and [3] asks for an item of a list",
+            says="override 'custom_hooks[3].type=x': 'custom_hooks' does not exist, but [3] needs a list",
         ),
         words(
             "override_of_a_type",
@@ -211,20 +211,21 @@ def _words() -> list[Case]:
             "train",
             "config.yaml",
             "a..b=1",
-            says="override 'a..b=1': the key is no path; write it like optim.optimizer.lr or custom_hooks[0].type",
+            says="override 'a..b=1': the key is not a valid path; write it like optim.optimizer.lr or "
+            "custom_hooks[0].type",
         ),
         words(
             "second_config",
             "train",
             "config.yaml",
             "other.yaml",
-            says="override 'other.yaml': there is no '='; an override is key.path=value",
+            says="override 'other.yaml': missing '='; write an override as key.path=value",
         ),
         words(
             "missing_file",
             "train",
             "nowhere/config.yaml",
-            says="nowhere/config.yaml: there is no such file, and no folder nowhere",
+            says="nowhere/config.yaml: file not found; there is no folder nowhere",
         ),
         words("test_without_checkpoint", "test", "config.yaml", mentions=("which weights? give a file",)),
         words(
@@ -242,7 +243,7 @@ def _words() -> list[Case]:
             "plan_of_a_bad_config",
             "plan",
             "config.yaml",
-            says=listed("7:16  custom_hooks[0]: no hook is called 'ProgresHook'; did you mean 'ProgressHook'?"),
+            says=listed("7:16  custom_hooks[0]: unknown hook 'ProgresHook'; did you mean 'ProgressHook'?"),
             config=config(custom_hooks="[ProgresHook]"),
         ),
         words(
@@ -284,6 +285,6 @@ def _words() -> list[Case]:
             "--allow",
             "nowhere",
             "imports=[nowhere]",
-            says="config.yaml: 1 error\n  override 'imports=[nowhere]'  imports[0]: there is no module 'nowhere'",
+            says="config.yaml: 1 error\n  override 'imports=[nowhere]'  imports[0]: the module 'nowhere' was not found",
         ),
     ]

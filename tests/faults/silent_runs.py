@@ -289,7 +289,7 @@ def _evaluation() -> list[Case]:
         bad(
             "val_metric_unknown",
             2,
-            listed("3:100  val.metrics.accuracy: no metric is called 'acuracy'; did you mean 'Accuracy'?"),
+            listed("3:100  val.metrics.accuracy: unknown metric 'acuracy'; did you mean 'Accuracy'?"),
             val=evaluation(metrics="{accuracy: acuracy}"),
         ),
         bad(
@@ -310,7 +310,7 @@ def _evaluation() -> list[Case]:
         bad(
             "fault_25_scheduler_metric",
             2,
-            "ReduceLROnPlateau: validation gives no metric 'acuracy'; did you mean 'accuracy'?",
+            "ReduceLROnPlateau: validation returns no metric 'acuracy'; did you mean 'accuracy'?",
             optim=plateau % ", when: val, monitor: acuracy",
         ),
         bad(

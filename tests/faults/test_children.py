@@ -107,5 +107,5 @@ def test_a_command_is_run_in_a_folder_with_its_own_words(tmp_path: Path) -> None
         "hookline: no hook is called 'LogerHook'; did you mean 'LoggerHook'?\n",
     )
     code, output = command("init", "mine", cwd=tmp_path)
-    assert (code, output.splitlines()[-1]) == (0, "now: cd mine && hookline train config.yaml")
+    assert (code, output.splitlines()[-1]) == (0, "to train it: cd mine && hookline train config.yaml")
     assert (tmp_path / "mine" / "config.yaml").is_file()

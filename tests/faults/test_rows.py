@@ -161,7 +161,7 @@ def test_fault_25_a_monitored_metric_that_is_not_there_is_found_before_the_first
     runner.on("before_train")(lambda: seen.append("train"))
     with pytest.raises(ConfigError) as refused:
         runner.train()
-    assert str(refused.value) == "CheckpointHook: validation gives no metric 'accurracy'; did you mean 'accuracy'?"
+    assert str(refused.value) == "CheckpointHook: validation returns no metric 'accurracy'; did you mean 'accuracy'?"
     assert seen == ["reset", "update", "reset"]
 
 

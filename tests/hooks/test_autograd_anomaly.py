@@ -386,5 +386,5 @@ def test_wrong_parameters_are_refused(parameters: dict[str, Any], message: str) 
 def test_a_beginning_that_never_comes_is_said(begin: int, said: bool) -> None:
     runner = toy_runner(max_epochs=1, batches=7, custom_hooks=[AutogradAnomalyHook(begin=begin)])
     runner.train()
-    message = f"warning: AutogradAnomalyHook: begin={begin} never comes: the greatest that does is 6"
+    message = f"warning: AutogradAnomalyHook: begin={begin} is never reached: the highest value in this run is 6"
     assert (message in (runner.work_dir / "run.log").read_text()) == said

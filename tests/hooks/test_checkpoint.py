@@ -126,15 +126,15 @@ def test_a_best_file_is_resumed_like_any_other_and_comparing_goes_on(tmp_path: P
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"save_best": "acuracy"}, "CheckpointHook: validation gives no metric 'acuracy'; did you mean 'accuracy'?"),
+        ({"save_best": "acuracy"}, "CheckpointHook: validation returns no metric 'acuracy'; did you mean 'accuracy'?"),
         (
             {"save_best": "speed", "rule": "fast"},
             "CheckpointHook: a rule is 'greater' or 'less', not 'fast'",
         ),
         (
             {"save_best": "speed"},
-            "CheckpointHook: save_best: the name 'speed' does not tell whether more or less of it is better; say so "
-            "with rule: greater or rule: less",
+            "CheckpointHook: save_best: the name 'speed' does not show whether higher or lower is better; set rule: "
+            "greater or rule: less",
         ),
         ({"save_best": ["a", "a"]}, "CheckpointHook: save_best names a metric twice: a, a"),
         ({"save_best": ["auto", "loss"]}, "CheckpointHook: save_best is 'auto' or names of metrics, not both"),

@@ -98,7 +98,7 @@ def test_it_stops_after_exactly_this_validation(
             2,
             "accuracy has become nan; the best was 0.5 at epoch 1",
         ),
-        ([math.inf, 0.9], {}, 1, "accuracy has become inf; there was no best"),
+        ([math.inf, 0.9], {}, 1, "accuracy has become inf; there was no best value"),
         (
             [0.8, 0.9, 0.95, 0.99],
             {"stopping_threshold": 0.9},
@@ -152,7 +152,9 @@ def test_a_metric_that_is_missing_is_warned_about_once_and_ignored() -> None:
     runner = run([None, 0.5, None, 0.4, 0.4, 0.4], EarlyStoppingHook("accuracy", patience=2))
     assert runner.epoch == 5
     log = (runner.work_dir / "run.log").read_text()
-    warning = "warning: EarlyStoppingHook: validation gives no metric 'accuracy'; available: odd (so it stops nothing)"
+    warning = (
+        "warning: EarlyStoppingHook: validation returns no metric 'accuracy'; available: odd (so it stops nothing)"
+    )
     assert log.count(warning) == 1
 
 
@@ -160,11 +162,13 @@ def test_if_strict_a_missing_metric_is_refused() -> None:
     hook = EarlyStoppingHook("accuracy", strict=True)
     assert list(hook.watched_metrics()) == ["accuracy"]
     assert list(EarlyStoppingHook("accuracy").watched_metrics()) == []
-    with pytest.raises(ConfigError, match="^EarlyStoppingHook: validation gives no metric 'accuracy'; available: odd"):
+    with pytest.raises(
+        ConfigError, match="^EarlyStoppingHook: validation returns no metric 'accuracy'; available: odd"
+    ):
         run([None, 0.5], hook)
     misspelt = EarlyStoppingHook("acuracy", "greater", strict=True)
     with pytest.raises(
-        ConfigError, match="^EarlyStoppingHook: validation gives no metric 'acuracy'; did you mean 'accu"
+        ConfigError, match="^EarlyStoppingHook: validation returns no metric 'acuracy'; did you mean 'accu"
     ):
         toy_runner(custom_hooks=[misspelt]).train()  # before the first step
 
@@ -174,7 +178,7 @@ def test_without_validation_it_is_warned_about_or_refused() -> None:
     runner.train()
     assert runner.epoch == 2
     log = (runner.work_dir / "run.log").read_text()
-    missing = "EarlyStoppingHook: validation gives no metric 'accuracy'; none is available (so it stops noth"
+    missing = "EarlyStoppingHook: validation returns no metric 'accuracy'; available: none (so it stops noth"
     assert log.count(missing) == 1
     with pytest.raises(
         ConfigError, match="^EarlyStoppingHook waits for the metric 'accuracy', and this run has no val"
@@ -289,8 +293,8 @@ def test_a_best_of_another_metric_is_not_compared_with(tmp_path: Path) -> None:
     runner = run([0.0, 5.0, 3.0], hook, work_dir=tmp_path, resume=True)
     assert (hook.best.value, hook.best.at, hook.waited) == (3.0, "epoch 3", 0)
     said = (
-        "warning: EarlyStoppingHook watches 'loss' (less) now, and in the checkpoint it was 'accuracy' (greater): "
-        "the best begins anew"
+        "warning: EarlyStoppingHook now monitors 'loss' (less), but the checkpoint has 'accuracy' (greater): "
+        "the best value starts from scratch"
     )
     assert said in (runner.work_dir / "run.log").read_text()
 
@@ -310,11 +314,11 @@ def test_a_failing_validation_counts_nothing() -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("acuracy", "EarlyStoppingHook: validation gives no metric 'acuracy'; did you mean 'accuracy'?"),
+        ("acuracy", "EarlyStoppingHook: validation returns no metric 'acuracy'; did you mean 'accuracy'?"),
         (
             "score",
-            "EarlyStoppingHook: the name 'score' does not tell whether more or less of it is better; say so with rule: "
-            "greater or rule: less",
+            "EarlyStoppingHook: the name 'score' does not show whether higher or lower is better; set rule: greater or "
+            "rule: less",
         ),
     ],
 )
@@ -340,7 +344,7 @@ def test_a_config_names_it_and_it_comes_after_the_checkpoint_hook() -> None:
     [
         ({"monitor": ""}, "monitor is the name of a metric, not ''"),
         ({"monitor": 3}, "monitor is the name of a metric, not 3"),
-        ({"rule": "more"}, "the rule for 'accuracy' is 'greater' or 'less', not 'more'"),
+        ({"rule": "more"}, "the rule for 'accuracy' must be 'greater' or 'less', not 'more'"),
         ({"min_delta": -0.1}, "min_delta must be a number of at least 0, not -0.1"),
         ({"min_delta": math.nan}, "min_delta must be a number of at least 0, not nan"),
         ({"min_delta": True}, "min_delta must be a number of at least 0, not True"),

@@ -542,10 +542,10 @@ def test_wrong_parameters_are_refused(parameters: dict[str, Any], message: str) 
 @pytest.mark.parametrize(
     ("parameters", "length", "message"),
     [
-        ({"begin_iter": 9}, {"max_epochs": 2}, "begin_iter=9 never comes: the greatest that does is 8"),
-        ({"begin_epoch": 3}, {"max_epochs": 2}, "begin_epoch=3 never comes: the greatest that does is 2"),
-        ({"begin_iter": 7}, {"max_iters": 6}, "begin_iter=7 never comes: the greatest that does is 6"),
-        ({"begin_epoch": 3}, {"max_iters": 6}, "begin_epoch=3 never comes: the greatest that does is 2"),
+        ({"begin_iter": 9}, {"max_epochs": 2}, "begin_iter=9 is never reached: the highest value in this run is 8"),
+        ({"begin_epoch": 3}, {"max_epochs": 2}, "begin_epoch=3 is never reached: the highest value in this run is 2"),
+        ({"begin_iter": 7}, {"max_iters": 6}, "begin_iter=7 is never reached: the highest value in this run is 6"),
+        ({"begin_epoch": 3}, {"max_iters": 6}, "begin_epoch=3 is never reached: the highest value in this run is 2"),
     ],
 )
 def test_a_beginning_after_the_end_is_said_and_a_run_that_is_shortened_goes_on(

@@ -399,7 +399,7 @@ def test_a_rule_is_for_all_results_or_for_the_one_that_is_saved(tmp_path: Path) 
     ("parameters", "result", "message"),
     [
         ({"save_best": "accuracy"}, {"acuracy": 1.0}, "gave no 'accuracy'; did you mean 'acuracy'?"),
-        ({"save_best": "auto"}, {"odd": 1.0}, "the name 'odd' does not tell whether more or less of it is better; say so with rule: greater or rule: less"),  # noqa: E501  # whole
+        ({"save_best": "auto"}, {"odd": 1.0}, "the name 'odd' does not show whether higher or lower is better; set rule: greater or rule: less"),  # noqa: E501  # whole
     ],
 )  # fmt: skip
 def test_a_best_that_cannot_be_told_is_refused(parameters: Any, result: Any, message: str) -> None:
@@ -636,7 +636,7 @@ def test_another_rule_begins_anew_and_says_so(tmp_path: Path) -> None:
     hook = EvaluateHook(given(0.9, 0.5), save_best="accuracy", rule="less")
     run(hook, max_epochs=2, work_dir=tmp_path, resume=True)
     assert (hook.best["accuracy"].value, bests(tmp_path)) == (0.5, ["best_eval_accuracy_epoch_2.pth"])
-    said = "EvaluateHook watches 'accuracy' (less) now, and in the checkpoint it was 'accuracy' (greater): the best be"
+    said = "EvaluateHook now monitors 'accuracy' (less), but the checkpoint has 'accuracy' (greater): the best value st"
     assert said in (tmp_path / "run.log").read_text()
 
 
@@ -746,7 +746,7 @@ def test_a_config_names_the_function(tmp_path: Path, monkeypatch: pytest.MonkeyP
         ({"prefix": 3}, "prefix must be a name, not 3"),
         ({"save_best": ""}, "save_best must be a name, not ''"),
         ({"save_best": ["a"]}, "save_best must be a name, not ['a']"),
-        ({"save_best": "odd"}, "save_best: the name 'odd' does not tell whether more or less of it is better; say so with rule: greater or rule: less"),  # noqa: E501  # whole
+        ({"save_best": "odd"}, "save_best: the name 'odd' does not show whether higher or lower is better; set rule: greater or rule: less"),  # noqa: E501  # whole
         ({"rule": "more"}, "rule cannot be 'more'; available: greater, less"),
     ],
 )  # fmt: skip

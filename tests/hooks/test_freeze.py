@@ -683,7 +683,7 @@ def never_trained(model: Any) -> Optim:
         ({"patterns": "backbone"}, "'backbone' matches no parameter of the model; did you mean 'backbone.*'?"),
         (
             {"patterns": ["head.*", "backbon.0.*"]},
-            "'backbon.0.*' matches no parameter of the model; the nearest is 'backbone.0.bias'",
+            "'backbon.0.*' matches no parameter of the model; the closest name is 'backbone.0.bias'",
         ),
         (
             {"patterns": "zzz"},

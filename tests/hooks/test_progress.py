@@ -108,8 +108,8 @@ def test_without_a_screen_nothing_is_called() -> None:
         ({"smoothing_factor": 2}, "ProgressHook: smoothing_factor must be at most 1, not 2"),
         (
             {"monitor": "x"},
-            "ProgressHook: the name 'x' does not tell whether more or less of it is better; say so with rule: greater "
-            "or rule: less",
+            "ProgressHook: the name 'x' does not show whether higher or lower is better; set rule: greater or "
+            "rule: less",
         ),
     ],
 )

@@ -337,7 +337,7 @@ def test_a_failing_step_is_not_stopped_by_it_and_the_next_start_is_as_any(clock:
 
 WRONG: list[Any] = ["", " ", "90", "11:50", "11h50", "50m11h", "-5m", "5 m", "1w", "h", "1e3s", -1, True, None]
 WRONG += [float("nan"), float("inf")]
-LENGTH = "is a length of time as '11h50m', '1d2h', '45m' or '90s', or a number of seconds"
+LENGTH = "must be a duration such as '11h50m', '1d2h', '45m' or '90s', or a number of seconds"
 
 
 @pytest.mark.parametrize(

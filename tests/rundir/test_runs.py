@@ -304,11 +304,10 @@ def test_best_is_refused_if_there_is_no_best_value(tmp_path: Path) -> None:
     for metric, rule, message in (
         ("val/los", None, "/metrics.jsonl: unknown metric 'val/los'; did you mean 'val/loss'?"),
         ("val/loss", None, ": no value of 'val/loss' is a finite number, so there is no best one"),
-        ("val/loss", "more", ": best: the rule for 'val/loss' is 'greater' or 'less', not 'more'"),
+        ("val/loss", "more", ": best: the rule for 'val/loss' must be 'greater' or 'less', not 'more'"),
         (
             *("speed", None),
-            ": best: the name 'speed' does not tell whether more or less of it is better; say so with rule: greater "
-            "or rule: less",
+            ": best: the name 'speed' does not show whether higher or lower is better; set rule: greater or rule: less",
         ),
     ):
         with pytest.raises(HooklineError) as found:
@@ -336,7 +335,7 @@ def test_missing_parts_are_refused_by_name_and_missing_records_are_empty(real: P
 def test_a_malformed_config_is_refused_with_its_position(tmp_path: Path) -> None:
     (make_run(tmp_path) / "config.yaml").write_text("- 1\n")
     assert refused(ConfigError, tmp_path, "config") == (
-        f"{tmp_path}/config.yaml:1:1: a config is a mapping of keys to values, and this is a list"
+        f"{tmp_path}/config.yaml:1:1: a config must be a mapping of keys to values, not a list"
     )
 
 

@@ -843,7 +843,7 @@ def test_a_state_that_no_checkpoint_can_hold_costs_the_writer_its_state_and_not_
     runner.train()
     assert (tmp_path / "epoch_1.pth").exists()
     assert (
-        "warning: Odd failed: HookError: its state['n'] is a numpy.int64, which a checkpoint cannot hold; give tensors "
+        "warning: Odd failed: HookError: its state['n'] is a numpy.int64, which a checkpoint cannot store; use tensors "
         "and plain data (numbers, strings, lists, dicts); the run continues" in capsys.readouterr().out
     )
 

@@ -1,1 +1,1 @@
-"""Small helpers that know nothing of a run: checks, durations, patterns, random generators, plain data."""
+"""Small helpers that know nothing about a run: checks, durations, patterns, random generators, plain data."""

@@ -1,4 +1,4 @@
-"""Averages of a model's weights over training, kept beside the model.
+"""Averages of a model's weights during training, stored separately from the model.
 
     average = ExponentialMovingAverage(momentum=0.01)
     for batch in batches:
@@ -7,8 +7,8 @@
     with average.swapped(model):
         evaluate(model)
 
-An average of one's own says in `weight` how much a step counts; all else is here. Importing this module does not import
-torch, so that a hook can be made, and its parameters checked, without it.
+For a custom average, subclass `WeightAverage` and define `weight`: how much each step counts. Importing this module
+does not import torch, so a hook can be created and its parameters checked without torch.
 """
 
 from __future__ import annotations
@@ -25,24 +25,25 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
-    # The module that a tensor belongs to, and its name there. Tensors come and go at their place: a model that assigns
-    # to a buffer puts a new one there at every step.
+    # The module that a tensor belongs to, and its name there. The tensor itself may change: a model that assigns to a
+    # buffer puts a new tensor there at every step.
     Place = tuple[nn.Module, str]
     Pairs = list[tuple[Tensor, Tensor]]
 
 
 class WeightAverage:
-    """An average of the floating-point parameters of a model; a subclass says how much each step counts.
+    """An average of a model's floating-point parameters. A subclass defines how much each step counts.
 
-    Parameters of less than 32 bits are averaged in 32, where a small momentum still has an effect. Tied parameters are
-    one. One that is added later starts with its own value. Buffers are the model's own, unless `update_buffers`.
+    Parameters with fewer than 32 bits are averaged in 32 bits, so that a small momentum still has an effect. Tied
+    parameters are averaged once. A parameter that is added later starts with its current value. Without
+    `update_buffers`, buffers are not averaged, and the model's current ones are used.
 
-    Cost: the memory of the parameters once more; an update is a walk over the modules and one multi-tensor operation,
-    and does not wait for the device.
+    Cost: a second copy of the parameters in memory. An update walks over the modules and runs one multi-tensor
+    operation, without waiting for the device.
 
     Args:
-        interval: Average the first step and every so many after it.
-        update_buffers: Average floating-point buffers too (those that the model saves); integer ones stay the model's.
+        interval: Average the first step and every `interval`-th step after it.
+        update_buffers: Also average the floating-point buffers that the model saves. Integer ones are never averaged.
     """
 
     def __init__(self, interval: int = 1, update_buffers: bool = False) -> None:
@@ -52,22 +53,22 @@ class WeightAverage:
         self.reset()
 
     def reset(self) -> None:
-        """Begin anew: the next step is the first."""
-        #: Steps so far.
+        """Start from scratch: the next step is the first."""
+        #: Number of steps so far.
         self.steps = 0
         self._held: dict[Place, Tensor] = {}
-        # What the model consisted of when the groups were made.
+        # The contents of the model when the groups were built.
         self._modules: list[nn.Module] = []
         self._seen: list[Any] = []
         self._groups: list[tuple[list[Tensor], list[Tensor]]] = []
         self._raw: Pairs = []
 
     def weight(self) -> float:
-        """How much of the model's weights goes into the average at this step, after `self.steps` others: 0 to 1."""
-        raise NotImplementedError(f"{type(self).__name__} has no weight() that says how much a step counts")
+        """Return how much the current step counts in the average, from 0 to 1. `self.steps` steps came before it."""
+        raise NotImplementedError(f"{type(self).__name__} must define weight(), which returns how much a step counts")
 
     def update(self, model: nn.Module) -> None:
-        """Take in the weights after a step; the first ones are copied."""
+        """Add the model's weights after a step to the average. The first step's weights are copied."""
         import torch
 
         if self.steps % self.interval == 0:
@@ -80,23 +81,23 @@ class WeightAverage:
                         same = live if dtype == live[0].dtype else [each.to(dtype) for each in live]
                         if dtype == torch.float64:
                             self.blend(held, same, weight)
-                        else:  # the same in one operation, which needs no memory and rounds once less
+                        else:  # the same formula in one operation: no extra memory, and one rounding fewer
                             torch._foreach_lerp_(held, same, weight)
         self.steps += 1
 
     def blend(self, held: list[Tensor], live: list[Tensor], weight: float) -> None:
-        """The formula as it is written, to the last bit: e = (1 - weight) e + weight x."""
+        """Update `held` in place with e = (1 - weight) e + weight x, bit-exactly as written."""
         import torch
 
         torch._foreach_mul_(held, 1 - weight)
         torch._foreach_add_(held, torch._foreach_mul(live, weight))
 
     def _follow(self, model: nn.Module) -> None:
-        """Hold an average for every tensor that the model has now."""
+        """Make sure that every tensor of the model has an average, also after the model has changed."""
         seen = _contents(self._modules, self.update_buffers)
         if seen and self._modules[0] is model and len(seen) == len(self._seen) and all(map(is_, seen, self._seen)):
             return
-        found = places(model, self.update_buffers)
+        found = find_tensors(model, self.update_buffers)
         self._held = {
             place: self._held[place].to(each.device, _held_type(each.dtype)) if self._fits(place, each) else _copy(each)
             for place, each in found.items()
@@ -114,56 +115,56 @@ class WeightAverage:
         return place in self._held and self._held[place].shape == tensor.shape
 
     def refresh(self) -> None:
-        """Look at the model anew at the next step: it was moved to another device, or to another type."""
+        """Inspect the model again at the next step. Call this after it moved to another device or dtype."""
         self._modules = []
 
-    # -- using it
+    # -- swapping
 
     @contextmanager
     def swapped(self, model: nn.Module) -> Iterator[None]:
-        """The model has the averaged weights inside, and its own again behind, whatever happens.
+        """Give the model the averaged weights inside the `with` block. Its own weights always return afterwards.
 
-        Tensors change hands and nothing is copied. Before the first step there is nothing to swap.
+        Tensors are exchanged, not copied. Before the first step there is nothing to swap.
         """
-        assert not self._raw, "the weights are swapped already"
-        found = places(model, self.update_buffers).items()
-        self._raw = _give([(each, self._held[place]) for place, each in found if self._fits(place, each)])
+        assert not self._raw, "the weights are already swapped"
+        found = find_tensors(model, self.update_buffers).items()
+        self._raw = _exchange([(each, self._held[place]) for place, each in found if self._fits(place, each)])
         try:
             yield
         finally:
-            _give(self._raw)
+            _exchange(self._raw)
             self._raw = []
 
     @contextmanager
     def unswapped(self) -> Iterator[None]:
-        """Inside `swapped`: the model's own weights again."""
-        averaged = _give(self._raw)
+        """Give the model its own weights back for a while. Use this inside `swapped`."""
+        averaged = _exchange(self._raw)
         try:
             yield
         finally:
-            _give(averaged)
+            _exchange(averaged)
 
-    # -- saving it
+    # -- saving and loading
 
     def state_dict(self, model: nn.Module) -> dict[str, Any]:
-        """`averaged`, which is a whole state dict of the model, and `steps`. It shares memory with the average."""
+        """Return `averaged`, a complete state dict of the model, and `steps`. Memory is shared with the average."""
         return {"averaged": self._averaged(model), "steps": self.steps}
 
     def _averaged(self, model: nn.Module) -> dict[str, Tensor]:
         import torch
 
-        found = places(model, self.update_buffers).items()
+        found = find_tensors(model, self.update_buffers).items()
         held = {id(each): self._held[place] for place, each in found if self._fits(place, each)}
         state = {name: value for name, value in model.state_dict().items() if isinstance(value, torch.Tensor)}
         return state | {name: held[id(each)] for name, each in _named(model) if id(each) in held}
 
     def load_state_dict(self, state: Mapping[str, Any], model: nn.Module, strict: bool = True) -> list[str]:
-        """Take back what `state_dict` gave, and give what of it does not fit the model; if strict, refuse that.
+        """Restore what `state_dict` returned, and return a list of mismatches with the model.
 
-        What does not fit starts from the weights that the model has now.
+        If `strict`, refuse any mismatch. Otherwise, tensors that do not match start from the model's current weights.
         """
         if not isinstance(state.get("averaged"), Mapping) or not isinstance(state.get("steps"), int):
-            raise StorageError("the state of an average has 'averaged' and 'steps'; this one is of something else")
+            raise StorageError("this is not the state of a weight average, which has 'averaged' and 'steps'")
         saved, own = state["averaged"], self._averaged(model)
         problems = [f"missing: {name} {tuple(own[name].shape)}" for name in own if name not in saved]
         problems += [f"surplus: {name}" for name in saved if name not in own]
@@ -176,18 +177,18 @@ class WeightAverage:
         self.reset()
         self.steps = state["steps"]
         fitting = {id(each): saved[name] for name, each in _named(model) if name in saved and name not in other}
-        for place, each in places(model, self.update_buffers).items() if self.steps else ():
+        for place, each in find_tensors(model, self.update_buffers).items() if self.steps else ():
             self._held[place] = _copy(each, fitting.get(id(each)))
         return problems
 
 
 class ExponentialMovingAverage(WeightAverage):
-    """The newest step counts `momentum`: e = (1 - momentum) e + momentum x.
+    """An exponential moving average: e = (1 - momentum) e + momentum x.
 
     Args:
         momentum: How much a step counts, above 0 and at most 1.
-        interval: Average the first step and every so many after it.
-        update_buffers: Average floating-point buffers too; integer ones stay the model's.
+        interval: Average the first step and every `interval`-th step after it.
+        update_buffers: Also average floating-point buffers. Integer buffers are never averaged.
     """
 
     def __init__(self, momentum: float = 0.0002, interval: int = 1, update_buffers: bool = False) -> None:
@@ -197,19 +198,20 @@ class ExponentialMovingAverage(WeightAverage):
         self.momentum = momentum
 
     def weight(self) -> float:
-        """Always the same."""
+        """Return `momentum`, the same for every step."""
         return self.momentum
 
 
 class MomentumAnnealingEMA(ExponentialMovingAverage):
-    """An exponential moving average that forgets faster in the beginning: the momentum is gamma / (gamma + steps), and
-    never below `momentum`.
+    """An exponential moving average that forgets faster at the beginning.
+
+    The momentum is gamma / (gamma + steps), but never below `momentum`.
 
     Args:
-        momentum: The least that a step counts.
+        momentum: The lower limit of the momentum.
         gamma: How slowly the momentum falls.
-        interval: Average the first step and every so many after it.
-        update_buffers: Average floating-point buffers too; integer ones stay the model's.
+        interval: Average the first step and every `interval`-th step after it.
+        update_buffers: Also average floating-point buffers. Integer buffers are never averaged.
     """
 
     def __init__(
@@ -221,49 +223,52 @@ class MomentumAnnealingEMA(ExponentialMovingAverage):
         self.gamma = gamma
 
     def weight(self) -> float:
-        """Less from step to step, down to `momentum`."""
+        """Return a value that falls from step to step, down to `momentum`."""
         return max(self.momentum, self.gamma / (self.gamma + self.steps))
 
 
 class StochasticWeightAverage(WeightAverage):
-    """The plain mean of all steps that are averaged.
+    """The plain mean of all averaged steps.
 
     Args:
-        interval: Average the first step and every so many after it.
-        update_buffers: Average floating-point buffers too; integer ones stay the model's.
+        interval: Average the first step and every `interval`-th step after it.
+        update_buffers: Also average floating-point buffers. Integer buffers are never averaged.
     """
 
     def weight(self) -> float:
-        """As much as each of those before."""
+        """Return 1 / n at the n-th averaged step, so that all steps count equally."""
         return 1 / (self.steps // self.interval + 1)
 
     def blend(self, held: list[Tensor], live: list[Tensor], weight: float) -> None:
-        """A running mean: e = e + (x - e) / n."""
+        """Update `held` in place with the running mean: e = e + (x - e) / n."""
         import torch
 
-        steps = torch._foreach_sub(live, held)
-        torch._foreach_div_(steps, self.steps // self.interval + 1)
-        torch._foreach_add_(held, steps)
+        differences = torch._foreach_sub(live, held)
+        torch._foreach_div_(differences, self.steps // self.interval + 1)
+        torch._foreach_add_(held, differences)
 
 
-def places(model: nn.Module, buffers: bool) -> dict[Place, Tensor]:
-    """The tensors of a model that can be averaged, each once, by the place where it is met first."""
+def find_tensors(model: nn.Module, buffers: bool) -> dict[Place, Tensor]:
+    """Return the model's tensors that can be averaged, each once, by the place where it first appears."""
     found: dict[Place, Tensor] = {}
-    met: set[int] = set()
+    seen: set[int] = set()
     for module in model.modules():
         mine: dict[str, Any] = module._parameters
         if buffers:
-            passing = module._non_persistent_buffers_set
-            mine = mine | {name: each for name, each in module._buffers.items() if name not in passing}
+            not_saved = module._non_persistent_buffers_set
+            mine = mine | {name: each for name, each in module._buffers.items() if name not in not_saved}
         for name, tensor in mine.items():
-            if tensor is not None and id(tensor) not in met and (tensor.is_floating_point() or tensor.is_complex()):
-                met.add(id(tensor))
+            if tensor is not None and id(tensor) not in seen and (tensor.is_floating_point() or tensor.is_complex()):
+                seen.add(id(tensor))
                 found[module, name] = tensor
     return found
 
 
 def _contents(modules: list[nn.Module], buffers: bool) -> list[Any]:
-    """All that modules hold: the same as before, if nothing was added, removed or replaced. Asked at every step."""
+    """Return all parameters, submodules and buffers, to detect what was added, removed or replaced.
+
+    This runs at every step, so it must be cheap.
+    """
     held: list[Any] = []
     for module in modules:
         held += module._parameters.values()
@@ -274,7 +279,7 @@ def _contents(modules: list[nn.Module], buffers: bool) -> list[Any]:
 
 
 def _named(model: nn.Module) -> list[tuple[str, Tensor]]:
-    """All tensors of a model with all their names; tied ones have several."""
+    """Return all tensors of a model with their names. Tied tensors appear once per name."""
     return [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
 
 
@@ -285,20 +290,20 @@ def _held_type(dtype: torch.dtype) -> torch.dtype:
 
 
 def _copy(tensor: Tensor, value: Tensor | None = None) -> Tensor:
-    """A tensor to average in, as it lies in memory, with its value or another one."""
+    """Return a new tensor for the average, with the same memory layout, filled from `value` or from the tensor."""
     import torch
 
     new = torch.empty_like(tensor, dtype=_held_type(tensor.dtype), requires_grad=False)
     return new.copy_(tensor.detach() if value is None else value)
 
 
-def _give(pairs: Pairs) -> Pairs:
-    """Put other data into tensors; gives what undoes it."""
-    undoing = [(tensor, tensor.data) for tensor, _ in pairs]
+def _exchange(pairs: Pairs) -> Pairs:
+    """Put other data into tensors, and return the pairs that undo it."""
+    previous = [(tensor, tensor.data) for tensor, _ in pairs]
     ready = [data.to(tensor.device, tensor.dtype) for tensor, data in pairs]  # if this fails, nothing has changed
     for (tensor, _), data in zip(pairs, ready, strict=True):
         tensor.data = data
-    return undoing
+    return previous
 
 
 def _is_number(value: Any) -> bool:

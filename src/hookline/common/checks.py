@@ -1,4 +1,4 @@
-"""Checks of parameters that many parts share. A refusal says which one, what was found and what was expected."""
+"""Parameter checks shared by many parts. The error names the parameter, what was found and what was expected."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ log = logging.getLogger("hookline")
 
 
 def check_int(label: str, value: Any, least: int) -> None:
-    """Refuse what is not a whole number of at least so much.
+    """Refuse a value that is not an int of at least `least`.
 
     >>> check_int("LoggerHook: interval", 0, least=1)
     Traceback (most recent call last):
@@ -24,7 +24,7 @@ def check_int(label: str, value: Any, least: int) -> None:
 
 
 def check_number(label: str, value: Any, *, least: float | None = None, above: float | None = None) -> None:
-    """Refuse what is not a finite number of at least, or above, so much."""
+    """Refuse a value that is not a finite number of at least `least`, or above `above`."""
     fine = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
     if not fine or (least is not None and value < least) or (above is not None and value <= above):
         limit = f" of at least {least:g}" if least is not None else f" above {above:g}" if above is not None else ""
@@ -32,13 +32,16 @@ def check_number(label: str, value: Any, *, least: float | None = None, above: f
 
 
 def check_choice(label: str, value: Any, choices: Iterable[str]) -> None:
-    """Refuse what is none of the choices, with the nearest of them."""
+    """Refuse a value that is not one of the choices, and suggest the closest one."""
     known = list(choices)
     if value not in known:
         raise ConfigError(f"{label} cannot be {value!r}; {did_you_mean(str(value), known)}")
 
 
 def warn_of_the_end(label: str, begin: int, end: int | None) -> None:
-    """Say that something never begins. No more than a warning: a run that is shortened to try it out is no mistake."""
+    """Warn that something never begins because the run ends first.
+
+    This is only a warning, because a run that was shortened for a quick try is not a mistake.
+    """
     if end is not None and begin > end:
-        log.warning("%s=%s never comes: the greatest that does is %s", label, begin, end)
+        log.warning("%s=%s is never reached: the highest value in this run is %s", label, begin, end)

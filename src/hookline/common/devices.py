@@ -1,4 +1,4 @@
-"""What torch can tell about, or do to, the device of a run, where it has such a function for that kind of device."""
+"""Access to the functions that torch offers for one kind of device only."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import torch
 
 
 def device_function(device: torch.device, name: str) -> Callable[..., Any] | None:
-    """`torch.cuda.empty_cache` for `cuda:0` and `empty_cache`; None where that kind of device has no such function.
+    """Return torch's function for this kind of device, or None if it has none of that name.
+
+    For `cuda:0` and `empty_cache`, this is `torch.cuda.empty_cache`.
 
     >>> device_function(torch.device("xpu"), "empty_cache") is torch.xpu.empty_cache
     True

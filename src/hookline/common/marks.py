@@ -1,4 +1,4 @@
-"""Where in a config something stands, and how a refusal says it."""
+"""Positions in a config, and the error messages that mention them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 
 from hookline.errors import ConfigError
 
-# The keys and list positions that lead to a value: ("custom_hooks", 0, "momentum").
+# The keys and list indices that lead to a value: ("custom_hooks", 0, "momentum").
 Keys = tuple[str | int, ...]
 
 
 @dataclass(frozen=True, order=True)
 class Mark:
-    """A place: line and column of a file, or just a source such as an override."""
+    """A position: line and column of a file, or only a source, such as an override."""
 
     source: str
     line: int | None = None
@@ -27,14 +27,14 @@ class Mark:
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong, and the value that it is wrong with."""
+    """One thing that is wrong, and the keys of the value in question."""
 
     keys: Keys
     message: str
 
 
 def dotted(keys: Keys) -> str:
-    """The path of a value, as people write it: `custom_hooks[0].momentum`."""
+    """Return the path of a value as people write it: `custom_hooks[0].momentum`."""
     text = ""
     for key in keys:
         if isinstance(key, int):
@@ -45,18 +45,21 @@ def dotted(keys: Keys) -> str:
 
 
 def one_line(text: str) -> str:
-    """Keys and values are the author's text: a line break in one must not make a line of the message."""
+    """Escape control characters, so that a line break in a key or value does not break the message into lines."""
     return re.sub(r"[\x00-\x1f\x7f\x85\u2028\u2029]", lambda found: repr(found[0])[1:-1], text)
 
 
 def refusal(mark: Mark, keys: Keys, message: str) -> ConfigError:
-    """The error about one value, on one line."""
+    """Return the error about one value, on one line."""
     place = f"{mark} {dotted(keys)}" if keys else str(mark)
     return ConfigError(one_line(f"{place}: {message}"))
 
 
 def refuse_all(title: str, found: Iterable[tuple[Mark, Problem]]) -> None:
-    """Raise one error that lists all problems by position, the title's own file first; nothing if there are none."""
+    """Raise one error that lists all problems by position, or do nothing if there are none.
+
+    The problems in the file that the title names are listed first.
+    """
     lines = []
     for mark, problem in sorted(found, key=lambda item: _order(title, item[0])):
         place = f"{dotted(problem.keys)}: " if problem.keys else ""
@@ -73,7 +76,7 @@ def _order(title: str, mark: Mark) -> tuple[bool, str, int, int]:
 
 
 def show(value: Any, longest: int = 60) -> str:
-    """A value in a message, as the YAML would have it, and never long."""
+    """Return a value as text for a message: written as in YAML, and shortened if it is long."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, dict):

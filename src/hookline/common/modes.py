@@ -1,4 +1,4 @@
-"""Training and evaluation modes of a model's modules."""
+"""Training and evaluation mode of a model's modules."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ if TYPE_CHECKING:
 
 @contextmanager
 def in_mode(model: nn.Module, training: bool) -> Iterator[None]:
-    """Training with gradients, or evaluation without; afterwards every module is in the mode it was in.
+    """Put the model in training mode with gradients, or in evaluation mode without.
 
-    A model that is in training mode keeps the modes of its parts: some may be frozen on purpose.
+    Every module's mode is restored afterwards. If the model is already in the requested mode, its modules keep
+    their modes: some may be frozen on purpose.
     """
-    import torch  # inside, because hooks import this file and their parameters are read without torch
+    import torch  # imported here, because hooks import this file and their parameters must be readable without torch
 
     was = [(module, module.training) for module in model.modules()]
     if model.training != training:

@@ -1,7 +1,7 @@
-"""Watching a metric: which one, whether more or less of it is better, and what counts as better.
+"""Monitoring a metric: which one, whether higher or lower is better, and what counts as an improvement.
 
-Everything that compares results (best checkpoints, early stopping, evaluations) does it here: equal is not better,
-and NaN or Inf never is.
+Everything that compares results (best checkpoints, early stopping, evaluations) uses this module. An equal value is not
+better, and NaN or Inf is never better.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ log = logging.getLogger("hookline")
 
 Rule = Literal["greater", "less"]
 
-# Words in the name of a metric that tell the rule.
+# Words in a metric's name from which the rule is inferred.
 GREATER = (
     *("acc", "top", "AR@", "auc", "auroc", "precision", "recall", "f1", "mAP", "dice", "mDice", "iou", "mIoU", "mAcc"),
     *("aAcc", "r2", "psnr", "ssim", "bleu", "rouge"),
@@ -32,7 +32,7 @@ AUTO = "auto"
 
 @dataclass(frozen=True)
 class Monitor:
-    """One metric that is watched.
+    """One metric to monitor, and its rule.
 
     >>> Monitor("accuracy", "greater").better(0.8, than=0.7)
     True
@@ -42,9 +42,9 @@ class Monitor:
     rule: Rule
 
     def better(self, value: float, than: float | None, by: float = 0.0) -> bool:
-        """Whether a value is better than another one, by more than a margin; any number is better than none.
+        """Return whether `value` is better than `than` by more than `by`. Any finite number is better than None.
 
-        NaN and Inf are no numbers here: what gave them has gone wrong.
+        NaN and Inf are never better: whatever produced them has gone wrong.
         """
         if not math.isfinite(value):
             return False
@@ -53,7 +53,7 @@ class Monitor:
         return value > than + by if self.rule == "greater" else value < than - by
 
     def value(self, metrics: Mapping[str, Any], who: str) -> float:
-        """The metric out of all that a validation gave; one that is not there, or is no number, is refused."""
+        """Return this metric from the results of a validation. Refuse it if it is missing or not a number."""
         refuse_unknown(self.name, metrics, who)
         found = metrics[self.name]
         if isinstance(found, bool) or not isinstance(found, (int, float)):
@@ -64,32 +64,35 @@ class Monitor:
 
 @dataclass
 class BestSoFar:
-    """The best value of one metric, and where training stood when it came."""
+    """The best value of one metric so far, and where in training it was reached."""
 
     monitor: Monitor
     value: float | None = None
     at: str = ""
 
     def take(self, value: float, at: str, by: float = 0.0) -> bool:
-        """Whether a value is a new best, by more than a margin; then it is kept."""
+        """Keep a value if it is a new best by more than `by`, and return whether it is."""
         if not self.monitor.better(value, self.value, by):
             return False
         self.value, self.at = value, at
         return True
 
     def __str__(self) -> str:
-        return f"the best was {self.value:.6g} at {self.at}" if self.value is not None else "there was no best"
+        return f"the best was {self.value:.6g} at {self.at}" if self.value is not None else "there was no best value"
 
     def state_dict(self) -> dict[str, Any]:
-        """The value, when it came, and of what."""
+        """Return the best value, where it was reached, and the metric and rule."""
         return {"monitor": self.monitor.name, "rule": self.monitor.rule, "best": self.value, "best_at": self.at}
 
     def load_state_dict(self, state: Mapping[str, Any], who: str) -> bool:
-        """Go on from there; where something else is watched now, begin anew, and say so."""
+        """Continue from a saved best value, and return whether it was usable.
+
+        If another metric or rule is monitored now, warn and start from scratch.
+        """
         same = state.get("monitor", self.monitor.name) == self.monitor.name
         if not same or state.get("rule", self.monitor.rule) != self.monitor.rule:
             log.warning(
-                "%s watches '%s' (%s) now, and in the checkpoint it was '%s' (%s): the best begins anew",
+                "%s now monitors '%s' (%s), but the checkpoint has '%s' (%s): the best value starts from scratch",
                 *(who, self.monitor.name, self.monitor.rule, state["monitor"], state["rule"]),
             )
             return False
@@ -98,10 +101,10 @@ class BestSoFar:
 
 
 def refuse_unknown(name: str, metrics: Iterable[str], who: str) -> None:
-    """Refuse a metric that validation does not give, with the nearest that it does."""
+    """Refuse a metric that validation does not return, and suggest the closest one that it does."""
     known = list(metrics)
     if name not in known:
-        raise ConfigError(f"{who}: validation gives no metric '{name}'; {did_you_mean(name, known)}")
+        raise ConfigError(f"{who}: validation returns no metric '{name}'; {did_you_mean(name, known)}")
 
 
 def monitor(
@@ -111,15 +114,15 @@ def monitor(
     less_keys: Iterable[str] | None = None,
     who: str = "monitor",
 ) -> Monitor:
-    """A metric with its rule; where none is given, the name tells: a whole name first, then words in it.
+    """Return a Monitor for a metric. Without a rule, infer it from the name: first the whole name, then words in it.
 
     >>> monitor("val/MulticlassAccuracy").rule, monitor("train_loss").rule
     ('greater', 'less')
     """
     if rule is not None:
         if rule not in get_args(Rule):
-            raise ConfigError(f"{who}: the rule for '{name}' is 'greater' or 'less', not {rule!r}")
-        return Monitor(name, rule)  # type: ignore[arg-type]  # it is one of the two
+            raise ConfigError(f"{who}: the rule for '{name}' must be 'greater' or 'less', not {rule!r}")
+        return Monitor(name, rule)  # type: ignore[arg-type]  # checked above
     greater = list(GREATER if greater_keys is None else greater_keys)
     less = list(LESS if less_keys is None else less_keys)
     whole = name.lower()
@@ -132,13 +135,12 @@ def monitor(
     if any(_has_word(name, key) for key in less):
         return Monitor(name, "less")
     raise ConfigError(
-        f"{who}: the name '{name}' does not tell whether more or less of it is better; say so with rule: greater or "
-        "rule: less"
+        f"{who}: the name '{name}' does not show whether higher or lower is better; set rule: greater or rule: less"
     )
 
 
 def _has_word(name: str, key: str) -> bool:
-    """Whether a name has a word that begins with a key: `top1` is in `val_top1` and not in `stop_rate`."""
+    """Return whether a word in the name begins with the key: `top` matches `val_top1`, but not `stop_rate`."""
     for found in re.finditer(re.escape(key), name, re.IGNORECASE):
         at = found.start()
         if at == 0 or not name[at - 1].isalpha() or (name[at].isupper() and name[at - 1].islower()):

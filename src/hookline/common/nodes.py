@@ -1,8 +1,8 @@
-"""A config as a tree of plain values that know where they stand.
+"""A config as a tree of plain values that know their positions.
 
-Nodes are never changed once made, so an anchor, a base and an interpolation can share them. Each knows how large it
-is with everything that it shares written out: a few hundred bytes of aliases can stand for billions of values, and
-are refused here by arithmetic, before anything is copied.
+Nodes never change after they are created, so an anchor, a base and an interpolation can share them. Each node knows
+its size with all shared parts written out. A few hundred bytes of aliases can expand to billions of values. The sizes
+reveal this before anything is copied, and such a config is refused.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from hookline.common.marks import Keys, Mark, refusal, show
 from hookline.errors import ConfigError
 
-# Far above any config; reading as many takes about two seconds, which bounds what a hostile file can cost.
+# Far more than any real config has. Reading this many takes about two seconds: a hostile file cannot cost more.
 MAX_NODES = 20_000
 MAX_DEPTH = 100
 
@@ -21,15 +21,15 @@ Value = str | int | float | bool | None | list["Node"] | dict[str, "Node"]
 
 
 class TooLargeError(ConfigError):
-    """More values, or more levels of them, than a config can mean."""
+    """More values, or more levels of nesting, than a config can have."""
 
     def __init__(self, mark: Mark, reason: str) -> None:
-        super().__init__(f"{mark}: {reason}; this is no config")
-        self.reason = f"{reason}; this is no config"
+        super().__init__(f"{mark}: {reason}; this is not a config")
+        self.reason = f"{reason}; this is not a config"
 
 
 class Node:
-    """A scalar, a list or a mapping, with its place (that of its key, where it has one) and its written-out size."""
+    """A scalar, a list or a mapping, with its position (that of its key, if it has one) and its written-out size."""
 
     __slots__ = ("depth", "mark", "replaces", "size", "value")
     size: int
@@ -39,7 +39,7 @@ class Node:
         inside: Iterable[Node] = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
         self.value = value
         self.mark = mark
-        #: Marked `_delete_: true`: replaces what it would otherwise be merged into.
+        #: True if marked `_delete_: true`: it replaces the value that it would otherwise be merged into.
         self.replaces = replaces
         self.size = 1 + sum(node.size for node in inside)
         self.depth = 1 + max((node.depth for node in inside), default=0)
@@ -49,17 +49,17 @@ class Node:
             raise TooLargeError(mark, f"more than {MAX_DEPTH} levels deep")
 
     def at(self, mark: Mark) -> Node:
-        """The same value, standing elsewhere."""
+        """Return the same value with another position."""
         return Node(self.value, mark, replaces=self.replaces)
 
 
 def is_text(value: str) -> bool:
-    """Whether files, paths and JSON can hold this text: no NUL, and no half of a character."""
+    """Return whether files, paths and JSON can store this text: it has no NUL and no unpaired surrogate."""
     return "\0" not in value and not any("\ud800" <= character <= "\udfff" for character in value)
 
 
 def plain(node: Node) -> Any:
-    """The builtins that a tree stands for, nothing of them shared."""
+    """Return the tree as plain dicts, lists and scalars that share nothing."""
     if isinstance(node.value, dict):
         return {key: plain(child) for key, child in node.value.items()}
     if isinstance(node.value, list):
@@ -68,7 +68,7 @@ def plain(node: Node) -> Any:
 
 
 def walk(node: Node, keys: Keys = ()) -> Iterator[tuple[Keys, Node]]:
-    """Every value of a tree with its keys, parents first."""
+    """Yield every value of a tree with its keys, parents first."""
     yield keys, node
     if isinstance(node.value, dict):
         for key, child in node.value.items():
@@ -79,7 +79,7 @@ def walk(node: Node, keys: Keys = ()) -> Iterator[tuple[Keys, Node]]:
 
 
 def from_plain(value: Any, mark: Mark, keys: Keys = ()) -> Node:
-    """A tree of Python data; what YAML could not say is refused. Tuples become lists."""
+    """Return the tree of Python data. Refuse data that YAML cannot express. Tuples become lists."""
     if len(keys) > MAX_DEPTH:
         raise TooLargeError(mark, f"more than {MAX_DEPTH} levels deep, or a part of it contains itself")
     if isinstance(value, dict):
@@ -90,12 +90,12 @@ def from_plain(value: Any, mark: Mark, keys: Keys = ()) -> Node:
     if isinstance(value, (list, tuple)):
         return Node([from_plain(child, mark, (*keys, index)) for index, child in enumerate(value)], mark)
     if isinstance(value, str) and not is_text(value):
-        raise refusal(mark, keys, "the text holds a character that no file can (NUL, or half of one)")
+        raise refusal(mark, keys, "the text has a character that files cannot store (NUL or an unpaired surrogate)")
     if type(value) in (str, int, float, bool, type(None)):
         return Node(value, mark)
     raise refusal(
         mark,
         keys,
-        f"a config holds plain values (strings, numbers, true and false, null, lists, mappings), "
+        f"a config must contain only plain values (strings, numbers, true and false, null, lists, mappings), "
         f"not {type(value).__name__}",
     )

@@ -1,4 +1,4 @@
-"""Numbers and durations as text for people."""
+"""Numbers and durations as readable text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def as_number(value: Any, digits: int = 4) -> str:
-    """A number for people: `0.4103`, `3.00e-05`, `12`."""
+    """Return a number as readable text: `0.4103`, `3.00e-05`, `12`."""
     if not isinstance(value, float):
         return str(value)
     if value == 0 or 10.0 ** -(digits - (digits > 1)) <= abs(value) < 1e5:
@@ -15,6 +15,6 @@ def as_number(value: Any, digits: int = 4) -> str:
 
 
 def as_time(seconds: float) -> str:
-    """A time for people: `0:04:31`."""
+    """Return a duration as readable text: `0:04:31`."""
     whole = int(seconds)
     return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"

@@ -1,8 +1,8 @@
-"""Parameters by pattern: how a config's `params` and `param_groups` choose them, and how hooks do.
+"""Patterns that select parameters by name, used by hooks and by `params` and `param_groups` in a config.
 
     matching("*.bias", ["head.weight", "head.bias"])      -> ["head.bias"]
 
-A pattern is compared with whole names, in the way of file names: `*`, `?` and `[abc]`, and case counts.
+A pattern must match the whole name. It works as for file names, with `*`, `?` and `[abc]`, and is case-sensitive.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from hookline.errors import nearest
 
 
 def matching(patterns: str | Iterable[str], names: Iterable[str]) -> list[str]:
-    """The names that one of the patterns matches, in their order.
+    """Return the names that match at least one of the patterns, in their order.
 
     >>> matching(["backbone.*", "*.bias"], ["backbone.weight", "head.weight", "head.bias"])
     ['backbone.weight', 'head.bias']
@@ -24,7 +24,7 @@ def matching(patterns: str | Iterable[str], names: Iterable[str]) -> list[str]:
 
 
 def no_match(pattern: str, names: Collection[str]) -> str:
-    """The message about a pattern that matches none of these parameters, with what was probably meant.
+    """Return the message about a pattern that matches no parameter, with the most likely correction.
 
     >>> no_match("backbone", ["backbone.weight", "head.weight"])
     "'backbone' matches no parameter of the model; did you mean 'backbone.*'?"
@@ -33,7 +33,7 @@ def no_match(pattern: str, names: Collection[str]) -> str:
     if matching(inside, names):
         hint = f"did you mean '{inside}'?"
     elif (best := nearest(pattern, names, cutoff=0.4)) is not None:
-        hint = f"the nearest is '{best}'"
+        hint = f"the closest name is '{best}'"
     else:
         some = list(names)
         hint = f"available: {', '.join(some[:8]) + ', ...' * (len(some) > 8) or 'none'}"

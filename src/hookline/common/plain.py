@@ -1,4 +1,4 @@
-"""What a checkpoint can hold: tensors and plain data, which `weights_only=True` reads back."""
+"""The data that a checkpoint can store: tensors and plain data, which `weights_only=True` can load."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from torch import Tensor
 
 from hookline.errors import HookError
 
-#: Exactly these: an enum is an int to Python, and a class to a file.
+#: Exactly these types, not their subclasses: an enum may be an int in Python, but a file stores it as a class.
 PLAIN = frozenset({str, bytes, int, float, complex, bool, type(None), torch.Size, torch.dtype, torch.device})
 DICTS = frozenset({dict, OrderedDict, Counter})
 
 
 def refuse_odd(value: Any, where: str) -> None:
-    """Refuse what cannot be read back with `weights_only=True`, by name, before anything is written."""
+    """Refuse a value that `weights_only=True` cannot load, before anything is written. The error says where it is."""
     kind = type(value)
     if kind in PLAIN or isinstance(value, Tensor):
         return
@@ -30,13 +30,16 @@ def refuse_odd(value: Any, where: str) -> None:
             refuse_odd(inner, f"{where}[{index}]")
     else:
         raise HookError(
-            f"{where} is a {kind.__module__}.{kind.__qualname__}, which a checkpoint cannot hold; "
-            "give tensors and plain data (numbers, strings, lists, dicts)"
+            f"{where} is a {kind.__module__}.{kind.__qualname__}, which a checkpoint cannot store; "
+            "use tensors and plain data (numbers, strings, lists, dicts)"
         )
 
 
 def without_numpy(value: Any) -> Any:
-    """The same with numpy's numbers as Python's: optimizers and schedulers take them as learning rates."""
+    """Return the value with numpy numbers converted to Python numbers.
+
+    Optimizers and schedulers accept numpy numbers as learning rates, so their states may contain them.
+    """
     if isinstance(value, np.generic):
         return value.item()
     if type(value) is dict:

@@ -1,4 +1,4 @@
-"""The random generators of the process: seeding them, keeping their states, and putting them back."""
+"""The random number generators of the process: seed them, and save and restore their states."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ import torch
 
 
 def seed_everything(seed: int) -> None:
-    """Seed torch (every device), numpy and Python."""
+    """Seed the generators of torch (on every device), numpy and Python."""
     random.seed(seed)
     np.random.seed(seed % 2**32)
     torch.manual_seed(seed)
 
 
 def state() -> dict[str, Any]:
-    """The states of all generators as tensors and plain data, which a checkpoint can hold."""
-    kind, keys, at, has_gauss, gauss = np.random.get_state(legacy=True)
+    """Return the states of all generators as tensors and plain data, which a checkpoint can store."""
+    kind, keys, position, has_gauss, gauss = np.random.get_state(legacy=True)
     version, internal, gauss_next = random.getstate()
     numpy_keys = torch.from_numpy(np.asarray(keys).astype(np.int64))
     found: dict[str, Any] = {
         "torch": torch.get_rng_state(),
-        "numpy": [str(kind), numpy_keys, int(at), int(has_gauss), float(gauss)],
+        "numpy": [str(kind), numpy_keys, int(position), int(has_gauss), float(gauss)],
         "python": [version, torch.tensor(internal, dtype=torch.int64), gauss_next],
     }
     for name, module in _devices().items():
@@ -37,10 +37,10 @@ def state() -> dict[str, Any]:
 
 
 def restore(found: Mapping[str, Any]) -> None:
-    """Put all generators where they were; those of devices that are not here now are left out."""
+    """Restore the states of all generators. Skip the states of devices that are not available now."""
     torch.set_rng_state(found["torch"])
-    kind, keys, at, has_gauss, gauss = found["numpy"]
-    np.random.set_state((kind, keys.numpy().astype(np.uint32), at, has_gauss, gauss))
+    kind, keys, position, has_gauss, gauss = found["numpy"]
+    np.random.set_state((kind, keys.numpy().astype(np.uint32), position, has_gauss, gauss))
     version, internal, gauss_next = found["python"]
     random.setstate((version, tuple(internal.tolist()), gauss_next))
     for name, module in _devices().items():
@@ -51,13 +51,16 @@ def restore(found: Mapping[str, Any]) -> None:
 
 
 def malformed(found: Mapping[str, Any]) -> list[str]:
-    """Which of the states that every process has are not as `state` gives them."""
+    """Return the names of the torch, numpy and Python states that do not look like those from `state`."""
     expected = state()
     return [name for name in ("torch", "numpy", "python") if _kinds(found.get(name)) != _kinds(expected[name])]
 
 
 def _kinds(value: Any) -> Any:
-    """What a state is made of: types, and the types and shapes of tensors. A Gaussian may be left over, or not."""
+    """Return the structure of a state: the types of its values, and the dtypes and shapes of its tensors.
+
+    None counts as a float: it is the place of a leftover Gaussian number, which may or may not be there.
+    """
     if isinstance(value, torch.Tensor):
         return value.dtype, value.shape
     if isinstance(value, list):
@@ -72,7 +75,7 @@ def _devices() -> dict[str, ModuleType]:
 
 @contextmanager
 def untouched() -> Iterator[None]:
-    """Whatever is drawn in here, the generators are afterwards where they were."""
+    """Restore the generators after the `with` block, whatever was drawn inside it."""
     on_cpu, in_python, in_numpy = torch.get_rng_state(), random.getstate(), np.random.get_state(legacy=True)
     on_devices = [(module, module.get_rng_state_all()) for module in _devices().values()]
     try:

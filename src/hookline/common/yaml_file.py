@@ -1,4 +1,4 @@
-"""YAML files: read into plain data, and written back."""
+"""Reads YAML files into plain data, and writes plain data as YAML."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ MAX_BYTES = 1_000_000
 
 
 def read(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The data of a file that `dump` has written: nothing in it is merged or referred to any more."""
+    """Return the data of a file written by `dump`. Bases and references in it are already resolved."""
     data: dict[str, Any] = plain(read_mapping(Path(path)))
     return data
 
 
 def read_mapping(file: Path) -> Node:
-    """Read a file whose top level is a mapping, with the place of every value."""
+    """Read a file whose top level is a mapping, with the position of every value."""
     text = _read_text(file)
     root = parse(text, lambda line, column: Mark(str(file), line, column))
     if root.value is None:
-        raise ConfigError(f"{file}: the file is empty; a config is a mapping of keys to values")
+        raise ConfigError(f"{file}: the file is empty; a config must be a mapping of keys to values")
     if not isinstance(root.value, dict):
-        raise ConfigError(f"{root.mark}: a config is a mapping of keys to values, and this is {show(root.value)}")
+        raise ConfigError(f"{root.mark}: a config must be a mapping of keys to values, not {show(root.value)}")
     return root
 
 
@@ -41,13 +41,13 @@ def _read_text(file: Path) -> str:
         with file.open("rb") as stream:
             content = stream.read(MAX_BYTES + 1)
     except FileNotFoundError:
-        raise ConfigError(f"{file}: there is no such file{nearest_file(file)}") from None
+        raise ConfigError(f"{file}: file not found{nearest_file(file)}") from None
     except IsADirectoryError:
         raise ConfigError(f"{file}: this is a folder, not a YAML file") from None
     except OSError as error:
         raise ConfigError(f"{file}: the file cannot be read: {error.strerror}") from error
     if len(content) > MAX_BYTES:
-        raise ConfigError(f"{file}: the file is larger than {MAX_BYTES:,} bytes; this is no config")
+        raise ConfigError(f"{file}: the file is larger than {MAX_BYTES:,} bytes; this is not a config")
     if b"\0" in content:
         raise ConfigError(f"{file}: this is a binary file, not YAML")
     try:
@@ -59,17 +59,17 @@ def _read_text(file: Path) -> str:
 
 
 def nearest_file(file: Path) -> str:
-    """Suggest the YAML file whose name is closest to one that does not exist, as the end of a message."""
+    """Return the end of a message about a missing file, which suggests the YAML file with the closest name."""
     try:
         names = {entry.stem: entry.name for entry in file.parent.iterdir() if entry.suffix in (".yaml", ".yml")}
     except OSError:
-        return f", and no folder {file.parent}"
+        return f"; there is no folder {file.parent}"
     best = nearest(file.stem, names)
     return f"; did you mean '{file.parent / names[best]}'?" if best is not None else ""
 
 
 def dump(data: Mapping[str, Any]) -> str:
-    """The YAML text of a config, keys in their order; reading it gives equal data.
+    """Return the YAML text of a config, with the keys in their order. Reading it back yields equal data.
 
     >>> print(dump({"lr": 1e-3, "name": "on", "tags": ["1e-3"]}), end="")
     lr: 0.001
@@ -89,7 +89,7 @@ def dump(data: Mapping[str, Any]) -> str:
 
 
 class _Representer(SafeRepresenter):
-    """Plain YAML: no anchors for repeated values, and quotes around text that would be read as something else."""
+    """Writes plain YAML: no anchors for repeated values, and quotes around text that would not be read as text."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -97,7 +97,7 @@ class _Representer(SafeRepresenter):
     def represent_text(self, data: str) -> Any:
         style = None if reads_as_text(data) else "'"
         if not data.isprintable():
-            style = '"'  # the only style that keeps every kind of line break and blank
+            style = '"'  # the only style that preserves every kind of line break and whitespace
         return self.represent_scalar("tag:yaml.org,2002:str", data, style=style)
 
 

@@ -1,7 +1,7 @@
-"""YAML text -> a tree of plain values with positions.
+"""Parses YAML text into a tree of plain values with positions.
 
-The values are read from the parser's events, not from its constructors, so that no tag can ever make an object. They
-follow YAML 1.2: `1e-3` is a number, `on` and dates are strings.
+The values are read from the parser's events, not from its constructors, so no tag can ever create an object. They
+follow YAML 1.2: `1e-3` is a number, while `on` and dates are strings.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _PLAIN_TAGS = {"!", "tag:yaml.org,2002:str", "tag:yaml.org,2002:map", "tag:yaml.
 
 
 def scalar(text: str) -> str | int | float | bool | None:
-    """What an unquoted YAML 1.2 scalar means.
+    """Return the value of an unquoted YAML 1.2 scalar.
 
     >>> [scalar(text) for text in ("1e-3", "0x10", "on", "~", "True", "2026-01-01")]
     [0.001, 16, 'on', None, True, '2026-01-01']
@@ -60,38 +60,38 @@ def scalar(text: str) -> str | int | float | bool | None:
 
 
 def reads_as_text(text: str) -> bool:
-    """Whether an unquoted scalar is a string."""
+    """Return whether a text is read as a string when it is written without quotes."""
     return text not in _WORDS and not any(kind.fullmatch(text) for kind in (_INT, _OCTAL, _HEX, _FLOAT))
 
 
 def parse(text: str, mark: Callable[[int, int], Mark]) -> Node:
-    """The tree of a YAML text; `mark` turns line and column, counted from 1, into a place."""
+    """Return the tree of a YAML text. `mark` turns a line and a column, counted from 1, into a position."""
     parser = _Parser(mark)
     try:
         return parser.document(YAML(typ="safe", pure=True).parse(text))
     except MarkedYAMLError as error:
         at = error.problem_mark or error.context_mark
         where = mark(at.line + 1, at.column + 1) if at is not None else mark(1, 1)
-        hint = "; inside of [] and {}, a ${...} stands in quotes" if "got '{'" in (error.problem or "") else ""
-        raise ConfigError(f"{where}: this is not YAML: {error.problem or error.context}{hint}") from error
+        hint = "; inside [] and {}, write ${...} in quotes" if "got '{'" in (error.problem or "") else ""
+        raise ConfigError(f"{where}: invalid YAML: {error.problem or error.context}{hint}") from error
     except ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         column = error.position - (text.rfind("\n", 0, error.position) + 1) + 1
         shown = show(text[error.position : error.position + 1])
-        raise ConfigError(f"{mark(line, column)}: this is not YAML: the character {shown} is not allowed") from error
+        raise ConfigError(f"{mark(line, column)}: invalid YAML: the character {shown} is not allowed") from error
     except (YAMLError, ValueError) as error:
         # ruamel turns some malformed escapes and directives into a bare ValueError.
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ConfigError(f"{mark(1, 1)}: this is not YAML: {reason}") from error
+        raise ConfigError(f"{mark(1, 1)}: invalid YAML: {reason}") from error
 
 
 class _Parser:
-    """One document's events, turned into nodes from the inside out."""
+    """Turns the events of one document into nodes, from the inside out."""
 
     def __init__(self, mark: Callable[[int, int], Mark]) -> None:
         self.mark = mark
-        self.read = 0
-        self.anchors: dict[str, Node | None] = {}  # None while the anchored value is still open
+        self.values_read = 0
+        self.anchors: dict[str, Node | None] = {}  # None until the anchored value is complete
 
     def document(self, events: Iterator[Any]) -> Node:
         root: Node | None = None
@@ -99,7 +99,9 @@ class _Parser:
             if not isinstance(event, DocumentStartEvent):
                 continue
             if root is not None:
-                raise ConfigError(f"{self.place(event)}: a second document begins here; a config is one document")
+                raise ConfigError(
+                    f"{self.place(event)}: a second document starts here; a config must be a single document"
+                )
             root = self.value(next(events), events, ())
         return root if root is not None else Node(None, self.mark(1, 1))
 
@@ -110,14 +112,14 @@ class _Parser:
         place = self.place(event)
         if isinstance(event, AliasEvent):
             return self.alias(event.anchor, place, keys)
-        self.read += 1
-        if self.read > MAX_NODES:
-            raise refusal(place, keys[:1], f"more than {MAX_NODES:,} values; this is no config")
+        self.values_read += 1
+        if self.values_read > MAX_NODES:
+            raise refusal(place, keys[:1], f"more than {MAX_NODES:,} values; this is not a config")
         if len(keys) > MAX_DEPTH:
-            raise refusal(place, keys[:1], f"more than {MAX_DEPTH} levels deep; this is no config")
+            raise refusal(place, keys[:1], f"more than {MAX_DEPTH} levels deep; this is not a config")
         if event.tag is not None and str(event.tag) not in _PLAIN_TAGS:
             tag = str(event.tag).replace("tag:yaml.org,2002:", "!!")
-            raise refusal(place, keys, f"the tag {show(tag)} is refused; a config holds plain values, without tags")
+            raise refusal(place, keys, f"the tag {show(tag)} is not allowed; a config must contain only plain values")
         if event.anchor is not None:
             self.anchors[event.anchor] = None
         node = self.make(self.content(event, events, keys), place, keys)
@@ -127,10 +129,12 @@ class _Parser:
 
     def alias(self, name: str, place: Mark, keys: Keys) -> Node:
         if name not in self.anchors:
-            raise refusal(place, keys, f"there is no anchor '&{name}' before this '*{name}'; text with a '*' is quoted")
+            raise refusal(
+                place, keys, f"no anchor '&{name}' before this '*{name}'; if this is text, write it in quotes"
+            )
         node = self.anchors[name]
         if node is None:
-            raise refusal(place, keys, f"'*{name}' stands inside of its own '&{name}'")
+            raise refusal(place, keys, f"'*{name}' is used inside its own anchor '&{name}'")
         return node.at(place)
 
     def make(self, value: Any, place: Mark, keys: Keys) -> Node:
@@ -150,7 +154,11 @@ class _Parser:
     def scalar(self, event: Any, keys: Keys) -> str | int | float | bool | None:
         text: str = event.value
         if not is_text(text):
-            raise refusal(self.place(event), keys, "the text holds a character that no file can (NUL, or half of one)")
+            raise refusal(
+                self.place(event),
+                keys,
+                "the text has a character that files cannot store (NUL or an unpaired surrogate)",
+            )
         if not event.implicit[0] or event.tag is not None:
             return text
         try:
@@ -171,7 +179,7 @@ class _Parser:
         while not isinstance(event := next(events), MappingEndEvent):
             key, place = self.key(event, keys), self.place(event)
             if key in seen:
-                raise refusal(place, (*keys, key), f"this key was given already, at {seen[key]}")
+                raise refusal(place, (*keys, key), f"duplicate key, already given at {seen[key]}")
             seen[key] = place
             node = self.value(next(events), events, (*keys, key))
             if key == "<<" and event.implicit[0]:
@@ -183,16 +191,16 @@ class _Parser:
     def key(self, event: Any, keys: Keys) -> str:
         place = self.place(event)
         if not isinstance(event, ScalarEvent):
-            raise refusal(place, keys, "a key must be a string, and here is a list, a mapping or an alias")
+            raise refusal(place, keys, "a key must be a string, not a list, a mapping or an alias")
         if event.tag is not None and str(event.tag) not in _PLAIN_TAGS:
-            raise refusal(place, keys, f"the tag {show(str(event.tag))} is refused; a key is a plain string")
+            raise refusal(place, keys, f"the tag {show(str(event.tag))} is not allowed; a key must be a plain string")
         key = self.scalar(event, keys)
         if not isinstance(key, str):
             raise refusal(place, keys, f"a key must be a string, not {show(key)}; write it in quotes: '{event.value}'")
         return key
 
     def merged(self, node: Node, keys: Keys) -> dict[str, Node]:
-        """The keys that `<<` brings: of several mappings, the first that has a key gives it."""
+        """Return the keys that `<<` adds. If several mappings have a key, the first one wins."""
         result: dict[str, Node] = {}
         for part in node.value if isinstance(node.value, list) else [node]:
             if not isinstance(part.value, dict):

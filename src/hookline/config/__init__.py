@@ -1,13 +1,13 @@
-"""Configs: YAML read, merged and checked (`load`), built (`build_runner`), and described (`json_schema`).
+"""Configs: load them from YAML (`load`), build a Runner from them (`build_runner`), describe them (`json_schema`).
 
-load         file, `_base_`, overrides, `${...}`  ->  plain data with the place of every value
-  parse, tree, merge, override, interpolate         one step each
-check        everything that is wrong, in one error
-  schema       the shape of a config
-  names        what it may name; modules: what it may import
-  signature    the parameters of what it names
-build        names -> objects -> Runner; optims: optimizers and schedulers
-describe     the JSON Schema, for editors
+loading        file, `_base_`, overrides, `${...}`  ->  plain data with the position of every value
+  merging, overrides, interpolation                 one step each
+validation     checks everything, and reports all problems in one error
+  schema         the sections and keys of a config
+  names          what a config may name; modules: what it may import
+  signature      the parameters of the classes and functions that it names
+builder        names  ->  objects  ->  Runner; assembly, factory and optims do the work
+editor_schema  the JSON Schema, for editors
 """
 
 from hookline.common.yaml_file import dump, read

@@ -1,4 +1,4 @@
-"""The model, the loops and the optims of a checked config, put together into a Runner."""
+"""Builds the model, the loops and the optims of a checked config, and puts them together into a Runner."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from hookline.config.optims import OptimBuilder
-from hookline.config.validation import sections
+from hookline.config.validation import iter_sections
 from hookline.data.loader import ResumableLoader
 from hookline.engine.loop_specs import EvalLoop, TrainLoop
 from hookline.engine.runner import Runner
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from hookline.common.marks import Keys
     from hookline.config.factory import Maker
 
-# What goes to the Runner as it stands in the config.
-_AS_GIVEN = ("experiment_name", "seed", "device", "strategy", "precision", "load_from", "resume", "points")
+# Keys that are passed to the Runner unchanged.
+_PASSED_ON = ("experiment_name", "seed", "device", "strategy", "precision", "load_from", "resume", "points")
 
 
 def native_path(text: str) -> str:
-    """A path of a config, which is UTF-8, as this process spells it: another way only in a locale without UTF-8."""
+    """Return a path from a config in the encoding of this process. A config is UTF-8, but the locale may not be."""
     return os.fsdecode(text.encode("utf-8", "surrogateescape"))
 
 
@@ -39,19 +39,20 @@ class Assembly:
         self.maker = maker
         self.data = maker.loaded.data
 
-    def runner(self, default_hooks: dict[str, Any], custom_hooks: list[Any], **changes: Any) -> Runner:
-        """Build the model first, then loops and optims, and hand all of it to a Runner."""
-        model = self.model()
-        train = self.train()
-        val, test = self.evaluations("val"), self.evaluations("test")
+    def build_runner(self, default_hooks: dict[str, Any], custom_hooks: list[Any], **changes: Any) -> Runner:
+        """Build the model first, then the loops and the optims, and pass all of them to a Runner."""
+        model = self.build_model()
+        train = self.build_train_loop()
+        val, test = self.build_eval_loops("val"), self.build_eval_loops("test")
         optims = OptimBuilder(self.maker, model, train, self.data.get("device", "auto"))
-        given = {name: self.data[name] for name in _AS_GIVEN if name in self.data}
+        given = {name: self.data[name] for name in _PASSED_ON if name in self.data}
         for name in ("load_from", "resume"):
             if isinstance(given.get(name), str):
                 given[name] = native_path(given[name])
         if "writers" in self.data:
             given["writers"] = [
-                self.maker.part("writer", ("writers", index), value) for index, value in enumerate(self.data["writers"])
+                self.maker.build_part("writer", ("writers", index), value)
+                for index, value in enumerate(self.data["writers"])
             ]
         if self.data.get("work_dir") is not None:
             given["work_dir"] = native_path(self.data["work_dir"])
@@ -62,42 +63,44 @@ class Assembly:
             train=train,
             val=val,
             test=test,
-            optim=optims.all(self.data),
+            optim=optims.build_all(self.data),
             default_hooks=default_hooks,
             custom_hooks=custom_hooks,
             config=self.data,
             **{**given, **changes},
         )
 
-    def model(self) -> nn.Module:
-        """The model, made from the seed of the run."""
+    def build_model(self) -> nn.Module:
+        """Build the model, with random numbers seeded by the seed of the run."""
         seed = self.data.get("seed", 0)
         random.seed(seed)
         np.random.seed(seed)
         torch.manual_seed(seed)
-        model = self.maker.part("model", ("model",), self.data["model"])
+        model = self.maker.build_part("model", ("model",), self.data["model"])
         if not isinstance(model, nn.Module):
-            raise self.maker.refusal(("model",), f"expected a torch.nn.Module, and this makes a {type(model).__name__}")
+            raise self.maker.refusal(
+                ("model",), f"expected a torch.nn.Module, but this creates a {type(model).__name__}"
+            )
         return model
 
-    def train(self) -> TrainLoop | None:
-        """The training loop."""
+    def build_train_loop(self) -> TrainLoop | None:
+        """Build the training loop, if there is one."""
         section = self.data.get("train")
         if section is None:
             return None
         given = {name: value for name, value in section.items() if name not in ("dataloader", "step")}
-        loader = self.loader(("train", "dataloader"), section["dataloader"])
-        return TrainLoop(loader, self.maker.function("step", section.get("step")), **given)
+        loader = self.build_loader(("train", "dataloader"), section["dataloader"])
+        return TrainLoop(loader, self.maker.resolve("step", section.get("step")), **given)
 
-    def evaluations(self, name: str) -> EvalLoop | dict[str, EvalLoop] | None:
-        """The loop of `val` or `test`, or the several by name."""
+    def build_eval_loops(self, name: str) -> EvalLoop | dict[str, EvalLoop] | None:
+        """Build the loop of `val` or `test`, or several loops by name."""
         loops: dict[str, EvalLoop] = {}
-        for keys, section in sections(self.data, name):
+        for keys, section in iter_sections(self.data, name):
             loop = EvalLoop(
-                self.loader((*keys, "dataloader"), section["dataloader"]),
-                self.maker.function("step", section.get("step")),
-                metrics=self.metrics(keys, section.get("metrics")),
-                loss=self.maker.function("step", section.get("loss")),
+                self.build_loader((*keys, "dataloader"), section["dataloader"]),
+                self.maker.resolve("step", section.get("step")),
+                metrics=self.build_metrics(keys, section.get("metrics")),
+                loss=self.maker.resolve("step", section.get("loss")),
                 limit_batches=section.get("limit_batches"),
             )
             if keys == (name,):
@@ -105,8 +108,8 @@ class Assembly:
             loops[str(keys[-1])] = loop
         return loops or None
 
-    def metrics(self, keys: Keys, given: Mapping[str, Any] | None) -> dict[str, Any] | None:
-        """A class is made with its parameters; a function is the metric itself."""
+    def build_metrics(self, keys: Keys, given: Mapping[str, Any] | None) -> dict[str, Any] | None:
+        """Build the metrics. A class is called with its parameters; a function is the metric itself."""
         if given is None:
             return None
         metrics: dict[str, Any] = {}
@@ -114,20 +117,20 @@ class Assembly:
             values = value if isinstance(value, Mapping) else {"type": value}
             factory = self.maker.resolver.resolve("metric", values["type"])
             if inspect.isclass(factory):
-                metrics[name] = self.maker.part("metric", (*keys, "metrics", name), value)
+                metrics[name] = self.maker.build_part("metric", (*keys, "metrics", name), value)
             else:
                 options = {key: item for key, item in values.items() if key != "type"}
                 metrics[name] = functools.partial(factory, **options) if options else factory
         return metrics
 
-    def loader(self, keys: Keys, value: Mapping[str, Any]) -> Any:
-        """The resumable loader over a dataset, or what `type` names."""
+    def build_loader(self, keys: Keys, value: Mapping[str, Any]) -> Any:
+        """Build the resumable loader over a dataset, or the loader that `type` names."""
         built: dict[str, Any] = {}
         if isinstance(value.get("dataset"), Mapping) and "type" in value["dataset"]:
-            built["dataset"] = self.maker.part("dataset", (*keys, "dataset"), value["dataset"])
+            built["dataset"] = self.maker.build_part("dataset", (*keys, "dataset"), value["dataset"])
         if isinstance(value.get("collate_fn"), str):
-            built["collate_fn"] = self.maker.function("collate_fn", value["collate_fn"])
+            built["collate_fn"] = self.maker.resolve("collate_fn", value["collate_fn"])
         if "type" in value:
-            return self.maker.part("dataloader", keys, value, **built)
+            return self.maker.build_part("dataloader", keys, value, **built)
         given = {name: item for name, item in value.items() if name not in built}
         return self.maker.call(keys, ResumableLoader, **given, **built, seed=self.data.get("seed", 0))

@@ -1,4 +1,4 @@
-"""A checked config -> a Runner with its parts."""
+"""Checks a config and builds a Runner, or only its hooks, from it."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ Hooks = tuple[dict[str, dict[str, Any] | None], list[dict[str, Any]]]
 
 
 def build_runner(loaded: LoadedConfig, *, allow: Sequence[str] = (), **changes: Any) -> Runner:
-    """Check a config, then build everything it names and put it together.
+    """Check a config, then build everything that it names and put it together.
 
-    The random state is set from `seed` before the model is made, so that a config always gives the same weights.
-    `allow` lists modules that it may name besides those beside it. `changes` are parameters of the Runner that replace
-    those of the config: `resume`, `load_from`, `work_dir`, `quiet`.
+    The random generators are seeded from `seed` before the model is built, so a config always yields the same weights.
+    `allow` lists further modules that the config may name, besides those next to it. `changes` are parameters of the
+    Runner that replace those of the config: `resume`, `load_from`, `work_dir`, `quiet`.
     """
     resolver = Resolver(loaded.file, allow)
     check(loaded, resolver)
 
-    from hookline.config.assembly import Assembly  # with torch, which a config that is refused does not wait for
+    from hookline.config.assembly import Assembly  # imports torch, which an invalid config need not wait for
 
     maker = Maker(loaded, resolver)
-    return Assembly(maker).runner(*_hooks(maker, loaded.data), **changes)
+    return Assembly(maker).build_runner(*_hook_specs(maker, loaded.data), **changes)
 
 
 def build_hooks(loaded: LoadedConfig, allow: Sequence[str] = ()) -> Hooks:
-    """The default and the custom hooks of a config as the Runner takes them, without building model or data."""
+    """Return the default and custom hooks of a config as the Runner takes them, without building model or data."""
     resolver = Resolver(loaded.file, allow)
     check_hooks(loaded, resolver)
-    return _hooks(Maker(loaded, resolver), loaded.data)
+    return _hook_specs(Maker(loaded, resolver), loaded.data)
 
 
-def _hooks(maker: Maker, data: Mapping[str, Any]) -> Hooks:
+def _hook_specs(maker: Maker, data: Mapping[str, Any]) -> Hooks:
     defaults = data.get("default_hooks") or {}
-    custom = [maker.hook(("custom_hooks", i), value) for i, value in enumerate(data.get("custom_hooks") or ())]
+    custom = [maker.hook_spec(("custom_hooks", i), value) for i, value in enumerate(data.get("custom_hooks") or ())]
     return (
-        {key: maker.hook(("default_hooks", key), value, DEFAULT_HOOKS[key]) for key, value in defaults.items()},
+        {key: maker.hook_spec(("default_hooks", key), value, DEFAULT_HOOKS[key]) for key, value in defaults.items()},
         [hook for hook in custom if hook is not None],
     )

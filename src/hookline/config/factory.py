@@ -1,4 +1,4 @@
-"""Making what a config names; a constructor that fails is reported with its place in the config."""
+"""Builds the objects that a config names. If a constructor fails, the error names its position in the config."""
 
 from __future__ import annotations
 
@@ -15,48 +15,48 @@ if TYPE_CHECKING:
 
 
 class Maker:
-    """Names of a checked config -> objects."""
+    """Turns the names in a checked config into objects."""
 
     def __init__(self, loaded: LoadedConfig, resolver: Resolver) -> None:
         self.loaded = loaded
         self.resolver = resolver
 
     def refusal(self, keys: Keys, message: str) -> ConfigError:
-        """The error about the value at these keys."""
+        """Return the error about the value at these keys."""
         return refusal(self.loaded.mark(keys), keys, message)
 
-    def function(self, slot: str, name: str | None) -> Callable[..., Any] | None:
-        """What is named, as it is; None for no name."""
+    def resolve(self, slot: str, name: str | None) -> Callable[..., Any] | None:
+        """Return the function or class with this name, or None if there is no name."""
         return None if name is None else self.resolver.resolve(slot, name)
 
-    def part(self, slot: str, keys: Keys, value: Any, **built: Any) -> Any:
-        """The object of a mapping with `type` (or of a bare name); `built` are parameters that are objects already."""
+    def build_part(self, slot: str, keys: Keys, value: Any, **built: Any) -> Any:
+        """Build the object that a mapping with `type`, or a name alone, describes. `built` are finished parameters."""
         values = value if isinstance(value, Mapping) else {"type": value}
         factory = self.resolver.resolve(slot, values["type"])
         given = {name: item for name, item in values.items() if name != "type" and name not in built}
-        parameters = self._parameters(signature_of(factory, tuple(built)), given)
+        parameters = self._convert_parameters(signature_of(factory, tuple(built)), given)
         return self.call(keys, factory, **parameters, **built)
 
     def call(self, keys: Keys, factory: Callable[..., Any], /, **parameters: Any) -> Any:
-        """Call a constructor for the value at these keys."""
+        """Call a constructor for the value at these keys, and report a failure with its position."""
         try:
             return factory(**parameters)
         except HooklineError as error:
             raise self.refusal(keys, str(error)) from error
         except Exception as error:
             name = getattr(factory, "__name__", repr(factory))
-            # The first line is enough: the error itself, with its traceback, stays attached.
+            # The first line is enough: the original error stays attached, with its traceback.
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
-            raise self.refusal(keys, f"{name}(...) could not be made: {reason}") from error
+            raise self.refusal(keys, f"{name}(...) failed: {reason}") from error
 
-    def hook(self, keys: Keys, value: Any, default: str | None = None) -> dict[str, Any] | None:
-        """A hook as a dict for the Runner: `type` makes it, and what it refuses is told with its place."""
+    def hook_spec(self, keys: Keys, value: Any, default: str | None = None) -> dict[str, Any] | None:
+        """Return a hook as a dict for the Runner. Its `type` builds the hook and reports errors with their position."""
         if value is None:
             return None
         values = dict(value) if isinstance(value, Mapping) else {"type": value}
         factory = self.resolver.resolve("hook", values.pop("type", default))
-        placing = {key: values.pop(key) for key in HOOK_KEYS if key in values}
-        parameters = self._parameters(signature_of(factory), values)
+        hook_keys = {key: values.pop(key) for key in HOOK_KEYS if key in values}
+        parameters = self._convert_parameters(signature_of(factory), values)
 
         def make() -> Any:
             try:
@@ -65,11 +65,11 @@ class Maker:
                 raise self.refusal(keys, str(error)) from error
 
         make.__name__ = getattr(factory, "__name__", repr(factory))
-        return {"type": make, **placing}
+        return {"type": make, **hook_keys}
 
-    def _parameters(self, signature: Signature, values: dict[str, Any]) -> dict[str, Any]:
-        """The parameters as their types say; where one takes a function or a class, what it names."""
-        given = signature.converted(values)
+    def _convert_parameters(self, signature: Signature, values: dict[str, Any]) -> dict[str, Any]:
+        """Return the parameters, converted to their types. Names of functions and classes are resolved."""
+        given = signature.convert(values)
         for name, parameter in signature.parameters.items():
             if parameter.is_name(given.get(name)):
                 given[name] = self.resolver.resolve("function", given[name])

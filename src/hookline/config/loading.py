@@ -1,10 +1,10 @@
-"""A YAML file -> merged plain data that knows where each value came from.
+"""Loads a YAML file into merged plain data that knows where each value comes from.
 
     loaded = load("digits.yaml", overrides=["optim.optimizer.lr=0.1"])
     loaded.data["optim"]["optimizer"]["lr"]        0.1
     loaded.locate(("optim", "optimizer", "type"))  digits.yaml:14:15
 
-In order: the file with its `_base_` files under it, the overrides over it, then `${...}` references.
+The steps, in this order: merge the file over its `_base_` files, apply the overrides, resolve `${...}` references.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 from hookline.common.marks import Keys, Mark, Problem, dotted, refusal, refuse_all, show
 from hookline.common.nodes import Node, from_plain, plain, walk
 from hookline.common.yaml_file import nearest_file, read_mapping
-from hookline.config.interpolation import interpolate, missing
+from hookline.config.interpolation import find_missing, interpolate
 from hookline.config.merging import conflicts, decides, merge, read_markers
 from hookline.config.overrides import apply
 from hookline.errors import ConfigError
@@ -29,7 +29,7 @@ MAX_BASES = 50
 
 @dataclass
 class LoadedConfig:
-    """Merged plain data, the place of every value in it, and what is worth saying about the merge."""
+    """Merged plain data, the position of every value in it, and notices about the merge."""
 
     data: dict[str, Any]
     where: dict[Keys, Mark] = field(default_factory=dict)
@@ -38,38 +38,38 @@ class LoadedConfig:
 
     @property
     def title(self) -> str:
-        """What messages call the whole config."""
+        """Return the name of the whole config in messages."""
         return "config" if self.file is None else str(self.file)
 
     def mark(self, keys: Keys) -> Mark:
-        """The place of a value, or of the nearest known one around it."""
+        """Return the position of a value, or of the closest known value around it."""
         for length in range(len(keys), -1, -1):
             if keys[:length] in self.where:
                 return self.where[keys[:length]]
         return Mark(self.title)
 
     def locate(self, keys: Keys) -> str:
-        """The place of a value for people: `digits.yaml:12:5`."""
+        """Return the position of a value as text: `digits.yaml:12:5`."""
         return str(self.mark(keys))
 
 
 def load(path: str | os.PathLike[str], overrides: Iterable[str] = ()) -> LoadedConfig:
     """Read a YAML file with its bases, apply overrides, and resolve references."""
     if "\0" in os.fspath(path):
-        raise ConfigError(f"{os.fspath(path)!r}: a path cannot hold a NUL character")
+        raise ConfigError(f"{os.fspath(path)!r}: a path cannot contain a NUL character")
     file = Path(path)
     notices: list[str] = []
-    root = _with_bases(file, (), {}, notices)
+    root = _merge_with_bases(file, (), {}, notices)
     return _finish(root, overrides, file, notices)
 
 
 def from_dict(config: Mapping[str, Any], overrides: Iterable[str] = ()) -> LoadedConfig:
-    """The same from Python data, which is copied."""
+    """Load a config from Python data, which is copied, in the same way."""
     mark = Mark("config")
     root = from_plain(dict(config), mark)
     assert isinstance(root.value, dict)
     if BASE in root.value:
-        raise ConfigError(f"config {BASE}: only a file can have bases")
+        raise ConfigError(f"config {BASE}: only a file can have a base")
     return _finish(read_markers(root), overrides, None, [])
 
 
@@ -77,35 +77,34 @@ def _finish(root: Node, overrides: Iterable[str], file: Path | None, notices: li
     for override in overrides:
         root = apply(root, override)
     title = "config" if file is None else str(file)
-    gaps = [(mark, Problem(keys, "missing, must be given")) for keys, mark in missing(root)]
-    refuse_all(title, gaps)
+    refuse_all(title, [(mark, Problem(keys, "this value is ??? and must be set")) for keys, mark in find_missing(root)])
     root = interpolate(root)
     where = {keys: node.mark for keys, node in walk(root)}
     return LoadedConfig(plain(root), where, file, list(dict.fromkeys(notices)))
 
 
-def _with_bases(file: Path, chain: tuple[Path, ...], seen: dict[Path, Node], notices: list[str]) -> Node:
-    """A file merged over its bases. A base that several files share is read once."""
+def _merge_with_bases(file: Path, chain: tuple[Path, ...], seen: dict[Path, Node], notices: list[str]) -> Node:
+    """Return a file merged over its bases. A base that several files share is read once."""
     real = file.resolve()
     if real in (step.resolve() for step in chain):
         shown = " -> ".join(str(step) for step in (*chain, file))
-        raise ConfigError(f"{chain[-1]}: {BASE} goes round in a circle: {shown}")
+        raise ConfigError(f"{chain[-1]}: {BASE} is circular: {shown}")
     if len(chain) >= MAX_BASES:
-        raise ConfigError(f"{chain[0]}: more than {MAX_BASES} files, each with the next as its {BASE}")
+        raise ConfigError(f"{chain[0]}: {BASE} is nested more than {MAX_BASES} files deep")
     if real in seen:
         return seen[real]
-    own = _read_mapping(file)
+    own = _read_file(file)
     assert isinstance(own.value, dict)
     base = own.value.get(BASE)
     own = read_markers(Node({key: node for key, node in own.value.items() if key != BASE}, own.mark))
     under: Node | None = None
     for node in _base_nodes(base):
-        at = Path(os.path.normpath(file.parent / str(node.value)))
-        if not at.exists():
-            raise refusal(node.mark, (BASE,), f"there is no file {at}{nearest_file(at)}")
-        tree = _with_bases(at, (*chain, file), seen, notices)
+        path = Path(os.path.normpath(file.parent / str(node.value)))
+        if not path.exists():
+            raise refusal(node.mark, (BASE,), f"file not found: {path}{nearest_file(path)}")
+        tree = _merge_with_bases(path, (*chain, file), seen, notices)
         if under is not None:
-            notices += _notices(under, tree, own, file)
+            notices += _describe_conflicts(under, tree, own, file)
         under = tree if under is None else merge(under, tree)
     seen[real] = own if under is None else merge(under, own)
     return seen[real]
@@ -121,18 +120,18 @@ def _base_nodes(base: Node | None) -> list[Node]:
     return nodes
 
 
-def _notices(under: Node, over: Node, own: Node, file: Path) -> list[str]:
+def _describe_conflicts(under: Node, over: Node, own: Node, file: Path) -> list[str]:
     return [
         f"{found.second.mark} {dotted(found.keys)}: {show(plain(found.second))} replaces "
-        f"{show(plain(found.first))} of {found.first.mark}; to decide between the two, set it in {file}"
+        f"{show(plain(found.first))} from {found.first.mark}; to choose one of them, set it in {file}"
         for found in conflicts(under, over)
         if not decides(own, found.keys)
     ]
 
 
-def _read_mapping(file: Path) -> Node:
+def _read_file(file: Path) -> Node:
     root = read_mapping(file)
     for keys, node in walk(root):
         if keys[-1:] == (BASE,) and len(keys) > 1:
-            raise refusal(node.mark, keys, f"{BASE} belongs to the top of a file")
+            raise refusal(node.mark, keys, f"{BASE} is only allowed at the top level of a file")
     return root

@@ -1,4 +1,4 @@
-"""How one config goes over another: mappings merge, everything else is replaced, the later one wins."""
+"""Merges configs: mappings are merged, everything else is replaced, and the later config wins."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DELETE = "_delete_"
 
 @dataclass(frozen=True)
 class Conflict:
-    """Two bases of one list that say different things about the same key; the later one counts."""
+    """Two bases of one file that set the same key to different values. The later one wins."""
 
     keys: Keys
     first: Node
@@ -33,7 +33,7 @@ def read_markers(node: Node, keys: Keys = ()) -> Node:
 
 
 def merge(under: Node, over: Node) -> Node:
-    """`over` on top of `under`; three can be merged in pairs from either end."""
+    """Return `over` merged on top of `under`. Merging is associative."""
     if over.replaces or not isinstance(over.value, dict):
         return over
     if not isinstance(under.value, dict):
@@ -45,7 +45,7 @@ def merge(under: Node, over: Node) -> Node:
 
 
 def conflicts(under: Node, over: Node, keys: Keys = ()) -> list[Conflict]:
-    """The keys that two trees disagree about, without those that the later one replaces on purpose (`_delete_`)."""
+    """Return the keys that two trees set differently, except those that the later one replaces with `_delete_`."""
     if over.replaces:
         return []
     if isinstance(under.value, dict) and isinstance(over.value, dict):
@@ -57,7 +57,7 @@ def conflicts(under: Node, over: Node, keys: Keys = ()) -> list[Conflict]:
 
 
 def decides(node: Node, keys: Keys) -> bool:
-    """Whether a tree itself says what stands under these keys."""
+    """Return whether a tree itself sets the value at these keys."""
     for key in keys:
         if node.replaces or not isinstance(node.value, dict):
             return True

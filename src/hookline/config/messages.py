@@ -1,4 +1,4 @@
-"""pydantic's errors, in words for the author of a config: one problem a value, unions put together."""
+"""Translates pydantic's errors for the author of a config: one problem per value, with unions combined."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _EXPECTED = {
     "less_than_equal": "a number of at most {le}",
     "too_short": "at least {min_length} items",
     "too_long": "at most {max_length} items",
-    "string_too_short": "a text that is not empty",
-    "string_pattern_mismatch": "a name as 'module:name'",
+    "string_too_short": "a non-empty string",
+    "string_pattern_mismatch": "a name such as 'module:name'",
 }
 
 
@@ -40,21 +40,22 @@ class _Found:
     message: str
     expected: str | None = None
     value: Any = None
-    #: Of one alternative of several: another one may say more.
+    #: True if this is about one alternative of a union: another alternative may have a more precise problem.
     tagged: bool = False
 
 
 def missing_and_unknown(
-    unknown: Iterable[str], missing: Iterable[str], known: Iterable[str], no_such: str, needs: str
+    unknown: Iterable[str], missing: Iterable[str], known: Iterable[str], unknown_text: str, missing_text: str
 ) -> list[tuple[str | None, str]]:
-    """Messages about the keys of one mapping, each with its key; a misspelt key is not missing besides."""
+    """Return messages about the keys of one mapping, each with its key. A misspelled key is not reported as missing."""
     names = list(known)
     unknown = list(unknown)
-    taken = {nearest(key, names) for key in unknown}
+    meant = {nearest(key, names) for key in unknown}
     messages: list[tuple[str | None, str]] = [
-        (key, f"{no_such.format(key)}; {did_you_mean(key, [name for name in names if name != key])}") for key in unknown
+        (key, f"{unknown_text.format(key)}; {did_you_mean(key, [name for name in names if name != key])}")
+        for key in unknown
     ]
-    return messages + [(None, needs.format(name)) for name in missing if name not in taken]
+    return messages + [(None, missing_text.format(name)) for name in missing if name not in meant]
 
 
 def problems_of(
@@ -63,15 +64,15 @@ def problems_of(
     keys: Keys,
     known: Callable[[Keys], Iterable[str]],
     *,
-    no_such: str = "there is no key '{}'",
-    needs: str = "the key '{}' is missing",
+    unknown_text: str = "unknown key '{}'",
+    missing_text: str = "the key '{}' is missing",
 ) -> list[Problem]:
-    """All that is wrong with data standing at `keys`; `known` gives the keys that a mapping inside of it can have."""
+    """Return all problems with the data at `keys`. `known` returns the keys that a mapping inside the data can have."""
     found: list[_Found] = []
     unknown: dict[Keys, list[str]] = {}
     missing: dict[Keys, list[str]] = {}
     for item in error.errors(include_url=False):
-        place, tagged = _place(item["loc"], data, skip_last=item["type"] == "missing")
+        place, tagged = _locate(item["loc"], data, skip_last=item["type"] == "missing")
         if item["type"] == "missing" and isinstance(item["loc"][-1], int):
             found.append(_Found(place, f"the list is too short: item {item['loc'][-1]} is missing", tagged=tagged))
         elif item["type"] == "missing":
@@ -79,16 +80,18 @@ def problems_of(
         elif item["type"] == "extra_forbidden":
             unknown.setdefault(place[:-1], []).append(str(place[-1]))
         else:
-            found.append(_found(item, place, tagged))
-    problems = [Problem((*keys, *one.keys), one.message) for one in _together(found, {*unknown, *missing})]
+            found.append(_describe(item, place, tagged))
+    problems = [Problem((*keys, *one.keys), one.message) for one in _combine(found, {*unknown, *missing})]
     for place in dict.fromkeys([*unknown, *missing]):
-        messages = missing_and_unknown(unknown.get(place, []), missing.get(place, []), known(place), no_such, needs)
+        messages = missing_and_unknown(
+            unknown.get(place, []), missing.get(place, []), known(place), unknown_text, missing_text
+        )
         problems += [Problem((*keys, *place, *([key] if key else [])), message) for key, message in messages]
     return problems
 
 
-def _place(loc: tuple[int | str, ...], data: Any, skip_last: bool) -> tuple[Keys, bool]:
-    """Where in the data an error stands: pydantic's path without the names that it gives to parts of a union."""
+def _locate(loc: tuple[int | str, ...], data: Any, skip_last: bool) -> tuple[Keys, bool]:
+    """Return where in the data an error is: pydantic's path without its names for the alternatives of a union."""
     keys: list[str | int] = []
     tagged = False
     for part in loc[:-1] if skip_last else loc:
@@ -103,7 +106,7 @@ def _place(loc: tuple[int | str, ...], data: Any, skip_last: bool) -> tuple[Keys
     return tuple(keys), tagged
 
 
-def _found(item: Any, place: Keys, tagged: bool) -> _Found:
+def _describe(item: Any, place: Keys, tagged: bool) -> _Found:
     wording = _EXPECTED.get(item["type"])
     if wording is not None:
         context = item.get("ctx", {}).items()
@@ -115,10 +118,11 @@ def _found(item: Any, place: Keys, tagged: bool) -> _Found:
     return _Found(place, text.removeprefix("Value error, "), tagged=tagged)
 
 
-def _together(found: list[_Found], others: set[Keys]) -> list[_Found]:
-    """One problem a value: what the alternatives expect in one line, unless one of them says more, further inside.
+def _combine(found: list[_Found], others: set[Keys]) -> list[_Found]:
+    """Return one problem per value, with the expectations of all alternatives in one line.
 
-    `others` are the mappings about whose keys something is said besides.
+    If an alternative has a more precise problem deeper inside, that one is reported instead. `others` are the mappings
+    that have problems with their keys.
     """
     result: list[_Found] = []
     for place in dict.fromkeys(one.keys for one in found):

@@ -1,9 +1,9 @@
-"""Which modules a config may make Python import, decided before any of them runs.
+"""Decides which modules a config may import, before any of them runs.
 
-A module that stands beside the config, or under the working directory, is the user's own, as it would be for a script
-in that folder. What `--allow` names may be imported too, and torch, torchmetrics and hookline, of which `names` then
-takes only classes of the right kind. Installed packages and the standard library are never the user's own, also where
-a virtual environment lies inside the working directory.
+A module next to the config or under the working directory is the user's own, as it would be for a script in that
+folder. The modules that `--allow` names may be imported too. So may torch, torchmetrics and hookline, but `names`
+accepts only classes of the right kind from them. Installed packages and the standard library are never the user's own,
+even if a virtual environment is inside the working directory.
 """
 
 from __future__ import annotations
@@ -41,52 +41,52 @@ class Modules:
         folders = [Path.cwd()] if config_file is None else [config_file.parent, Path.cwd()]
         self.roots = list(dict.fromkeys(os.path.abspath(folder) for folder in folders))
         self.allow = tuple(allow)
-        importlib.invalidate_caches()  # a module that was written a moment ago, as in a notebook, is to be found
+        importlib.invalidate_caches()  # so that a module written a moment ago, for example from a notebook, is found
 
     def load(self, name: str) -> tuple[ModuleType, Trust]:
-        """Import a module, if that is allowed; anything else is refused without running it."""
+        """Import a module if that is allowed. Refuse any other module without running it."""
         trust = self.judge(name)
         if trust is not Trust.TRUSTED:
-            self._put_on_path()
+            self._add_to_path()
         try:
             return importlib.import_module(name), trust
         except (Exception, SystemExit) as error:
-            # A module that calls sys.exit() when imported would otherwise end the command, maybe even with code 0.
+            # Otherwise, a module that calls sys.exit() on import would end the command, maybe even with code 0.
             if isinstance(error, ModuleNotFoundError) and error.name == name:
-                raise ConfigError(f"there is no module '{name}'") from None
+                raise ConfigError(f"the module '{name}' was not found") from None
             raise ConfigError(f"the module '{name}' cannot be imported: {type(error).__name__}: {error}") from error
 
     def judge(self, name: str) -> Trust:
-        """Why this module may be imported, or a refusal that says what to do."""
+        """Return why this module may be imported, or refuse it with a hint on what to do."""
         for part in name.split("."):
             if not part.isidentifier():
-                raise ConfigError(f"'{name}' is no name of a module; write package.module, without paths")
+                raise ConfigError(f"'{name}' is not a valid module name; write package.module, not a path")
             if part.startswith("_"):
-                raise ConfigError(f"'{name}' is refused: a config cannot name what begins with an underscore")
+                raise ConfigError(f"'{name}' is refused: a config cannot use names that begin with an underscore")
         if any(name == prefix or name.startswith(f"{prefix}.") for prefix in self.allow):
             return Trust.ALLOWED
         if name.partition(".")[0] in TRUSTED:
             return Trust.TRUSTED
         spec = self._find(name)
         if spec is None:
-            raise ConfigError(self._not_found(name))
+            raise ConfigError(self._not_found_message(name))
         if not self._is_own(spec):
             raise ConfigError(
-                f"the module '{name}' is refused: it stands neither beside the config nor under the working directory; "
-                f"if you trust what it can do, add --allow {name}"
+                f"the module '{name}' is refused: it is neither next to the config nor under the working directory; "
+                f"if you trust it, add --allow {name}"
             )
         self._refuse_namesake(name, spec)
         return Trust.OWN
 
     def owns(self, module: str) -> bool:
-        """Whether a module that is already imported is the user's own, or allowed."""
+        """Return whether a module that is already imported is the user's own, or allowed."""
         if any(module == prefix or module.startswith(f"{prefix}.") for prefix in self.allow):
             return True
         file = getattr(sys.modules.get(module), "__file__", None)
         return file is not None and module.partition(".")[0] not in TRUSTED and self._is_inside(file)
 
     def _find(self, name: str) -> ModuleSpec | None:
-        """Where a module would come from. importlib.util.find_spec would run the packages around it."""
+        """Find a module without importing it. importlib.util.find_spec would run the packages that contain it."""
         parts = name.split(".")
         spec: ModuleSpec | None = None
         folders: Any = [*self.roots, *sys.path]
@@ -94,7 +94,7 @@ class Modules:
             full = ".".join(parts[:count])
             spec = PathFinder.find_spec(full, folders)
             if spec is None and count == 1:
-                spec = _elsewhere(full)  # built in, or of an editable install
+                spec = _find_elsewhere(full)  # built in, or from an editable install
             if spec is None:
                 return None
             if count < len(parts) and not self._is_own(spec):
@@ -105,7 +105,7 @@ class Modules:
     def _is_own(self, spec: ModuleSpec) -> bool:
         if spec.origin is not None and spec.has_location:
             return self._is_inside(spec.origin)
-        # A folder without __init__.py has no file of its own; what is imported from it is looked at in its turn.
+        # A folder without __init__.py has no file. The modules inside it are checked when they are imported.
         return spec.origin is None and any(self._is_inside(place) for place in spec.submodule_search_locations or [])
 
     def _is_inside(self, file: str) -> bool:
@@ -118,7 +118,7 @@ class Modules:
         return any(path.is_relative_to(root) for root in self.roots)
 
     def _refuse_namesake(self, name: str, spec: ModuleSpec) -> None:
-        """Python keeps one module of a name: another one, imported before, would be taken instead."""
+        """Refuse a module if Python has imported another one of the same name, which it would return instead."""
         for loaded in (name.partition(".")[0], name):
             module = sys.modules.get(loaded)
             file = getattr(module, "__file__", None)
@@ -127,24 +127,24 @@ class Modules:
                 continue
             if file is None or os.path.abspath(file) != os.path.abspath(expected.origin):
                 raise ConfigError(
-                    f"the module '{loaded}' ({expected.origin}) cannot be imported, since Python already has another "
-                    f"'{loaded}' ({file or 'built in'}); give yours another name"
+                    f"the module '{loaded}' ({expected.origin}) cannot be imported, because Python has already "
+                    f"imported another '{loaded}' ({file or 'built in'}); rename yours"
                 )
 
-    def _put_on_path(self) -> None:
+    def _add_to_path(self) -> None:
         for root in reversed(self.roots):
             if root not in sys.path[: len(self.roots)]:
                 sys.path.insert(0, root)
 
-    def _not_found(self, name: str) -> str:
+    def _not_found_message(self, name: str) -> str:
         top = name.partition(".")[0]
         places = " and ".join(self.roots)
         best = nearest(top, [file.stem for root in self.roots for file in Path(root).glob("*.py")])
         hint = f"did you mean '{best}'?" if best not in (None, top) else f"looked in {places}"
-        return f"there is no module '{name}' beside the config or under the working directory; {hint}"
+        return f"the module '{name}' was not found next to the config or under the working directory; {hint}"
 
 
-def _elsewhere(name: str) -> ModuleSpec | None:
+def _find_elsewhere(name: str) -> ModuleSpec | None:
     try:
         return importlib.util.find_spec(name)
     except (ImportError, ValueError):  # ValueError: a module without a spec, such as __main__
@@ -152,9 +152,9 @@ def _elsewhere(name: str) -> ModuleSpec | None:
 
 
 def split_name(name: str) -> tuple[str, str]:
-    """Module and attribute of `module:attribute` or `module.attribute`."""
+    """Split `module:attribute` or `module.attribute` into module and attribute."""
     module, separator, attribute = name.partition(":") if ":" in name else name.rpartition(".")
     valid = r"[^\W\d]\w*(\.[^\W\d]\w*)*"
     if not separator or not re.fullmatch(valid, module) or not re.fullmatch(valid, attribute):
-        raise ConfigError(f"'{name}' is no name; write 'module:Name', with the module beside the config")
+        raise ConfigError(f"'{name}' is not a valid name; write 'module:Name', with the module next to the config")
     return module, attribute

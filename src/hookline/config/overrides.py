@@ -15,14 +15,16 @@ _PART = re.compile(r"([^\[\]]*)((?:\[[0-9]{1,9}\])*)")
 
 
 def apply(root: Node, override: str) -> Node:
-    """The tree with one `key.path=value` set; the value is YAML and replaces what was there."""
+    """Return the tree with one `key.path=value` set. The value is YAML, and replaces the old value."""
     key, equals, text = override.partition("=")
     mark = Mark(f"override {show(override, longest=200)}")
     if not equals:
-        raise ConfigError(f"{mark}: there is no '='; an override is key.path=value")
+        raise ConfigError(f"{mark}: missing '='; write an override as key.path=value")
     keys = split_path(key.strip())
     if keys is None or len(keys) > MAX_DEPTH:
-        raise ConfigError(f"{mark}: the key is no path; write it like optim.optimizer.lr or custom_hooks[0].type")
+        raise ConfigError(
+            f"{mark}: the key is not a valid path; write it like optim.optimizer.lr or custom_hooks[0].type"
+        )
     if keys[0] == "_base_":
         raise ConfigError(f"{mark}: '_base_' cannot be overridden; it is read from the file")
     value = read_markers(parse(text, lambda line, column: mark))
@@ -30,7 +32,7 @@ def apply(root: Node, override: str) -> Node:
 
 
 def split_path(text: str) -> Keys | None:
-    """The keys of a dotted path, or None if it is not one.
+    """Return the keys of a dotted path, or None if it is not one.
 
     >>> split_path("custom_hooks[0].momentum")
     ('custom_hooks', 0, 'momentum')
@@ -54,26 +56,28 @@ def _set(node: Node | None, keys: Keys, value: Node, mark: Mark, done: Keys) -> 
     if here is None:
         here = [] if key in (0, "0") else {}
     if isinstance(here, list):
-        index = _index(key, here, mark, done)
+        index = _parse_index(key, here, mark, done)
         old = here[index] if index < len(here) else None
         return Node([*here[:index], _set(old, keys[1:], value, mark, (*done, index)), *here[index + 1 :]], place)
     if not isinstance(here, dict):
         raise ConfigError(f"{mark}: '{dotted(done)}' is {show(here)}, not a mapping or a list")
     if isinstance(key, int):
-        what = "a mapping" if here else "not there"
-        raise ConfigError(f"{mark}: '{dotted(done)}' is {what}, and [{key}] asks for an item of a list")
+        what = "is a mapping" if here else "does not exist"
+        raise ConfigError(f"{mark}: '{dotted(done)}' {what}, but [{key}] needs a list")
     return Node({**here, key: _set(here.get(key), keys[1:], value, mark, (*done, key))}, place)
 
 
-def _index(key: str | int, items: list[Node], mark: Mark, done: Keys) -> int:
+def _parse_index(key: str | int, items: list[Node], mark: Mark, done: Keys) -> int:
     if isinstance(key, str) and not re.fullmatch("[0-9]{1,9}", key):
         known = {name for item in items if isinstance(item.value, dict) for name in item.value}
         raise ConfigError(
-            f"{mark}: '{dotted(done)}' is a list, so an index comes before '{key}': "
+            f"{mark}: '{dotted(done)}' is a list, so write an index before '{key}': "
             f"{dotted(done)}[0].{nearest(key, known) or key}"
         )
     index = int(key)
     if index > len(items):
         have = "1 item" if len(items) == 1 else f"{len(items)} items"
-        raise ConfigError(f"{mark}: '{dotted(done)}' has {have}; index {len(items)} would append, {index} is too far")
+        raise ConfigError(
+            f"{mark}: '{dotted(done)}' has {have}; index {len(items)} would append, but {index} is too large"
+        )
     return index

@@ -1,7 +1,7 @@
-"""The shape of a config: the sections of the YAML, as pydantic models. They mirror the constructor of `Runner`.
+"""The structure of a config: the sections of the YAML as pydantic models. They mirror the constructor of `Runner`.
 
-What a section builds by name (a model, a hook, ...) is open here; `check` looks at it with the named thing's own
-signature.
+The parameters of what a section builds by name (a model, a hook, ...) are not checked here. `validation` checks them
+against the signature of the named class or function.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ Text = Annotated[str, Field(min_length=1)]
 
 
 def _file_name(name: str) -> str:
-    """Names that become part of file names stay inside of their folder."""
+    """Refuse a name that could leave its folder when it becomes part of a file name."""
     if name in (".", "..") or any(character in "/\\" or ord(character) < 32 for character in name):
-        raise PydanticCustomError("name", "this becomes part of file names, so it cannot be '..' or hold '/' or '\\'")
+        raise PydanticCustomError(
+            "name", "this becomes part of file names, so it cannot be '..' or contain '/' or '\\'"
+        )
     return name
 
 
@@ -35,33 +37,33 @@ class Section(BaseModel):
 
 
 class Part(BaseModel):
-    """Something to build: `type` names it, the other keys are its parameters."""
+    """Something to build: `type` names it, and the other keys are its parameters."""
 
     model_config = ConfigDict(extra="allow", use_attribute_docstrings=True)
 
     type: Text
-    """A registered name, a short name of torch or torchmetrics, or 'module:Name' beside the config."""
+    """A registered name, a short name from torch or torchmetrics, or 'module:Name' next to the config."""
 
 
 class LoaderSection(Section):
-    """Batches of a dataset, in an order that a run can be resumed in."""
+    """Loads batches of a dataset. A resumed run continues in the same order."""
 
     dataset: Part
-    """What to read: a map-style dataset."""
+    """The dataset to read: a map-style dataset."""
     batch_size: Count = 1
-    """Samples of a batch, per process."""
+    """The number of samples per batch and process."""
     shuffle: bool = False
-    """Another order every epoch."""
+    """Use a different order in every epoch."""
     num_workers: Annotated[int, Field(ge=0)] = 0
-    """Processes that read ahead; 0 reads in the training process."""
+    """The number of processes that load data in the background. 0 loads in the training process."""
     drop_last: bool = False
-    """Leave out a last batch that is not full."""
+    """Skip the last batch if it is not full."""
     collate_fn: Text | None = None
-    """A function that makes a batch of samples, as 'module:function'."""
+    """A function that combines samples into a batch, as 'module:function'."""
     persistent_workers: bool = False
-    """Keep the workers from one epoch to the next."""
+    """Keep the workers alive between epochs."""
     pin_memory: bool = False
-    """Put batches where a GPU can fetch them."""
+    """Put batches into pinned memory, from which copying to a GPU is faster."""
 
 
 def _loader_kind(value: Any) -> str:
@@ -77,85 +79,85 @@ class TrainSection(Section):
     """How to train."""
 
     dataloader: Loader
-    """The batches: a dataset, or 'type' with anything that gives a loader."""
+    """The batches: a dataset, or 'type' with a function or class that returns a loader."""
     step: Text | None = None
-    """'module:function' with (model, batch) in and the loss out; without one, the model is called with the batch."""
+    """'module:function' that takes (model, batch) and returns the loss. By default, the model gets the batch."""
     max_epochs: Count | None = None
-    """Train this many epochs; this or max_iters."""
+    """Train for this many epochs. Set this or max_iters."""
     max_iters: Count | None = None
-    """Train this many iterations; this or max_epochs."""
+    """Train for this many iterations. Set this or max_epochs."""
     val_interval: Count | None = None
-    """Validate every so many epochs (1) or iterations (1,000), and after the last."""
+    """Validate once per this many epochs (default 1) or iterations (default 1,000), and after the last."""
     val_begin: Annotated[int, Field(ge=0)] = 1
-    """The first epoch or iteration to validate after; 0 validates before the first step."""
+    """The first epoch or iteration to validate after. 0 also validates before the first step."""
     limit_batches: Count | None = None
-    """Use only so many batches of each pass."""
+    """Use at most this many batches per pass over the data."""
 
 
 class EvalSection(Section):
     """How to validate or test."""
 
     dataloader: Loader
-    """The batches: a dataset, or 'type' with anything that gives a loader."""
+    """The batches: a dataset, or 'type' with a function or class that returns a loader."""
     step: Text | None = None
-    """'module:function' with (model, batch) in and (preds, target) out; without one, the model is called."""
+    """'module:function' that takes (model, batch) and returns (preds, target). By default, the model is called."""
     metrics: dict[FileName, Text | Part] | None = None
-    """Name -> a metric of torchmetrics, or a function that is averaged by sample."""
+    """The metrics by name: each a torchmetrics class, or a function that is averaged over samples."""
     loss: Text | None = None
-    """A training step whose loss is measured on this data too, as the metric 'loss'."""
+    """A training step whose loss is also measured on this data, as the metric 'loss'."""
     limit_batches: Count | None = None
-    """Use only so many batches."""
+    """Use at most this many batches."""
 
 
 class OptimizerPart(Part):
     """A torch optimizer and its parameters."""
 
     fused: bool | Literal["auto"] | None = "auto"
-    """The fast implementation: wherever torch has one for the model's parameters, always, or never."""
+    """Use torch's fused implementation: 'auto' if there is one for the model's parameters, true always, false never."""
 
 
 class SchedulerPart(Part):
-    """A torch scheduler and its parameters; 'auto' stands for the length of the training."""
+    """A torch scheduler and its parameters. A parameter that is 'auto' becomes the length of training."""
 
     when: Literal["epoch", "iter", "step", "val"] | None = None
-    """When it steps: every epoch, iteration, optimizer step or validation; else in the unit of the training."""
+    """When it steps: every epoch, iteration, optimizer step or validation. The default is the unit of training."""
     monitor: Text | None = None
-    """The metric that it looks at, with 'val'."""
+    """The metric that it monitors. Needs 'when: val'."""
 
 
 class GroupSection(BaseModel):
-    """Parameters of the model with options of their own."""
+    """Parameters of the model with their own options."""
 
     model_config = ConfigDict(extra="allow", use_attribute_docstrings=True)
 
     match: Text
-    """Names of parameters, with * and ?: '*.bias'. The first group that matches a parameter takes it."""
+    """A pattern for parameter names, with * and ?: '*.bias'. Each parameter belongs to the first group that matches."""
 
 
 class OptimSection(Section):
-    """What updates the model."""
+    """How to update the model."""
 
     optimizer: OptimizerPart
     """A torch optimizer."""
     schedulers: list[SchedulerPart] = []
     """Torch schedulers."""
     accumulate: Count = 1
-    """Micro-batches of an update."""
+    """The number of micro-batches per update."""
     clip_norm: Annotated[float, Field(gt=0)] | None = None
-    """Clip gradients to this norm; this or clip_value."""
+    """Clip gradients to this norm. Set this or clip_value."""
     clip_value: Annotated[float, Field(gt=0)] | None = None
-    """Clip gradients to this value; this or clip_norm."""
+    """Clip gradients to this value. Set this or clip_norm."""
     param_groups: list[GroupSection] = []
-    """Parameters with options of their own."""
+    """Groups of parameters with their own options."""
     params: Text | list[Text] | None = None
-    """With several optimizers: which parameters this one updates, as patterns: 'generator.*'."""
+    """With several optimizers: patterns for the parameters that this one updates, such as 'generator.*'."""
 
 
 def is_single(section: type[Section], value: Any) -> bool:
-    """Whether a value is one section, and not a mapping of names to sections.
+    """Return whether a value is one section, and not a mapping of names to sections.
 
-    It is where it has one of the section's keys. A misspelt key still counts as the key that it is near to, unless
-    what stands there looks like a section itself.
+    It is one section if it has one of the section's keys. A misspelled key counts too, unless its value looks like a
+    section itself.
     """
     fields = list(section.model_fields)
 
@@ -189,16 +191,16 @@ HookValue = Text | dict[str, Any] | None
 
 
 class DefaultHooksSection(Section):
-    """Changes to the default hooks: parameters, the name of another hook, or null to leave one out."""
+    """Changes to the default hooks: parameters, the name of another hook, or null to disable one."""
 
     runtime_info: HookValue = None
-    """RuntimeInfoHook: epoch, iteration, learning rate and loss for the records."""
+    """RuntimeInfoHook: records the epoch, iteration, learning rate and loss."""
     timer: HookValue = None
-    """IterTimerHook: how long iterations and loading take."""
+    """IterTimerHook: measures how long iterations and data loading take."""
     sampler_seed: HookValue = None
-    """DistSamplerSeedHook: another order of the data every epoch, the same on all processes."""
+    """DistSamplerSeedHook: changes the order of the data every epoch, in the same way on all processes."""
     logger: HookValue = None
-    """LoggerHook: numbers to the screen and to the writers."""
+    """LoggerHook: sends numbers to the screen and to the writers."""
     param_scheduler: HookValue = None
     """ParamSchedulerHook: steps the schedulers."""
     checkpoint: HookValue = None
@@ -222,41 +224,41 @@ class Config(Section):
     train: TrainSection | None = None
     """How to train."""
     val: Evals | None = None
-    """How to validate: one section, or several data sets by name."""
+    """How to validate: one section, or several datasets by name."""
     test: Evals | None = None
-    """How to test: one section, or several data sets by name."""
+    """How to test: one section, or several datasets by name."""
     optim: Optims | None = None
-    """What updates the model: one section, or several by name."""
+    """How to update the model: one section, or several by name."""
     default_hooks: DefaultHooksSection | None = None
-    """Changes to the default hooks: parameters, or null to leave one out."""
+    """Changes to the default hooks: parameters, or null to disable one."""
     custom_hooks: list[Text | Part] = []
-    """More hooks, with their parameters, priority and on_error."""
+    """Additional hooks, with their parameters, priority and on_error."""
     writers: list[Text | Part] = ["jsonl"]
-    """Where the records of the run go."""
+    """The destinations for the records of the run."""
     work_dir: Text | None = None
     """The folder of the run."""
     experiment_name: FileName | None = None
-    """The name of the run; the folder's name unless given."""
+    """The name of the run. The default is the name of its folder."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
-    """What all randomness comes from."""
+    """The seed for all random numbers."""
     device: Text = "auto"
     """'cpu', 'cuda:0', ..., or 'auto'."""
     strategy: Text = "auto"
-    """How the model is spread over processes."""
+    """How the model is distributed over processes."""
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
-    """What to compute in."""
+    """The number format to compute in."""
     load_from: Text | None = None
-    """A checkpoint whose weights the model starts with."""
+    """A checkpoint with the initial weights of the model."""
     resume: bool | Text = False
-    """true goes on from the newest checkpoint of work_dir, a path from that one."""
+    """true resumes from the newest checkpoint in work_dir; a path resumes from that checkpoint."""
     points: Annotated[dict[str, list[str]], AfterValidator(_points)] | None = None
-    """Points of one's own: name -> names of their arguments."""
+    """Custom points: the name of each, and the names of its arguments."""
     imports: list[Text] = []
-    """Modules beside the config that are imported first, so that what they register can be named."""
+    """Modules next to the config to import first, so that the config can use the names that they register."""
 
 
 def known_keys(keys: tuple[str | int, ...]) -> list[str]:
-    """The keys that the section at these keys can have."""
+    """Return the keys that the section at these keys can have."""
     sections: dict[str, type[BaseModel]] = {
         "train": TrainSection,
         "val": EvalSection,

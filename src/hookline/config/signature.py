@@ -1,11 +1,11 @@
-"""The parameters of a class or function, read from its signature, as something to check a config against.
+"""Reads the parameters of a class or function from its signature, to check a config against them.
 
     signature = signature_of(EMAHook)
     signature.parameters["momentum"].doc       from the docstring's `Args:`
     signature.problems({"momentun": 0.1}, ("custom_hooks", 0))
     signature.json_schema()
 
-Types are checked where pydantic understands them. What a config cannot hold (a tensor, a function) is not checked.
+Types are checked if pydantic understands them. Types that a config cannot express, such as a tensor, are not checked.
 """
 
 from __future__ import annotations
@@ -38,88 +38,88 @@ _NOT_BY_NAME = (
     inspect.Parameter.VAR_KEYWORD,
 )
 HOOK_KEYS = ("priority", "on_error")
-# How a config names a function or a class.
+# The form in which a config names a function or a class.
 NAMED = "^[^:]+:[^:]+$"
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter: its type (Any where it cannot be checked), its default, and what the docstring says."""
+    """One parameter: its type (Any if it cannot be checked), its default, and its description from the docstring."""
 
     name: str
     hint: Any
-    #: Whether it takes a function or a class, which a config names as `module:name`.
+    #: True if it takes a function or a class, which a config names as `module:name`.
     takes_function: bool
     default: Any
     doc: str
 
     @property
     def required(self) -> bool:
-        """Whether it has to be given."""
+        """Return whether it must be given."""
         return self.default is _EMPTY
 
     def is_name(self, value: Any) -> bool:
-        """Whether this value in a config names a function or class."""
+        """Return whether this value from a config names a function or a class."""
         return self.takes_function and isinstance(value, str) and ":" in value
 
 
 @dataclass(frozen=True)
 class Signature:
-    """What can be given to a class or function by name."""
+    """The parameters that a class or function takes by name."""
 
     name: str
     doc: str
     parameters: Mapping[str, Parameter]
-    #: Whether names besides these are taken (`**kwargs`).
+    #: True if other names are accepted too (`**kwargs`).
     extras: bool
 
     @cached_property
     def model(self) -> type[BaseModel]:
-        """The parameters as a pydantic model; its fields have the parameters' names as aliases."""
+        """Return the parameters as a pydantic model. Its fields have the parameters' names as aliases."""
         fields: dict[str, Any] = {}
         for number, parameter in enumerate(self.parameters.values()):
-            # Names of our own, since pydantic has opinions on fields called _x, copy or model_x.
+            # The fields get neutral names, because pydantic rejects or warns about names such as _x, copy or model_x.
             fields[f"p{number}"] = (parameter.hint, _field(parameter))
         config = ConfigDict(extra="allow" if self.extras else "forbid", title=self.name)
         return create_model("Parameters", __config__=config, **fields)
 
-    def problems(self, values: Mapping[str, Any], keys: Keys, besides: tuple[str, ...] = ()) -> list[Problem]:
-        """What is wrong with these parameters, standing at `keys`; `besides` are keys that others look after."""
-        given = {name: value for name, value in values.items() if name not in besides}
+    def problems(self, values: Mapping[str, Any], keys: Keys, other_keys: tuple[str, ...] = ()) -> list[Problem]:
+        """Return the problems with the parameters at `keys`. `other_keys` are allowed too, and checked elsewhere."""
+        given = {name: value for name, value in values.items() if name not in other_keys}
         try:
-            self._validated(given)
+            self._validate(given)
         except ValidationError as error:
-            known = [*self.parameters, *besides]
+            known = [*self.parameters, *other_keys]
             return problems_of(
                 error,
                 given,
                 keys,
                 lambda place: [] if place else known,
-                no_such=f"{self.name} has no parameter '{{}}'",
-                needs=f"{self.name} needs the parameter '{{}}'",
+                unknown_text=f"{self.name} has no parameter '{{}}'",
+                missing_text=f"{self.name} needs the parameter '{{}}'",
             )
         return []
 
-    def converted(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """The parameters as their types say: a tuple for a list, a Path for a text, a float for an int."""
-        model = self._validated(dict(values))
+    def convert(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the parameters converted to their types: a list to a tuple, a text to a Path, an int to a float."""
+        model = self._validate(dict(values))
         names = {field.alias: key for key, field in type(model).model_fields.items()}
         return {name: getattr(model, names[name]) if name in names else value for name, value in values.items()}
 
-    def _validated(self, values: dict[str, Any]) -> BaseModel:
-        # JSON is what a config can hold, and pydantic's strict mode knows that JSON has no tuples and no paths.
+    def _validate(self, values: dict[str, Any]) -> BaseModel:
+        # A config can express what JSON can, and pydantic's strict mode knows that JSON has no tuples and no paths.
         return self.model.model_validate_json(json.dumps(values), strict=True)
 
     def json_schema(self, ref_template: str = "#/$defs/{model}") -> dict[str, Any]:
-        """The JSON Schema of the parameters as one object."""
+        """Return the JSON Schema of the parameters as one object."""
         return self.model.model_json_schema(by_alias=True, ref_template=ref_template)
 
 
 def signature_of(factory: Callable[..., Any], skip: tuple[str, ...] = ()) -> Signature:
-    """The signature of a class or function, without the parameters that hookline itself fills in."""
+    """Return the signature of a class or function, without the parameters in `skip`, which hookline itself fills in."""
     try:
         return _signature_of(factory, skip)
-    except TypeError:  # a callable object that cannot be hashed
+    except TypeError:  # a callable object that is not hashable
         return _signature_of.__wrapped__(factory, skip)
 
 
@@ -141,15 +141,15 @@ def _signature_of(factory: Callable[..., Any], skip: tuple[str, ...]) -> Signatu
 
 
 def filled_parameter(factory: Callable[..., Any], usual: str) -> tuple[str, ...]:
-    """The parameter that hookline itself fills in: the one with the usual name, or else the first."""
+    """Return the parameter that hookline itself fills in: the one with the usual name, or else the first one."""
     names = tuple(signature_of(factory).parameters)
     return (usual,) if usual in names else names[:1]
 
 
 def hook_problems(hook: Callable[..., Any], values: Mapping[str, Any], keys: Keys) -> list[Problem]:
-    """What is wrong with the mapping of a hook: its parameters, `priority` and `on_error`."""
+    """Return the problems with the mapping of a hook: its parameters, `priority` and `on_error`."""
     signature = signature_of(hook)
-    problems = signature.problems(values, keys, besides=("type", *HOOK_KEYS))
+    problems = signature.problems(values, keys, other_keys=("type", *HOOK_KEYS))
     if values.get("priority") is not None:
         try:
             Priority.parse(values["priority"])
@@ -159,7 +159,7 @@ def hook_problems(hook: Callable[..., Any], values: Mapping[str, Any], keys: Key
     if policy not in ("raise", "disable"):
         problems.append(Problem((*keys, "on_error"), f"expected 'raise' or 'disable', found {policy!r}"))
     elif policy == "disable" and getattr(hook, "role", "actor") != "observer":
-        why = f"{signature.name} acts on the training, so a run cannot go on without it; only observers can be disabled"
+        why = f"{signature.name} affects training, so a run cannot continue without it; only observers can be disabled"
         problems.append(Problem((*keys, "on_error"), why))
     return problems
 
@@ -170,7 +170,7 @@ def _field(parameter: Parameter) -> Any:
         return Field(**described)
     if _is_plain(parameter.default):
         return Field(default=parameter.default, **described)
-    return Field(default_factory=lambda: None, **described)  # a default that no JSON Schema can show
+    return Field(default_factory=lambda: None, **described)  # a default that JSON Schema cannot express
 
 
 def _is_plain(value: Any) -> bool:
@@ -180,7 +180,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _hint(factory: Callable[..., Any], parameter: inspect.Parameter) -> tuple[Any, bool]:
-    """The type as far as a config can hold it, and whether it is also, or only, that of a function or class."""
+    """Return the part of the type that a config can express, and whether it accepts a function or a class."""
     if parameter.annotation is _EMPTY:
         return Any, False
     holder = types.SimpleNamespace(__annotations__={"hint": parameter.annotation})
@@ -188,9 +188,9 @@ def _hint(factory: Callable[..., Any], parameter: inspect.Parameter) -> tuple[An
         names = getattr(inspect.unwrap(function), "__globals__", {}) if callable(function) else {}
         try:
             hint = typing.get_type_hints(holder, globalns=names)["hint"]
-        except Exception:  # a name that is only there for type checkers; whatever it is, it cannot be checked
+        except Exception:  # a name that only type checkers can resolve, so it cannot be checked
             continue
-        # Where any text will do, one with a colon in it is just that.
+        # If the parameter also accepts any text, a text with a colon is just text.
         named, hint = _takes_function(hint) and not _takes_text(hint), _checkable(hint)
         if named:
             name = Annotated[str, Field(pattern=NAMED)]
@@ -211,13 +211,13 @@ def _takes_text(hint: Any) -> bool:
 
 
 def _checkable(hint: Any) -> Any:
-    """The part of a type that a config can hold: of `float | Tensor`, float; Any where nothing is left."""
+    """Return the part of a type that a config can express: float for `float | Tensor`, Any if nothing is left."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
         members = [_checkable(member) for member in arguments]
         kept = [new for new, old in zip(members, arguments, strict=True) if new is not Any or old is Any]
-        # A function is left out here and named by a string there, so a None that remains says nothing.
-        return Any if kept in ([], [type(None)]) else Union[tuple(kept)]  # noqa: UP007  # | cannot take a list
+        # Functions are dropped here; a config names them with a string. If only None is left, nothing can be checked.
+        return Any if kept in ([], [type(None)]) else Union[tuple(kept)]  # noqa: UP007  # | does not accept a list
     if origin in (collections.abc.Iterable, collections.abc.Iterator, collections.abc.Collection):
         return _checkable(list[arguments[0]])  # type: ignore[valid-type]  # pydantic would leave an iterator unchecked
     if origin in (list, tuple, dict, collections.abc.Sequence, collections.abc.Mapping) and arguments:
@@ -230,13 +230,13 @@ def _is_known(hint: Any) -> bool:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             TypeAdapter(hint).json_schema()
-    except Exception:  # pydantic has many ways to say that it does not know a type
+    except Exception:  # pydantic raises many kinds of errors for unknown types
         return False
     return True
 
 
 def _documentation(factory: Callable[..., Any]) -> tuple[str, dict[str, str]]:
-    """The first line of the docstring, and what its `Args:` says about each parameter."""
+    """Return the first line of the docstring, and the descriptions of the parameters from its `Args:`."""
     text = inspect.getdoc(factory) or ""
     docs = _arguments(text)
     if inspect.isclass(factory):

@@ -1,4 +1,4 @@
-"""All that is wrong with a config, in one error: its shape, its names, and the parameters of what it names."""
+"""Checks a config and reports all problems in one error: its structure, its names, and their parameters."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ AUTO = "auto"
 
 
 def check(loaded: LoadedConfig, resolver: Resolver) -> None:
-    """Refuse a config that cannot be right, with everything that is wrong in it and where."""
-    _refuse(loaded, _Check(loaded.data, resolver).everything())
+    """Refuse an invalid config. The error lists all problems with their positions."""
+    _refuse(loaded, _Checker(loaded.data, resolver).check_all())
 
 
 def check_hooks(loaded: LoadedConfig, resolver: Resolver) -> None:
-    """The same for the hooks alone, without a look at model and data."""
-    _refuse(loaded, _Check(loaded.data, resolver).only_hooks())
+    """Refuse a config with invalid hooks, without checking model and data."""
+    _refuse(loaded, _Checker(loaded.data, resolver).check_only_hooks())
 
 
 def _refuse(loaded: LoadedConfig, problems: list[Problem]) -> None:
     refuse_all(loaded.title, [(loaded.mark(problem.keys), problem) for problem in problems])
 
 
-def sections(data: Mapping[str, Any], name: str) -> Iterator[tuple[Keys, dict[str, Any]]]:
-    """The section `val`, `test` or `optim` with its keys, or the several that stand there by name."""
+def iter_sections(data: Mapping[str, Any], name: str) -> Iterator[tuple[Keys, dict[str, Any]]]:
+    """Yield the section `val`, `test` or `optim` with its keys, or each of its named sections."""
     value = data.get(name)
     if not isinstance(value, dict):
         return
@@ -50,43 +50,43 @@ def sections(data: Mapping[str, Any], name: str) -> Iterator[tuple[Keys, dict[st
             yield (name, key), inner
 
 
-class _Check:
-    """Goes through the config and notes problems. Shapes are checked first, so here a wrong one is just passed by."""
+class _Checker:
+    """Collects the problems of a config. Values of a wrong type are skipped, because `check_shape` reports them."""
 
     def __init__(self, data: dict[str, Any], resolver: Resolver) -> None:
         self.data = data
         self.resolver = resolver
         self.problems: list[Problem] = []
 
-    def everything(self) -> list[Problem]:
-        self.shape()
-        self.imports()
-        self.part("model", ("model",), self.data.get("model"))
-        self.train()
+    def check_all(self) -> list[Problem]:
+        self.check_shape()
+        self.check_imports()
+        self.check_part("model", ("model",), self.data.get("model"))
+        self.check_train()
         for name in ("val", "test"):
-            for keys, section in sections(self.data, name):
-                self.evaluation(keys, section)
-        self.optims()
-        self.hooks()
+            for keys, section in iter_sections(self.data, name):
+                self.check_evaluation(keys, section)
+        self.check_optims()
+        self.check_hooks()
         for index, writer in enumerate(_list(self.data.get("writers"))):
-            self.part("writer", ("writers", index), writer)
+            self.check_part("writer", ("writers", index), writer)
         return self.problems
 
-    def only_hooks(self) -> list[Problem]:
-        self.shape()
-        about = ("custom_hooks", "default_hooks", "imports", "points")
-        self.problems = [one for one in self.problems if one.keys and one.keys[0] in about]
-        self.imports()
-        self.hooks()
+    def check_only_hooks(self) -> list[Problem]:
+        self.check_shape()
+        relevant = ("custom_hooks", "default_hooks", "imports", "points")
+        self.problems = [one for one in self.problems if one.keys and one.keys[0] in relevant]
+        self.check_imports()
+        self.check_hooks()
         return self.problems
 
-    def shape(self) -> None:
+    def check_shape(self) -> None:
         try:
             Config.model_validate_json(json.dumps(self.data), strict=True)
         except ValidationError as error:
             self.problems += problems_of(error, self.data, (), known_keys)
 
-    def imports(self) -> None:
+    def check_imports(self) -> None:
         for index, name in enumerate(_list(self.data.get("imports"))):
             if isinstance(name, str):
                 try:
@@ -97,7 +97,7 @@ class _Check:
     def note(self, keys: Keys, message: str) -> None:
         self.problems.append(Problem(keys, message))
 
-    def named(self, slot: str, keys: Keys, name: Any) -> Callable[..., Any] | None:
+    def resolve(self, slot: str, keys: Keys, name: Any) -> Callable[..., Any] | None:
         if not isinstance(name, str) or not name:
             return None
         try:
@@ -106,140 +106,143 @@ class _Check:
             self.note(keys, str(error))
             return None
 
-    def part(self, slot: str, keys: Keys, value: Any, besides: tuple[str, ...] = ()) -> None:
-        """A mapping with `type`, or a bare name: what it names must be there, and take these parameters."""
+    def check_part(self, slot: str, keys: Keys, value: Any, other_keys: tuple[str, ...] = ()) -> None:
+        """Check a mapping with `type`, or a name alone: the name must exist and accept these parameters."""
         name = value.get("type") if isinstance(value, dict) else value
-        factory = self.named(slot, (*keys, "type") if isinstance(value, dict) else keys, name)
+        factory = self.resolve(slot, (*keys, "type") if isinstance(value, dict) else keys, name)
         if factory is not None:
-            self.parameters(factory, keys, value if isinstance(value, dict) else {}, besides=besides)
+            self.check_parameters(factory, keys, value if isinstance(value, dict) else {}, other_keys=other_keys)
 
-    def parameters(
+    def check_parameters(
         self,
         factory: Callable[..., Any],
         keys: Keys,
         values: dict[str, Any],
         *,
         filled: tuple[str, ...] = (),
-        besides: tuple[str, ...] = (),
+        other_keys: tuple[str, ...] = (),
     ) -> None:
-        """`filled` are parameters that hookline gives, `besides` keys that are looked at elsewhere."""
-        signature = signature_of(factory, (*filled, *besides))
-        self.problems += signature.problems(values, keys, ("type", *besides))
-        self.functions(signature, keys, values)
+        """Check parameters. hookline itself provides those in `filled`; `other_keys` are checked elsewhere."""
+        signature = signature_of(factory, (*filled, *other_keys))
+        self.problems += signature.problems(values, keys, ("type", *other_keys))
+        self.check_functions(signature, keys, values)
 
-    def functions(self, signature: Signature, keys: Keys, values: dict[str, Any]) -> None:
-        """Functions and classes that parameters name must be there."""
+    def check_functions(self, signature: Signature, keys: Keys, values: dict[str, Any]) -> None:
+        """Check that the functions and classes that parameters name exist."""
         for name, parameter in signature.parameters.items():
             if parameter.is_name(values.get(name)):
-                self.named("function", (*keys, name), values[name])
+                self.resolve("function", (*keys, name), values[name])
 
-    def given_parameters(
+    def check_some_parameters(
         self, factory: Callable[..., Any], keys: Keys, values: dict[str, Any], key: str, filled: tuple[str, ...] = ()
     ) -> None:
-        """Parameters of something that gets the rest later: that some are lacking, told of the whole, is fine."""
+        """Check parameters of a callable that gets the rest later. Missing ones are reported at `keys`, and ignored."""
         found = signature_of(factory, filled).problems(values, keys, (key,))
         self.problems += [problem for problem in found if problem.keys != keys]
 
-    def loader(self, keys: Keys, value: Any) -> None:
+    def check_loader(self, keys: Keys, value: Any) -> None:
         if not isinstance(value, dict):
             return
         nested = isinstance(value.get("dataset"), dict) and "type" in value["dataset"]
         if "type" in value:
-            self.part("dataloader", keys, value, besides=("dataset",) if nested else ())
+            self.check_part("dataloader", keys, value, other_keys=("dataset",) if nested else ())
         if nested:
-            self.part("dataset", (*keys, "dataset"), value["dataset"])
-        self.named("collate_fn", (*keys, "collate_fn"), value.get("collate_fn"))
+            self.check_part("dataset", (*keys, "dataset"), value["dataset"])
+        self.resolve("collate_fn", (*keys, "collate_fn"), value.get("collate_fn"))
 
-    def train(self) -> None:
+    def check_train(self) -> None:
         section = self.data.get("train")
         if not isinstance(section, dict):
             return
         lengths = ("max_epochs", "max_iters")
         given = [key for key in lengths if section.get(key) is not None]
-        misspelt = not given and any(nearest(key, lengths) for key in section if key not in TrainSection.model_fields)
-        if len(given) != 1 and not misspelt:
-            what = "both are given" if given else "none is given"
-            self.note(("train",), f"expected max_epochs or max_iters, one of the two; {what}")
-        self.loader(("train", "dataloader"), section.get("dataloader"))
-        self.named("step", ("train", "step"), section.get("step"))
+        misspelled = not given and any(nearest(key, lengths) for key in section if key not in TrainSection.model_fields)
+        if len(given) != 1 and not misspelled:
+            what = "both" if given else "neither"
+            self.note(("train",), f"expected either max_epochs or max_iters, found {what}")
+        self.check_loader(("train", "dataloader"), section.get("dataloader"))
+        self.resolve("step", ("train", "step"), section.get("step"))
 
-    def evaluation(self, keys: Keys, section: dict[str, Any]) -> None:
-        self.loader((*keys, "dataloader"), section.get("dataloader"))
+    def check_evaluation(self, keys: Keys, section: dict[str, Any]) -> None:
+        self.check_loader((*keys, "dataloader"), section.get("dataloader"))
         for name in ("step", "loss"):
-            self.named("step", (*keys, name), section.get(name))
+            self.resolve("step", (*keys, name), section.get(name))
         metrics = section.get("metrics")
         for name, metric in metrics.items() if isinstance(metrics, dict) else ():
-            self.metric((*keys, "metrics", name), metric)
+            self.check_metric((*keys, "metrics", name), metric)
 
-    def metric(self, keys: Keys, value: Any) -> None:
-        """A class is made with its parameters; a function is the metric, and called with more than these."""
+    def check_metric(self, keys: Keys, value: Any) -> None:
+        """Check a metric. A class is created with its parameters; a function is later called with more arguments."""
         values = value if isinstance(value, dict) else {}
         name = values.get("type") if values else value
-        factory = self.named("metric", (*keys, "type") if values else keys, name)
+        factory = self.resolve("metric", (*keys, "type") if values else keys, name)
         if inspect.isclass(factory):
-            self.parameters(factory, keys, values)
+            self.check_parameters(factory, keys, values)
         elif factory is not None:
-            self.given_parameters(factory, keys, values, "type")
+            self.check_some_parameters(factory, keys, values, "type")
 
-    def optims(self) -> None:
-        found = list(sections(self.data, "optim"))
+    def check_optims(self) -> None:
+        found = list(iter_sections(self.data, "optim"))
         for keys, section in found:
             if len(found) > 1 and section.get("params") is None and "optimizer" in section:
-                self.note(keys, "with several optimizers, 'params' says which parameters each one updates")
+                self.note(keys, "with several optimizers, each one needs 'params', the parameters that it updates")
             if section.get("clip_norm") is not None and section.get("clip_value") is not None:
                 self.note(keys, "expected clip_norm or clip_value, not both")
-            self.optimizer(keys, section)
+            self.check_optimizer(keys, section)
             for index, scheduler in enumerate(_list(section.get("schedulers"))):
                 place = (*keys, "schedulers", index)
-                self.scheduler(place, scheduler, ("when", "monitor"))
+                self.check_scheduler(place, scheduler, ("when", "monitor"))
                 if isinstance(scheduler, dict) and scheduler.get("monitor") and scheduler.get("when", "val") != "val":
-                    self.note((*place, "monitor"), f"a metric needs 'when: val', not {show(scheduler['when'])}")
+                    self.note(
+                        (*place, "monitor"),
+                        f"a scheduler that monitors a metric needs 'when: val', not {show(scheduler['when'])}",
+                    )
 
-    def optimizer(self, keys: Keys, section: dict[str, Any]) -> None:
+    def check_optimizer(self, keys: Keys, section: dict[str, Any]) -> None:
         value = section.get("optimizer")
         if not isinstance(value, dict):
             return
         place = (*keys, "optimizer")
-        factory = self.named("optimizer", (*place, "type"), value.get("type"))
+        factory = self.resolve("optimizer", (*place, "type"), value.get("type"))
         if factory is None:
             return
         automatic = not isinstance(value.get("fused"), bool)
         filled = filled_parameter(factory, "params")
-        self.parameters(factory, place, value, filled=filled, besides=("fused",) if automatic else ())
+        self.check_parameters(factory, place, value, filled=filled, other_keys=("fused",) if automatic else ())
         for index, group in enumerate(_list(section.get("param_groups"))):
             if isinstance(group, dict):
-                self.given_parameters(factory, (*keys, "param_groups", index), group, "match", filled)
+                self.check_some_parameters(factory, (*keys, "param_groups", index), group, "match", filled)
 
-    def scheduler(self, keys: Keys, value: Any, besides: tuple[str, ...] = ()) -> None:
+    def check_scheduler(self, keys: Keys, value: Any, other_keys: tuple[str, ...] = ()) -> None:
         if not isinstance(value, dict):
             return
         inner = value.get("schedulers")
         nested = isinstance(inner, list) and all(isinstance(item, dict) for item in inner)
-        factory = self.named("scheduler", (*keys, "type"), value.get("type"))
+        factory = self.resolve("scheduler", (*keys, "type"), value.get("type"))
         if factory is not None:
             filled = filled_parameter(factory, "optimizer")
             known = signature_of(factory, filled).parameters
             automatic = tuple(name for name, given in value.items() if given == AUTO and name in known)
             listed = ("schedulers",) if nested and "schedulers" in known else ()
-            self.parameters(factory, keys, value, filled=filled, besides=(*besides, *automatic, *listed))
+            self.check_parameters(factory, keys, value, filled=filled, other_keys=(*other_keys, *automatic, *listed))
         for index, item in enumerate(inner if nested and inner else ()):
-            self.scheduler((*keys, "schedulers", index), item)
+            self.check_scheduler((*keys, "schedulers", index), item)
 
-    def hooks(self) -> None:
+    def check_hooks(self) -> None:
         for index, hook in enumerate(_list(self.data.get("custom_hooks"))):
-            self.hook(("custom_hooks", index), hook)
+            self.check_hook(("custom_hooks", index), hook)
         defaults = self.data.get("default_hooks")
         for key, hook in defaults.items() if isinstance(defaults, dict) else ():
             if key in DEFAULT_HOOKS and hook is not None:
-                self.hook(("default_hooks", key), hook, DEFAULT_HOOKS[key])
+                self.check_hook(("default_hooks", key), hook, DEFAULT_HOOKS[key])
 
-    def hook(self, keys: Keys, value: Any, default: str | None = None) -> None:
+    def check_hook(self, keys: Keys, value: Any, default: str | None = None) -> None:
         values = value if isinstance(value, dict) else {}
         name = value if isinstance(value, str) else values.get("type", default)
-        factory = self.named("hook", (*keys, "type") if "type" in values else keys, name)
+        factory = self.resolve("hook", (*keys, "type") if "type" in values else keys, name)
         if factory is not None:
             self.problems += hook_problems(factory, values, keys)
-            self.functions(signature_of(factory), keys, values)
+            self.check_functions(signature_of(factory), keys, values)
 
 
 def _list(value: Any) -> list[Any]:

@@ -74,7 +74,7 @@ def test_two_bases_that_disagree_are_refused_unless_the_file_decides(tmp_path: P
     yaml = tmp_path / "run.yaml"
     yaml.write_text("_base_: [one.yaml, two.yaml]\n")
     with pytest.raises(
-        ConfigError, match=r"run\.yaml: its base files disagree: .*two\.yaml:1:1 seed: 14 replaces 13 of "
+        ConfigError, match=r"run\.yaml: its base files disagree: .*two\.yaml:1:1 seed: 14 replaces 13 from "
     ):
         Config.fromfile(yaml)
 

@@ -177,8 +177,8 @@ def test_bases_can_be_imported(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("a.yaml", "x: [1\n", r"a.yaml:2:1: this is not YAML: "),
-        ("a.yaml", "x: 1\nx: 2\n", r"a.yaml:2:1 x: this key was given already, at .*a.yaml:1:1"),
+        ("a.yaml", "x: [1\n", r"a.yaml:2:1: invalid YAML: "),
+        ("a.yaml", "x: 1\nx: 2\n", r"a.yaml:2:1 x: duplicate key, already given at .*a.yaml:1:1"),
         ("a.yaml", "- 1\n", r"a.yaml: a config must be a mapping of names to values, not a list$"),
         ("a.json", '{"x": 1,\n}', r"a.json:2:1: this is not JSON: "),
         ("a.py", "x = 1\ny = (\n", r"a.py:2: this is not Python: "),

@@ -77,7 +77,7 @@ def test_a_hub_is_restored_from_its_state(caplog: pytest.LogCaptureFixture) -> N
     assert list(other.log_scalars) == ["loss"]
     assert other.runtime_info == {"kept": 0.5}
     (warning,) = caplog.messages
-    assert warning.startswith("the info 'odd' is a builtins.object, which a checkpoint cannot hold;")
+    assert warning.startswith("the info 'odd' is a builtins.object, which a checkpoint cannot store;")
 
 
 def test_info_that_cannot_be_saved_does_not_end_a_run(tmp_path: Path) -> None:

@@ -227,7 +227,7 @@ def test_a_type_error_names_the_hook_and_keeps_its_traceback(tmp_path: Path) -> 
             {"picture": 1},
             r"^Draws\.after_render \(.*\): .* gives no argument 'image'; available: picture$",
         ),
-        ("before_train", {"speed": 1}, r"^before_train\(runner\) takes no argument 'speed'; none is available$"),
+        ("before_train", {"speed": 1}, r"^before_train\(runner\) takes no argument 'speed'; available: none$"),
         ("after_load_checkpoint", {}, r"^after_load_checkpoint\(runner, checkpoint\) was called without checkpoint$"),
     ],
 )

@@ -267,7 +267,7 @@ def test_files_are_of_the_format_of_their_ending(tmp_path: Path, ending: str) ->
         (lambda: FruitConfig().to_str("xml"), "^unknown config format 'xml'; "),  # type: ignore[arg-type]
         (lambda: FruitConfig.from_str("{", "json"), "^not valid JSON: "),
         (lambda: FruitConfig.from_str("a = ", "toml"), "^not valid TOML: "),
-        (lambda: FruitConfig.from_str("a: [", "yaml"), "^config:1:5: this is not YAML: "),
+        (lambda: FruitConfig.from_str("a: [", "yaml"), "^config:1:5: invalid YAML: "),
         (lambda: FruitConfig(colour="null").to_str("toml"), "^the text 'null' cannot be written as TOML"),
         (lambda: load_config_class("{}"), "^the data names no class under '__config_type__'; "),
     ],
@@ -283,7 +283,7 @@ def test_what_is_no_config_is_refused(action: Callable[[], Any], message: str) -
     [
         ("bad.json", b"{", "bad.json: not valid JSON: Expecting property name enclosed in double quotes: line 1"),
         ("bad.toml", b"a=", "bad.toml: not valid TOML: Invalid value (at "),
-        ("bad.yaml", b"a: [", "bad.yaml:1:5: this is not YAML: "),
+        ("bad.yaml", b"a: [", "bad.yaml:1:5: invalid YAML: "),
         ("bad.json", b"\xff", "bad.json: not valid UTF-8 text: "),
         (
             "twice.json",

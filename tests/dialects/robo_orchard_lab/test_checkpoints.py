@@ -240,7 +240,7 @@ def test_a_state_that_could_not_be_read_back_is_refused_before_training(tmp_path
     recorder = Recorder("on_loop")
     trainer = parts.trainer(tmp_path, hooks=[recorder, SaveCheckpointConfig()])
     trainer.accelerator.register_for_checkpointing(Odd())
-    with pytest.raises(HookError, match=r"^the state of Odd\['path'\] is a pathlib.*, which a checkpoint cannot hold"):
+    with pytest.raises(HookError, match=r"^the state of Odd\['path'\] is a pathlib.*, which a checkpoint cannot store"):
         trainer()
     assert recorder.seen == []
 
@@ -253,7 +253,7 @@ def test_a_hook_whose_state_could_not_be_read_back_is_refused_before_training(tm
         def load_state_dict(self, state: dict[str, Any]) -> None: ...
 
     odd = Odd("on_loop")
-    with pytest.raises(HookError, match=r"^the state of Odd\['path'\] is a pathlib.*, which a checkpoint cannot hold"):
+    with pytest.raises(HookError, match=r"^the state of Odd\['path'\] is a pathlib.*, which a checkpoint cannot store"):
         parts.trainer(tmp_path, hooks=[odd, SaveCheckpointConfig()])()
     assert odd.seen == []
     parts.trainer(tmp_path, max_step=1, hooks=odd)()  # nothing is saved here
