@@ -6,6 +6,7 @@ from pathlib import Path
 from hookline.checkpoint import store
 from hookline.checkpoint.retention import by_age, keep_newest
 from hookline.checkpoint.seal import Note
+from hookline.testing import toy_runner
 
 NAMES = re.compile(r"step_[0-9]+\.pth")
 
@@ -36,3 +37,15 @@ def test_only_the_newest_and_the_one_that_was_just_saved_are_kept(tmp_path: Path
     keep_newest(1, NAMES, fourth)
     assert by_age(tmp_path, NAMES) == [fourth]
     assert not second.exists()
+
+
+def checkpoints(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.glob("*.pth"))
+
+
+def test_the_file_just_saved_stays_also_beside_newer_numbers(tmp_path: Path) -> None:
+    toy_runner(max_epochs=4, work_dir=tmp_path).train()
+    hooks = {"checkpoint": {"max_keep_ckpts": 1}}
+    toy_runner(max_epochs=2, work_dir=tmp_path, resume=tmp_path / "epoch_1.pth", default_hooks=hooks).train()
+    assert "epoch_2.pth" in checkpoints(tmp_path)
+    toy_runner(max_epochs=2, work_dir=tmp_path, resume=True).train()

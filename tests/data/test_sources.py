@@ -28,7 +28,7 @@ from torch.utils.data import (
 from hookline import Hook, Optim, Runner, TrainLoop
 from hookline.data.loader import ResumableLoader
 from hookline.data.sources import as_resumable, iterator
-from hookline.testing import toy_runner
+from hookline.testing import toy_data, toy_runner
 
 
 class Noisy(Dataset[Tensor]):
@@ -350,3 +350,22 @@ def test_a_worker_leaves_interrupts_to_the_training_process() -> None:
 def test_going_through_a_list_reads_only_what_is_needed() -> None:
     assert list(itertools.islice(iterator([1, 2, 3], seed=0, epoch=0, start=1, state=None), 5)) == [2, 3]
     assert json.dumps(batches([torch.zeros(1)])) == "[[0.0]]"
+
+
+def test_every_pass_has_its_own_order_also_when_its_last_batch_is_skipped() -> None:
+    epochs: list[int] = []
+
+    class Loader(list[Any]):
+        def set_epoch(self, epoch: int) -> None:
+            epochs.append(epoch)
+
+    runner = toy_runner(max_iters=4, val=None)
+    runner.train_loop.dataloader = Loader(toy_data(2))
+
+    @runner.on("before_train_iter")
+    def skip(runner: Runner) -> None:
+        if runner.iter == 1:
+            runner.skip_step("bad")
+
+    runner.train()
+    assert epochs == [0, 1, 2]

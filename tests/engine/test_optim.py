@@ -9,6 +9,7 @@ from torch import nn
 from torch.optim.lr_scheduler import ExponentialLR, LambdaLR, ReduceLROnPlateau, StepLR
 
 from hookline import EvalLoop, Hook, Optim, Runner
+from hookline.engine.clipping import Clip
 from hookline.engine.metrics import accuracy
 from hookline.engine.steps import cross_entropy, predict
 from hookline.errors import ConfigError, HooklineError
@@ -399,3 +400,28 @@ def test_gradients_that_stay_do_not_add_up_in_the_short_cut() -> None:
         optim.update(cross_entropy(model, batch))
         assert model[0].weight.grad is not None
     assert same(model, by_hand([1, 1, 1, 1]))
+
+
+def test_an_optim_can_be_changed_while_training() -> None:
+    model = toy_model()
+    optim = Optim(torch.optim.SGD(model.parameters(), lr=0.1), accumulate=4)
+    runner = toy_runner(model=model, optim=optim, max_epochs=2, val=None)
+
+    @runner.on("before_train_epoch")
+    def change(runner: Runner) -> None:
+        if runner.epoch == 1:
+            optim.accumulate, optim.clip = 1, Clip(norm=1e-9)
+
+    runner.train()
+    assert optim.updates == 5
+    assert optim.grad_norm is not None
+
+
+def test_a_scheduler_that_would_never_step_is_refused() -> None:
+    from hookline.errors import ConfigError
+
+    model = toy_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
+    with pytest.raises(ConfigError, match="^ReduceLROnPlateau steps at 'val', and this run has no validation: "):
+        toy_runner(model=model, optim=Optim(optimizer, [plateau]), val=None).train()

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -256,3 +257,80 @@ def test_old_checkpoints_go_when_there_are_enough_new_ones(tmp_path: Path) -> No
 def test_saves_follow_interval_begin_and_last(tmp_path: Path, parameters: dict[str, Any], names: list[str]) -> None:
     toy_runner(max_epochs=5, batches=2, work_dir=tmp_path, default_hooks={"checkpoint": parameters}).train()
     assert sorted(path.name for path in tmp_path.glob("*.pth")) == names
+
+
+def test_a_run_killed_in_its_last_validation_owes_it_also_in_the_middle_of_a_pass(tmp_path: Path) -> None:
+    def make(**parts: Any) -> Runner:
+        return toy_runner(max_iters=10, batches=4, work_dir=tmp_path, **parts)
+
+    first = make()
+
+    @first.on("before_val")
+    def die(runner: Runner) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        first.train()
+    recorder = Recorder("before_val", "before_train_iter")
+    resumed = make(resume=True, custom_hooks=[recorder])
+    resumed.train()
+    assert recorder.names == ["before_val"]
+    assert resumed.saving.pending is None
+    assert len(resumed.hub.get_scalar("train/loss")) == 10
+
+
+def test_a_checkpoint_behind_the_end_of_the_data_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    runner = toy_runner(max_iters=7, batches=4, work_dir=tmp_path, val=None)
+    runner.train()
+    before = sorted(path.name for path in tmp_path.iterdir())
+    with pytest.raises(StorageError) as refused:
+        toy_runner(max_iters=20, batches=2, work_dir=tmp_path, resume=True).train()
+    assert str(refused.value).splitlines()[1:] == [
+        "  the data: the checkpoint stands at batch 3 of its epoch, and the loader has only 2 now"
+    ]
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+def test_a_pointer_that_is_gone_does_not_mean_that_there_is_nothing(tmp_path: Path) -> None:
+    toy_runner(max_epochs=2, work_dir=tmp_path).train()
+    (tmp_path / "last_checkpoint").unlink()
+    recorder = Recorder("before_train_epoch")
+    toy_runner(max_epochs=3, work_dir=tmp_path, resume=True, custom_hooks=[recorder]).train()
+    assert [event.epoch for event in recorder.events] == [2]
+
+
+def test_a_checkpoint_of_another_folder_begins_a_folder_of_its_own(tmp_path: Path) -> None:
+    toy_runner(max_epochs=1, work_dir=tmp_path / "a").train()
+    toy_runner(max_epochs=3, work_dir=tmp_path / "b").train()
+    toy_runner(max_epochs=2, work_dir=tmp_path / "b", resume=tmp_path / "a" / "epoch_1.pth").train()
+    assert (tmp_path / "b" / "old-1" / "epoch_3.pth").is_file()
+    lines = (tmp_path / "b" / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [4, 8, 8]  # the validation of epoch 1 was still owed
+
+
+def test_a_limit_holds_for_a_stream_that_is_resumed(tmp_path: Path) -> None:
+    class Stream:
+        def __iter__(self) -> Iterator[Any]:
+            return iter(toy_data(6))
+
+    def make(**parts: Any) -> Runner:
+        runner = toy_runner(max_epochs=1, work_dir=tmp_path, train={"limit_batches": 2}, val=None, **parts)
+        runner.train_loop.dataloader = Stream()
+        return runner
+
+    first = make(custom_hooks=[])
+
+    @first.on("after_train_iter")
+    def save(runner: Runner) -> None:
+        if runner.iter == 1:
+            runner.request_save()
+
+    @first.on("after_train_epoch")
+    def die(runner: Runner) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        first.train()
+    resumed = make(resume=True)
+    resumed.train()
+    assert resumed.iter == 2

@@ -5,6 +5,7 @@ import json
 import logging
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -366,3 +367,38 @@ def test_the_readme_example_of_a_generator_hook_times_each_step() -> None:
     )
     assert runner.train() is model
     assert hook.steps == 3
+
+
+def test_a_run_in_another_thread_is_not_held_up_by_this_one() -> None:
+    other = toy_runner(max_epochs=1)
+    runner = toy_runner(max_epochs=1)
+    ended: list[bool] = []
+
+    @runner.on("before_train")
+    def start(runner: Runner) -> None:
+        thread = threading.Thread(target=other.predict, args=(toy_data(2),))
+        thread.start()
+        thread.join(20)
+        ended.append(not thread.is_alive())
+
+    runner.train()
+    assert ended == [True]
+
+
+def test_validating_first_takes_nothing_from_the_training_after_it(tmp_path: Path) -> None:
+    toy_runner(max_epochs=2, work_dir=tmp_path).train()
+    resumed = toy_runner(max_epochs=3, work_dir=tmp_path, resume=True)
+    resumed.val()
+    resumed.train()
+    assert resumed.iter == 12
+    fresh = toy_runner(max_epochs=1, work_dir=tmp_path)
+    fresh.val()
+    fresh.train()
+    assert (tmp_path / "old-1").is_dir()
+
+
+def test_a_device_that_this_machine_lacks_is_refused() -> None:
+    from hookline.errors import ConfigError
+
+    with pytest.raises(ConfigError, match="^the device 'xla:0' is not there for this torch and machine; available: "):
+        toy_runner(device="xla:0")

@@ -653,3 +653,52 @@ def test_weights_that_another_program_keeps_under_model_are_loaded(tmp_path: Pat
     runner = toy_runner(work_dir=tmp_path / "run", load_from=tmp_path / "theirs.pth")
     runner.val()
     assert all(a.equal(b) for a, b in zip(runner.model.parameters(), other.parameters(), strict=True))
+
+
+def checkpoints(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.glob("*.pth"))
+
+
+@pytest.mark.parametrize(
+    ("state", "message"),
+    [
+        (
+            {"best": np.float64(0.3)},
+            "the state of Remembers['best'] is a numpy.float64, which a checkpoint cannot store",
+        ),
+        ({"seen": [1, {2}]}, "the state of Remembers['seen'][1] is a builtins.set, which a checkpoint cannot store"),
+        ({"f": len}, "the state of Remembers['f'] is a builtins.builtin_function_or_method"),
+    ],
+)
+def test_a_state_that_could_not_be_read_back_is_refused_by_name(state: Any, message: str) -> None:
+    class Remembers(Hook):
+        def state_dict(self) -> dict[str, Any]:
+            return dict(state)
+
+    runner = toy_runner(max_epochs=1, custom_hooks=[Remembers()])
+    with pytest.raises(HookError) as refused:
+        runner.train()
+    assert str(refused.value).startswith(message)
+    assert checkpoints(runner.work_dir) == []
+
+
+def test_a_save_in_the_middle_of_an_epoch_does_not_take_the_name_of_an_epoch(tmp_path: Path) -> None:
+    hooks = {"checkpoint": {"filename_tmpl": "ckpt-{}.pth", "interval": 1}}
+    runner = toy_runner(max_epochs=2, work_dir=tmp_path, default_hooks=hooks)
+
+    @runner.on("after_train_iter")
+    def stop(runner: Runner) -> None:
+        if runner.iter == 5:
+            runner.stop("enough")
+
+    runner.train()
+    assert checkpoints(tmp_path) == ["ckpt-1.pth", "iter_6.pth"]
+
+
+def test_records_are_cut_only_when_the_checkpoint_was_taken(tmp_path: Path) -> None:
+    toy_runner(max_epochs=3, work_dir=tmp_path).train()
+    before = (tmp_path / "metrics.jsonl").read_text()
+    with pytest.raises(StorageError, match="does not fit this run; nothing was loaded"):
+        toy_runner(model=nn.Linear(4, 2), max_epochs=3, work_dir=tmp_path, resume=tmp_path / "epoch_1.pth").train()
+    assert (tmp_path / "metrics.jsonl").read_text() == before
+    assert (tmp_path / "epoch_3.pth").is_file()

@@ -158,7 +158,7 @@ def test_it_runs_between_the_timer_and_the_logger_and_only_where_it_has_somethin
 # --------------------------------------------------------------------------------------------------- the function
 
 
-def test_it_is_called_in_evaluation_mode_without_gradients_and_all_is_put_back() -> None:
+def test_it_is_called_in_evaluation_mode_without_gradients_and_all_is_put_back(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.BatchNorm1d(8), nn.Linear(8, 2))
     model[2].eval()  # on purpose, and it stays so
     seen: list[tuple[list[bool], bool]] = []
@@ -179,7 +179,7 @@ def test_it_is_called_in_evaluation_mode_without_gradients_and_all_is_put_back()
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(After, "priority", 56)
         runner = Runner(model, train=toy_runner(max_iters=2).train_loop, optim=optim, custom_hooks=hooks, quiet=True,
-                        work_dir=toy_runner().work_dir, device="cpu")  # fmt: skip
+                        work_dir=tmp_path, device="cpu")  # fmt: skip
         runner.train()
     assert seen == [([False] * 5, False)] * 2
     assert after == [([True, True, True, False, True], True)] * 2

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from hookline import Hook, Priority, every
+from hookline import Hook, Priority, every, not_a_point
 from hookline.errors import HookError
+from hookline.plan.hook import LOOKED_UP
+from hookline.plan.plan import Plan
 from hookline.testing import toy_runner
 
 
@@ -97,3 +99,35 @@ def test_a_state_that_nobody_takes_back_is_refused() -> None:
     Hook().load_state_dict({})
     with pytest.raises(HookError, match="Hook was saved with a state, but has no load_state_dict to take it"):
         Hook().load_state_dict({"best": 1})
+
+
+def test_what_is_looked_up_in_a_hook_is_declared_on_hook() -> None:
+    assert [name for name in LOOKED_UP if not hasattr(Hook, name)] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("idle_point", "idle_points"),
+        ("watch_metrics", "watched_metrics"),
+        ("know_metric", "know_metrics"),
+        ("checkpoint_folders", "checkpoint_folder"),
+        ("state_dicts", "state_dict"),
+        ("run_after", "runs_after"),
+        ("prority", "priority"),
+        ("on_eror", "on_error"),
+        ("log_copiess", "log_copies"),
+    ],
+)
+def test_a_near_miss_of_what_is_looked_up_in_a_hook_is_refused(name: str, meant: str) -> None:
+    for value in (lambda self: None, ()):
+        cls = type("Misspelled", (Hook,), {name: value})
+        with pytest.raises(HookError) as refused:
+            Plan(object()).add(cls())
+        assert str(refused.value) == (
+            f"Misspelled.{name}: hookline does not look this up in a hook, so it would do nothing; did you mean "
+            f"'{meant}'? Mark a helper that must keep such a name with @not_a_point."
+        )
+    helper = type("Helper", (Hook,), {name: not_a_point(lambda self: None)})
+    Plan(object()).add(helper())
+    Plan(object(), open=True).add(type("Elsewhere", (Hook,), {name: ()})())

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, cast
 
 import pytest
 
-from hookline import Hook, Priority, every, not_a_point
+from hookline import Hook, Priority, Runner, every, not_a_point
 from hookline.errors import HookError
 from hookline.plan.plan import Plan
 from hookline.testing import toy_runner
@@ -865,3 +865,47 @@ def test_a_function_made_to_call_another_one_is_blamed_at_the_place_of_that_one(
         pass
     line = mine.__code__.co_firstlineno
     assert caught.value.__notes__[0].endswith(f"test_plan.py:{line})")
+
+
+def test_an_observer_disabled_in_a_validation_is_not_called_again_in_it() -> None:
+    calls: list[int] = []
+
+    class Watch(Hook):
+        role = "observer"
+        on_error = "disable"
+
+        def after_val_iter(self, runner: Any, batch_idx: int) -> None:
+            calls.append(batch_idx)
+            raise OSError("away")
+
+    toy_runner(val_batches=4, custom_hooks=[Watch()]).val()
+    assert calls == [0]
+
+
+@pytest.mark.parametrize(
+    ("methods", "message"),
+    [
+        (
+            {"runs_after": "LoggerHook"},
+            "Odd: runs_after is a tuple of names or classes, as in ('LoggerHook',), not 'LoggerHook'",
+        ),
+        (
+            {"runs_after": ("LoggerHok",)},
+            "Odd: runs_after names 'LoggerHok', which is no hook; did you mean 'LoggerHook'?",
+        ),
+        ({"role": "obsrver"}, "Odd: the role is 'actor' or 'observer', not 'obsrver'"),
+    ],
+)
+def test_a_statement_that_cannot_be_right_is_refused(methods: dict[str, Any], message: str) -> None:
+    with pytest.raises(HookError) as refused:
+        toy_runner(custom_hooks=[type("Odd", (Hook,), methods)()])
+    assert str(refused.value) == message
+
+
+def test_on_without_the_name_of_a_point_is_refused() -> None:
+    runner = toy_runner()
+
+    def show(runner: Runner) -> None: ...
+
+    with pytest.raises(HookError, match="^a function is registered at a point by its name"):
+        runner.on(show)(show)  # type: ignore[arg-type]

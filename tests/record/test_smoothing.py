@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from hookline import Hook, MessageHub, Runner
+from hookline.engine.steps import cross_entropy
 from hookline.errors import ConfigError
 from hookline.hooks import LoggerHook
 from hookline.record.smoothing import Smoothing, rules_of
 from hookline.testing import MemoryWriter, toy_runner
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 class Counts(Hook):
@@ -211,3 +215,14 @@ def test_two_names_under_one_log_name_are_refused() -> None:
     assert str(caught.value) == (
         "LoggerHook: smoothing shows both 'train/lr' and 'train/data_time' as 'train/all'; give each its own log_name"
     )
+
+
+def test_a_mean_goes_back_to_the_last_record_and_no_further() -> None:
+    writer = MemoryWriter()
+    losses = iter(range(1, 13))
+
+    def step(model: nn.Module, batch: Any) -> Any:
+        return {"loss": cross_entropy(model, batch), "my_loss": float(next(losses))}
+
+    toy_runner(max_epochs=3, batches=4, step=step, writers=[writer], val=None).train()
+    assert [record["train/my_loss"] for record in writer.records] == [2.5, 6.5, 10.5]

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pytest
 
 from hookline.rundir import runs
 from hookline.testing import toy_runner
 from hookline.writers import Writers, jsonl
 from hookline.writers.jsonl import JsonlWriter
-
-if TYPE_CHECKING:
-    import pytest
 
 
 def begun(folder: Path, resuming: bool = False) -> Writers:
@@ -87,3 +85,22 @@ def test_records_that_are_gone_are_said_and_the_rest_can_be_read(tmp_path: Path)
         f"warning: {path} has lost records: found {left} of the {size} bytes that were there at the checkpoint"
     ]
     assert runs.load(tmp_path).metrics["step"].tolist() == [4, 4, 8, 12, 12]
+
+
+def test_a_record_is_json_also_with_nan_in_it() -> None:
+    runner = toy_runner(max_epochs=1)
+    runner.on("before_train")(lambda runner: runner.writers.write_scalars({"a": float("nan"), "b": 1.0}, 0))
+    runner.train()
+    first = (runner.work_dir / "metrics.jsonl").read_text().splitlines()[0]
+    assert first == '{"step": 0, "a": null, "b": 1.0}'
+
+
+@pytest.mark.parametrize("name", ["", "..", "../x.jsonl", "/x.jsonl", "a/b.jsonl", "x\0.jsonl"])
+def test_records_stay_in_the_folder_of_the_run(name: str) -> None:
+    from hookline.errors import ConfigError
+    from hookline.writers.jsonl import JsonlWriter
+
+    with pytest.raises(
+        ConfigError, match="^JsonlWriter: filename must be the name of a file in the run's folder, not "
+    ):
+        JsonlWriter(name)

@@ -20,7 +20,7 @@ import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from hookline.errors import HookError
 
@@ -80,6 +80,22 @@ class SaveRequest:
     done: Callable[[Path], None] | None = None
     #: Called if the file was not needed and could not be written.
     failed: Callable[[], None] | None = None
+
+
+class SaveOptions(TypedDict, total=False):
+    """The options of `runner.request_save`, besides the name: see the fields of `SaveRequest`."""
+
+    by_epoch: bool | None
+    folder: str | Path | None
+    prefix: str
+    optimizer: bool
+    schedulers: bool
+    meta: Mapping[str, Any]
+    background: bool
+    in_memory: bool
+    needed: bool
+    done: Callable[[Path], None] | None
+    failed: Callable[[], None] | None
 
 
 class Requests:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, Unpack
 
 import torch
 from torch import nn
@@ -28,7 +28,7 @@ from hookline.engine.loop_specs import EvalLoop, TrainLoop, eval_loops
 from hookline.engine.optims import Optims
 from hookline.engine.parts import parts_of
 from hookline.engine.position import Position
-from hookline.engine.requests import Requests, SaveRequest, Stop, When
+from hookline.engine.requests import Requests, SaveOptions, SaveRequest, Stop, When
 from hookline.engine.runner_host import PRECISIONS, RunnerHost
 from hookline.engine.saving import Saving
 from hookline.engine.session import session
@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from hookline.plan.hook import Hook
 
 F = TypeVar("F", bound=Callable[..., Any])
+#: The name of a checkpoint: with `{}` for a number, or a function from the position to the name.
+FileName = str | Callable[[Position], str] | None
 
 
 class Runner(RunnerHost):
@@ -254,7 +256,7 @@ class Runner(RunnerHost):
         self.requests.ask_skip(reason or "asked for by a hook")
         self.optims.skip()
 
-    def request_save(self, name: str | Callable[[Position], str] | None = None, **options: Any) -> None:
+    def request_save(self, name: FileName = None, **options: Unpack[SaveOptions]) -> None:
         """Save a checkpoint at the end of this iteration, epoch or validation, where no accumulation window is open.
 
         Args:
@@ -266,7 +268,7 @@ class Runner(RunnerHost):
         """
         self.requests.ask_save(_save_request(name, options))
 
-    def checkpoint_path(self, name: str | Callable[[Position], str] | None = None, **options: Any) -> Path:
+    def checkpoint_path(self, name: FileName = None, **options: Unpack[SaveOptions]) -> Path:
         """Return where a checkpoint with these options of `request_save` would be written at the current counters."""
         return self.saving.path(_save_request(name, options))
 
@@ -350,7 +352,7 @@ class Runner(RunnerHost):
             raise ConfigError(f"checkpoints have a part '{name}' already; choose another name")
         for method in ("state_dict", "load_state_dict"):
             if not callable(getattr(part, method, None)):
-                raise ConfigError(f"the part '{name}' is a {type(part).__name__} and has no {method}")
+                raise ConfigError(f"the part '{name}' ({type(part).__name__}) has no method {method}")
         late = {key: self.parts.pop(key) for key in ("hooks", "rng")}  # these are loaded last
         self.parts |= {name: CustomPart(part), **late}
 
@@ -440,16 +442,14 @@ class Runner(RunnerHost):
         return self.strategy.world_size
 
 
-def _save_request(name: str | Callable[[Position], str] | None, options: Mapping[str, Any]) -> SaveRequest:
-    known = SaveRequest.__dataclass_fields__.keys() - {"name", "template"}
+def _save_request(name: FileName, options: SaveOptions) -> SaveRequest:
+    known = SaveOptions.__optional_keys__
     for option in options:
         if option not in known:
             raise HookError(f"request_save has no option '{option}'; {did_you_mean(option, sorted(known))}")
-    if isinstance(options.get("folder"), str):
-        options = {**options, "folder": Path(options["folder"])}
-    if callable(name):
-        return SaveRequest(name=name, **options)
-    return SaveRequest(template=name, **options)
+    folder = options.get("folder")
+    given: dict[str, Any] = {**options, "folder": Path(folder) if folder is not None else None}
+    return SaveRequest(name=name, **given) if callable(name) else SaveRequest(template=name, **given)
 
 
 def _refuse_empty(found: Mapping[str, TrainLoop | EvalLoop]) -> None:

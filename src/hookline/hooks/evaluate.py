@@ -168,7 +168,7 @@ class EvaluateHook(Hook):
         place = f"epoch {epoch}" if epoch is not None else f"iteration {step}"
         for name, value in results.items():
             runner.hub.update_scalar(f"{self.prefix}/{name}", value)
-            runner.hub.history(f"{self.prefix}/{name}").fresh -= 1  # it is written here, and not once more by others
+            runner.hub.mark_written(f"{self.prefix}/{name}")
         runner.writers.write_scalars(
             {"epoch": counted, **{f"{self.prefix}/{name}": value for name, value in results.items()}}, step
         )

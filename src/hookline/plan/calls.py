@@ -21,11 +21,13 @@ from typing import Any
 
 from hookline.errors import HookError, blame, did_you_mean, nearest
 from hookline.plan.costs import Cost, Measuring
-from hookline.plan.hook import Every, Hook
+from hookline.plan.hook import LOOKED_UP, Every, Hook
 from hookline.plan.points import PREFIXES, Point, near_miss, unknown_point
 
 # A public method with none of the prefixes is taken for a misspelt point only when it is this close to one.
 CLOSE = 0.88
+# An attribute is taken for a misspelled one that hookline looks up only when it is this close.
+ALMOST = 0.9
 
 # What a note on an error says of where a run stands.
 COUNTERS = ("epoch", "iter", "rank")
@@ -340,6 +342,8 @@ def read_hook(
             or getattr(static, "__hookline_helper__", False)
         ):
             continue
+        if not open_plan and name not in points:
+            refuse_near_miss(cls, name)
         if not (callable(static) or isinstance(static, (staticmethod, classmethod))):
             continue
         if name in points:
@@ -355,6 +359,16 @@ def read_hook(
     often = {name: Every(given) for name, given in hook.how_often().items()} if hasattr(hook, "how_often") else {}
     present = [name for name in points if name in found]
     return [(points[name], found[name], often.get(name, frequency_of(found[name]))) for name in present], undeclared
+
+
+def refuse_near_miss(cls: type, name: str) -> None:
+    """Refuse an attribute that is nearly one that hookline looks up in a hook: it would silently do nothing."""
+    best = nearest(name, LOOKED_UP, ALMOST)
+    if best is not None:
+        raise HookError(
+            f"{cls.__name__}.{name}: hookline does not look this up in a hook, so it would do nothing; did you mean "
+            f"'{best}'? Mark a helper that must keep such a name with @not_a_point."
+        )
 
 
 def frequency_of(method: Callable[..., Any]) -> Every | None:

@@ -92,6 +92,14 @@ def not_a_point(method: F) -> F:
     return method
 
 
+#: What hookline looks up in a hook besides its points. A near miss of one of these is refused at registration.
+LOOKED_UP = (
+    *("priority", "runs_after", "runs_before", "role", "on_error", "draws_random_numbers", "log_copies"),
+    *("how_often", "idle_points", "watched_metrics", "know_metrics", "checkpoint_folder"),
+    *("state_dict", "load_state_dict"),
+)
+
+
 class Hook:
     """An object whose methods are named after points of the loop (see `hookline.plan.points`).
 

@@ -183,6 +183,10 @@ class MessageHub:
         history.values.append(value)
         history.fresh += 1
 
+    def mark_written(self, name: str) -> None:
+        """Note that the newest value of a name was given to the writers, so that LoggerHook does not do it again."""
+        self._scalars[name].fresh -= 1
+
     def update_scalars(self, values: Mapping[str, float | Tensor], prefix: str = "") -> None:
         """Record several numbers at once."""
         for name, value in values.items():

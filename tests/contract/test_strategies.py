@@ -1,0 +1,103 @@
+"""One suite for every strategy: what the loop, hooks, checkpoints and writers rely on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import nn
+
+from hookline.engine.requests import Requests
+from hookline.errors import ConfigError
+from hookline.strategies import STRATEGIES, Strategy, pick, unwrap
+from hookline.testing import toy_runner
+
+NAMES = [name for name in STRATEGIES if name != "auto"]
+
+
+@pytest.fixture(params=NAMES)
+def strategy(request: pytest.FixtureRequest) -> Iterator[Strategy]:
+    found = pick(request.param)
+    yield found
+    found.shutdown()
+
+
+def test_a_strategy_is_known_by_its_name(strategy: Strategy) -> None:
+    assert strategy.name in NAMES
+    assert type(pick(strategy.name)) is type(strategy)
+    assert pick(strategy) is strategy
+
+
+def test_exactly_one_process_is_the_main_one(strategy: Strategy) -> None:
+    assert 0 <= strategy.rank < strategy.world_size
+    assert strategy.gather(strategy.is_main).count(True) == 1
+    assert strategy.gather(strategy.rank) == list(range(strategy.world_size))
+
+
+def test_preparing_twice_is_harmless_and_the_users_module_stays_inside(strategy: Strategy) -> None:
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    names = list(model.state_dict())
+    device = strategy.pick_device("cpu")
+    wrapped = strategy.prepare(strategy.prepare(model, [optimizer], device), [optimizer], device)
+    inner = unwrap(wrapped)
+    assert list(strategy.model_state(inner)) == names
+    assert {id(p) for group in optimizer.param_groups for p in group["params"]} == {id(p) for p in inner.parameters()}
+
+
+def test_states_come_back(strategy: Strategy) -> None:
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    model(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    weights, state = strategy.model_state(model), strategy.optimizer_state(model, optimizer)
+    other = nn.Linear(2, 1)
+    theirs = torch.optim.SGD(other.parameters(), lr=0.5, momentum=0.9)
+    strategy.load_model_state(other, weights)
+    strategy.load_optimizer_state(other, theirs, state)
+    assert torch.equal(other.weight, model.weight)
+    assert str(strategy.optimizer_state(other, theirs)) == str(state)
+
+
+def test_numbers_are_summed_and_norms_are_those_of_all_gradients(strategy: Strategy) -> None:
+    assert strategy.reduce_sum(torch.tensor(2.0)).item() == 2.0 * strategy.world_size
+    parameters = [nn.Parameter(torch.zeros(1)) for _ in range(3)]
+    parameters[0].grad, parameters[1].grad = torch.tensor([3.0]), torch.tensor([4.0])
+    assert strategy.gradient_norm(parameters).item() == 5.0
+    assert strategy.gradient_norm(parameters, float("inf")).item() == 4.0
+
+
+def test_what_the_main_process_does_is_known_to_all(strategy: Strategy) -> None:
+    assert strategy.on_main(lambda: 3) == 3
+    with pytest.raises(ValueError, match="planted"):
+        strategy.on_main(lambda: int("planted"))
+    strategy.barrier()
+
+
+def test_processes_agree_on_requests(strategy: Strategy) -> None:
+    requests = Requests()
+    requests.ask_validation()
+    strategy.agree(requests)
+    assert (requests.validate, requests.pending) == (True, True)
+
+
+def test_gradients_are_synced_in_the_last_backward_pass_of_a_window(
+    strategy: Strategy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[bool] = []
+    original = type(strategy).syncing_gradients
+
+    def record(self: Strategy, model: nn.Module, sync: bool) -> object:
+        synced.append(sync)
+        return original(self, model, sync)
+
+    monkeypatch.setattr(type(strategy), "syncing_gradients", record)
+    toy_runner(max_epochs=1, batches=5, accumulate=2, val=None, strategy=strategy).train()
+    assert synced == [False, True, False, True]  # the last window has one batch, and nothing to hold back
+
+
+def test_an_unknown_strategy_is_refused() -> None:
+    with pytest.raises(ConfigError) as refused:
+        pick("singel")
+    assert str(refused.value) == "no strategy is called 'singel'; did you mean 'single'?"

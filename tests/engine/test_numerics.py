@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hookline.engine.steps import cross_entropy
+from hookline.errors import NumericsError, exit_code_of
+from hookline.testing import toy_runner
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from hookline import Runner
+
+
+def checkpoints(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.glob("*.pth"))
+
+
+@pytest.mark.parametrize("hooks", [{"logger": {"interval": 2}}, {"logger": None}])
+def test_a_loss_that_is_not_a_number_ends_the_run_and_is_never_saved(hooks: dict[str, Any]) -> None:
+    def step(model: nn.Module, batch: Any) -> Any:
+        return cross_entropy(model, batch) * float("nan")
+
+    runner = toy_runner(max_epochs=1, step=step, default_hooks=hooks)
+    with pytest.raises(NumericsError, match="^the loss has become nan by iteration") as failed:
+        runner.train()
+    assert exit_code_of(failed.value) == 4
+    assert checkpoints(runner.work_dir) == []
+
+
+@pytest.mark.parametrize("hooks", [{}, {"logger": None}, {"logger": None, "checkpoint": None}])
+def test_one_infinite_loss_ends_the_run_wherever_it_is_seen_first(hooks: dict[str, Any]) -> None:
+    def step(model: nn.Module, batch: Any) -> Any:
+        return cross_entropy(model, batch) + (float("inf") if runner.iter == 5 else 0)
+
+    runner = toy_runner(max_epochs=2, step=step, default_hooks=hooks)
+    with pytest.raises(NumericsError, match="^the loss has become inf by iteration 8,"):
+        runner.train()
+    assert checkpoints(runner.work_dir) == ([] if "checkpoint" in hooks else ["epoch_1.pth"])
+
+
+def test_the_loss_of_a_batch_that_a_hook_leaves_out_is_not_recorded() -> None:
+    def step(model: nn.Module, batch: Any) -> Any:
+        return cross_entropy(model, batch) * (float("nan") if runner.iter % 4 == 3 else 1)
+
+    runner = toy_runner(max_epochs=2, step=step)
+
+    @runner.on("before_backward")
+    def leave_out(runner: Runner, outputs: dict[str, Any]) -> None:
+        if outputs["loss"].isnan():
+            runner.skip_step("the loss is not a number")
+
+    runner.train()
+    assert runner.updates == 6
+    assert len(runner.hub.get_scalar("train/loss")) == 6

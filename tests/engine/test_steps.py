@@ -1,0 +1,82 @@
+"""The user's step: what it may return, and what hooks see of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from hookline.engine import steps
+from hookline.errors import HooklineError
+
+LOSS = torch.tensor(2.0)
+
+
+@pytest.mark.parametrize(
+    ("result", "outputs"),
+    [
+        (LOSS, {"loss": LOSS}),
+        ({"loss": LOSS, "n": 3}, {"loss": LOSS, "n": 3}),
+        ({"loss_a": LOSS, "b_loss": LOSS, "n": 3}, {"loss_a": LOSS, "b_loss": LOSS, "n": 3, "loss": LOSS * 2}),
+        (("preds", LOSS), {"outputs": "preds", "loss": LOSS}),
+        (({"n": 3}, LOSS), {"n": 3, "loss": LOSS}),
+    ],
+)
+def test_what_a_step_may_return(result: Any, outputs: dict[str, Any]) -> None:
+    assert steps.as_outputs(result) == outputs
+
+
+@pytest.mark.parametrize(
+    ("result", "found"),
+    [
+        (None, "the step gave None; "),
+        ("loss", "the step gave a str; "),
+        (torch.zeros(2), "the loss of the step is a tensor of shape (2,); "),
+        ({"loss": 2.0}, "the loss of the step is a float; "),
+        ({"n": 3}, "the step gave a mapping with ['n'], and no loss in it; "),
+        ((1, 2, 3), "the step gave a tuple; "),
+    ],
+)
+def test_anything_else_is_refused_with_what_to_return(result: Any, found: str) -> None:
+    with pytest.raises(HooklineError) as refused:
+        steps.as_outputs(result)
+    assert str(refused.value) == found + steps.WHAT_TO_RETURN
+
+
+@pytest.mark.parametrize(
+    ("result", "outputs"),
+    [(None, {}), ({"n": 3}, {"n": 3}), ({"loss": LOSS, "n": 3}, {"loss": LOSS, "n": 3}), (LOSS, {"loss": LOSS})],
+)
+def test_a_step_that_makes_its_own_updates_may_return_no_loss(result: Any, outputs: dict[str, Any]) -> None:
+    found = steps.own_outputs(result)
+    assert found == outputs
+    assert found is not result
+
+
+def test_the_model_is_called_with_a_batch_as_keywords_as_arguments_or_as_it_is() -> None:
+    def model(*args: Any, **kwargs: Any) -> Any:
+        return args, kwargs
+
+    call: Any = steps.call_model
+    assert call(model, {"a": 1}) == ((), {"a": 1})
+    assert call(model, (1, 2)) == ((1, 2), {})
+    assert call(model, [1]) == ((1,), {})
+    assert call(model, 1) == ((1,), {})
+
+
+def test_a_step_updates_itself_if_it_has_a_parameter_named_optim() -> None:
+    assert steps.updates_itself(lambda model, batch, optim: None)
+    assert not steps.updates_itself(lambda model, batch: None)
+    assert not steps.updates_itself(dict)
+
+
+def test_the_ready_made_steps() -> None:
+    model = nn.Linear(2, 2)
+    batch = (torch.ones(3, 2), torch.tensor([0, 1, 0]))
+    expected: Tensor = nn.functional.cross_entropy(model(batch[0]), batch[1])
+    assert torch.equal(steps.cross_entropy(model, batch), expected)
+    preds, target = steps.predict(model, batch)
+    assert torch.equal(preds, model(batch[0]))
+    assert target is batch[1]
