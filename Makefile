@@ -1,46 +1,71 @@
-# hookline: `make demo` trains the bundled digits run, `make test` checks everything. Both set up what they need.
+# hookline: `make demo` trains the bundled digits run, `make test` checks what a user needs. Both set up what they need.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+DEMO_READY := $(VENV)/.demo-ready
 READY := $(VENV)/.ready
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-# The tests run side by side, and small nets gain nothing from more threads.
+# Tests run side by side, and small nets gain nothing from more threads.
 TEST_ENV := OMP_NUM_THREADS=1
+PYTEST := $(TEST_ENV) $(BIN)/python -m pytest -n 2
 
-# How many runs `make faults` kills.
+# The number of runs that `make faults` kills.
 N ?= 20
 
-.PHONY: help setup demo test docs faults bench clean
+.PHONY: help setup demo lint test quick test-long test-all docs faults bench clean
 
 help:
-	@echo "make demo    set up, and train the bundled digits run"
-	@echo "make test    set up, and run all checks: ruff, mypy --strict, pytest"
-	@echo "make faults  set up, and measure what bad inputs and $(N) kills do (N=200 for more)"
-	@echo "make docs    make the page about the built-in hooks from the code"
-	@echo "make bench   what the engine costs a step against a bare loop, a save against torch.save, recording, dialects"
-	@echo "make clean   remove the environment and the demo's run"
+	@echo "make demo       install what the demo needs, and train the bundled digits run"
+	@echo "make test       install the rest, and check style, types and behavior (under six minutes on two cores)"
+	@echo "make quick      unit tests of the core (under one minute)"
+	@echo "make test-long  the rest: long suites of the dialects, and tests that start processes"
+	@echo "make test-all   make test and make test-long"
+	@echo "make faults     measure what bad inputs and $(N) kills do (N=200 for more)"
+	@echo "make docs       generate the page about the built-in hooks and the stub for editors"
+	@echo "make bench      cost per step against a bare loop, of a save against torch.save, of recording, of dialects"
+	@echo "make clean      remove the environment and the demo's run"
+
+$(BIN)/python:
+	@echo "== creating $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+
+$(DEMO_READY): pyproject.toml constraints.txt | $(BIN)/python
+	@echo "== installing torch and hookline into $(VENV): the first time this takes about a minute"
+	@$(PIP) -e .
+	@touch $(DEMO_READY)
+
+$(READY): pyproject.toml constraints.txt | $(DEMO_READY)
+	@echo "== installing what the tests need into $(VENV): the first time this takes about a minute"
+	@$(PIP) -e '.[dev]'
+	@touch $(READY)
 
 setup: $(READY)
 
-$(READY): pyproject.toml constraints.txt
-	@echo "== setting up $(VENV): the first time this installs torch and takes a minute or two"
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
-	@touch $(READY)
-
-demo: setup
+demo: $(DEMO_READY)
 	@echo "== training the bundled digits run into runs/digits"
 	@$(BIN)/hookline train
 
-test: setup
+lint: setup
 	@echo "== ruff: style and layout"
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@echo "== mypy --strict: types"
 	@$(BIN)/mypy
-	@echo "== pytest: behaviour"
-	@$(TEST_ENV) $(BIN)/python -m pytest -n 2
+
+test: lint
+	@echo "== pytest: behavior (the long suites of the dialects and of processes: make test-long)"
+	@$(PYTEST) -m "not long"
+
+quick: setup
+	@$(PYTEST) -m "not processes and not long" tests/common tests/plan tests/record tests/checkpoint tests/engine tests/config
+
+test-long: setup
+	@echo "== pytest: the long suites"
+	@$(PYTEST) -m long
+
+test-all: test test-long
 
 docs: setup
 	@$(BIN)/hookline hooks --markdown > docs/built-in-hooks.md

@@ -3,9 +3,11 @@ from __future__ import annotations
 import copy
 import json
 import logging
+import re
 import subprocess
 import sys
 import threading
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -35,9 +37,14 @@ def test_importing_hookline_and_its_hooks_does_not_import_torch() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_the_version_is_that_of_the_project() -> None:
-    project = Path(__file__).parents[2] / "pyproject.toml"
-    assert f'version = "{hookline.__version__}"' in project.read_text()
+def test_the_version_stands_in_one_place() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+    assert "version" not in project["project"]
+    assert project["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "hookline.__version__"}
+    assert re.fullmatch(r"\d+\.\d+\.\d+(\.dev\d+)?", hookline.__version__)
+    cited = re.search(r"^version: (.+)$", (Path(__file__).parents[2] / "CITATION.cff").read_text(), re.MULTILINE)
+    assert cited is not None
+    assert cited[1] == hookline.__version__
 
 
 # ------------------------------------------------------------------------------------------------- assembling
