@@ -77,7 +77,7 @@ class RuntimeInfoHook(Hook):
             history.fresh += len(optim.norms)
             history.values.extend(optim.norms)
             optim.norms.clear()
-        if runner.skipped:
+        if runner.requests.skip:
             return
         for name, value in outputs.items():
             if value.__class__ is not float and name != "loss":  # the loss is one tensor, and the loop's own

@@ -209,13 +209,17 @@ class Plan:
 
     def measure(self, measuring: Measuring) -> None:
         """From the next point on, take the time of no call, of those that come once in a while, or of all."""
-        compiled = self._compiled.setdefault(measuring, {})
         self._measuring = measuring
-        for name in self.points:
-            if name in compiled:
-                self.__dict__[name] = compiled[name]
-            else:
-                self.__dict__.pop(name, None)  # compiled when it is next used
+        if self._compiled:  # else it is done when a point is next used
+            self._use_compiled()
+
+    def _use_compiled(self) -> None:
+        """Make every point an attribute, compiled for what is measured now."""
+        if self._measuring not in self._compiled:
+            self._compiled[self._measuring] = {
+                name: at_point(self._calls[name], self._measuring) for name in self.points
+            }
+        self.__dict__.update(self._compiled[self._measuring])
 
     def _entry(self, hook: Any, name: str, priority: Any, priority_from: str) -> Entry:
         given = priority is not None
@@ -265,22 +269,22 @@ class Plan:
         self._entries = ordered
         self._calls = {name: tuple(found) for name, found in calls.items()}
         self._undeclared.clear()
-        for name in self.scopes:
-            self.__dict__.pop(name, None)
         self._compiled: dict[Measuring, dict[str, PointCall]] = {}
-        self.measure(self._measuring if self._measuring != "all" else "rare")
+        for name in (*self.points, *self.scopes):
+            self.__dict__.pop(name, None)
+        if self._measuring == "all":
+            self._measuring = "rare"
         #: Whether nobody is called during an update, so that it need not stop at every point.
         self.silent_update = not any(self._calls.get(name) for name in UPDATE)
 
     # -- calling
 
     def __getattr__(self, name: str) -> Any:
-        """Compile a point or scope when it is first used: registering many hooks compiles each point once."""
+        """Compile the points when one is first used: registering many hooks compiles each point once."""
         calls = self.__dict__.get("_calls", {})
         if name in calls and name in self.points:
-            compiled = at_point(calls[name], self._measuring)
-            self._compiled[self._measuring][name] = self.__dict__[name] = compiled
-            return compiled
+            self._use_compiled()
+            return self.__dict__[name]
         if name in calls:
             surrounding = self.__dict__[name] = tuple((entering(call), call) for call in calls[name])
             return surrounding
