@@ -617,7 +617,7 @@ def test_a_state_that_could_not_come_back_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         HookError, match=r"^Half has a state_dict and no load_state_dict, so its state could not come b"
     ):
-        hook_states.refuse_odd_states([Entry()])
+        hook_states.check_states_can_be_saved([Entry()])
 
 
 def test_a_subclass_may_read_weights_from_files_of_other_kinds(tmp_path: Path) -> None:

@@ -699,7 +699,7 @@ def test_a_hook_that_is_done_can_have_just_itself_asked_for_idle_points(plan: Pl
         def before_train(self) -> None:
             seen.append(f"{type(self).__name__} {self.asked}")
             if self is done:
-                plan.leave_out_idle(self)
+                plan.skip_idle_points(self)
 
     class Other(Counted):
         pass
@@ -707,7 +707,7 @@ def test_a_hook_that_is_done_can_have_just_itself_asked_for_idle_points(plan: Pl
     done, other = Counted(), Other()
     plan.add(done)
     plan.add(other)
-    plan.leave_out_idle()
+    plan.skip_idle_points()
     plan.before_train()
     plan.before_train()
     assert seen == ["Counted 1", "Other 1", "Other 1"]

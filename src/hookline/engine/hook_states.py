@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Protocol
 
-from hookline.common.plain import refuse_odd
+from hookline.common.plain import check_plain
 from hookline.errors import HookError, blame
 from hookline.plan.hook import Hook
 
@@ -25,7 +25,7 @@ class Named(Protocol):
         """Whatever has a `state_dict` and a `load_state_dict`, or has not."""
 
 
-def take(hooks: Iterable[Named]) -> dict[str, Any]:
+def collect(hooks: Iterable[Named]) -> dict[str, Any]:
     """The states of all hooks that have one, by name."""
     states = {}
     for entry in hooks:
@@ -35,25 +35,25 @@ def take(hooks: Iterable[Named]) -> dict[str, Any]:
             blame(error, f"in hook {entry.name}, when its state was saved")
             raise
         if state:
-            refuse_odd(state, f"the state of {entry.name}")
+            check_plain(state, f"the state of {entry.name}")
             states[entry.name] = state
     return states
 
 
-def refuse_odd_states(hooks: Iterable[Named]) -> None:
+def check_states_can_be_saved(hooks: Iterable[Named]) -> None:
     """Refuse a hook's state that no checkpoint can hold before the first step, and not at the first save."""
     for entry in hooks:
         if hasattr(entry.hook, "state_dict") and not hasattr(entry.hook, "load_state_dict"):
             raise HookError(f"{entry.name} has a state_dict and no load_state_dict, so its state could not come back")
         try:
-            take([entry])
+            collect([entry])
         except HookError:
             raise
         except Exception:  # a hook may know its state only in training
             log.debug("%s has no state before training", entry.name, exc_info=True)
 
 
-def give_back(
+def restore(
     hooks: Iterable[Named], states: Mapping[str, Any], saved: Collection[str], say: Callable[[str], None]
 ) -> None:
     """Give every hook its state, and say what is left over, and which hooks were not among those `saved`."""

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from hookline.engine.runner_host import RunnerHost
 
 
-def refuse_infinite_loss(runner: RunnerHost, done: int | None = None) -> None:
+def check_loss_is_finite(runner: RunnerHost, done: int | None = None) -> None:
     """End the run when a loss since the last record is NaN or Inf, before it is logged or saved as if it were a result.
 
     With fp16 only the newest counts: the scaler leaves out a step that overflows, and the next one may be fine. `done`
@@ -27,16 +27,16 @@ def refuse_infinite_loss(runner: RunnerHost, done: int | None = None) -> None:
         if not math.isfinite(loss):
             raise NumericsError(
                 f"the loss has become {loss} by iteration {runner.iter if done is None else done}, so training cannot "
-                f"go on; look at the learning rate, the data and the precision, {runner.way_out_of_nan}"
+                f"go on; look at the learning rate, the data and the precision, {runner.nan_hint}"
             )
 
 
-def refuse_infinite_weights(state: Mapping[str, Any], weights: Collection[str], iteration: int) -> None:
+def check_weights_are_finite(state: Mapping[str, Any], weights: Collection[str], iteration: int) -> None:
     """End the run when a weight is NaN or Inf, before it is saved: a finite loss can come with such gradients.
 
     Buffers may hold an Inf on purpose, as masks do, but never a NaN.
     """
-    odd = infinite(state, weights)
+    odd = find_non_finite(state, weights)
     if odd:
         more = f" and {len(odd) - 3} more" if len(odd) > 3 else ""
         raise NumericsError(
@@ -46,7 +46,7 @@ def refuse_infinite_weights(state: Mapping[str, Any], weights: Collection[str], 
         )
 
 
-def infinite(state: Mapping[str, Any], weights: Collection[str]) -> list[str]:
+def find_non_finite(state: Mapping[str, Any], weights: Collection[str]) -> list[str]:
     """The names of weights with a NaN or an Inf in them, and of other tensors with a NaN; one wait for the device."""
     import torch
 

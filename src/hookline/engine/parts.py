@@ -259,12 +259,12 @@ class HooksPart(Part):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the states of all hooks that have one."""
-        return hook_states.take(self._host.plan)
+        return hook_states.collect(self._host.plan)
 
     def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
         """Give every hook its state, and report what is left over or starts fresh."""
         saved = checkpoint["meta"].get("hooks", ())
-        hook_states.give_back(self._host.plan, state, saved, self._host.terminal.say)
+        hook_states.restore(self._host.plan, state, saved, self._host.terminal.say)
 
     def malformed(self, state: Any) -> list[str]:
         """Expect a mapping for every hook."""

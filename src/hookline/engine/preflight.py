@@ -32,7 +32,7 @@ def check_watched_metrics(runner: RunnerHost) -> None:
             f"{who} waits for the metric '{name}', and this run has no validation: "
             "Runner(..., val=EvalLoop(loader, ...))"
         )
-    metrics = rehearse(runner)
+    metrics = try_one_batch(runner)
     if metrics is None:
         return
     for who, name in watched:
@@ -54,13 +54,13 @@ def watched_metrics(runner: RunnerHost) -> Iterator[tuple[str, str]]:
                 yield type(scheduled.scheduler).__name__, scheduled.monitor
 
 
-def rehearse(runner: RunnerHost) -> dict[str, Any] | None:
+def try_one_batch(runner: RunnerHost) -> dict[str, Any] | None:
     """The metrics of one batch of each validation set; None where they cannot be had without doing harm."""
     metrics: dict[str, Any] = {}
     for name, loop in runner.val_loops.items():
         if isinstance(loop.dataloader, Iterator):  # it gives each batch once, and the validation needs them
             return None
-        with rng.untouched(), in_mode(runner.model, training=False), warnings.catch_warnings():
+        with rng.preserved(), in_mode(runner.model, training=False), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # one batch is few for some metrics, and they say so
             try:
                 found = _one_batch(runner, loop)

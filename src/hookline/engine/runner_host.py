@@ -15,7 +15,7 @@ from hookline.common import rng
 from hookline.data.batches import Batches
 from hookline.engine import hook_states, loops, preflight, snapshot
 from hookline.engine.host import Host, Verb
-from hookline.engine.numerics import refuse_infinite_loss
+from hookline.engine.numerics import check_loss_is_finite
 from hookline.engine.steps import call_model
 from hookline.plan.calls import NOTHING
 
@@ -62,7 +62,7 @@ class RunnerHost(Host):
             """Return whether there is a training loop."""
 
     #: What the message about a loss that is NaN or Inf suggests, besides looking for the cause.
-    way_out_of_nan: ClassVar[str] = "or leave such batches out: CheckInvalidLossHook with policy: skip and interval: 1"
+    nan_hint: ClassVar[str] = "or leave such batches out: CheckInvalidLossHook with policy: skip and interval: 1"
 
     #: The model as the step calls it; wrapped by the strategy at the start of a session.
     wrapped: nn.Module
@@ -107,7 +107,7 @@ class RunnerHost(Host):
         if self.config is not None:
             self.writers.write_config("config", self.config, self.iter)
         preflight.check_watched_metrics(self)
-        hook_states.refuse_odd_states(self.plan)
+        hook_states.check_states_can_be_saved(self.plan)
 
     def after_resume(self, checkpoint: Mapping[str, Any]) -> None:
         """Report the position, and take the seed of the checkpoint if the user did not choose one."""
@@ -241,7 +241,7 @@ class RunnerHost(Host):
 
     def check_loss(self) -> None:
         """Raise a NumericsError if a loss since the last record is NaN or Inf."""
-        refuse_infinite_loss(self)
+        check_loss_is_finite(self)
 
     def weight_names(self) -> list[str]:
         """Return the names of the model's parameters."""

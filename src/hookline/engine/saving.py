@@ -17,7 +17,7 @@ from hookline.checkpoint import compatibility, seal, store
 from hookline.checkpoint.background import Background
 from hookline.checkpoint.copies import Copies
 from hookline.engine import signals, snapshot
-from hookline.engine.numerics import refuse_infinite_weights
+from hookline.engine.numerics import check_weights_are_finite
 from hookline.engine.requests import SaveRequest
 from hookline.errors import StorageError, blame
 from hookline.rundir import archive
@@ -134,7 +134,7 @@ class Saving:
         for path, requests in by_path.items():
             parts, more = _options(requests), {name: fact for each in requests for name, fact in each.meta.items()}
             checkpoint, complete = snapshot.with_meta(taken[parts], more), all(parts)
-            refuse_infinite_weights(checkpoint["state_dict"], weights, step)
+            check_weights_are_finite(checkpoint["state_dict"], weights, step)
             try:
                 self._write(checkpoint, path, seal.Note(step, validations, complete))
             except StorageError as error:
@@ -159,7 +159,7 @@ class Saving:
         host.check_loss()
         checkpoint = snapshot.with_meta(snapshot.take(host, optimizer, schedulers), meta or {})
         step, validations = host.position.iter, host.position.validations
-        refuse_infinite_weights(checkpoint["state_dict"], host.weight_names(), step)
+        check_weights_are_finite(checkpoint["state_dict"], host.weight_names(), step)
         self._write(checkpoint, path, seal.Note(step, validations, complete))
         return path
 
@@ -215,7 +215,7 @@ class Saving:
             self.save()
         return f"{self.last_path} goes on from here" if self.last_path else "nothing was done yet"
 
-    def leave(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+    def finish_at_exit(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         """The run ends: a save that is under way is finished, whatever else went wrong."""
         try:
             self.finish()
@@ -252,7 +252,7 @@ class Saving:
         if kept is None or kept[1].step <= self.saved_at:
             return None
         checkpoint, note, path = kept
-        refuse_infinite_weights(checkpoint["state_dict"], self._host.weight_names(), note.step)
+        check_weights_are_finite(checkpoint["state_dict"], self._host.weight_names(), note.step)
         self._write(checkpoint, path, note)
         return path
 
@@ -302,7 +302,7 @@ class Saving:
         host.plan.call("after_load_checkpoint", {"checkpoint": checkpoint})
         if source.kind == "weights":
             if host.running != "train":
-                self._stand_at(source)
+                self._move_to_checkpoint(source)
             host.load_weights(checkpoint, path)
             return
         snapshot.load(host, checkpoint, path)
@@ -326,7 +326,7 @@ class Saving:
             if gone or stopped.for_now or stopped.parameters != host.plan.parameters_of(stopped.by):
                 host.requests.resume_training()
 
-    def _stand_at(self, source: Source) -> None:
+    def _move_to_checkpoint(self, source: Source) -> None:
         """Move to the position of a checkpoint that is evaluated: its results belong to that iteration and run."""
         position, host = source.checkpoint.get("position"), self._host
         if isinstance(position, dict):
@@ -335,7 +335,7 @@ class Saving:
         if source.is_inside(host.folders):
             host.rejoin_records(source.checkpoint.get("writers", {}))
 
-    def stand_back(self) -> None:
+    def move_back(self) -> None:
         """Return to the position before a checkpoint was evaluated: training would start from there."""
         if self._position_before is not None:
             self._host.position.load_state_dict(self._position_before)
@@ -346,10 +346,10 @@ class Saving:
         note, host = seal.read_note(path), self._host
         assert note is not None, "what is resumed has a seal"
         for folder in host.folders:
-            old = archive.set_later_aside(folder, note)
+            old = archive.archive_later_checkpoints(folder, note)
             if old is not None:
                 for name in host.records_cut_back():
-                    archive.copy_aside(folder / name, old)  # they are cut back soon
+                    archive.copy_to_archive(folder / name, old)  # they are cut back soon
                 if path.resolve().parent == folder.resolve():
                     store.point_to(path, path.parent, seal.digest(path), note.step)
                 else:

@@ -53,10 +53,10 @@ def session(host: Host, verb: Verb) -> Iterator[None]:
         leaving.enter_context(host.failures_shown())
         host.terminal.prepare()
         host.begin_session(verb)
-        host.plan.leave_out_idle()
+        host.plan.skip_idle_points()
         source = open_folder(host, verb, leaving, copying)
-        leaving.push(host.saving.leave)
-        leaving.callback(host.saving.stand_back)
+        leaving.push(host.saving.finish_at_exit)
+        leaving.callback(host.saving.move_back)
         leaving.push(partial(close_records, host))
         host.open_records(resuming=source is not None and source.kind == "resume")
         with host.points_of_run():
@@ -117,9 +117,9 @@ def open_folder(host: Host, verb: Verb, leaving: ExitStack, copying: log_copies.
             archive.drop_records(folder, host.record_files())
         elif not continues:
             for each in [*folders, *(target for target in targets if target.exists())]:
-                if old := archive.set_aside(each, host.record_files()):
+                if old := archive.archive_run(each, host.record_files()):
                     moved.append(f"{each} held an earlier run; its files are in {old} now")
-                    leaving.push(partial(archive.put_back, old, each, host))
+                    leaving.push(partial(archive.restore_archived, old, each, host))
         copying.begin(copies, fetch=continues)
     terminal.open_log(folder / "run.log")
     for line in moved:

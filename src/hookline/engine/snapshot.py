@@ -15,7 +15,7 @@ import torch
 
 import hookline
 from hookline.checkpoint.compatibility import misfits, shape_of
-from hookline.common.plain import refuse_odd
+from hookline.common.plain import check_plain
 from hookline.errors import StorageError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def take(host: Host, optimizer: bool = True, schedulers: bool = True) -> dict[st
     checkpoint: dict[str, Any] = {"meta": host.facts(), **states}
     host.plan.call("before_save_checkpoint", {"checkpoint": checkpoint})
     for key, value in checkpoint.items():
-        refuse_odd(value, f"checkpoint[{key!r}]")
+        check_plain(value, f"checkpoint[{key!r}]")
     return checkpoint
 
 

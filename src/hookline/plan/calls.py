@@ -79,9 +79,9 @@ class Call:
         """What to call it in."""
         if not self.isolated:
             return NOTHING
-        from hookline.common.rng import untouched  # it needs torch, and a plan is explained without
+        from hookline.common.rng import preserved  # it needs torch, and a plan is explained without
 
-        return untouched()
+        return preserved()
 
     def failed(self, error: BaseException) -> bool:
         """Whether the run goes on although this method raised."""

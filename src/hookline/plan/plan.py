@@ -196,7 +196,7 @@ class Plan:
             raise HookError(f"{name} is not in the plan and cannot be removed; available: {', '.join(names) or 'none'}")
         self._compile(kept)
 
-    def leave_out_idle(self, hook: Any = None) -> None:
+    def skip_idle_points(self, hook: Any = None) -> None:
         """Ask every hook at which of its points it has nothing to do in the run that starts now.
 
         A hook that is done before the run is has just itself asked again, and costs nothing from the next point on.
