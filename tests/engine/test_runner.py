@@ -49,7 +49,7 @@ def test_the_version_is_that_of_the_project() -> None:
         (
             {"default_hooks": {"checkpont": None}},
             HookError,
-            "no default hook is called 'checkpont'; did you mean 'checkpoint'?",
+            "unknown default hook 'checkpont'; did you mean 'checkpoint'?",
         ),
         (
             {"default_hooks": {"logger": {"intervall": 5}}},
@@ -59,7 +59,7 @@ def test_the_version_is_that_of_the_project() -> None:
         (
             {"custom_hooks": [{"type": "LogerHook"}]},
             ConfigError,
-            "no hook is called 'LogerHook'; did you mean 'LoggerHook'?",
+            "unknown hook 'LogerHook'; did you mean 'LoggerHook'?",
         ),
         (
             {"custom_hooks": [{"interval": 5}]},
@@ -70,16 +70,16 @@ def test_the_version_is_that_of_the_project() -> None:
         (
             {"custom_hooks": [{"type": dict}]},
             HookError,
-            "dict is no hook: it gives a dict, which does not inherit from hookline.Hook",
+            "dict is not a hook: it creates a dict, which does not inherit from hookline.Hook",
         ),
         (
             {"custom_hooks": [{"type": "ProgressHook", "priority": "LOWEXT"}]},
             HookError,
-            "ProgressHook: 'LOWEXT' is no priority; did you mean 'LOWEST'?",
+            "ProgressHook: unknown priority 'LOWEXT'; did you mean 'LOWEST'?",
         ),
-        ({"writers": ["jsnl"]}, ConfigError, "no writer is called 'jsnl'; did you mean 'jsonl'?"),
-        ({"precision": "fp61"}, ConfigError, "no precision is called 'fp61'; did you mean 'fp16'?"),
-        ({"strategy": "singel"}, ConfigError, "no strategy is called 'singel'; did you mean 'single'?"),
+        ({"writers": ["jsnl"]}, ConfigError, "unknown writer 'jsnl'; did you mean 'jsonl'?"),
+        ({"precision": "fp61"}, ConfigError, "unknown precision 'fp61'; did you mean 'fp16'?"),
+        ({"strategy": "singel"}, ConfigError, "unknown strategy 'singel'; did you mean 'single'?"),
         ({"val": [1]}, ConfigError, "val is an EvalLoop or a dict of them by name, not [1]"),
         ({"optim": "SGD"}, ConfigError, "optim is an Optim, a torch optimizer, or a dict of them, not 'SGD'"),
     ],
@@ -93,7 +93,7 @@ def test_what_cannot_be_right_is_refused_when_the_runner_is_made(
 
 
 def test_a_device_that_does_not_exist_is_refused() -> None:
-    with pytest.raises(ConfigError, match="^no device is called 'gpu': "):
+    with pytest.raises(ConfigError, match="^unknown device 'gpu': "):
         toy_runner(device="gpu")
 
 
@@ -156,7 +156,7 @@ def test_points_of_ones_own_are_called_from_a_step() -> None:
     runner.train_loop.step = step
     runner.train()
     assert seen == ["sky", "sky", "blur"]
-    with pytest.raises(HookError, match="'after_rendr' is no point of the loop; did you mean 'after_render'\\?"):
+    with pytest.raises(HookError, match="unknown point 'after_rendr'; did you mean 'after_render'\\?"):
         runner.call_hook("after_rendr", image="sky")
 
 
@@ -246,7 +246,7 @@ def test_an_observer_that_fails_is_left_behind_and_the_log_says_so() -> None:
     runner = toy_runner(max_epochs=1, custom_hooks=[{"type": Watch, "on_error": "disable"}])
     runner.train()
     text = (runner.work_dir / "run.log").read_text()
-    assert text.count("warning: the run goes on without Watch, which failed:") == 1
+    assert text.count("warning: Watch failed; the run continues without it:") == 1
     assert "OSError: server away" in text
     assert logging.getLogger("hookline").handlers == []
 

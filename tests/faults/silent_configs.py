@@ -236,7 +236,7 @@ def _values() -> list[Case]:
             "negative dimension -2: [-2, 4]",
             model='{type: "mynet:Net", hidden: -2}',
         ),
-        Case("value_device", 2, mentions=("hookline: no device is called 'gpu': ",), config=config(device="gpu")),
+        Case("value_device", 2, mentions=("hookline: unknown device 'gpu': ",), config=config(device="gpu")),
         bad(
             "value_device_not_here",
             2,
@@ -249,7 +249,7 @@ def _values() -> list[Case]:
             listed("7:1  precision: expected 'fp32', 'bf16' or 'fp16', found 'fp8'"),
             precision="fp8",
         ),
-        bad("value_strategy", 2, "no strategy is called 'dpp'; available: auto, single", strategy="dpp"),
+        bad("value_strategy", 2, "unknown strategy 'dpp'; available: auto, single", strategy="dpp"),
         bad(
             "value_match",
             2,

@@ -105,19 +105,19 @@ def test_the_22_points_of_mmengine_are_there_with_their_arguments() -> None:
 @pytest.mark.parametrize(
     ("name", "arguments", "message"),
     [
-        ("before_run", (), "the point 'before_run' exists already: before_run(runner)"),
-        ("after render", (), "the point 'after render' needs names that Python allows, and 'after render' is not one"),
-        ("after_render", ("class",), "the point 'after_render' needs names that Python allows, and 'class' is not one"),
+        ("before_run", (), "the point 'before_run' already exists: before_run(runner)"),
+        ("after render", (), "the point 'after render' needs valid Python names, and 'after render' is not one"),
+        ("after_render", ("class",), "the point 'after_render' needs valid Python names, and 'class' is not one"),
         ("after_render", "image", "the arguments of the point 'after_render' must be a tuple of names, not 'image'"),
         (
             "around_render",
             (),
-            "'around_render' cannot be a point: names with 'around_' surround scopes; call it 'before_...'",
+            "'around_render' cannot be a point: names that begin with 'around_' belong to scopes; call it 'before_...'",
         ),
         (
             "after_render",
             ("image", "image"),
-            "the arguments of the point 'after_render' must differ and leave out 'runner': ('image', 'image')",
+            "the arguments of the point 'after_render' must be different names, without 'runner': ('image', 'image')",
         ),
     ],
 )

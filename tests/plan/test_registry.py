@@ -52,7 +52,7 @@ def test_a_built_in_name_is_taken_too() -> None:
 
 
 def test_an_unknown_name_gives_the_nearest() -> None:
-    with pytest.raises(ConfigError, match="^no hook is called 'LogerHook'; did you mean 'LoggerHook'\\?$"):
+    with pytest.raises(ConfigError, match="^unknown hook 'LogerHook'; did you mean 'LoggerHook'\\?$"):
         HOOKS.get("LogerHook")
 
 

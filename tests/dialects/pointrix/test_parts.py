@@ -276,9 +276,9 @@ def test_what_has_no_part_here_is_left_out_or_refused(tmp_path: Path, caplog: py
 @pytest.mark.parametrize(
     ("section", "given", "message"),
     [
-        ("model", {"name": "Scen"}, "no model is called 'Scen'; available: PictureScene"),
+        ("model", {"name": "Scen"}, "unknown model 'Scen'; available: PictureScene"),
         ("model", {"points": 2}, "the section of a model names its class as 'name'; this one has ['points']"),
-        ("renderer", {"name": "PlainBlurr"}, "no renderer is called 'PlainBlurr'; did you mean 'PlainBlur'?"),
+        ("renderer", {"name": "PlainBlurr"}, "unknown renderer 'PlainBlurr'; did you mean 'PlainBlur'?"),
         ("scheduler", {"params": {}}, "the section of a scheduler names its class as 'name'; this one has ['params']"),
         (
             "scheduler",
