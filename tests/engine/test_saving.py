@@ -528,8 +528,8 @@ def test_a_state_that_a_full_disk_keeps_out_of_memory_does_not_end_the_run(tmp_p
     path = tmp_path / "metrics.jsonl"
     assert said == [
         f"warning: {path} cannot be written: No space left on device; will try again",
-        f"warning: {path} cannot be written, and a checkpoint needs all records to be in it. The run continues without a "
-        "newer state in memory.",
+        f"warning: {path} cannot be written, and a checkpoint needs all records to be in it. The run continues without "
+        "a newer state in memory.",
     ]
     assert files(tmp_path) == ["iter_2.pth"]
 

@@ -48,13 +48,13 @@ def _hooks() -> list[Case]:
             "generator",
             "'bad:Generates'",
             "Generates.before_train (bad.py:157): its body would never run, because it is a generator or a "
-            "coroutine; write a plain method, or around_<scope> for one with a yield",
+            "coroutine; write a plain method, or name a method with a yield around_<scope>",
         ),
         hook(
             "no_yield",
             "'bad:NoYield'",
-            "NoYield.around_train (bad.py:161): an around_ hook is a generator function with one yield; there "
-            "is none in it",
+            "NoYield.around_train (bad.py:161): an around_ hook must be a generator function with one yield, "
+            "but this one has none",
         ),
         hook(
             "runs_after_nobody",
@@ -71,13 +71,13 @@ def _hooks() -> list[Case]:
         hook(
             "circle",
             "'bad:CircleA', 'bad:CircleB'",
-            "the order of the hooks is circular: CircleB declares runs_after CircleA; CircleA states "
+            "the order of the hooks is circular: CircleB declares runs_after CircleA; CircleA declares "
             "runs_after CircleB",
         ),
         hook(
             "priority_of_the_class", "'bad:OddPriority'", "OddPriority: unknown priority 'HIGHER'; did you mean 'HIGH'?"
         ),
-        hook("role", "'bad:OddRole'", "OddRole: the role is 'actor' or 'observer', not 'obsrver'"),
+        hook("role", "'bad:OddRole'", "OddRole: the role must be 'actor' or 'observer', not 'obsrver'"),
         hook(
             "priority",
             "{type: ProgressHook, priority: LOWW}",
@@ -112,7 +112,9 @@ def _hooks() -> list[Case]:
                 "only observers can be disabled"
             ),
         ),
-        hook("no_hook", "'mynet:Net'", "Net is not a hook: it creates a Net, which does not inherit from hookline.Hook"),
+        hook(
+            "no_hook", "'mynet:Net'", "Net is not a hook: it creates a Net, which does not inherit from hookline.Hook"
+        ),
         hook("without_type", "{interval: 3}", listed("7:16  custom_hooks[0]: the key 'type' is missing")),
         hook(
             "exits",

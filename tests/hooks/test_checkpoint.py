@@ -396,8 +396,8 @@ def test_a_failed_save_goes_on_where_that_is_wanted_but_the_last_one_has_to_succ
     assert files(tmp_path) == ["epoch_2.pth"]
     text = (tmp_path / "run.log").read_text()
     assert (
-        f"warning: {tmp_path / 'epoch_1.pth'} cannot be written: No space left on device. The run continues without this "
-        "checkpoint."
+        f"warning: {tmp_path / 'epoch_1.pth'} cannot be written: No space left on device. The run continues without "
+        "this checkpoint."
     ) in text
     with pytest.raises(StorageError, match="epoch_1.pth cannot be written: No space left on device"):
         toy_runner(max_epochs=1, work_dir=tmp_path / "b", default_hooks=hooks).train()

@@ -151,7 +151,9 @@ def test_it_runs_between_the_timer_and_the_logger_and_only_where_it_has_somethin
     assert points == ["before_train", "after_train_epoch", "after_train"]
     (often,) = [call.every for call in runner.plan.calls_at("after_train_epoch") if call.who == "EvaluateHook"]
     assert str(often) == "every 2"
-    with pytest.raises(HookError, match="EvaluateHook declares runs_after IterTimerHook, but a lower number runs first"):
+    with pytest.raises(
+        HookError, match="EvaluateHook declares runs_after IterTimerHook, but a lower number runs first"
+    ):
         toy_runner(custom_hooks=[{"type": "EvaluateHook", "function": accuracy, "priority": 40}])
 
 
@@ -763,8 +765,8 @@ def test_a_function_that_wants_more_is_refused_when_the_hook_is_made() -> None:
     with pytest.raises(ConfigError) as refused:
         EvaluateHook(score)
     assert str(refused.value) == (
-        f"EvaluateHook: function: there is no value for the parameter 'loader' of {label_of(score)}; it can take model and runner, by "
-        "name"
+        f"EvaluateHook: function: there is no value for the parameter 'loader' of {label_of(score)}; it can take "
+        "model and runner, by name"
     )
 
 

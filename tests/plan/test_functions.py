@@ -89,7 +89,9 @@ def test_a_function_gets_what_its_parameters_ask_for(function: Callable[..., Any
 
 def test_without_a_first_only_names_count() -> None:
     assert asked_for(lambda b, a: (a, b), ("a", "b"), "mine")(a=1, b=2) == (1, 2)
-    with pytest.raises(ConfigError, match="^mine: there is no value for the parameter 'x' of <lambda> .*; it can take a and b, by"):
+    with pytest.raises(
+        ConfigError, match="^mine: there is no value for the parameter 'x' of <lambda> .*; it can take a and b, by"
+    ):
         asked_for(lambda x: x, ("a", "b"), "mine")
 
 

@@ -45,7 +45,9 @@ def test_a_priority_that_is_none_is_refused(given: Any, message: str) -> None:
 
 @pytest.mark.parametrize("often", [0, -1, 1.5, True, "10", "ep", "0ep", "2 ep", None])
 def test_a_frequency_that_is_none_is_refused(often: Any) -> None:
-    with pytest.raises(HookError, match=f"every={often!r} is not a valid frequency; use a positive int, or epochs such as '2ep'"):
+    with pytest.raises(
+        HookError, match=f"every={often!r} is not a valid frequency; use a positive int, or epochs such as '2ep'"
+    ):
         every(often)
 
 

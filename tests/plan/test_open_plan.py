@@ -111,9 +111,7 @@ def test_an_undeclared_method_that_fails_is_named(host: Any) -> None:
 def test_an_argument_that_the_call_does_not_give_is_refused(host: Any) -> None:
     plan = Plan(host, open=True)
     plan.add(Renders())
-    with pytest.raises(
-        HookError, match=r"Renders\.after_render \(.*\): after_render\(runner, picture\) gives no argum"
-    ):
+    with pytest.raises(HookError, match=r"Renders\.after_render \(.*\): after_render\(runner, picture\) has no argum"):
         plan.call("after_render", {"picture": 1})
 
 

@@ -206,20 +206,20 @@ REFUSED = [
     (
         MisspeltArgument,
         "after_train_iter",
-        "MisspeltArgument.after_train_iter ({}): after_train_iter(runner, batch_idx, data_batch, outputs) gives no "
+        "MisspeltArgument.after_train_iter ({}): after_train_iter(runner, batch_idx, data_batch, outputs) has no "
         "argument 'output'; did you mean 'outputs'?",
     ),
     (
         DefaultArgument,
         "after_train_iter",
-        "DefaultArgument.after_train_iter ({}): after_train_iter(runner, batch_idx, data_batch, outputs) gives no "
+        "DefaultArgument.after_train_iter ({}): after_train_iter(runner, batch_idx, data_batch, outputs) has no "
         "argument 'output'; did you mean 'outputs'?",
     ),
     (
         NoArguments,
         "before_train",
-        "NoArguments.before_train ({}): before_train(runner) has no argument 'metrics'; it gives nothing besides the "
-        "runner.",
+        "NoArguments.before_train ({}): before_train(runner) has no argument 'metrics'; its only argument is the "
+        "runner",
     ),
     (
         NoRunner,
@@ -230,18 +230,20 @@ REFUSED = [
     (
         PositionalOnly,
         "after_train_iter",
-        "PositionalOnly.after_train_iter ({}): 'outputs' is positional-only, so it cannot be passed by name; move it after the '/'",
+        "PositionalOnly.after_train_iter ({}): 'outputs' is positional-only, so it cannot be passed by name; "
+        "move it after the '/'",
     ),
     (
         NoGenerator,
         "around_train_iter",
-        "NoGenerator.around_train_iter ({}): an around_ hook is a generator function with one yield; there is none "
-        "in it",
+        "NoGenerator.around_train_iter ({}): an around_ hook must be a generator function with one yield, but "
+        "this one has none",
     ),
     (
         Never,
         "before_run",
-        "Never.before_run ({}): every 10 is not allowed at before_run: only points that count iterations, epochs, validations or optimizer steps take a frequency",
+        "Never.before_run ({}): every 10 is not allowed at before_run: only points that count iterations, epochs, "
+        "validations or optimizer steps take a frequency",
     ),
 ]
 
@@ -284,7 +286,7 @@ def test_a_wrong_argument_of_a_function_is_refused(plan: Plan) -> None:
     with pytest.raises(HookError) as refused:
         plan.on("before_train_iter", show)
     assert str(refused.value) == (
-        f"show at before_train_iter ({line_of(show)}): before_train_iter(runner, batch_idx, data_batch) gives no "
+        f"show at before_train_iter ({line_of(show)}): before_train_iter(runner, batch_idx, data_batch) has no "
         "argument 'batch'; did you mean 'batch_idx'?"
     )
 
@@ -362,9 +364,9 @@ def test_the_logger_before_what_it_logs_is_refused() -> None:
     with pytest.raises(HookError) as refused:
         toy_runner(default_hooks={"logger": {"priority": 5}})
     assert str(refused.value) == (
-        "the order of the hooks is contradictory: LoggerHook declares runs_after RuntimeInfoHook, but a lower number runs "
-        "first: RuntimeInfoHook (priority VERY_HIGH (10)), LoggerHook (priority 5). Give LoggerHook a priority of at "
-        "least 10, or RuntimeInfoHook one of at most 5."
+        "the order of the hooks is contradictory: LoggerHook declares runs_after RuntimeInfoHook, but a lower number "
+        "runs first: RuntimeInfoHook (priority VERY_HIGH (10)), LoggerHook (priority 5). Give LoggerHook a priority of "
+        "at least 10, or RuntimeInfoHook one of at most 5."
     )
 
 
@@ -428,10 +430,10 @@ def test_an_actor_cannot_be_disabled(plan: Plan) -> None:
     with pytest.raises(HookError) as refused:
         plan.add(Log(), on_error="disable")
     assert str(refused.value) == (
-        "Log: on_error 'disable' is for observers (role = 'observer'); Log acts on the run, and a run that goes on "
-        "without it would be another run"
+        "Log: on_error 'disable' is only for observers (role = 'observer'); Log affects training, so a run cannot "
+        "continue without it"
     )
-    with pytest.raises(HookError, match="^Failing: on_error is 'raise' or 'disable', not 'ignore'$"):
+    with pytest.raises(HookError, match="^Failing: on_error must be 'raise' or 'disable', not 'ignore'$"):
         plan.add(Failing(), on_error="ignore")  # type: ignore[arg-type]
 
 
@@ -591,7 +593,9 @@ def test_how_often_a_method_runs_may_be_a_parameter(plan: Plan, host: Any) -> No
         "   1  Often    NORMAL (50)  every 2 iterations  priority from the class",
         "   2  Often#2  NORMAL (50)  every 3 iterations  priority from the class",
     ]
-    with pytest.raises(HookError, match="^every=0 is not a valid frequency; use a positive int, or epochs such as '2ep'$"):
+    with pytest.raises(
+        HookError, match="^every=0 is not a valid frequency; use a positive int, or epochs such as '2ep'$"
+    ):
         plan.add(Often(0))
 
 
@@ -678,7 +682,7 @@ def test_points_of_ones_own_are_called_by_name(plan: Plan, host: Any) -> None:
     assert hook.seen == ["sky"]
     with pytest.raises(HookError, match=r"after_render\(runner, image, camera\) was called without camera$"):
         plan.call("after_render", {"image": "sky"})
-    with pytest.raises(HookError, match="takes no argument 'img'; did you mean 'image'\\?"):
+    with pytest.raises(HookError, match="has no argument 'img'; did you mean 'image'\\?"):
         plan.call("after_render", {"img": "sky", "camera": 1})
     with pytest.raises(HookError, match="unknown point 'after_rendr'; did you mean 'after_render'\\?"):
         plan.call("after_rendr", {})
@@ -887,13 +891,13 @@ def test_an_observer_disabled_in_a_validation_is_not_called_again_in_it() -> Non
     [
         (
             {"runs_after": "LoggerHook"},
-            "Odd: runs_after is a tuple of names or classes, as in ('LoggerHook',), not 'LoggerHook'",
+            "Odd: runs_after must be a tuple of names or classes, as in ('LoggerHook',), not 'LoggerHook'",
         ),
         (
             {"runs_after": ("LoggerHok",)},
             "Odd: runs_after names an unknown hook 'LoggerHok'; did you mean 'LoggerHook'?",
         ),
-        ({"role": "obsrver"}, "Odd: the role is 'actor' or 'observer', not 'obsrver'"),
+        ({"role": "obsrver"}, "Odd: the role must be 'actor' or 'observer', not 'obsrver'"),
     ],
 )
 def test_a_statement_that_cannot_be_right_is_refused(methods: dict[str, Any], message: str) -> None:
@@ -907,5 +911,5 @@ def test_on_without_the_name_of_a_point_is_refused() -> None:
 
     def show(runner: Runner) -> None: ...
 
-    with pytest.raises(HookError, match="^a function is registered at a point by its name"):
+    with pytest.raises(HookError, match="^a function is registered with the name of a point"):
         runner.on(show)(show)  # type: ignore[arg-type]

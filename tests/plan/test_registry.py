@@ -89,10 +89,10 @@ def test_what_another_package_offers_by_entry_point_can_be_named(plugin: Path) -
 def test_a_plugin_that_cannot_be_loaded_names_its_package(plugin: Path) -> None:
     registry = Registry("thing", group="things")
     with pytest.raises(
-        ConfigError, match=r"^the thing 'Broken' of other-package \(other_package:Missing\) cannot be loaded"
+        ConfigError, match=r"^the thing 'Broken' from other-package \(other_package:Missing\) cannot be loaded"
     ):
         registry.get("Broken")
-    with pytest.raises(ConfigError, match=r"^the thing 'Number' of other-package .* must be a class, not 3$"):
+    with pytest.raises(ConfigError, match=r"^the thing 'Number' from other-package .* must be a class, not 3$"):
         registry.get("Number")
 
 

@@ -188,7 +188,7 @@ class Optim:
         if (self._several or self.keep_gradients) and self.micro == 0:
             self.optimizer.zero_grad()
         plain = self.accumulate == 1 and self.scaler is None and self.clip is None
-        if plain and plan.silent_update and not (self.micro or self._skip):  # nobody looks: as one writes it by hand
+        if plain and plan.update_is_silent and not (self.micro or self._skip):  # nobody looks: as one writes it by hand
             try:
                 loss.backward()  # type: ignore[no-untyped-call]  # torch has no annotations here
             except RuntimeError as error:

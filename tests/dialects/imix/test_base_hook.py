@@ -272,9 +272,7 @@ def test_a_misspelled_point_is_refused_and_custom_points_run_when_called(tmp_pat
     class Misspelled(HookBase):
         def after_trian_iter(self) -> None: ...
 
-    with pytest.raises(
-        HookError, match=r"Misspelled\.after_trian_iter \(.*unknown point 'after_trian_iter';"
-    ):
+    with pytest.raises(HookError, match=r"Misspelled\.after_trian_iter \(.*unknown point 'after_trian_iter';"):
         engine_in(tmp_path, custom_hooks=[Misspelled()])
 
     class Own(HookBase):

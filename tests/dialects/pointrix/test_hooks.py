@@ -193,13 +193,9 @@ def test_a_misspelt_point_is_refused_in_a_hook_and_in_a_call(tmp_path: Path) -> 
         def before_trian(self, trainner: Any) -> None: ...
 
     trainer = trainer_with(tmp_path)
-    with pytest.raises(
-        HookError, match=r"^Misspelt\.before_trian \(.*\): unknown point 'before_trian'; did y"
-    ):
+    with pytest.raises(HookError, match=r"^Misspelt\.before_trian \(.*\): unknown point 'before_trian'; did y"):
         trainer.register_hook(Misspelt())
-    with pytest.raises(
-        HookError, match=r"^unknown point 'after_train_itr'; did you mean 'after_train_iter'\?$"
-    ):
+    with pytest.raises(HookError, match=r"^unknown point 'after_train_itr'; did you mean 'after_train_iter'\?$"):
         trainer.call_hook("after_train_itr")
 
 
@@ -227,7 +223,7 @@ def test_a_type_error_names_the_hook_and_keeps_its_traceback(tmp_path: Path) -> 
             {"picture": 1},
             r"^Draws\.after_render \(.*\): .* has no argument 'image'; available: picture$",
         ),
-        ("before_train", {"speed": 1}, r"^before_train\(runner\) takes no argument 'speed'; available: none$"),
+        ("before_train", {"speed": 1}, r"^before_train\(runner\) has no argument 'speed'; available: none$"),
         ("after_load_checkpoint", {}, r"^after_load_checkpoint\(runner, checkpoint\) was called without checkpoint$"),
     ],
 )
