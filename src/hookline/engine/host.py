@@ -181,7 +181,7 @@ class Host:
     def while_accumulating(self) -> None:
         """Do what cannot wait for the end of an accumulation window; called instead of handling requests."""
 
-    def forget_skip(self) -> None:
+    def clear_skip(self) -> None:
         """End the effect of a skipped step, which holds for one iteration."""
         self.requests.skip = ""
 

@@ -162,7 +162,7 @@ def handle_requests(host: Host) -> None:
     """
     requests = host.requests
     if requests.skip:
-        host.forget_skip()
+        host.clear_skip()
     if host.accumulating:
         host.while_accumulating()
         return

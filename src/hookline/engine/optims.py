@@ -121,10 +121,10 @@ class Optims(dict[str, Optim]):
         for optim in self.values():
             optim.skip()
 
-    def forget_skip(self) -> None:
+    def clear_skip(self) -> None:
         """End the effect of `skip`, which holds for one iteration."""
         for optim in self.values():
-            optim.forget_skip()
+            optim.clear_skip()
 
     # -- checkpoints
 

@@ -192,10 +192,10 @@ class RunnerHost(Host):
             return NOTHING
         return torch.autocast(self.device.type, getattr(torch, PRECISIONS[self.precision]))
 
-    def forget_skip(self) -> None:
+    def clear_skip(self) -> None:
         """End the effect of a skipped step, which holds for one iteration."""
-        super().forget_skip()
-        self.optims.forget_skip()
+        super().clear_skip()
+        self.optims.clear_skip()
 
     def validate_if_due(self) -> bool:
         """Validate if it is due or was requested."""
