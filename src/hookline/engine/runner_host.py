@@ -61,8 +61,8 @@ class RunnerHost(Host):
         def has_training(self) -> bool:
             """Return whether there is a training loop."""
 
-    #: What the message about a loss that is NaN or Inf suggests, besides looking for the cause.
-    nan_hint: ClassVar[str] = "or leave such batches out: CheckInvalidLossHook with policy: skip and interval: 1"
+    #: The last suggestion in the message about a loss that is NaN or Inf.
+    nan_hint: ClassVar[str] = "or skip such batches: CheckInvalidLossHook with policy: skip and interval: 1"
 
     #: The model as the step calls it; wrapped by the strategy at the start of a session.
     wrapped: nn.Module

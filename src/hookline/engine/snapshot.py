@@ -86,7 +86,7 @@ def load_late(host: Host, checkpoint: Mapping[str, Any]) -> None:
         else:
             fresh.append(name)
     if fresh:
-        host.terminal.say(f"not in the checkpoint, so starting fresh: {', '.join(fresh)}")
+        host.terminal.say(f"not in the checkpoint, so starting from scratch: {', '.join(fresh)}")
 
 
 def _refuse_malformed(host: Host, checkpoint: Mapping[str, Any], path: str) -> None:
