@@ -44,7 +44,7 @@ def test_train_without_a_config_trains_the_digits_and_shows_a_table(
             "val accuracy",
             "val loss",
             "test accuracy",
-            "a step",
+            "per step",
             "time",
             "hooks",
             "last checkpoint",
@@ -75,7 +75,7 @@ def test_a_dry_run_trains_validates_tests_saves_reloads_and_leaves_nothing(
     assert run("train", "--dry-run", monkeypatch=monkeypatch) == 0
     assert capsys.readouterr().out.splitlines() == [
         "dry run: batches trained: 2, validations: 1",
-        "dry run: tested 2 batches at most of each test set",
+        "dry run: tested at most 2 batches of each test set",
         "dry run: saved a checkpoint, and loaded it into a second run; everything works",
     ]
     assert list(tmp_path.iterdir()) == []
@@ -316,7 +316,7 @@ def test_a_run_that_reaches_its_time_limit_is_not_tested_and_ends_with_the_given
     assert run("train", *SHORT, limit, monkeypatch=monkeypatch) == 75
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(":")[0] for line in lines if "TimeLimitHook" in line] == ["stopped by TimeLimitHook"]
-    assert "not tested, because it is not done: --resume goes on" in lines
+    assert "not tested, because training is not finished; continue with --resume" in lines
     assert not any("test accuracy" in line for line in lines)
     assert run("train", *SHORT, "--resume", monkeypatch=monkeypatch) == 0
     assert "test accuracy" in capsys.readouterr().out

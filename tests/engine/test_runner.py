@@ -66,7 +66,7 @@ def test_the_version_is_that_of_the_project() -> None:
             ConfigError,
             "a hook given as a dict needs a 'type'; this one has ['interval']",
         ),
-        ({"custom_hooks": [3]}, ConfigError, "a hook is an object, a name or a dict with 'type', not 3"),
+        ({"custom_hooks": [3]}, ConfigError, "a hook must be an object, a name or a dict with 'type', not 3"),
         (
             {"custom_hooks": [{"type": dict}]},
             HookError,
@@ -80,8 +80,8 @@ def test_the_version_is_that_of_the_project() -> None:
         ({"writers": ["jsnl"]}, ConfigError, "unknown writer 'jsnl'; did you mean 'jsonl'?"),
         ({"precision": "fp61"}, ConfigError, "unknown precision 'fp61'; did you mean 'fp16'?"),
         ({"strategy": "singel"}, ConfigError, "unknown strategy 'singel'; did you mean 'single'?"),
-        ({"val": [1]}, ConfigError, "val is an EvalLoop or a dict of them by name, not [1]"),
-        ({"optim": "SGD"}, ConfigError, "optim is an Optim, a torch optimizer, or a dict of them, not 'SGD'"),
+        ({"val": [1]}, ConfigError, "val must be an EvalLoop or a dict of them by name, not [1]"),
+        ({"optim": "SGD"}, ConfigError, "optim must be an Optim, a torch optimizer, or a dict of them, not 'SGD'"),
     ],
 )
 def test_what_cannot_be_right_is_refused_when_the_runner_is_made(
@@ -254,9 +254,7 @@ def test_an_observer_that_fails_is_left_behind_and_the_log_says_so() -> None:
 def test_a_run_inside_a_run_is_refused() -> None:
     runner = toy_runner(max_epochs=1)
     runner.on("after_train_iter")(lambda runner: runner.val())
-    with pytest.raises(
-        HooklineError, match=r"^runner.val\(\) was called inside runner.train\(\); ask for what you need"
-    ):
+    with pytest.raises(HooklineError, match=r"^runner.val\(\) was called inside runner.train\(\); inside a run, use"):
         runner.train()
 
 
@@ -291,7 +289,7 @@ def test_a_fresh_run_sets_the_files_of_an_earlier_one_aside_and_val_moves_nothin
     ]
     assert (tmp_path / "mine.txt").read_text() == "stays"
     assert (
-        f"{tmp_path} held an earlier run; its files are in {tmp_path / 'old-2'} now"
+        f"moved the files of an earlier run from {tmp_path} to {tmp_path / 'old-2'}"
         in (tmp_path / "run.log").read_text()
     )
 
@@ -400,5 +398,6 @@ def test_validating_first_takes_nothing_from_the_training_after_it(tmp_path: Pat
 def test_a_device_that_this_machine_lacks_is_refused() -> None:
     from hookline.errors import ConfigError
 
-    with pytest.raises(ConfigError, match="^the device 'xla:0' is not there for this torch and machine; available: "):
+    message = "^the device 'xla:0' is not available with this torch on this machine; available: "
+    with pytest.raises(ConfigError, match=message):
         toy_runner(device="xla:0")

@@ -477,7 +477,7 @@ def test_weights_that_do_not_fit_are_not_tested(tmp_path: Path) -> None:
     toy_runner(max_epochs=1, work_dir=tmp_path).train()
     other = nn.Sequential(nn.Linear(4, 9), nn.ReLU(), nn.Linear(9, 2))
     with pytest.raises(
-        StorageError, match="does not fit the model, so it cannot be measured:\n  0.weight: the model has"
+        StorageError, match="does not fit the model, so it cannot be evaluated:\n  0.weight: the model has"
     ):
         toy_runner(model=other, load_from=tmp_path / "epoch_1.pth").test()
 
@@ -498,10 +498,10 @@ def test_what_differs_from_the_saved_run_is_said(tmp_path: Path) -> None:
     )
     runner.train()
     text = (tmp_path / "run.log").read_text()
-    assert "warning: the learning rate goes on from the checkpoint's, [0.1]; this run's [0.5] is not used" in text
-    assert "warning: saved with the precision fp32, and this run has bf16: it goes on with that" in text
-    assert "warning: saved with accumulate [1], and this run has [2]: it goes on with that" in text
-    assert "warning: saved with 4 batches an epoch, and this run has 6: it goes on with that" in text
+    assert "warning: the learning rate continues from the checkpoint: [0.1]; this run's [0.5] is not used" in text
+    assert "warning: saved with the precision fp32, but this run has bf16, and continues with that" in text
+    assert "warning: saved with accumulate [1], but this run has [2], and continues with that" in text
+    assert "warning: saved with 4 batches per epoch, but this run has 6, and continues with that" in text
 
 
 def test_a_state_that_a_full_disk_keeps_out_of_memory_does_not_end_the_run(tmp_path: Path) -> None:

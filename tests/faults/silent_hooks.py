@@ -131,7 +131,7 @@ def _hooks() -> list[Case]:
         hook(
             "asks_for_validation",
             "'bad:AsksForValidation'",
-            "a validation was asked for, and this run has none: Runner(..., val=EvalLoop(loader, ...))\n  in "
+            "a validation was requested, but this run has none; add one: Runner(..., val=EvalLoop(loader, ...))\n  in "
             "hook AsksForValidation, at after_train_iter, epoch=0 iter=0 rank=0 (bad.py:207)",
             val=None,
         ),
@@ -229,14 +229,14 @@ def _words() -> list[Case]:
             "nowhere/config.yaml",
             says="nowhere/config.yaml: file not found; there is no folder nowhere",
         ),
-        words("test_without_checkpoint", "test", "config.yaml", mentions=("which weights? give a file",)),
+        words("test_without_checkpoint", "test", "config.yaml", mentions=("name the file of the checkpoint to test",)),
         words(
             "test_without_test_set",
             "test",
             "config.yaml",
             "--checkpoint",
             "runs/run/epoch_1.pth",
-            says="there is nothing to test: Runner(..., test=EvalLoop(loader, ...))",
+            says="this run has no test loop; add one: Runner(..., test=EvalLoop(loader, ...))",
             config=config(test=None),
             prepare=put_run,
         ),

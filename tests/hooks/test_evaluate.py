@@ -138,7 +138,7 @@ def test_a_training_that_is_stopped_is_evaluated_where_it_ended(when: Any, expec
 
 
 def test_by_epoch_needs_epochs() -> None:
-    message = "^EvaluateHook: by_epoch=True needs training by epochs, and this run trains by iterations"
+    message = "^EvaluateHook: by_epoch=True needs training by epochs, but this run trains by iterations"
     with pytest.raises(ConfigError, match=message):
         run(EvaluateHook(accuracy, by_epoch=True), max_epochs=None, max_iters=3)
 

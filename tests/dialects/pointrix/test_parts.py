@@ -367,7 +367,7 @@ def test_a_device_that_is_not_there_is_refused_and_the_default_is_what_is_there(
     assert DefaultTrainer({}, tmp_path).device == "cpu"
     with pytest.raises(ConfigError) as refused:
         DefaultTrainer({"device": "cuda"}, tmp_path)
-    assert str(refused.value) == "the device 'cuda' is not there for this torch and machine; available: cpu"
+    assert str(refused.value) == "the device 'cuda' is not available with this torch on this machine; available: cpu"
 
 
 @pytest.mark.parametrize(
