@@ -510,7 +510,7 @@ def test_predict_gives_what_the_evaluation_step_gives_and_calls_no_hook() -> Non
         (torch.zeros(3), "the loss of the step is a tensor of shape (3,); return"),
         ({"accuracy": 1.0}, "the step returned a mapping with ['accuracy'], but without a loss; return"),
         ({"loss": None}, "the loss of the step is None; return"),
-        (torch.zeros(()), "the loss has no gradient: it was detached (.item(), .detach(), no_grad), or no parameter"),
+        (torch.zeros(()), "the loss has no gradient: it was detached (.item(), .detach(), no_grad), or it does not"),
     ],
 )
 def test_a_wrong_result_of_the_step_says_what_to_return(result: Any, message: str) -> None:

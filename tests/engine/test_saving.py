@@ -607,7 +607,7 @@ def test_every_hook_is_looked_at_before_training_also_behind_one_that_has_no_sta
     assert not (tmp_path / "epoch_1.pth").exists()
 
 
-def test_a_state_that_could_not_come_back_is_refused(tmp_path: Path) -> None:
+def test_a_state_that_could_not_be_restored_is_refused(tmp_path: Path) -> None:
     class Entry:
         name = "Half"
 
@@ -615,7 +615,7 @@ def test_a_state_that_could_not_come_back_is_refused(tmp_path: Path) -> None:
             state_dict = staticmethod(lambda: {"a": 1})
 
     with pytest.raises(
-        HookError, match=r"^Half has a state_dict and no load_state_dict, so its state could not come b"
+        HookError, match=r"^Half has a state_dict but no load_state_dict, so its state could not be rest"
     ):
         hook_states.check_states_can_be_saved([Entry()])
 
