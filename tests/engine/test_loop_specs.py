@@ -1,4 +1,4 @@
-"""TrainLoop and EvalLoop: how long, how often, over what."""
+"""TrainLoop and EvalLoop: their length, their intervals and their data."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ VAL += ["after_val_epoch", "leave val_epoch", "after_val", "leave val"]
 
 
 def validations(runner: Runner) -> list[tuple[int, int]]:
-    """Train, and give (epoch, iter) of every validation."""
+    """Train, and return (epoch, iter) of every validation."""
     recorder = Recorder("before_val")
     runner.register_hook(recorder)
     runner.train()
@@ -148,7 +148,7 @@ def test_the_training_loss_can_be_measured_on_validation_data() -> None:
 
 
 class Modes(Hook):
-    """Notes whether model and gradients are on at each stage."""
+    """Records, for each stage, whether the model is in training mode and gradients are enabled."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[str, bool, bool]] = []

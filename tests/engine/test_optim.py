@@ -17,7 +17,7 @@ from hookline.testing import Recorder, toy_data, toy_model, toy_runner
 
 
 def by_hand(windows: list[int], clip: float | None = None) -> nn.Module:
-    """Train the toy model on its data by hand, so many batches an update."""
+    """Train the toy model on its data by hand, with this many batches per update."""
     model, data = toy_model(), iter(toy_data(sum(windows)))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for window in windows:
@@ -126,7 +126,7 @@ def test_fp16_scales_unscales_before_the_point_and_skips_a_step_that_overflows()
 
 
 def rates(when: Any, accumulate: int = 1, **length: Any) -> list[float]:
-    """The learning rate that each iteration was made with, halved at every step of a scheduler."""
+    """Return the learning rate of each iteration, for a scheduler that halves it at every step."""
     model = toy_model()
     optimizer = torch.optim.SGD(model.parameters(), lr=8.0)
     scheduler = ExponentialLR(optimizer, 0.5)
@@ -340,7 +340,7 @@ def test_a_scheduler_pair_that_makes_no_sense_is_refused(pair: tuple[str, ...], 
 
 
 def gan(folder: Path, **parts: Any) -> Runner:
-    """The usual two players: the critic's loss, then the generator's, which leaves gradients in the critic, too."""
+    """Update the critic, then the generator. The generator's loss also leaves gradients in the critic."""
     torch.manual_seed(0)
     model = nn.ModuleDict({"generator": nn.Linear(2, 4), "critic": nn.Linear(4, 1)})
     players = {name: torch.optim.Adam(model[name].parameters(), lr=0.1) for name in model}

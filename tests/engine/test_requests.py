@@ -1,4 +1,4 @@
-"""Requests: who asks for what, which request wins, and what survives a kill."""
+"""Requests: which request wins, who made it, and what survives a kill."""
 
 from __future__ import annotations
 

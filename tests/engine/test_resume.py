@@ -20,7 +20,7 @@ from hookline.testing import Recorder, toy_data, toy_runner
 
 
 class Counter(Hook):
-    """Has something to remember."""
+    """A hook with a state."""
 
     def __init__(self) -> None:
         self.seen = 0
@@ -36,7 +36,7 @@ class Counter(Hook):
 
 
 def noisy_runner(folder: Path, by: str = "max_epochs", **parts: Any) -> Runner:
-    """Dropout, momentum, two schedulers, shuffling, accumulation: much that a resume can get wrong."""
+    """Return a run with a lot that a resume can break: dropout, momentum, two schedulers, shuffling, accumulation."""
     torch.manual_seed(3)
     model = nn.Sequential(nn.Linear(4, 16), nn.BatchNorm1d(16), nn.Dropout(0.5), nn.Linear(16, 2))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
@@ -305,7 +305,7 @@ def test_a_checkpoint_of_another_folder_begins_a_folder_of_its_own(tmp_path: Pat
     toy_runner(max_epochs=2, work_dir=tmp_path / "b", resume=tmp_path / "a" / "epoch_1.pth").train()
     assert (tmp_path / "b" / "old-1" / "epoch_3.pth").is_file()
     lines = (tmp_path / "b" / "metrics.jsonl").read_text().splitlines()
-    assert [json.loads(line)["step"] for line in lines] == [4, 8, 8]  # the validation of epoch 1 was still owed
+    assert [json.loads(line)["step"] for line in lines] == [4, 8, 8]  # the validation of epoch 1 was missing
 
 
 def test_a_limit_holds_for_a_stream_that_is_resumed(tmp_path: Path) -> None:

@@ -303,7 +303,7 @@ def test_the_best_beside_the_training_is_there_at_every_moment(tmp_path: Path, m
         looks.append(bool(list(tmp_path.glob("best_*.pth"))))
 
     runner.train()
-    assert looks == sorted(looks)  # once there, always there
+    assert looks == sorted(looks)  # once a checkpoint exists, there is always one
     assert files(tmp_path) == ["best_m_epoch_6.pth", "epoch_6.pth"]
 
 
@@ -591,7 +591,7 @@ def test_more_facts_go_into_the_meta_of_one_checkpoint_and_none_of_its_own_is_re
 def test_every_hook_is_looked_at_before_training_also_behind_one_that_has_no_state_yet(tmp_path: Path) -> None:
     class Later(Hook):
         def state_dict(self) -> Any:
-            return {"of the data": self.data}  # known in training
+            return {"of the data": self.data}  # known only during training
 
         def before_train(self, runner: Runner) -> None:
             self.data = 1

@@ -1,4 +1,4 @@
-"""How a hook is called: failures, compiled points, the call in progress."""
+"""Calls of hooks: failures, compiled points, the call in progress."""
 
 from __future__ import annotations
 

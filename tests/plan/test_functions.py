@@ -1,4 +1,4 @@
-"""Functions of users: what they are called with, by the names of their parameters."""
+"""Functions of users: their arguments are chosen by the names of their parameters."""
 
 from __future__ import annotations
 

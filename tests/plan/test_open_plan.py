@@ -1,4 +1,4 @@
-"""What a plan offers to loops that are not hookline's own: open points, tables and scopes of their own."""
+"""Plans for loops that are not hookline's own: open points, custom tables and custom scopes."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def plan(host: Any) -> Plan:
 
 
 class Log(Hook):
-    """Notes what it was called with."""
+    """Records the arguments of its calls."""
 
     def __init__(self) -> None:
         self.seen: list[Any] = []
@@ -441,7 +441,7 @@ def test_an_actor_cannot_be_disabled(plan: Plan) -> None:
 
 
 class Surround(Hook):
-    """Notes when it is entered and left; fails where it is told to."""
+    """Records when it is entered and left, and fails where `fail` says."""
 
     log: ClassVar[list[str]] = []
 

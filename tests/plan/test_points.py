@@ -1,4 +1,4 @@
-"""The drawing of the loop in hookline.plan.points is true."""
+"""The drawing of the loop in hookline.plan.points matches recorded runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SECTIONS = ["train(), by epochs", "train(), by iterations", "epoch", "iteration"
 
 
 def drawings() -> dict[str, str]:
-    """Each drawn section as a regular expression over the names that a Recorder gives."""
+    """Return each drawn section as a regular expression over the names that a Recorder records."""
     blocks = re.split(r"\n\s*\n", hookline.plan.points.__doc__ or "")
     drawn = {block.strip().splitlines()[0]: block.strip().splitlines()[1:] for block in blocks if "\n    ┌" in block}
     assert list(drawn) == SECTIONS

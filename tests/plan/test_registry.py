@@ -64,7 +64,7 @@ def test_every_built_in_name_leads_to_a_class_of_that_name() -> None:
 
 @pytest.fixture
 def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Another package with entry points, installed for this test."""
+    """Install another package with entry points for this test."""
     (tmp_path / "other_package.py").write_text(
         "from hookline import Hook\n\n\nclass PluginHook(Hook):\n    'Does what a plugin does.'\n\n\nnot_a_class = 3\n"
     )

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class TrainLoop:
-    """How to train: the data, the step, the length, and how often to validate.
+    """The training loop: its data, its step, its length, and how often to validate.
 
     Args:
         dataloader: Yields the batches. It need not have a length.
@@ -85,22 +85,20 @@ class TrainLoop:
             raise ConfigError(f"{who}: by_epoch=True needs training by epochs, but this run trains by iterations")
         return self.by_epoch if by_epoch is None else by_epoch
 
-    def is_over(self, position: Position) -> bool:
+    def is_over(self, at: Position) -> bool:
         """Return whether training has reached `max_epochs` or `max_iters`."""
-        if self.max_epochs is not None:
-            return position.epoch >= self.max_epochs
-        return position.iter >= (self.max_iters or 0)
+        return at.epoch >= self.max_epochs if self.max_epochs is not None else at.iter >= (self.max_iters or 0)
 
-    def validation_due(self, position: Position) -> bool:
+    def validation_due(self, at: Position) -> bool:
         """Return whether a validation must run at this position, before the next step."""
-        if position.validated_at == position.iter or (self.by_epoch and position.batch):
+        if at.validated_at == at.iter or (self.by_epoch and at.batch):
             return False
-        done = position.epoch if self.by_epoch else position.iter
-        return (done >= self.val_begin and done % self.val_interval == 0) or (done > 0 and self.is_over(position))
+        done = at.epoch if self.by_epoch else at.iter
+        return (done >= self.val_begin and done % self.val_interval == 0) or (done > 0 and self.is_over(at))
 
 
 class EvalLoop:
-    """How to validate or test: the data, the step and the metrics.
+    """A loop for validation or testing: its data, its step and its metrics.
 
     Args:
         dataloader: Yields the batches.

@@ -249,7 +249,7 @@ class Optim:
         self.optimizer.zero_grad()
         self.micro = 0
 
-    def window_state(self) -> dict[str, Any] | None:
+    def open_window(self) -> dict[str, Any] | None:
         """Return the open window with its gradients, as data for a checkpoint; None between two windows."""
         if not self.micro:
             return None
@@ -259,8 +259,8 @@ class Optim:
             "gradients": [parameter.grad for parameter in self.parameters()],
         }
 
-    def load_window_state(self, state: Mapping[str, Any]) -> None:
-        """Restore an open window from `window_state`."""
+    def reopen_window(self, state: Mapping[str, Any]) -> None:
+        """Restore an open window from `open_window`."""
         self.micro, self._window = state["micro"], state["window"]
         for parameter, gradient in zip(self.parameters(), state["gradients"], strict=True):
             parameter.grad = None if gradient is None else gradient.to(parameter.device)
@@ -275,7 +275,7 @@ class Optim:
         """Skip the current micro-batch, or, after its backward pass, drop the window that it is in."""
         self._skip = True
 
-    def clear_skip(self) -> None:
+    def forget_skip(self) -> None:
         """Clear a skip at the end of its iteration."""
         self._skip = False
 

@@ -124,7 +124,7 @@ class Optims(dict[str, Optim]):
     def clear_skip(self) -> None:
         """Clear a skip at the end of its iteration."""
         for optim in self.values():
-            optim.clear_skip()
+            optim.forget_skip()
 
     # -- checkpoints
 

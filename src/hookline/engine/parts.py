@@ -173,7 +173,7 @@ class PositionPart(RunnerPart):
         state = runner.position.state_dict() | runner.requests.state_dict()
         state["updates"] = runner.optims.collect(lambda optim: optim.updates)
         if any(optim.micro for optim in runner.optims.values()):  # see `Optims.accumulating`
-            state["windows"] = runner.optims.collect(lambda optim: optim.window_state())
+            state["windows"] = runner.optims.collect(lambda optim: optim.open_window())
         if runner.batches is not None and (loader := runner.batches.loader_state()) is not None:
             state["loader"] = loader
         return state
@@ -186,7 +186,7 @@ class PositionPart(RunnerPart):
         for name, optim in runner.optims.items():
             optim.updates = runner.optims.share_of(name, state.get("updates")) or 0
             if window := runner.optims.share_of(name, state.get("windows")):
-                optim.load_window_state(window)
+                optim.reopen_window(window)
 
     def malformed(self, state: Any) -> list[str]:
         """Expect numbers and texts of the right types."""

@@ -58,9 +58,9 @@ class Runner(RunnerHost):
 
     Args:
         model: Any module, also a compiled one. `runner.model` is the module itself.
-        train: How to train.
-        val: How to validate: an EvalLoop, or a dict of several by name.
-        test: How to test: an EvalLoop, or a dict of several by name.
+        train: The training loop.
+        val: The validation: an EvalLoop, or a dict of several by name.
+        test: The test: an EvalLoop, or a dict of several by name.
         optim: An Optim, a torch optimizer, or a dict of several by name.
         default_hooks: Changes to the six default hooks (runtime_info, timer, sampler_seed, logger, param_scheduler,
             checkpoint): parameters, another hook, or None to remove it.

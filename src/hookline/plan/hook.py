@@ -201,7 +201,7 @@ class Hook:
 
     @staticmethod
     def every_n_inner_iters(batch_idx: int, n: int) -> bool:
-        """Return whether this batch is an n-th one of its epoch."""
+        """Return whether the number of this batch in its epoch, from 1, is a multiple of n."""
         return n > 0 and (batch_idx + 1) % n == 0
 
     @staticmethod
