@@ -2,7 +2,7 @@
 
     from hookline import Runner, TrainLoop, EvalLoop, Optim, Hook
 
-What is here is imported when it is first used, so `import hookline` costs nothing.
+These names are imported when they are first used, so `import hookline` is fast.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ _HOME = {
 }
 
 
-# Names that are modules.
+# The names that are modules.
 _MODULES = frozenset({"runs"})
 
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
-        return importlib.import_module(f"hookline.{name}")  # which makes it an attribute
+        return importlib.import_module(f"hookline.{name}")  # importing it also sets the attribute
     if name in _HOME:
         value = getattr(importlib.import_module(f"hookline.{_HOME[name]}"), name)
         globals()[name] = value

@@ -1,4 +1,4 @@
-"""For tests of one's own hooks and steps: a runner on toy data in one line, a recorder of points, a memory writer.
+"""Helpers to test your own hooks and steps: a runner on toy data in one line, a recorder of points, a memory writer.
 
 recorder = Recorder()
 toy_runner(max_epochs=1, custom_hooks=[MyHook(), recorder]).train()
@@ -40,7 +40,7 @@ class Recorder(Hook):
     """Records the exact sequence of points and scopes.
 
     Args:
-        only: Names of points and scopes (`train_iter`) to record; all, unless given.
+        only: The points and scopes (`train_iter`) to record. Without names, all of them are recorded.
     """
 
     role = "observer"
@@ -48,16 +48,16 @@ class Recorder(Hook):
     def __init__(self, *only: str) -> None:
         self.only = only
         self.events: list[Event] = []
-        #: The arguments of each event, beside `events`.
+        #: The arguments of each event, in the order of `events`.
         self.arguments: list[dict[str, Any]] = []
 
     @property
     def names(self) -> list[str]:
-        """The names of what happened, in order: `enter train_iter`, `before_train_iter`, ..."""
+        """Return the names of the events, in order: `enter train_iter`, `before_train_iter`, ..."""
         return [event.name for event in self.events]
 
     def record(self, host: Any, name: str, arguments: dict[str, Any]) -> None:
-        """Note one event."""
+        """Record one event."""
         if not self.only or name.split()[-1] in self.only:
             self.events.append(Event(name, getattr(host, "epoch", 0), getattr(host, "iter", 0)))
             self.arguments.append(arguments)
@@ -90,14 +90,14 @@ for _name in SCOPES:
 
 
 def toy_data(batches: int = 4, batch_size: int = 8, seed: int = 0) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Batches of four features and two classes, the same every time."""
+    """Return batches of four features and two classes. They are the same every time."""
     generator = torch.Generator().manual_seed(seed)
     inputs = torch.randn(batches, batch_size, 4, generator=generator)
     return [(part, (part.sum(dim=1) > 0).long()) for part in inputs]
 
 
 def toy_model(seed: int = 0) -> nn.Sequential:
-    """A net for the toy data, with the same weights every time."""
+    """Return a net for the toy data. Its weights are the same every time."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
@@ -114,9 +114,9 @@ def toy_runner(
     train: dict[str, Any] | None = None,
     **parts: Any,
 ) -> Runner:
-    """A quiet runner on toy data in a folder of its own, which goes when the runner does.
+    """Return a quiet runner on toy data. Its temporary folder is removed together with the runner.
 
-    `train` has more parameters of the TrainLoop; any part of the Runner can be given and takes the toy's place.
+    `train` has more parameters of the TrainLoop. Any parameter of the Runner can be passed to replace the toy's.
     """
     model = parts.pop("model", None) or toy_model()
     if max_epochs is None and max_iters is None:

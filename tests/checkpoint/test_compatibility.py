@@ -32,8 +32,8 @@ def test_parameters_and_buffers_get_the_length_of_a_checkpoint_and_stay_the_same
         a_step(points, adam)
     place = shorter.place
     assert optimizer_misfits("the optimizer", adams[1], adams[0].state_dict()) == [
-        "the optimizer: exp_avg of parameter 0 is (5, 2), and that is (3, 2)",
-        "the optimizer: exp_avg_sq of parameter 0 is (5, 2), and that is (3, 2)",
+        "the optimizer: exp_avg of parameter 0 is (5, 2), but the parameter is (3, 2)",
+        "the optimizer: exp_avg_sq of parameter 0 is (5, 2), but the parameter is (3, 2)",
     ]
     assert fit_lengths(shorter, longer.state_dict()) == ["place", "seen"]
     assert shorter.place is place

@@ -44,7 +44,7 @@ def test_train_without_a_config_trains_the_digits_and_shows_a_table(
             "val accuracy",
             "val loss",
             "test accuracy",
-            "a step",
+            "per step",
             "time",
             "hooks",
             "last checkpoint",
@@ -75,7 +75,7 @@ def test_a_dry_run_trains_validates_tests_saves_reloads_and_leaves_nothing(
     assert run("train", "--dry-run", monkeypatch=monkeypatch) == 0
     assert capsys.readouterr().out.splitlines() == [
         "dry run: batches trained: 2, validations: 1",
-        "dry run: tested 2 batches at most of each test set",
+        "dry run: tested at most 2 batches of each test set",
         "dry run: saved a checkpoint, and loaded it into a second run; everything works",
     ]
     assert list(tmp_path.iterdir()) == []
@@ -156,7 +156,7 @@ def test_hooks_lists_one_line_per_hook_or_shows_one_in_full(
         "      smoothing: [{match: train/loss, window_size: epoch, log_name: train/loss_of_epoch}]\n"
     )
     assert run("hooks", "LogerHook", monkeypatch=monkeypatch) == 2
-    assert capsys.readouterr().err == "hookline: no hook is called 'LogerHook'; did you mean 'LoggerHook'?\n"
+    assert capsys.readouterr().err == "hookline: unknown hook 'LogerHook'; did you mean 'LoggerHook'?\n"
 
 
 def test_hooks_of_another_package_are_listed_and_can_be_used(tmp_path: Path) -> None:
@@ -202,7 +202,7 @@ def test_plan_shows_which_hooks_run_where_without_building_anything(
     assert run("plan", "--tree", monkeypatch=monkeypatch) == 0
     assert capsys.readouterr().out.startswith("7 hooks\n├── before_run\n")
     assert run("plan", "default_hooks.logger.priority=5", monkeypatch=monkeypatch) == 2
-    assert "the order of hooks contradicts itself: LoggerHook states runs_after" in capsys.readouterr().err
+    assert "the order of the hooks is contradictory: LoggerHook declares runs_after" in capsys.readouterr().err
 
 
 def test_schema_goes_to_the_screen_or_a_file(
@@ -225,7 +225,7 @@ def test_schema_goes_to_the_screen_or_a_file(
             "unknown hook 'ProgresHook'; did you mean 'ProgressHook'?",
         ),
         (["train", "default_hooks.checkpoint.intervall=1"], 2, "did you mean 'interval'?"),
-        (["train", "custom_hooks.0.priority=LOWW"], 2, "'LOWW' is no priority; did you mean 'LOW'?"),
+        (["train", "custom_hooks.0.priority=LOWW"], 2, "unknown priority 'LOWW'; did you mean 'LOW'?"),
         (["train", "model.type=os:system"], 2, "--allow os"),
         (["train", "--resum"], 2, "No such option: --resum (Possible options: --resume)"),
         (["trian"], 2, "Did you mean 'train'?"),
@@ -316,7 +316,7 @@ def test_a_run_that_reaches_its_time_limit_is_not_tested_and_ends_with_the_given
     assert run("train", *SHORT, limit, monkeypatch=monkeypatch) == 75
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(":")[0] for line in lines if "TimeLimitHook" in line] == ["stopped by TimeLimitHook"]
-    assert "not tested, because it is not done: --resume goes on" in lines
+    assert "not tested, because training is not finished; continue with --resume" in lines
     assert not any("test accuracy" in line for line in lines)
     assert run("train", *SHORT, "--resume", monkeypatch=monkeypatch) == 0
     assert "test accuracy" in capsys.readouterr().out

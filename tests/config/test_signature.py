@@ -166,7 +166,7 @@ class Actor(Hook):
     [
         (Watcher, {"type": "Watcher", "interval": 2, "priority": "low", "on_error": "disable"}, []),
         (Watcher, {"priority": None}, []),
-        (Watcher, {"priority": "LOWW"}, ["priority: 'LOWW' is no priority; did you mean 'LOW'?"]),
+        (Watcher, {"priority": "LOWW"}, ["priority: unknown priority 'LOWW'; did you mean 'LOW'?"]),
         (
             Watcher,
             {"priority": 101},

@@ -211,7 +211,7 @@ NAME = "this becomes part of file names, so it cannot be '..' or contain '/' or 
             "custom_hooks[1].kind: expected 'fast' or a name such as 'module:name', found 'slow'",
         ),
         ("writers.1=jsnl", "writers[1]: unknown writer 'jsnl'; did you mean 'jsonl'?"),
-        ("points={after_train: [x]}", "points: the point 'after_train' exists already: after_train(runner)"),
+        ("points={after_train: [x]}", "points: the point 'after_train' already exists: after_train(runner)"),
         (
             "imports=[mynt]",
             "imports[0]: the module 'mynt' was not found next to the config or under the working directory; ",

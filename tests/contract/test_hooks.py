@@ -374,5 +374,5 @@ def test_it_is_not_called_where_it_has_nothing_to_do(name: str) -> None:
     parameters, points = IDLE[name]
     runner = toy_runner(default_hooks=dict.fromkeys(DEFAULT_HOOKS), custom_hooks=[{"type": name, **parameters}])
     runner.running = "train"
-    runner.plan.leave_out_idle()
+    runner.plan.skip_idle_points()
     assert [point for point in (*POINTS, *SCOPES) if runner.plan.calls_at(point)] == points

@@ -100,4 +100,4 @@ def test_gradients_are_synced_in_the_last_backward_pass_of_a_window(
 def test_an_unknown_strategy_is_refused() -> None:
     with pytest.raises(ConfigError) as refused:
         pick("singel")
-    assert str(refused.value) == "no strategy is called 'singel'; did you mean 'single'?"
+    assert str(refused.value) == "unknown strategy 'singel'; did you mean 'single'?"

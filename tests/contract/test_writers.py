@@ -28,7 +28,7 @@ from hookline import Runner, Writer
 from hookline.common import rng
 from hookline.common.marks import Mark
 from hookline.common.nodes import plain
-from hookline.common.plain import refuse_odd
+from hookline.common.plain import check_plain
 from hookline.common.yaml_text import parse
 from hookline.plan.registry import WRITERS
 from hookline.testing import toy_runner
@@ -419,7 +419,7 @@ def test_its_state_is_plain_and_takes_it_back_to_where_it_was(
     together.write_scalars({"a": 0.25}, 2)
     together.flush()
     state = together.state_dict()
-    refuse_odd(state, "the state")
+    check_plain(state, "the state")
     assert json.loads(json.dumps(state)) == state
     assert bool(state) == (name != "console")
     together.write_scalars({"a": 0.125, "b": 1.0}, 3)
@@ -587,7 +587,7 @@ def test_numbers_that_a_full_disk_did_not_take_outlive_a_kill(name: str, tmp_pat
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     (saved,) = state.values()
-    refuse_odd(saved, "the state")
+    check_plain(saved, "the state")
     assert 0 < len(saved["waiting"]) < 100
     resumed = made(name)
     going_on = Writers([resumed])

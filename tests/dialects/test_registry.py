@@ -40,7 +40,7 @@ def test_build_makes_an_object_out_of_a_dict_which_stays_as_it_is() -> None:
 
 def test_build_refuses_what_it_cannot_make() -> None:
     hooks = a_registry()
-    with pytest.raises(ConfigError, match=r"^no hook is called 'EMAHok'; did you mean 'EMAHook'\?$"):
+    with pytest.raises(ConfigError, match=r"^unknown hook 'EMAHok'; did you mean 'EMAHook'\?$"):
         hooks.build({"type": "EMAHok"})
     with pytest.raises(ConfigError, match=r"^a hook given as a dict needs a 'type'; this one has \['momentum'\]$"):
         hooks.build({"momentum": 0.5})

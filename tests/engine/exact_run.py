@@ -22,7 +22,7 @@ SAVED_AT = 7
 
 
 class Batches:
-    """Five batches of whole numbers."""
+    """Return five batches of whole numbers."""
 
     def __len__(self) -> int:
         return 5
@@ -51,7 +51,7 @@ class CountBatches(Hook):
 
 
 def loss_of(model: nn.Module, batch: Tensor) -> Tensor:
-    """A loss whose gradient is a whole number: the weights move by multiples of powers of two."""
+    """Return a loss whose gradient is a whole number, so that weights change by multiples of powers of two."""
     noise = torch.randint(4, batch.shape).float()
     loss: Tensor = model(batch + noise).sum()
     return loss

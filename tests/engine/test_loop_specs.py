@@ -1,4 +1,4 @@
-"""TrainLoop and EvalLoop: how long, how often, over what."""
+"""TrainLoop and EvalLoop: their length, their intervals and their data."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def test_a_loop_is_shortened_for_a_dry_run() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "TrainLoop needs max_epochs or max_iters, one of the two"),
-        ({"max_epochs": 1, "max_iters": 1}, "TrainLoop needs max_epochs or max_iters, one of the two"),
+        ({}, "TrainLoop needs either max_epochs or max_iters"),
+        ({"max_epochs": 1, "max_iters": 1}, "TrainLoop needs either max_epochs or max_iters"),
         ({"max_epochs": 0}, "max_epochs must be an int of at least 1, not 0"),
         ({"max_epochs": 1, "val_begin": -1}, "val_begin must be an int of at least 0, not -1"),
     ],
@@ -73,7 +73,7 @@ def test_evaluation_loops_have_names() -> None:
     wrong: Any = {"a": DATA}
     with pytest.raises(ConfigError) as refused:
         eval_loops(wrong, "val")
-    assert str(refused.value) == "val is an EvalLoop or a dict of them by name, not [1, 2, 3]"
+    assert str(refused.value) == "val must be an EvalLoop or a dict of them by name, not [1, 2, 3]"
 
 
 def test_a_hook_counts_as_the_loop_does_unless_it_is_told_otherwise() -> None:
@@ -82,4 +82,4 @@ def test_a_hook_counts_as_the_loop_does_unless_it_is_told_otherwise() -> None:
     assert [by_iter.counts_epochs(given, "X") for given in (None, False)] == [False, False]
     with pytest.raises(ConfigError) as refused:
         by_iter.counts_epochs(True, "X")
-    assert str(refused.value) == "X: by_epoch=True needs training by epochs, and this run trains by iterations"
+    assert str(refused.value) == "X: by_epoch=True needs training by epochs, but this run trains by iterations"

@@ -25,7 +25,7 @@ VAL += ["after_val_epoch", "leave val_epoch", "after_val", "leave val"]
 
 
 def validations(runner: Runner) -> list[tuple[int, int]]:
-    """Train, and give (epoch, iter) of every validation."""
+    """Train, and return (epoch, iter) of every validation."""
     recorder = Recorder("before_val")
     runner.register_hook(recorder)
     runner.train()
@@ -148,7 +148,7 @@ def test_the_training_loss_can_be_measured_on_validation_data() -> None:
 
 
 class Modes(Hook):
-    """Notes whether model and gradients are on at each stage."""
+    """Records, for each stage, whether the model is in training mode and gradients are enabled."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[str, bool, bool]] = []
@@ -200,7 +200,8 @@ def test_val_and_test_alone_work_without_training_and_whatever_hooks_there_are()
         custom_hooks=["ProgressHook"],
     )
     assert list(runner.val()) == ["accuracy"]
-    with pytest.raises(ConfigError, match=r"^there is nothing to test: Runner\(..., test=EvalLoop\(loader, ...\)\)$"):
+    message = r"^this run has no test loop; add one: Runner\(..., test=EvalLoop\(loader, ...\)\)$"
+    with pytest.raises(ConfigError, match=message):
         runner.test()
     with pytest.raises(ConfigError, match="^this run has no training"):
         runner.train()
@@ -259,7 +260,9 @@ def test_training_again_goes_on_after_a_stop_for_now_and_says_so_after_one_for_g
         runner.train()
         seen.append(runner.iter)
     assert seen == [2, 5, 5]
-    said = "this run was stopped by stop: enough. Resumed with other parameters of that hook, or without it, it goes on"
+    said = (
+        "this run was stopped by stop: enough. To continue, change the parameters of that hook or remove it, and resume"
+    )
     assert (runner.work_dir / "run.log").read_text().splitlines()[-1].split("  ", 1)[1] == said
 
 
@@ -309,7 +312,7 @@ def test_a_stop_inside_an_accumulation_window_waits_for_its_end() -> None:
     runner = toy_runner(max_epochs=1, batches=10, accumulate=3, custom_hooks=[hook])
     runner.train()
     assert (runner.iter, runner.updates) == (6, 2)
-    with pytest.raises(HookError, match=r"stop\(when=...\) is 'iter' or 'epoch', not 'now'"):
+    with pytest.raises(HookError, match=r"stop\(when=...\) must be 'iter' or 'epoch', not 'now'"):
         runner.stop("x", when="now")  # type: ignore[arg-type]
 
 
@@ -362,7 +365,7 @@ def test_a_validation_can_be_asked_for_and_waits_for_the_window() -> None:
     hook = asking("before_train_iter", 0, lambda runner: runner.request_val())
     runner = toy_runner(max_epochs=1, batches=6, accumulate=3, custom_hooks=[hook])
     assert validations(runner) == [(0, 3), (1, 6)]
-    with pytest.raises(HookError, match="^a validation was asked for, and this run has none"):
+    with pytest.raises(HookError, match="^a validation was requested, but this run has none"):
         toy_runner(val=None).request_val()
 
 
@@ -502,12 +505,12 @@ def test_predict_gives_what_the_evaluation_step_gives_and_calls_no_hook() -> Non
 @pytest.mark.parametrize(
     ("result", "message"),
     [
-        (None, "the step gave None; return"),
-        (3.0, "the step gave a float; return"),
+        (None, "the step returned None; return"),
+        (3.0, "the step returned a float; return"),
         (torch.zeros(3), "the loss of the step is a tensor of shape (3,); return"),
-        ({"accuracy": 1.0}, "the step gave a mapping with ['accuracy'], and no loss in it; return"),
+        ({"accuracy": 1.0}, "the step returned a mapping with ['accuracy'], but without a loss; return"),
         ({"loss": None}, "the loss of the step is None; return"),
-        (torch.zeros(()), "the loss has no gradient: it was detached (.item(), .detach(), no_grad), or no parameter"),
+        (torch.zeros(()), "the loss has no gradient: it was detached (.item(), .detach(), no_grad), or it does not"),
     ],
 )
 def test_a_wrong_result_of_the_step_says_what_to_return(result: Any, message: str) -> None:
@@ -573,8 +576,8 @@ def test_without_a_step_the_model_is_called_with_the_batch() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({}, "TrainLoop needs max_epochs or max_iters, one of the two"),
-        ({"max_epochs": 1, "max_iters": 1}, "TrainLoop needs max_epochs or max_iters, one of the two"),
+        ({}, "TrainLoop needs either max_epochs or max_iters"),
+        ({"max_epochs": 1, "max_iters": 1}, "TrainLoop needs either max_epochs or max_iters"),
         ({"max_epochs": 0}, "max_epochs must be an int of at least 1, not 0"),
         ({"max_iters": 1.5}, "max_iters must be an int of at least 1, not 1.5"),
         ({"max_epochs": 1, "val_interval": 0}, "val_interval must be an int of at least 1, not 0"),

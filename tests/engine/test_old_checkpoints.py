@@ -15,7 +15,7 @@ CHECKPOINTS = sorted((Path(__file__).parent / "checkpoints").glob("*.pth"))
 
 
 def state_of(folder: Path) -> dict[str, object]:
-    """Everything that the last checkpoint holds, except for facts about the process that wrote it."""
+    """Return the contents of the last checkpoint, without facts about the process that wrote it."""
     checkpoint = store.read(folder / "epoch_3.pth", sealed=True)
     return {key: value for key, value in checkpoint.items() if key not in ("meta", "writers")}
 

@@ -17,7 +17,7 @@ from hookline.testing import Recorder, toy_data, toy_model, toy_runner
 
 
 def by_hand(windows: list[int], clip: float | None = None) -> nn.Module:
-    """Train the toy model on its data by hand, so many batches an update."""
+    """Train the toy model on its data by hand, with this many batches per update."""
     model, data = toy_model(), iter(toy_data(sum(windows)))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for window in windows:
@@ -126,7 +126,7 @@ def test_fp16_scales_unscales_before_the_point_and_skips_a_step_that_overflows()
 
 
 def rates(when: Any, accumulate: int = 1, **length: Any) -> list[float]:
-    """The learning rate that each iteration was made with, halved at every step of a scheduler."""
+    """Return the learning rate of each iteration, for a scheduler that halves it at every step."""
     model = toy_model()
     optimizer = torch.optim.SGD(model.parameters(), lr=8.0)
     scheduler = ExponentialLR(optimizer, 0.5)
@@ -251,7 +251,7 @@ def test_a_step_of_ones_own_updates_several_optims_and_their_points_come_for_eac
     assert sorted(name for name in runner.hub.scalars if "l" in name and "train" in name and "time" not in name) == [
         *["train/critic/lr", "train/critic_loss", "train/generator/lr", "train/generator_loss", "train/loss"]
     ]
-    with pytest.raises(HooklineError, match="there is no optim 'critc'; did you mean 'critic'\\?"):
+    with pytest.raises(HooklineError, match="unknown optim 'critc'; did you mean 'critic'\\?"):
         runner.optim["critc"]  # type: ignore[index]
 
 
@@ -271,7 +271,7 @@ def test_several_optims_need_a_step_that_says_which_updates_when() -> None:
     with pytest.raises(ConfigError) as refused:
         toy_runner(model=model, optim=optims).train()
     assert str(refused.value) == (
-        "there are 2 optims (a, b), so the step has to say which one updates when: give it a parameter named optim, "
+        "there are 2 optims (a, b), so the step must choose which one to update: give it a parameter named optim, "
         "and call optim['name'].update(loss)"
     )
 
@@ -306,13 +306,13 @@ def test_a_bare_torch_optimizer_will_do() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"accumulate": 0}, "accumulate is how many micro-batches make an update, at least 1, not 0"),
-        ({"clip_norm": 1.0, "clip_value": 1.0}, "give clip_norm or clip_value, not both"),
+        ({"accumulate": 0}, "accumulate must be the number of micro-batches per update, an int of at least 1, not 0"),
+        ({"clip_norm": 1.0, "clip_value": 1.0}, "use clip_norm or clip_value, not both"),
         ({"clip_norm": 0.0}, "clip_norm must be a number above 0, not 0.0"),
         ({"clip_value": -1.0}, "clip_value must be a number above 0, not -1.0"),
         (
             {"schedulers": ["StepLR"]},
-            "a scheduler is a torch LRScheduler, alone or in a pair with when it steps, not 'StepLR'",
+            "a scheduler must be a torch LRScheduler, alone or as (scheduler, when), not 'StepLR'",
         ),
     ],
 )
@@ -326,7 +326,10 @@ def test_an_optim_that_makes_no_sense_is_refused(arguments: dict[str, Any], mess
     ("pair", "message"),
     [
         (("iters",), "StepLR cannot step at 'iters'; did you mean 'iter'?"),
-        (("epoch", "accuracy"), "StepLR: the metric 'accuracy' needs 'val' before it"),
+        (
+            ("epoch", "accuracy"),
+            "StepLR: only a scheduler that steps at 'val' can have a metric; write (scheduler, 'val', 'accuracy')",
+        ),
     ],
 )
 def test_a_scheduler_pair_that_makes_no_sense_is_refused(pair: tuple[str, ...], message: str) -> None:
@@ -337,7 +340,7 @@ def test_a_scheduler_pair_that_makes_no_sense_is_refused(pair: tuple[str, ...], 
 
 
 def gan(folder: Path, **parts: Any) -> Runner:
-    """The usual two players: the critic's loss, then the generator's, which leaves gradients in the critic, too."""
+    """Update the critic, then the generator. The generator's loss also leaves gradients in the critic."""
     torch.manual_seed(0)
     model = nn.ModuleDict({"generator": nn.Linear(2, 4), "critic": nn.Linear(4, 1)})
     players = {name: torch.optim.Adam(model[name].parameters(), lr=0.1) for name in model}

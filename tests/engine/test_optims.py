@@ -39,7 +39,7 @@ def test_several_have_their_names_and_are_given_together() -> None:
     assert (optims.updates, optims.current_updates) == (3, 3)
     optims["b"].updating = True
     assert optims.current_updates == 0
-    with pytest.raises(HooklineError, match=r"^this run has 2 optims, not one; ask for runner.optim\['name'\]$"):
+    with pytest.raises(HooklineError, match=r"^this run has 2 optims, not one; use runner.optim\['name'\]$"):
         _ = optims.sole
 
 
@@ -57,11 +57,11 @@ def test_a_collection_is_taken_as_it_is() -> None:
 def test_anything_else_is_refused(given: Any) -> None:
     with pytest.raises(ConfigError) as refused:
         Optims.of(given)
-    assert str(refused.value) == f"optim is an Optim, a torch optimizer, or a dict of them, not {given!r}"
+    assert str(refused.value) == f"optim must be an Optim, a torch optimizer, or a dict of them, not {given!r}"
 
 
 def test_an_unknown_name_suggests_the_nearest() -> None:
-    with pytest.raises(HooklineError, match=r"^there is no optim 'generater'; did you mean 'generator'\?$"):
+    with pytest.raises(HooklineError, match=r"^unknown optim 'generater'; did you mean 'generator'\?$"):
         _ = Optims.of({"generator": optim(), "critic": optim()})["generater"]
 
 

@@ -58,14 +58,14 @@ def test_a_part_that_a_checkpoint_does_not_have_starts_fresh_which_is_reported(t
     resumed = toy_runner(work_dir=tmp_path, max_epochs=2, resume=True)
     resumed.add_part("curriculum", Curriculum())
     resumed.train()
-    assert "not in the checkpoint, so starting fresh: curriculum" in (tmp_path / "run.log").read_text()
+    assert "not in the checkpoint, so starting from scratch: curriculum" in (tmp_path / "run.log").read_text()
 
 
 @pytest.mark.parametrize(
     ("name", "part", "message"),
     [
-        ("rng", Curriculum(), "checkpoints have a part 'rng' already; choose another name"),
-        ("meta", Curriculum(), "checkpoints have a part 'meta' already; choose another name"),
+        ("rng", Curriculum(), "checkpoints already have a part 'rng'; choose another name"),
+        ("meta", Curriculum(), "checkpoints already have a part 'meta'; choose another name"),
         ("mine", object(), "the part 'mine' (object) has no method state_dict"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Requests: who asks for what, which request wins, and what survives a kill."""
+"""Requests: which request wins, who made it, and what survives a kill."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_stop_that_waits_for_the_epoch_survives_a_kill(tmp_path: Path) -> None
 def test_skipping_a_step_that_was_made_is_refused() -> None:
     runner = toy_runner(max_epochs=1)
     runner.on("after_train_iter")(lambda runner: runner.skip_step("late"))
-    with pytest.raises(HookError, match="^skip_step was called when the step was made already"):
+    with pytest.raises(HookError, match="^skip_step was called after the optimizer step"):
         runner.train()
 
 
@@ -115,7 +115,7 @@ def test_a_stop_for_now_hands_over_to_the_stop_that_it_postponed() -> None:
 def test_an_unknown_time_to_stop_is_refused() -> None:
     with pytest.raises(HookError) as refused:
         Requests().ask_stop(Stop("x", when="step"))  # type: ignore[arg-type]
-    assert str(refused.value) == "stop(when=...) is 'iter' or 'epoch', not 'step'"
+    assert str(refused.value) == "stop(when=...) must be 'iter' or 'epoch', not 'step'"
 
 
 # ------------------------------------------------------------------------------------------- other requests

@@ -20,7 +20,7 @@ from hookline.testing import Recorder, toy_data, toy_runner
 
 
 class Counter(Hook):
-    """Has something to remember."""
+    """A hook with a state."""
 
     def __init__(self) -> None:
         self.seen = 0
@@ -36,7 +36,7 @@ class Counter(Hook):
 
 
 def noisy_runner(folder: Path, by: str = "max_epochs", **parts: Any) -> Runner:
-    """Dropout, momentum, two schedulers, shuffling, accumulation: much that a resume can get wrong."""
+    """Return a run with a lot that a resume can break: dropout, momentum, two schedulers, shuffling, accumulation."""
     torch.manual_seed(3)
     model = nn.Sequential(nn.Linear(4, 16), nn.BatchNorm1d(16), nn.Dropout(0.5), nn.Linear(16, 2))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
@@ -192,7 +192,7 @@ def test_what_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="holds a list, not a checkpoint"):
         toy_runner(load_from=tmp_path / "list.pth").train()
     torch.save({"weights": 3}, tmp_path / "odd.pth")
-    with pytest.raises(StorageError, match="has no weights: it holds weights, and no 'state_dict'"):
+    with pytest.raises(StorageError, match="contains no weights: it has weights, but no 'state_dict'"):
         toy_runner(load_from=tmp_path / "odd.pth").train()
 
 
@@ -234,7 +234,7 @@ def test_a_hook_that_is_gone_is_named_and_its_state_left(tmp_path: Path) -> None
     runner = noisy_runner(tmp_path, resume=True, custom_hooks=[])
     runner.train()
     text = (tmp_path / "run.log").read_text()
-    assert "not used from the checkpoint, because no such hook is here: Counter" in text
+    assert "not used from the checkpoint, because this run has no such hook: Counter" in text
 
 
 def test_old_checkpoints_go_when_there_are_enough_new_ones(tmp_path: Path) -> None:
@@ -286,7 +286,7 @@ def test_a_checkpoint_behind_the_end_of_the_data_is_refused_and_not_waited_for(t
     with pytest.raises(StorageError) as refused:
         toy_runner(max_iters=20, batches=2, work_dir=tmp_path, resume=True).train()
     assert str(refused.value).splitlines()[1:] == [
-        "  the data: the checkpoint stands at batch 3 of its epoch, and the loader has only 2 now"
+        "  the data: the checkpoint is at batch 3 of its epoch, but the loader now has only 2"
     ]
     assert sorted(path.name for path in tmp_path.iterdir()) == before
 
@@ -305,7 +305,7 @@ def test_a_checkpoint_of_another_folder_begins_a_folder_of_its_own(tmp_path: Pat
     toy_runner(max_epochs=2, work_dir=tmp_path / "b", resume=tmp_path / "a" / "epoch_1.pth").train()
     assert (tmp_path / "b" / "old-1" / "epoch_3.pth").is_file()
     lines = (tmp_path / "b" / "metrics.jsonl").read_text().splitlines()
-    assert [json.loads(line)["step"] for line in lines] == [4, 8, 8]  # the validation of epoch 1 was still owed
+    assert [json.loads(line)["step"] for line in lines] == [4, 8, 8]  # the validation of epoch 1 was missing
 
 
 def test_a_limit_holds_for_a_stream_that_is_resumed(tmp_path: Path) -> None:

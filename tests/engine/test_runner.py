@@ -56,7 +56,7 @@ def test_the_version_stands_in_one_place() -> None:
         (
             {"default_hooks": {"checkpont": None}},
             HookError,
-            "no default hook is called 'checkpont'; did you mean 'checkpoint'?",
+            "unknown default hook 'checkpont'; did you mean 'checkpoint'?",
         ),
         (
             {"default_hooks": {"logger": {"intervall": 5}}},
@@ -66,29 +66,29 @@ def test_the_version_stands_in_one_place() -> None:
         (
             {"custom_hooks": [{"type": "LogerHook"}]},
             ConfigError,
-            "no hook is called 'LogerHook'; did you mean 'LoggerHook'?",
+            "unknown hook 'LogerHook'; did you mean 'LoggerHook'?",
         ),
         (
             {"custom_hooks": [{"interval": 5}]},
             ConfigError,
             "a hook given as a dict needs a 'type'; this one has ['interval']",
         ),
-        ({"custom_hooks": [3]}, ConfigError, "a hook is an object, a name or a dict with 'type', not 3"),
+        ({"custom_hooks": [3]}, ConfigError, "a hook must be an object, a name or a dict with 'type', not 3"),
         (
             {"custom_hooks": [{"type": dict}]},
             HookError,
-            "dict is no hook: it gives a dict, which does not inherit from hookline.Hook",
+            "dict is not a hook: it creates a dict, which does not inherit from hookline.Hook",
         ),
         (
             {"custom_hooks": [{"type": "ProgressHook", "priority": "LOWEXT"}]},
             HookError,
-            "ProgressHook: 'LOWEXT' is no priority; did you mean 'LOWEST'?",
+            "ProgressHook: unknown priority 'LOWEXT'; did you mean 'LOWEST'?",
         ),
-        ({"writers": ["jsnl"]}, ConfigError, "no writer is called 'jsnl'; did you mean 'jsonl'?"),
-        ({"precision": "fp61"}, ConfigError, "no precision is called 'fp61'; did you mean 'fp16'?"),
-        ({"strategy": "singel"}, ConfigError, "no strategy is called 'singel'; did you mean 'single'?"),
-        ({"val": [1]}, ConfigError, "val is an EvalLoop or a dict of them by name, not [1]"),
-        ({"optim": "SGD"}, ConfigError, "optim is an Optim, a torch optimizer, or a dict of them, not 'SGD'"),
+        ({"writers": ["jsnl"]}, ConfigError, "unknown writer 'jsnl'; did you mean 'jsonl'?"),
+        ({"precision": "fp61"}, ConfigError, "unknown precision 'fp61'; did you mean 'fp16'?"),
+        ({"strategy": "singel"}, ConfigError, "unknown strategy 'singel'; did you mean 'single'?"),
+        ({"val": [1]}, ConfigError, "val must be an EvalLoop or a dict of them by name, not [1]"),
+        ({"optim": "SGD"}, ConfigError, "optim must be an Optim, a torch optimizer, or a dict of them, not 'SGD'"),
     ],
 )
 def test_what_cannot_be_right_is_refused_when_the_runner_is_made(
@@ -100,7 +100,7 @@ def test_what_cannot_be_right_is_refused_when_the_runner_is_made(
 
 
 def test_a_device_that_does_not_exist_is_refused() -> None:
-    with pytest.raises(ConfigError, match="^no device is called 'gpu': "):
+    with pytest.raises(ConfigError, match="^unknown device 'gpu': "):
         toy_runner(device="gpu")
 
 
@@ -163,7 +163,7 @@ def test_points_of_ones_own_are_called_from_a_step() -> None:
     runner.train_loop.step = step
     runner.train()
     assert seen == ["sky", "sky", "blur"]
-    with pytest.raises(HookError, match="'after_rendr' is no point of the loop; did you mean 'after_render'\\?"):
+    with pytest.raises(HookError, match="unknown point 'after_rendr'; did you mean 'after_render'\\?"):
         runner.call_hook("after_rendr", image="sky")
 
 
@@ -253,7 +253,7 @@ def test_an_observer_that_fails_is_left_behind_and_the_log_says_so() -> None:
     runner = toy_runner(max_epochs=1, custom_hooks=[{"type": Watch, "on_error": "disable"}])
     runner.train()
     text = (runner.work_dir / "run.log").read_text()
-    assert text.count("warning: the run goes on without Watch, which failed:") == 1
+    assert text.count("warning: Watch failed; the run continues without it:") == 1
     assert "OSError: server away" in text
     assert logging.getLogger("hookline").handlers == []
 
@@ -261,9 +261,7 @@ def test_an_observer_that_fails_is_left_behind_and_the_log_says_so() -> None:
 def test_a_run_inside_a_run_is_refused() -> None:
     runner = toy_runner(max_epochs=1)
     runner.on("after_train_iter")(lambda runner: runner.val())
-    with pytest.raises(
-        HooklineError, match=r"^runner.val\(\) was called inside runner.train\(\); ask for what you need"
-    ):
+    with pytest.raises(HooklineError, match=r"^runner.val\(\) was called inside runner.train\(\); inside a run, use"):
         runner.train()
 
 
@@ -298,7 +296,7 @@ def test_a_fresh_run_sets_the_files_of_an_earlier_one_aside_and_val_moves_nothin
     ]
     assert (tmp_path / "mine.txt").read_text() == "stays"
     assert (
-        f"{tmp_path} held an earlier run; its files are in {tmp_path / 'old-2'} now"
+        f"moved the files of an earlier run from {tmp_path} to {tmp_path / 'old-2'}"
         in (tmp_path / "run.log").read_text()
     )
 
@@ -407,5 +405,6 @@ def test_validating_first_takes_nothing_from_the_training_after_it(tmp_path: Pat
 def test_a_device_that_this_machine_lacks_is_refused() -> None:
     from hookline.errors import ConfigError
 
-    with pytest.raises(ConfigError, match="^the device 'xla:0' is not there for this torch and machine; available: "):
+    message = "^the device 'xla:0' is not available with this torch on this machine; available: "
+    with pytest.raises(ConfigError, match=message):
         toy_runner(device="xla:0")

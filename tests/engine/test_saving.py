@@ -303,7 +303,7 @@ def test_the_best_beside_the_training_is_there_at_every_moment(tmp_path: Path, m
         looks.append(bool(list(tmp_path.glob("best_*.pth"))))
 
     runner.train()
-    assert looks == sorted(looks)  # once there, always there
+    assert looks == sorted(looks)  # once a checkpoint exists, there is always one
     assert files(tmp_path) == ["best_m_epoch_6.pth", "epoch_6.pth"]
 
 
@@ -477,7 +477,7 @@ def test_weights_that_do_not_fit_are_not_tested(tmp_path: Path) -> None:
     toy_runner(max_epochs=1, work_dir=tmp_path).train()
     other = nn.Sequential(nn.Linear(4, 9), nn.ReLU(), nn.Linear(9, 2))
     with pytest.raises(
-        StorageError, match="does not fit the model, so it cannot be measured:\n  0.weight: the model has"
+        StorageError, match="does not fit the model, so it cannot be evaluated:\n  0.weight: the model has"
     ):
         toy_runner(model=other, load_from=tmp_path / "epoch_1.pth").test()
 
@@ -498,10 +498,10 @@ def test_what_differs_from_the_saved_run_is_said(tmp_path: Path) -> None:
     )
     runner.train()
     text = (tmp_path / "run.log").read_text()
-    assert "warning: the learning rate goes on from the checkpoint's, [0.1]; this run's [0.5] is not used" in text
-    assert "warning: saved with the precision fp32, and this run has bf16: it goes on with that" in text
-    assert "warning: saved with accumulate [1], and this run has [2]: it goes on with that" in text
-    assert "warning: saved with 4 batches an epoch, and this run has 6: it goes on with that" in text
+    assert "warning: the learning rate continues from the checkpoint: [0.1]; this run's [0.5] is not used" in text
+    assert "warning: saved with the precision fp32, but this run has bf16, and continues with that" in text
+    assert "warning: saved with accumulate [1], but this run has [2], and continues with that" in text
+    assert "warning: saved with 4 batches per epoch, but this run has 6, and continues with that" in text
 
 
 def test_a_state_that_a_full_disk_keeps_out_of_memory_does_not_end_the_run(tmp_path: Path) -> None:
@@ -528,8 +528,8 @@ def test_a_state_that_a_full_disk_keeps_out_of_memory_does_not_end_the_run(tmp_p
     path = tmp_path / "metrics.jsonl"
     assert said == [
         f"warning: {path} cannot be written: No space left on device; will try again",
-        f"warning: {path} cannot be written, and a checkpoint needs all records to be in it. The run goes on without a "
-        "newer state in memory.",
+        f"warning: {path} cannot be written, and a checkpoint needs all records to be in it. The run continues without "
+        "a newer state in memory.",
     ]
     assert files(tmp_path) == ["iter_2.pth"]
 
@@ -591,7 +591,7 @@ def test_more_facts_go_into_the_meta_of_one_checkpoint_and_none_of_its_own_is_re
 def test_every_hook_is_looked_at_before_training_also_behind_one_that_has_no_state_yet(tmp_path: Path) -> None:
     class Later(Hook):
         def state_dict(self) -> Any:
-            return {"of the data": self.data}  # known in training
+            return {"of the data": self.data}  # known only during training
 
         def before_train(self, runner: Runner) -> None:
             self.data = 1
@@ -607,7 +607,7 @@ def test_every_hook_is_looked_at_before_training_also_behind_one_that_has_no_sta
     assert not (tmp_path / "epoch_1.pth").exists()
 
 
-def test_a_state_that_could_not_come_back_is_refused(tmp_path: Path) -> None:
+def test_a_state_that_could_not_be_restored_is_refused(tmp_path: Path) -> None:
     class Entry:
         name = "Half"
 
@@ -615,9 +615,9 @@ def test_a_state_that_could_not_come_back_is_refused(tmp_path: Path) -> None:
             state_dict = staticmethod(lambda: {"a": 1})
 
     with pytest.raises(
-        HookError, match=r"^Half has a state_dict and no load_state_dict, so its state could not come b"
+        HookError, match=r"^Half has a state_dict but no load_state_dict, so its state could not be rest"
     ):
-        hook_states.refuse_odd_states([Entry()])
+        hook_states.check_states_can_be_saved([Entry()])
 
 
 def test_a_subclass_may_read_weights_from_files_of_other_kinds(tmp_path: Path) -> None:

@@ -31,12 +31,12 @@ def test_what_a_step_may_return(result: Any, outputs: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("result", "found"),
     [
-        (None, "the step gave None; "),
-        ("loss", "the step gave a str; "),
+        (None, "the step returned None; "),
+        ("loss", "the step returned a str; "),
         (torch.zeros(2), "the loss of the step is a tensor of shape (2,); "),
         ({"loss": 2.0}, "the loss of the step is a float; "),
-        ({"n": 3}, "the step gave a mapping with ['n'], and no loss in it; "),
-        ((1, 2, 3), "the step gave a tuple; "),
+        ({"n": 3}, "the step returned a mapping with ['n'], but without a loss; "),
+        ((1, 2, 3), "the step returned a tuple; "),
     ],
 )
 def test_anything_else_is_refused_with_what_to_return(result: Any, found: str) -> None:

@@ -6,8 +6,8 @@ from tests.faults.cases import Case
 from tests.faults.project import config
 
 WHAT_TO_RETURN = (
-    "return the loss as a tensor with one element, or a mapping with 'loss' in it (or entries whose names contain "
-    "'loss', which are added up), or (outputs, loss)"
+    "return the loss as a tensor with one element, or a mapping with the key 'loss' (or with keys that contain 'loss', "
+    "whose values are added up), or (outputs, loss)"
 )
 
 BAD = '''

@@ -120,8 +120,10 @@ def _keys() -> list[Case]:
             writers="[{type: jsonl, file_name: x}]",
         ),
         bad("section_missing", 2, listed("1:1  the key 'model' is missing"), model=None),
-        bad("no_training", 2, "this run has no training: Runner(..., train=TrainLoop(loader, ...))", train=None),
-        bad("no_optimizer", 2, "training needs an optim: Runner(..., optim=Optim(optimizer))", optim=None),
+        bad(
+            "no_training", 2, "this run has no training; add it: Runner(..., train=TrainLoop(loader, ...))", train=None
+        ),
+        bad("no_optimizer", 2, "training needs an optim; add one: Runner(..., optim=Optim(optimizer))", optim=None),
     ]
 
 
@@ -212,7 +214,7 @@ def _values() -> list[Case]:
         bad(
             "value_by_epoch",
             2,
-            "CheckpointHook: by_epoch=True needs training by epochs, and this run trains by iterations",
+            "CheckpointHook: by_epoch=True needs training by epochs, but this run trains by iterations",
             train=training(max_epochs=None, max_iters="2"),
             default_hooks="{checkpoint: {by_epoch: true}}",
         ),
@@ -236,11 +238,11 @@ def _values() -> list[Case]:
             "negative dimension -2: [-2, 4]",
             model='{type: "mynet:Net", hidden: -2}',
         ),
-        Case("value_device", 2, mentions=("hookline: no device is called 'gpu': ",), config=config(device="gpu")),
+        Case("value_device", 2, mentions=("hookline: unknown device 'gpu': ",), config=config(device="gpu")),
         bad(
             "value_device_not_here",
             2,
-            "the device 'xla:0' is not there for this torch and machine; available: cpu",
+            "the device 'xla:0' is not available with this torch on this machine; available: cpu",
             device="xla:0",
         ),
         bad(
@@ -249,7 +251,7 @@ def _values() -> list[Case]:
             listed("7:1  precision: expected 'fp32', 'bf16' or 'fp16', found 'fp8'"),
             precision="fp8",
         ),
-        bad("value_strategy", 2, "no strategy is called 'dpp'; available: auto, single", strategy="dpp"),
+        bad("value_strategy", 2, "unknown strategy 'dpp'; available: auto, single", strategy="dpp"),
         bad(
             "value_match",
             2,
@@ -326,14 +328,14 @@ def _values() -> list[Case]:
         Case(
             "value_world_size",
             2,
-            "this process is one of 2 (WORLD_SIZE), and training over several processes is not supported yet; "
-            "start one process, or several runs of their own without torchrun",
+            "this process is one of 2 (WORLD_SIZE), but training with several processes is not supported yet; "
+            "start one process, or several separate runs without torchrun",
             environment={"WORLD_SIZE": "2"},
         ),
         Case(
             "value_world_size_in_words",
             2,
-            "the environment variable WORLD_SIZE is the number of processes, not 'two'",
+            "the environment variable WORLD_SIZE must be the number of processes, not 'two'",
             environment={"WORLD_SIZE": "two"},
         ),
     ]
@@ -458,8 +460,8 @@ def _modules() -> list[Case]:
         bad(
             "model_without_parameters",
             1,
-            "the loss has no gradient: it was detached (.item(), .detach(), no_grad), or no parameter of the "
-            "model that asks for one took part in it; return the loss as the model's outputs gave it"
+            "the loss has no gradient: it was detached (.item(), .detach(), no_grad), or it does not depend on "
+            "a trainable parameter of the model; return the loss as computed from the model's outputs"
             "\n  in the step, epoch=0 iter=0 rank=0",
             model='{type: "bad:Empty"}',
         ),

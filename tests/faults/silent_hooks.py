@@ -29,59 +29,59 @@ def _hooks() -> list[Case]:
         hook(
             "method",
             "'bad:Misspelt'",
-            "Misspelt.after_train_itr (bad.py:148): 'after_train_itr' is no point of the loop; did you mean "
-            "'after_train_iter'? Mark a helper that must keep such a name with @not_a_point.",
+            "Misspelt.after_train_itr (bad.py:148): unknown point 'after_train_itr'; did you mean "
+            "'after_train_iter'? If it is a helper, mark it with @not_a_point.",
         ),
         hook(
             "argument",
             "'bad:WrongArgument'",
             "WrongArgument.after_train_iter (bad.py:151): after_train_iter(runner, batch_idx, data_batch, "
-            "outputs) gives no argument 'output'; did you mean 'outputs'?",
+            "outputs) has no argument 'output'; did you mean 'outputs'?",
         ),
         hook(
             "first_argument",
             "'bad:WrongFirst'",
-            "WrongFirst.after_train_iter (bad.py:154): its first parameter takes the runner, but 'batch_idx' "
+            "WrongFirst.after_train_iter (bad.py:154): its first parameter receives the runner, but 'batch_idx' "
             "is an argument of the point; write (runner, batch_idx)",
         ),
         hook(
             "generator",
             "'bad:Generates'",
             "Generates.before_train (bad.py:157): its body would never run, because it is a generator or a "
-            "coroutine; write a plain method, or around_<scope> for one with a yield",
+            "coroutine; write a plain method, or name a method with a yield around_<scope>",
         ),
         hook(
             "no_yield",
             "'bad:NoYield'",
-            "NoYield.around_train (bad.py:161): an around_ hook is a generator function with one yield; there "
-            "is none in it",
+            "NoYield.around_train (bad.py:161): an around_ hook must be a generator function with one yield, "
+            "but this one has none",
         ),
         hook(
             "runs_after_nobody",
             "'bad:After'",
-            "After: runs_after names 'LogerHook', which is no hook; did you mean 'LoggerHook'?",
+            "After: runs_after names an unknown hook 'LogerHook'; did you mean 'LoggerHook'?",
         ),
         hook(
             "too_early",
             "'bad:TooEarly'",
-            "the order of hooks contradicts itself: TooEarly states runs_after LoggerHook, but a lower number "
+            "the order of the hooks is contradictory: TooEarly declares runs_after LoggerHook, but a lower number "
             "runs first: LoggerHook (priority BELOW_NORMAL (60)), TooEarly (priority HIGHEST (0)). Give "
             "TooEarly a priority of at least 60, or LoggerHook one of at most 0.",
         ),
         hook(
             "circle",
             "'bad:CircleA', 'bad:CircleB'",
-            "the order of hooks goes round in a circle: CircleB states runs_after CircleA; CircleA states "
+            "the order of the hooks is circular: CircleB declares runs_after CircleA; CircleA declares "
             "runs_after CircleB",
         ),
         hook(
-            "priority_of_the_class", "'bad:OddPriority'", "OddPriority: 'HIGHER' is no priority; did you mean 'HIGH'?"
+            "priority_of_the_class", "'bad:OddPriority'", "OddPriority: unknown priority 'HIGHER'; did you mean 'HIGH'?"
         ),
-        hook("role", "'bad:OddRole'", "OddRole: the role is 'actor' or 'observer', not 'obsrver'"),
+        hook("role", "'bad:OddRole'", "OddRole: the role must be 'actor' or 'observer', not 'obsrver'"),
         hook(
             "priority",
             "{type: ProgressHook, priority: LOWW}",
-            listed("7:37  custom_hooks[0].priority: 'LOWW' is no priority; did you mean 'LOW'?"),
+            listed("7:37  custom_hooks[0].priority: unknown priority 'LOWW'; did you mean 'LOW'?"),
         ),
         hook(
             "priority_out_of_range",
@@ -94,7 +94,7 @@ def _hooks() -> list[Case]:
         hook(
             "priority_contradicts",
             "",
-            "the order of hooks contradicts itself: LoggerHook states runs_after RuntimeInfoHook, but a lower "
+            "the order of the hooks is contradictory: LoggerHook declares runs_after RuntimeInfoHook, but a lower "
             "number runs first: RuntimeInfoHook (priority VERY_HIGH (10)), LoggerHook (priority HIGHEST (0)). "
             "Give LoggerHook a priority of at least 10, or RuntimeInfoHook one of at most 0.",
             default_hooks="{logger: {priority: HIGHEST}}",
@@ -112,7 +112,9 @@ def _hooks() -> list[Case]:
                 "only observers can be disabled"
             ),
         ),
-        hook("no_hook", "'mynet:Net'", "Net is no hook: it gives a Net, which does not inherit from hookline.Hook"),
+        hook(
+            "no_hook", "'mynet:Net'", "Net is not a hook: it creates a Net, which does not inherit from hookline.Hook"
+        ),
         hook("without_type", "{interval: 3}", listed("7:16  custom_hooks[0]: the key 'type' is missing")),
         hook(
             "exits",
@@ -129,7 +131,7 @@ def _hooks() -> list[Case]:
         hook(
             "asks_for_validation",
             "'bad:AsksForValidation'",
-            "a validation was asked for, and this run has none: Runner(..., val=EvalLoop(loader, ...))\n  in "
+            "a validation was requested, but this run has none; add one: Runner(..., val=EvalLoop(loader, ...))\n  in "
             "hook AsksForValidation, at after_train_iter, epoch=0 iter=0 rank=0 (bad.py:207)",
             val=None,
         ),
@@ -143,14 +145,14 @@ def _hooks() -> list[Case]:
         hook(
             "unknown_point",
             "'bad:CallsUnknownPoint'",
-            "'after_rendr' is no point of the loop; did you mean 'after_run'?\n  in hook CallsUnknownPoint, at "
+            "unknown point 'after_rendr'; did you mean 'after_run'?\n  in hook CallsUnknownPoint, at "
             "after_train_iter, epoch=0 iter=0 rank=0 (bad.py:215)",
         ),
         hook(
             "point_of_ones_own",
             "",
             listed(
-                "8:1  points: the point 'after_train_iter' exists already: after_train_iter(runner, batch_idx, "
+                "8:1  points: the point 'after_train_iter' already exists: after_train_iter(runner, batch_idx, "
                 "data_batch, outputs)"
             ),
             points="{after_train_iter: []}",
@@ -227,18 +229,18 @@ def _words() -> list[Case]:
             "nowhere/config.yaml",
             says="nowhere/config.yaml: file not found; there is no folder nowhere",
         ),
-        words("test_without_checkpoint", "test", "config.yaml", mentions=("which weights? give a file",)),
+        words("test_without_checkpoint", "test", "config.yaml", mentions=("name the file of the checkpoint to test",)),
         words(
             "test_without_test_set",
             "test",
             "config.yaml",
             "--checkpoint",
             "runs/run/epoch_1.pth",
-            says="there is nothing to test: Runner(..., test=EvalLoop(loader, ...))",
+            says="this run has no test loop; add one: Runner(..., test=EvalLoop(loader, ...))",
             config=config(test=None),
             prepare=put_run,
         ),
-        words("hooks_unknown", "hooks", "LogerHook", says="no hook is called 'LogerHook'; did you mean 'LoggerHook'?"),
+        words("hooks_unknown", "hooks", "LogerHook", says="unknown hook 'LogerHook'; did you mean 'LoggerHook'?"),
         words(
             "plan_of_a_bad_config",
             "plan",

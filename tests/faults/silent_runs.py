@@ -127,9 +127,9 @@ def _data() -> list[Case]:
 def _infinite(loss: str, iteration: int, hook: str = "") -> str:
     """What a run ends with when its loss is not a number; the hook that found it, where it was one."""
     return (
-        f"the loss has become {loss} by iteration {iteration}, so training cannot go on; look at the "
+        f"the loss has become {loss} by iteration {iteration}, so training cannot continue; check the "
         "learning rate, the "
-        "data and the precision, or leave such batches out: CheckInvalidLossHook with policy: skip and "
+        "data and the precision, or skip such batches: CheckInvalidLossHook with policy: skip and "
         "interval: 1"
     ) + (f"\n  in hook {hook}" if hook else "")
 
@@ -183,32 +183,32 @@ def _losses() -> list[Case]:
         ),
         step(
             "nothing",
-            f"the step gave None; {WHAT_TO_RETURN}",
+            f"the step returned None; {WHAT_TO_RETURN}",
         ),
         step(
             "text",
-            f"the step gave a str; {WHAT_TO_RETURN}",
+            f"the step returned a str; {WHAT_TO_RETURN}",
         ),
         step(
             "without_loss",
-            f"the step gave a mapping with ['score'], and no loss in it; {WHAT_TO_RETURN}",
+            f"the step returned a mapping with ['score'], but without a loss; {WHAT_TO_RETURN}",
         ),
         step(
             "detached",
-            "the loss has no gradient: it was detached (.item(), .detach(), no_grad), or no parameter of the "
-            "model that asks for one took part in it; return the loss as the model's outputs gave it",
+            "the loss has no gradient: it was detached (.item(), .detach(), no_grad), or it does not depend on "
+            "a trainable parameter of the model; return the loss as computed from the model's outputs",
         ),
         step(
             "integer",
-            f"the step gave a int; {WHAT_TO_RETURN}",
+            f"the step returned a int; {WHAT_TO_RETURN}",
         ),
         step(
             "number",
-            f"the step gave a float; {WHAT_TO_RETURN}",
+            f"the step returned a float; {WHAT_TO_RETURN}",
         ),
         step(
             "three",
-            f"the step gave a tuple; {WHAT_TO_RETURN}",
+            f"the step returned a tuple; {WHAT_TO_RETURN}",
         ),
         bad(
             "fault_22_step_exits",
@@ -261,8 +261,8 @@ def _losses() -> list[Case]:
             "nan",
             "not_recorded",
             "layers.2.weight, layers.2.bias of the model became NaN or Inf by iteration 4, although the loss may be "
-            "finite; nothing was saved. Look at the gradients (a square root or a division of 0), the learning rate "
-            "and the precision, and resume from the checkpoint before",
+            "finite; nothing was saved. Check the gradients (a square root of 0 or a division by 0), the "
+            "learning rate and the precision, and resume from the previous checkpoint",
             "{runtime_info: null}",
         ),
         infinite(
@@ -282,7 +282,7 @@ def _evaluation() -> list[Case]:
     def failing(name: str, *mentions: str, **changes: str | None) -> Case:
         return raising(f"val_{name}", 1, *mentions, val=evaluation(**changes))
 
-    called = "called with what the evaluation step gave\n"
+    called = "called with the result of the evaluation step\n"
     broken = f"ZeroDivisionError: no samples\nin the metric 'broken', {called}"
     plateau = "{optimizer: {type: SGD, lr: 0.1}, schedulers: [{type: ReduceLROnPlateau%s}]}"
     return [
@@ -304,7 +304,7 @@ def _evaluation() -> list[Case]:
         bad(
             "val_loss_gives_nothing",
             1,
-            f"the step gave None; {WHAT_TO_RETURN}\n  in the step of val, batch 0, epoch=1 iter=2 rank=0",
+            f"the step returned None; {WHAT_TO_RETURN}\n  in the step of val, batch 0, epoch=1 iter=2 rank=0",
             val=evaluation(loss='"bad:nothing"'),
         ),
         bad(
@@ -325,7 +325,7 @@ def _evaluation() -> list[Case]:
         bad(
             "scheduler_wrong_time",
             2,
-            "ReduceLROnPlateau steps on a metric, so at 'val', not at 'epoch'",
+            "ReduceLROnPlateau steps on a metric, so it must step at 'val', not at 'epoch'",
             optim=plateau % ", when: epoch",
         ),
         failing("metric_raises", broken, metrics='{broken: "bad:broken_metric"}'),

@@ -104,7 +104,7 @@ def test_a_child_starts_workers_as_any_process_does() -> None:
 def test_a_command_is_run_in_a_folder_with_its_own_words(tmp_path: Path) -> None:
     assert command("hooks", "LogerHook", cwd=tmp_path) == (
         2,
-        "hookline: no hook is called 'LogerHook'; did you mean 'LoggerHook'?\n",
+        "hookline: unknown hook 'LogerHook'; did you mean 'LoggerHook'?\n",
     )
     code, output = command("init", "mine", cwd=tmp_path)
     assert (code, output.splitlines()[-1]) == (0, "to train it: cd mine && hookline train config.yaml")

@@ -71,9 +71,9 @@ def test_fault_20_what_differs_in_a_checkpoint_is_listed_and_nothing_is_loaded(t
         ({"schedulers": 1}, "the optimizer: this run has SGD, StepLR, the checkpoint SGD"),
         (
             {"precision": "fp16"},
-            "the optimizer: this run has a gradient scaler, the checkpoint no; the precision has changed",
+            "the optimizer: this run has a gradient scaler, the checkpoint has none; the precision has changed",
         ),
-        ({"adam": True}, "the optimizer: exp_avg of parameter 0 is (8, 4), and that is (9, 4)"),
+        ({"adam": True}, "the optimizer: exp_avg of parameter 0 is (8, 4), but the parameter is (9, 4)"),
     ],
 )
 def test_fault_20_optimizers_schedulers_and_scalers_are_compared_too(
@@ -98,7 +98,7 @@ def test_fault_20_a_checkpoint_of_a_later_format_is_refused(tmp_path: Path, monk
     with pytest.raises(StorageError) as refused:
         toy_runner(resume=tmp_path / "epoch_1.pth").train()
     assert str(refused.value) == (
-        f"{tmp_path / 'epoch_1.pth'} has the format 1, and this hookline reads up to 0; use a newer one"
+        f"{tmp_path / 'epoch_1.pth'} has format 1, but this hookline reads only up to format 0; use a newer hookline"
     )
 
 
@@ -248,10 +248,10 @@ def test_fault_33_another_thread_count_or_version_is_said_and_the_run_goes_on(tm
     assert runner.iter == 8
     text = (tmp_path / "run.log").read_text()
     assert (
-        f"warning: saved with torch 1.0, {threads + 7} threads, and this is torch {torch.__version__}, {threads} "
+        f"warning: saved with torch 1.0, {threads + 7} threads, but this run has torch {torch.__version__}, {threads} "
         "threads: results may differ in their last bits"
     ) in text
-    assert ("warning: saved with the seed 5, and this run has 0: the data comes in another order from here on") in text
+    assert "warning: saved with the seed 5, but this run has 0: from now on, the order of the data is different" in text
 
 
 def test_two_optims_whose_windows_never_close_together_save_what_is_open(tmp_path: Path) -> None:

@@ -161,7 +161,7 @@ def test_fault_14_a_damaged_checkpoint_is_passed_over_loudly_and_refused_by_its_
     toy_runner(max_epochs=4, work_dir=tmp_path, resume=True, custom_hooks=[recorder]).train()
     assert [event.epoch for event in recorder.events] == [2, 3]
     text = (tmp_path / "run.log").read_text()
-    assert f"warning: passed over: {newest}" in text
+    assert f"warning: skipped: {newest}" in text
     assert f"resumed from {tmp_path / 'epoch_2.pth'}: epoch 2, iteration 8" in text
 
 

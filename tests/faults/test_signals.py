@@ -108,7 +108,7 @@ def test_fault_5_training_raises_what_python_has_for_it_and_the_handlers_are_put
     assert sorted(path.name for path in tmp_path.glob("*.pth")) == ["epoch_1.pth", "iter_6.pth"]
     assert [signal.getsignal(each) for each in CODES] == before
     assert (
-        f"ended by {number.name} after iteration 6: {tmp_path / 'iter_6.pth'} goes on from here"
+        f"ended by {number.name} after iteration 6: resume from {tmp_path / 'iter_6.pth'}"
         in (tmp_path / "run.log").read_text()
     )
     resumed = toy_runner(max_epochs=3, work_dir=tmp_path, resume=True)

@@ -169,7 +169,7 @@ def test_a_best_needs_a_validation(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as refused:
         toy_runner(val=None, default_hooks={"checkpoint": {"save_best": "accuracy"}}).train()
     assert str(refused.value) == (
-        "CheckpointHook waits for the metric 'accuracy', and this run has no validation: "
+        "CheckpointHook needs the metric 'accuracy', but this run has no validation; add one: "
         "Runner(..., val=EvalLoop(loader, ...))"
     )
 
@@ -222,7 +222,7 @@ def test_going_back_to_an_earlier_checkpoint_sets_the_later_ones_aside(tmp_path:
     assert files(tmp_path) == ["epoch_1.pth", "epoch_2.pth", "epoch_3.pth"]
     assert files(tmp_path / "old-1") == ["epoch_3.pth", "epoch_4.pth"]
     assert (
-        f"checkpoints that are later in the run than epoch_2.pth are in {tmp_path / 'old-1'} now"
+        f"moved the checkpoints that are later than epoch_2.pth to {tmp_path / 'old-1'}"
         in (tmp_path / "run.log").read_text()
     )
     assert json.loads((tmp_path / "last_checkpoint").read_text())["name"] == "epoch_3.pth"
@@ -374,8 +374,8 @@ def test_weights_that_are_not_finite_are_never_saved(tmp_path: Path) -> None:
         runner.train()
     assert str(refused.value) == (
         "2.weight of the model became NaN or Inf by iteration 8, although the loss may be finite; nothing was saved. "
-        "Look at the gradients (a square root or a division of 0), the learning rate and the precision, and resume "
-        "from the checkpoint before"
+        "Check the gradients (a square root of 0 or a division by 0), the learning rate and the precision, and resume "
+        "from the previous checkpoint"
     )
     assert files(tmp_path) == ["epoch_1.pth"]
 
@@ -396,8 +396,8 @@ def test_a_failed_save_goes_on_where_that_is_wanted_but_the_last_one_has_to_succ
     assert files(tmp_path) == ["epoch_2.pth"]
     text = (tmp_path / "run.log").read_text()
     assert (
-        f"warning: {tmp_path / 'epoch_1.pth'} cannot be written: No space left on device. The run goes on without this "
-        "checkpoint."
+        f"warning: {tmp_path / 'epoch_1.pth'} cannot be written: No space left on device. The run continues without "
+        "this checkpoint."
     ) in text
     with pytest.raises(StorageError, match="epoch_1.pth cannot be written: No space left on device"):
         toy_runner(max_epochs=1, work_dir=tmp_path / "b", default_hooks=hooks).train()

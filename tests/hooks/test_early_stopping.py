@@ -180,9 +180,7 @@ def test_without_validation_it_is_warned_about_or_refused() -> None:
     log = (runner.work_dir / "run.log").read_text()
     missing = "EarlyStoppingHook: validation returns no metric 'accuracy'; available: none (so it stops noth"
     assert log.count(missing) == 1
-    with pytest.raises(
-        ConfigError, match="^EarlyStoppingHook waits for the metric 'accuracy', and this run has no val"
-    ):
+    with pytest.raises(ConfigError, match="^EarlyStoppingHook needs the metric 'accuracy', but this run has no val"):
         toy_runner(val=None, custom_hooks=[EarlyStoppingHook("accuracy", strict=True)]).train()
 
 

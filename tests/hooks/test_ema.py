@@ -423,7 +423,7 @@ def test_without_the_hook_a_resumed_run_goes_on_with_the_raw_weights(trained: tu
     runner = toy_runner(max_epochs=2, resume=path)
     assert_same(copied(runner.train()), raw)
     log = (runner.work_dir / "run.log").read_text()
-    assert "not used from the checkpoint, because no such hook is here: EMAHook" in log
+    assert "not used from the checkpoint, because this run has no such hook: EMAHook" in log
 
 
 @pytest.mark.parametrize("verb", ["val", "test"])

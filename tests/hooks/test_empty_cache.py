@@ -115,7 +115,7 @@ def test_points_with_nothing_to_do_are_idle(
     calls: list[str], device: str, parameters: dict[str, bool], points: list[str]
 ) -> None:
     runner = runner_on(device, calls, EmptyCacheHook(**parameters))
-    runner.plan.leave_out_idle()
+    runner.plan.skip_idle_points()
     assert active(runner.plan) == points
 
 

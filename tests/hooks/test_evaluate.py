@@ -138,7 +138,7 @@ def test_a_training_that_is_stopped_is_evaluated_where_it_ended(when: Any, expec
 
 
 def test_by_epoch_needs_epochs() -> None:
-    message = "^EvaluateHook: by_epoch=True needs training by epochs, and this run trains by iterations"
+    message = "^EvaluateHook: by_epoch=True needs training by epochs, but this run trains by iterations"
     with pytest.raises(ConfigError, match=message):
         run(EvaluateHook(accuracy, by_epoch=True), max_epochs=None, max_iters=3)
 
@@ -151,7 +151,9 @@ def test_it_runs_between_the_timer_and_the_logger_and_only_where_it_has_somethin
     assert points == ["before_train", "after_train_epoch", "after_train"]
     (often,) = [call.every for call in runner.plan.calls_at("after_train_epoch") if call.who == "EvaluateHook"]
     assert str(often) == "every 2"
-    with pytest.raises(HookError, match="EvaluateHook states runs_after IterTimerHook, but a lower number runs first"):
+    with pytest.raises(
+        HookError, match="EvaluateHook declares runs_after IterTimerHook, but a lower number runs first"
+    ):
         toy_runner(custom_hooks=[{"type": "EvaluateHook", "function": accuracy, "priority": 40}])
 
 
@@ -461,7 +463,7 @@ def test_an_older_best_stays_until_the_new_one_is_there_and_counts_again_if_that
     assert bests(tmp_path) == ["best_eval_accuracy_epoch_4.pth"]
     assert runner.hub.get_info("best_eval/accuracy") == 0.6
     log = (tmp_path / "run.log").read_text()
-    assert log.count("No space left on device. The run goes on without this checkpoint.") == 1
+    assert log.count("No space left on device. The run continues without this checkpoint.") == 1
 
 
 # ----------------------------------------------------------------------------------------------------- resuming
@@ -739,7 +741,7 @@ def test_a_config_names_the_function(tmp_path: Path, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"function": 3}, "function is a function, not 3"),
+        ({"function": 3}, "function must be a function, not 3"),
         ({"interval": 0}, "interval must be an int of at least 1, not 0"),
         ({"interval": True}, "interval must be an int of at least 1, not True"),
         ({"prefix": ""}, "prefix must be a name, not ''"),
@@ -763,8 +765,8 @@ def test_a_function_that_wants_more_is_refused_when_the_hook_is_made() -> None:
     with pytest.raises(ConfigError) as refused:
         EvaluateHook(score)
     assert str(refused.value) == (
-        f"EvaluateHook: function: nothing is given for 'loader' of {label_of(score)}; it can take model and runner, by "
-        "name"
+        f"EvaluateHook: function: there is no value for the parameter 'loader' of {label_of(score)}; it can take "
+        "model and runner, by name"
     )
 
 

@@ -94,7 +94,7 @@ def test_the_loss_may_be_an_exponential_average(monkeypatch: pytest.MonkeyPatch)
 
 def test_without_a_screen_nothing_is_called() -> None:
     runner = toy_runner(custom_hooks=[ProgressHook()])
-    runner.plan.leave_out_idle()
+    runner.plan.skip_idle_points()
     assert not [
         call for name in runner.plan.points for call in runner.plan.calls_at(name) if call.who == "ProgressHook"
     ]

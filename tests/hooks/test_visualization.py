@@ -353,9 +353,9 @@ def test_a_config_names_it_and_its_function(tmp_path: Path, monkeypatch: pytest.
         ({"name": ""}, "name must be a name, not ''"),
         ({"key": True}, "key must be a name or a number, not True"),
         ({"key": 1.5}, "key must be a name or a number, not 1.5"),
-        ({"function": "draw"}, "function is a function, not 'draw'"),
+        ({"function": "draw"}, "function must be a function, not 'draw'"),
         ({"function": toy_data, "key": 0}, "give a function or a key, not both"),
-        ({"function": accuracy}, f"function: nothing is given for 'preds' of {label_of(accuracy)}; it can take data_batch and outputs and runner, by name"),  # noqa: E501  # whole
+        ({"function": accuracy}, f"function: there is no value for the parameter 'preds' of {label_of(accuracy)}; it can take data_batch and outputs and runner, by name"),  # noqa: E501  # whole
     ],
 )  # fmt: skip
 def test_wrong_parameters_are_refused(parameters: dict[str, Any], message: str) -> None:

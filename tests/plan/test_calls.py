@@ -1,4 +1,4 @@
-"""How a hook is called: failures, compiled points, the call in progress."""
+"""Calls of hooks: failures, compiled points, the call in progress."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_arguments_of_a_point_may_have_any_name() -> None:
         runner.on("after_count")(lambda runner, n, host, calls, error: seen.append((n, host, calls, error)))
     runner.call_hook("after_count", n=7, host="h", calls="c", error="e")
     assert seen == [(7, "h", "c", "e")] * 2
-    with pytest.raises(HookError, match="^the point 'host' would hide a part of the plan"):
+    with pytest.raises(HookError, match="^the point 'host' would hide an attribute of the plan"):
         runner.add_point("host")
 
 

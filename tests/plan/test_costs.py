@@ -1,4 +1,4 @@
-"""What each hook costs: measured on a clock that only the parts of the run move."""
+"""Per-hook timing, tested with a clock that only the hooks and steps of the run advance."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Seldom(Hook):
 
 
 class Data:
-    """Two hundred and fifty batches, three seconds each."""
+    """Yields 250 batches that take three seconds each."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock

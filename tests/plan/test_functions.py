@@ -1,4 +1,4 @@
-"""Functions of users: what they are called with, by the names of their parameters."""
+"""Functions of users: their arguments are chosen by the names of their parameters."""
 
 from __future__ import annotations
 
@@ -89,7 +89,9 @@ def test_a_function_gets_what_its_parameters_ask_for(function: Callable[..., Any
 
 def test_without_a_first_only_names_count() -> None:
     assert asked_for(lambda b, a: (a, b), ("a", "b"), "mine")(a=1, b=2) == (1, 2)
-    with pytest.raises(ConfigError, match="^mine: nothing is given for 'x' of <lambda> .*; it can take a and b, by"):
+    with pytest.raises(
+        ConfigError, match="^mine: there is no value for the parameter 'x' of <lambda> .*; it can take a and b, by"
+    ):
         asked_for(lambda x: x, ("a", "b"), "mine")
 
 
@@ -100,10 +102,10 @@ def twice(net: Any, model: Any) -> None: ...
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        ("mynet:score", "mine is a function, not 'mynet:score'"),
-        (with_option, f"mine: nothing is given for 'beta' of {label_of(with_option)}; {{}}"),
-        (twice, f"mine: nothing is given for 'model' of {label_of(twice)}; {{}}"),
-        (anything, f"mine: {label_of(anything)} does not say what it takes; {{}}"),
+        ("mynet:score", "mine must be a function, not 'mynet:score'"),
+        (with_option, f"mine: there is no value for the parameter 'beta' of {label_of(with_option)}; {{}}"),
+        (twice, f"mine: there is no value for the parameter 'model' of {label_of(twice)}; {{}}"),
+        (anything, f"mine: {label_of(anything)} does not name its parameters; {{}}"),
         (max, "mine: the parameters of max (builtins.builtin_function_or_method, no source) cannot be read; wrap it in "
          "a def"),
     ],

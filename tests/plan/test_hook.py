@@ -24,17 +24,17 @@ def test_a_priority_is_a_name_in_any_case_a_number_or_a_member(given: Any, numbe
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("VERY_LO", "'VERY_LO' is no priority; did you mean 'VERY_LOW'?"),
-        ("heighest", "'heighest' is no priority; did you mean 'HIGHEST'?"),
+        ("VERY_LO", "unknown priority 'VERY_LO'; did you mean 'VERY_LOW'?"),
+        ("heighest", "unknown priority 'heighest'; did you mean 'HIGHEST'?"),
         (
             "zzz",
-            "'zzz' is no priority; available: HIGHEST, VERY_HIGH, HIGH, ABOVE_NORMAL, NORMAL, BELOW_NORMAL, LOW, "
+            "unknown priority 'zzz'; available: HIGHEST, VERY_HIGH, HIGH, ABOVE_NORMAL, NORMAL, BELOW_NORMAL, LOW, "
             "VERY_LOW, LOWEST",
         ),
         (101, "the priority 101 is outside 0..100; 0 runs first, NORMAL is 50, LOWEST is 100"),
         (-1, "the priority -1 is outside 0..100; 0 runs first, NORMAL is 50, LOWEST is 100"),
-        (True, "a priority is a name like 'LOW' or an int from 0 to 100, not True"),
-        (1.5, "a priority is a name like 'LOW' or an int from 0 to 100, not 1.5"),
+        (True, "a priority must be a name like 'LOW' or an int from 0 to 100, not True"),
+        (1.5, "a priority must be a name like 'LOW' or an int from 0 to 100, not 1.5"),
     ],
 )
 def test_a_priority_that_is_none_is_refused(given: Any, message: str) -> None:
@@ -45,7 +45,9 @@ def test_a_priority_that_is_none_is_refused(given: Any, message: str) -> None:
 
 @pytest.mark.parametrize("often", [0, -1, 1.5, True, "10", "ep", "0ep", "2 ep", None])
 def test_a_frequency_that_is_none_is_refused(often: Any) -> None:
-    with pytest.raises(HookError, match=f"every={often!r} is not a frequency; give a positive int, or epochs as '2ep'"):
+    with pytest.raises(
+        HookError, match=f"every={often!r} is not a valid frequency; use a positive int, or epochs such as '2ep'"
+    ):
         every(often)
 
 
@@ -97,7 +99,7 @@ def test_a_hook_knows_its_runner_weakly_and_trainer_is_the_same() -> None:
 
 def test_a_state_that_nobody_takes_back_is_refused() -> None:
     Hook().load_state_dict({})
-    with pytest.raises(HookError, match="Hook was saved with a state, but has no load_state_dict to take it"):
+    with pytest.raises(HookError, match="Hook was saved with a state, but has no load_state_dict to restore it"):
         Hook().load_state_dict({"best": 1})
 
 
@@ -125,8 +127,8 @@ def test_a_near_miss_of_what_is_looked_up_in_a_hook_is_refused(name: str, meant:
         with pytest.raises(HookError) as refused:
             Plan(object()).add(cls())
         assert str(refused.value) == (
-            f"Misspelled.{name}: hookline does not look this up in a hook, so it would do nothing; did you mean "
-            f"'{meant}'? Mark a helper that must keep such a name with @not_a_point."
+            f"Misspelled.{name}: hookline does not use this name, so it would do nothing; did you mean "
+            f"'{meant}'? If it is a helper, mark it with @not_a_point."
         )
     helper = type("Helper", (Hook,), {name: not_a_point(lambda self: None)})
     Plan(object()).add(helper())

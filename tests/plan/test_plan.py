@@ -33,7 +33,7 @@ def plan(host: Any) -> Plan:
 
 
 class Log(Hook):
-    """Notes what it was called with."""
+    """Records the arguments of its calls."""
 
     def __init__(self) -> None:
         self.seen: list[Any] = []
@@ -183,65 +183,67 @@ class Never(Hook):
     def before_run(self, runner: Any) -> None: ...
 
 
-ALL_POINTS = "Mark a helper that must keep such a name with @not_a_point."
+ALL_POINTS = "If it is a helper, mark it with @not_a_point."
 REFUSED = [
     (
         MisspeltPoint,
         "after_tran_iter",
-        "MisspeltPoint.after_tran_iter ({}): 'after_tran_iter' is no point of the loop; did you mean "
+        "MisspeltPoint.after_tran_iter ({}): unknown point 'after_tran_iter'; did you mean "
         f"'after_train_iter'? {ALL_POINTS}",
     ),
     (
         NoPrefix,
         "aftr_train_iter",
-        "NoPrefix.aftr_train_iter ({}): 'aftr_train_iter' is no point of the loop; did you mean 'after_train_iter'? "
+        "NoPrefix.aftr_train_iter ({}): unknown point 'aftr_train_iter'; did you mean 'after_train_iter'? "
         f"{ALL_POINTS}",
     ),
     (
         MisspeltScope,
         "around_train_itr",
-        "MisspeltScope.around_train_itr ({}): 'around_train_itr' is no point of the loop; did you mean "
+        "MisspeltScope.around_train_itr ({}): unknown point 'around_train_itr'; did you mean "
         f"'around_train_iter'? {ALL_POINTS}",
     ),
     (
         MisspeltArgument,
         "after_train_iter",
-        "MisspeltArgument.after_train_iter ({}): after_train_iter(runner, batch_idx, data_batch, outputs) gives no "
+        "MisspeltArgument.after_train_iter ({}): after_train_iter(runner, batch_idx, data_batch, outputs) has no "
         "argument 'output'; did you mean 'outputs'?",
     ),
     (
         DefaultArgument,
         "after_train_iter",
-        "DefaultArgument.after_train_iter ({}): after_train_iter(runner, batch_idx, data_batch, outputs) gives no "
+        "DefaultArgument.after_train_iter ({}): after_train_iter(runner, batch_idx, data_batch, outputs) has no "
         "argument 'output'; did you mean 'outputs'?",
     ),
     (
         NoArguments,
         "before_train",
-        "NoArguments.before_train ({}): before_train(runner) gives no argument 'metrics'; it gives nothing besides the "
-        "runner.",
+        "NoArguments.before_train ({}): before_train(runner) has no argument 'metrics'; its only argument is the "
+        "runner",
     ),
     (
         NoRunner,
         "after_train_iter",
-        "NoRunner.after_train_iter ({}): its first parameter takes the runner, but 'outputs' is an argument of the "
+        "NoRunner.after_train_iter ({}): its first parameter receives the runner, but 'outputs' is an argument of the "
         "point; write (runner, outputs, batch_idx)",
     ),
     (
         PositionalOnly,
         "after_train_iter",
-        "PositionalOnly.after_train_iter ({}): 'outputs' cannot be given by name; move it behind the '/'",
+        "PositionalOnly.after_train_iter ({}): 'outputs' is positional-only, so it cannot be passed by name; "
+        "move it after the '/'",
     ),
     (
         NoGenerator,
         "around_train_iter",
-        "NoGenerator.around_train_iter ({}): an around_ hook is a generator function with one yield; there is none "
-        "in it",
+        "NoGenerator.around_train_iter ({}): an around_ hook must be a generator function with one yield, but "
+        "this one has none",
     ),
     (
         Never,
         "before_run",
-        "Never.before_run ({}): every 10 makes no sense at before_run, which does not come again and again",
+        "Never.before_run ({}): every 10 is not allowed at before_run: only points that count iterations, epochs, "
+        "validations or optimizer steps take a frequency",
     ),
 ]
 
@@ -255,7 +257,7 @@ def test_a_method_that_cannot_be_right_is_refused(plan: Plan, hook: type[Hook], 
 
 
 def test_a_name_that_looks_like_a_point_is_refused_with_the_nearest(plan: Plan) -> None:
-    with pytest.raises(HookError, match=r"Unknown.on_batch_end .*: 'on_batch_end' is no point of the loop; "):
+    with pytest.raises(HookError, match=r"Unknown.on_batch_end .*: unknown point 'on_batch_end'; "):
         plan.add(Unknown())
 
 
@@ -275,7 +277,7 @@ def test_a_helper_may_keep_its_name_when_it_is_marked(plan: Plan) -> None:
 def test_a_misspelt_point_of_a_function_is_refused(plan: Plan) -> None:
     with pytest.raises(HookError) as refused:
         plan.on("after_train_itr", lambda runner: None)
-    assert str(refused.value) == "'after_train_itr' is no point of the loop; did you mean 'after_train_iter'?"
+    assert str(refused.value) == "unknown point 'after_train_itr'; did you mean 'after_train_iter'?"
 
 
 def test_a_wrong_argument_of_a_function_is_refused(plan: Plan) -> None:
@@ -284,20 +286,20 @@ def test_a_wrong_argument_of_a_function_is_refused(plan: Plan) -> None:
     with pytest.raises(HookError) as refused:
         plan.on("before_train_iter", show)
     assert str(refused.value) == (
-        f"show at before_train_iter ({line_of(show)}): before_train_iter(runner, batch_idx, data_batch) gives no "
+        f"show at before_train_iter ({line_of(show)}): before_train_iter(runner, batch_idx, data_batch) has no "
         "argument 'batch'; did you mean 'batch_idx'?"
     )
 
 
 def test_a_wrong_priority_names_the_hook(plan: Plan) -> None:
-    with pytest.raises(HookError, match="^Log: 'LOWW' is no priority; did you mean 'LOW'\\?$"):
+    with pytest.raises(HookError, match="^Log: unknown priority 'LOWW'; did you mean 'LOW'\\?$"):
         plan.add(Log(), priority="LOWW")
 
 
 def test_a_hook_can_be_in_a_plan_once(plan: Plan) -> None:
     hook = Log()
     plan.add(hook)
-    with pytest.raises(HookError, match="this Log is registered already; a hook can be in a plan once"):
+    with pytest.raises(HookError, match="this Log is already registered; a plan can hold a hook only once"):
         plan.add(hook)
 
 
@@ -344,7 +346,7 @@ def test_a_priority_that_contradicts_a_statement_is_refused_with_both_sides() ->
     with pytest.raises(HookError) as refused:
         order(named("A", 10), named("B", 5, after=("A",)))
     assert str(refused.value) == (
-        "the order of hooks contradicts itself: B states runs_after A, but a lower number runs first: "
+        "the order of the hooks is contradictory: B declares runs_after A, but a lower number runs first: "
         "A (priority VERY_HIGH (10)), B (priority 5). Give B a priority of at least 10, or A one of at most 5."
     )
 
@@ -352,9 +354,9 @@ def test_a_priority_that_contradicts_a_statement_is_refused_with_both_sides() ->
 def test_a_circle_of_statements_is_refused_with_all_of_them() -> None:
     with pytest.raises(HookError) as refused:
         order(named("A", after=("C",)), named("B", after=("A",)), named("C", after=("B",)))
-    statements = {"A states runs_after C", "B states runs_after A", "C states runs_after B"}
+    statements = {"A declares runs_after C", "B declares runs_after A", "C declares runs_after B"}
     head, _, listed = str(refused.value).partition(": ")
-    assert head == "the order of hooks goes round in a circle"
+    assert head == "the order of the hooks is circular"
     assert set(listed.split("; ")) == statements
 
 
@@ -362,9 +364,9 @@ def test_the_logger_before_what_it_logs_is_refused() -> None:
     with pytest.raises(HookError) as refused:
         toy_runner(default_hooks={"logger": {"priority": 5}})
     assert str(refused.value) == (
-        "the order of hooks contradicts itself: LoggerHook states runs_after RuntimeInfoHook, but a lower number runs "
-        "first: RuntimeInfoHook (priority VERY_HIGH (10)), LoggerHook (priority 5). Give LoggerHook a priority of at "
-        "least 10, or RuntimeInfoHook one of at most 5."
+        "the order of the hooks is contradictory: LoggerHook declares runs_after RuntimeInfoHook, but a lower number "
+        "runs first: RuntimeInfoHook (priority VERY_HIGH (10)), LoggerHook (priority 5). Give LoggerHook a priority of "
+        "at least 10, or RuntimeInfoHook one of at most 5."
     )
 
 
@@ -409,7 +411,7 @@ def test_a_failing_observer_is_disabled_once_and_the_others_go_on(plan: Plan, ca
     plan.after_train_iter(1, None, {})
     assert hook.seen == ["after it", "after it"]
     assert [entry.name for entry in plan] == ["<lambda>"]
-    assert [record.getMessage() for record in caplog.records] == ["the run goes on without Failing, which failed:"]
+    assert [record.getMessage() for record in caplog.records] == ["Failing failed; the run continues without it:"]
     assert "in hook Failing, at after_train_iter" in caplog.text
 
 
@@ -428,10 +430,10 @@ def test_an_actor_cannot_be_disabled(plan: Plan) -> None:
     with pytest.raises(HookError) as refused:
         plan.add(Log(), on_error="disable")
     assert str(refused.value) == (
-        "Log: on_error 'disable' is for observers (role = 'observer'); Log acts on the run, and a run that goes on "
-        "without it would be another run"
+        "Log: on_error 'disable' is only for observers (role = 'observer'); Log affects training, so a run cannot "
+        "continue without it"
     )
-    with pytest.raises(HookError, match="^Failing: on_error is 'raise' or 'disable', not 'ignore'$"):
+    with pytest.raises(HookError, match="^Failing: on_error must be 'raise' or 'disable', not 'ignore'$"):
         plan.add(Failing(), on_error="ignore")  # type: ignore[arg-type]
 
 
@@ -439,7 +441,7 @@ def test_an_actor_cannot_be_disabled(plan: Plan) -> None:
 
 
 class Surround(Hook):
-    """Notes when it is entered and left; fails where it is told to."""
+    """Records when it is entered and left, and fails where `fail` says."""
 
     log: ClassVar[list[str]] = []
 
@@ -510,7 +512,7 @@ def test_one_that_raises_on_the_way_out_does_not_hide_the_first_error(plan: Plan
         *["enter a", "enter b", "enter c", "body", "c sees KeyError('body')", "leave c"],
         *["b sees KeyError('body')", "leave b", "a sees KeyError('body')", "leave a"],
     ]
-    assert error.__notes__ == ["on the way out, Surround#2 raised ValueError: leaving b"]
+    assert error.__notes__ == ["while leaving the scope, Surround#2 raised ValueError: leaving b"]
 
 
 def test_one_that_raises_another_error_because_of_the_first_is_noted_too(plan: Plan) -> None:
@@ -525,7 +527,7 @@ def test_one_that_raises_another_error_because_of_the_first_is_noted_too(plan: P
     with pytest.raises(KeyError) as failed:
         surrounded(plan, Turns(), error=error)
     assert failed.value is error
-    assert error.__notes__ == ["on the way out, Turns raised ValueError: turned"]
+    assert error.__notes__ == ["while leaving the scope, Turns raised ValueError: turned"]
 
 
 def test_a_hook_is_blamed_also_where_the_working_directory_is_gone(
@@ -591,7 +593,9 @@ def test_how_often_a_method_runs_may_be_a_parameter(plan: Plan, host: Any) -> No
         "   1  Often    NORMAL (50)  every 2 iterations  priority from the class",
         "   2  Often#2  NORMAL (50)  every 3 iterations  priority from the class",
     ]
-    with pytest.raises(HookError, match="^every=0 is not a frequency; give a positive int, or epochs as '2ep'$"):
+    with pytest.raises(
+        HookError, match="^every=0 is not a valid frequency; use a positive int, or epochs such as '2ep'$"
+    ):
         plan.add(Often(0))
 
 
@@ -678,11 +682,11 @@ def test_points_of_ones_own_are_called_by_name(plan: Plan, host: Any) -> None:
     assert hook.seen == ["sky"]
     with pytest.raises(HookError, match=r"after_render\(runner, image, camera\) was called without camera$"):
         plan.call("after_render", {"image": "sky"})
-    with pytest.raises(HookError, match="takes no argument 'img'; did you mean 'image'\\?"):
+    with pytest.raises(HookError, match="has no argument 'img'; did you mean 'image'\\?"):
         plan.call("after_render", {"img": "sky", "camera": 1})
-    with pytest.raises(HookError, match="'after_rendr' is no point of the loop; did you mean 'after_render'\\?"):
+    with pytest.raises(HookError, match="unknown point 'after_rendr'; did you mean 'after_render'\\?"):
         plan.call("after_rendr", {})
-    with pytest.raises(HookError, match="the point 'after_render' exists already"):
+    with pytest.raises(HookError, match="the point 'after_render' already exists"):
         plan.add_point("after_render", ())
 
 
@@ -699,7 +703,7 @@ def test_a_hook_that_is_done_can_have_just_itself_asked_for_idle_points(plan: Pl
         def before_train(self) -> None:
             seen.append(f"{type(self).__name__} {self.asked}")
             if self is done:
-                plan.leave_out_idle(self)
+                plan.skip_idle_points(self)
 
     class Other(Counted):
         pass
@@ -707,7 +711,7 @@ def test_a_hook_that_is_done_can_have_just_itself_asked_for_idle_points(plan: Pl
     done, other = Counted(), Other()
     plan.add(done)
     plan.add(other)
-    plan.leave_out_idle()
+    plan.skip_idle_points()
     plan.before_train()
     plan.before_train()
     assert seen == ["Counted 1", "Other 1", "Other 1"]
@@ -766,7 +770,7 @@ def test_a_point_without_hooks_is_false_and_can_be_called(plan: Plan) -> None:
 
 
 def test_an_attribute_that_is_no_point_gives_the_nearest(plan: Plan) -> None:
-    with pytest.raises(AttributeError, match="'after_trian' is no point of the loop; did you mean 'after_train'\\?"):
+    with pytest.raises(AttributeError, match="unknown point 'after_trian'; did you mean 'after_train'\\?"):
         plan.after_trian()
 
 
@@ -819,7 +823,7 @@ after_val_epoch(runner, metrics)
 
 
 def test_an_empty_plan_is_explained_too(plan: Plan) -> None:
-    assert plan.explain() == "no hook is called at any point"
+    assert plan.explain() == "no hook runs at any point"
 
 
 def test_the_tree_of_hooks_shows_each_method_with_its_place() -> None:
@@ -887,13 +891,13 @@ def test_an_observer_disabled_in_a_validation_is_not_called_again_in_it() -> Non
     [
         (
             {"runs_after": "LoggerHook"},
-            "Odd: runs_after is a tuple of names or classes, as in ('LoggerHook',), not 'LoggerHook'",
+            "Odd: runs_after must be a tuple of names or classes, as in ('LoggerHook',), not 'LoggerHook'",
         ),
         (
             {"runs_after": ("LoggerHok",)},
-            "Odd: runs_after names 'LoggerHok', which is no hook; did you mean 'LoggerHook'?",
+            "Odd: runs_after names an unknown hook 'LoggerHok'; did you mean 'LoggerHook'?",
         ),
-        ({"role": "obsrver"}, "Odd: the role is 'actor' or 'observer', not 'obsrver'"),
+        ({"role": "obsrver"}, "Odd: the role must be 'actor' or 'observer', not 'obsrver'"),
     ],
 )
 def test_a_statement_that_cannot_be_right_is_refused(methods: dict[str, Any], message: str) -> None:
@@ -907,5 +911,5 @@ def test_on_without_the_name_of_a_point_is_refused() -> None:
 
     def show(runner: Runner) -> None: ...
 
-    with pytest.raises(HookError, match="^a function is registered at a point by its name"):
+    with pytest.raises(HookError, match="^a function is registered with the name of a point"):
         runner.on(show)(show)  # type: ignore[arg-type]

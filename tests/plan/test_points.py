@@ -1,4 +1,4 @@
-"""The drawing of the loop in hookline.plan.points is true."""
+"""The drawing of the loop in hookline.plan.points matches recorded runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SECTIONS = ["train(), by epochs", "train(), by iterations", "epoch", "iteration"
 
 
 def drawings() -> dict[str, str]:
-    """Each drawn section as a regular expression over the names that a Recorder gives."""
+    """Return each drawn section as a regular expression over the names that a Recorder records."""
     blocks = re.split(r"\n\s*\n", hookline.plan.points.__doc__ or "")
     drawn = {block.strip().splitlines()[0]: block.strip().splitlines()[1:] for block in blocks if "\n    ┌" in block}
     assert list(drawn) == SECTIONS
@@ -105,19 +105,19 @@ def test_the_22_points_of_mmengine_are_there_with_their_arguments() -> None:
 @pytest.mark.parametrize(
     ("name", "arguments", "message"),
     [
-        ("before_run", (), "the point 'before_run' exists already: before_run(runner)"),
-        ("after render", (), "the point 'after render' needs names that Python allows, and 'after render' is not one"),
-        ("after_render", ("class",), "the point 'after_render' needs names that Python allows, and 'class' is not one"),
+        ("before_run", (), "the point 'before_run' already exists: before_run(runner)"),
+        ("after render", (), "the point 'after render' needs valid Python names, and 'after render' is not one"),
+        ("after_render", ("class",), "the point 'after_render' needs valid Python names, and 'class' is not one"),
         ("after_render", "image", "the arguments of the point 'after_render' must be a tuple of names, not 'image'"),
         (
             "around_render",
             (),
-            "'around_render' cannot be a point: names with 'around_' surround scopes; call it 'before_...'",
+            "'around_render' cannot be a point: names that begin with 'around_' belong to scopes; call it 'before_...'",
         ),
         (
             "after_render",
             ("image", "image"),
-            "the arguments of the point 'after_render' must differ and leave out 'runner': ('image', 'image')",
+            "the arguments of the point 'after_render' must be different names, without 'runner': ('image', 'image')",
         ),
     ],
 )

@@ -52,7 +52,7 @@ def test_a_built_in_name_is_taken_too() -> None:
 
 
 def test_an_unknown_name_gives_the_nearest() -> None:
-    with pytest.raises(ConfigError, match="^no hook is called 'LogerHook'; did you mean 'LoggerHook'\\?$"):
+    with pytest.raises(ConfigError, match="^unknown hook 'LogerHook'; did you mean 'LoggerHook'\\?$"):
         HOOKS.get("LogerHook")
 
 
@@ -64,7 +64,7 @@ def test_every_built_in_name_leads_to_a_class_of_that_name() -> None:
 
 @pytest.fixture
 def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Another package with entry points, installed for this test."""
+    """Install another package with entry points for this test."""
     (tmp_path / "other_package.py").write_text(
         "from hookline import Hook\n\n\nclass PluginHook(Hook):\n    'Does what a plugin does.'\n\n\nnot_a_class = 3\n"
     )
@@ -89,10 +89,10 @@ def test_what_another_package_offers_by_entry_point_can_be_named(plugin: Path) -
 def test_a_plugin_that_cannot_be_loaded_names_its_package(plugin: Path) -> None:
     registry = Registry("thing", group="things")
     with pytest.raises(
-        ConfigError, match=r"^the thing 'Broken' of other-package \(other_package:Missing\) cannot be loaded"
+        ConfigError, match=r"^the thing 'Broken' from other-package \(other_package:Missing\) cannot be loaded"
     ):
         registry.get("Broken")
-    with pytest.raises(ConfigError, match=r"^the thing 'Number' of other-package .* must be a class, not 3$"):
+    with pytest.raises(ConfigError, match=r"^the thing 'Number' from other-package .* must be a class, not 3$"):
         registry.get("Number")
 
 

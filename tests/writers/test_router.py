@@ -793,7 +793,7 @@ class KnownOtherwise(JsonlWriter):
             "CsvWriter would write run.log, which the run itself already writes; give it another filename",
         ),
         ([{"type": "csv", "filename": 3}], "CsvWriter: filename must be the name of a file in the run's folder, not 3"),
-        ("jsonl", "writers is a list of them, as ['jsonl']"),
+        ("jsonl", "writers must be a list, such as ['jsonl']"),
     ],
 )
 def test_writers_that_would_spoil_each_others_files_are_refused(writers: Any, message: str) -> None:
@@ -808,7 +808,7 @@ def test_a_class_that_lacks_methods_is_refused_by_name() -> None:
 
     with pytest.raises(ConfigError) as caught:
         toy_runner(writers=[{"type": Half}])
-    assert str(caught.value) == "Half cannot be a writer yet: it lacks write_config, write_image"
+    assert str(caught.value) == "Half cannot be used as a writer: it does not implement write_config, write_image"
 
 
 class Changes(MemoryWriter):

@@ -1,4 +1,4 @@
-"""Whether a checkpoint fits a run: everything that does not is listed before anything is loaded."""
+"""Comparison of a checkpoint with a run: all mismatches are listed before anything is loaded."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def misfits(model: nn.Module, state: Mapping[str, Any]) -> list[str]:
-    """What of a model's state is missing, surplus or of another shape."""
+    """Return the entries of a model's state that are missing, surplus or of another shape."""
     own = model.state_dict()
     found = [f"missing: {name} {tuple(own[name].shape)}" for name in own if name not in state]
     found += [f"surplus: {name}" for name in state if name not in own]
@@ -26,11 +26,11 @@ def misfits(model: nn.Module, state: Mapping[str, Any]) -> list[str]:
 
 
 def fit_lengths(model: nn.Module, state: Mapping[str, Any], within: str = "") -> list[str]:
-    """Make parameters and buffers as long as a checkpoint has them, where nothing but their first dimension differs.
+    """Resize parameters and buffers to the lengths in a checkpoint, if only their first dimension differs.
 
-    For models whose points are added and removed while they train. Parameters stay the same objects, so an optimizer
-    keeps them; their numbers mean nothing until the state is loaded. Only names that begin with `within` are looked at;
-    gives those that were changed.
+    This is for models whose points are added and removed during training. Parameters stay the same objects, so an
+    optimizer keeps them. Their values are undefined until the state is loaded. Only names that begin with `within` are
+    considered. Return the names that were changed.
     """
     changed = []
     for name, own in [*model.named_parameters(), *model.named_buffers()]:
@@ -45,14 +45,14 @@ def fit_lengths(model: nn.Module, state: Mapping[str, Any], within: str = "") ->
 
 
 def refuse_lacking(model: nn.Module, state: Mapping[str, Any], path: str) -> None:
-    """Refuse weights that leave a part of the model as it was: what is measured then would be something else."""
+    """Refuse weights that do not cover the whole model: the evaluation would be of another model."""
     lacking = [problem for problem in misfits(model, state) if not problem.startswith("surplus")]
     if lacking:
-        raise StorageError(f"{path} does not fit the model, so it cannot be measured:\n  " + "\n  ".join(lacking))
+        raise StorageError(f"{path} does not fit the model, so it cannot be evaluated:\n  " + "\n  ".join(lacking))
 
 
 def optimizer_misfits(who: str, optimizer: Optimizer, saved: Mapping[str, Any]) -> list[str]:
-    """What of an optimizer's state is for other groups, or for parameters of another shape."""
+    """Return the entries of an optimizer's state that are for other groups, or for parameters of another shape."""
     own, groups = optimizer.param_groups, saved["param_groups"]
     sizes = [len(group["params"]) for group in own], [len(group["params"]) for group in groups]
     if sizes[0] != sizes[1]:
@@ -62,35 +62,37 @@ def optimizer_misfits(who: str, optimizer: Optimizer, saved: Mapping[str, Any]) 
     parameters = dict(zip((i for group in groups for i in group["params"]), owned, strict=True))
     for index, state in saved["state"].items():
         if index not in parameters:
-            found.append(f"{who}: the checkpoint has a state of a parameter {index}, which is in no group")
+            found.append(f"{who}: the checkpoint has a state for parameter {index}, which is in none of its groups")
             continue
         for key, value in state.items():
             shape = parameters[index].shape
             if isinstance(value, Tensor) and value.ndim and value.ndim == len(shape) and value.shape != shape:
-                found.append(f"{who}: {key} of parameter {index} is {tuple(value.shape)}, and that is {tuple(shape)}")
+                found.append(
+                    f"{who}: {key} of parameter {index} is {tuple(value.shape)}, but the parameter is {tuple(shape)}"
+                )
     return found
 
 
 def changed_surroundings(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """What differs between the process that saved a checkpoint and this one, so that results may differ in bits."""
+    """Return the differences between the process that saved a checkpoint and this one that may change results."""
     names = {"torch": "torch {}", "numpy": "numpy {}", "threads": "{} threads", "world_size": "{} processes"}
-    settings = {"precision": "the precision {}", "accumulate": "accumulate {}", "batches": "{} batches an epoch"}
+    settings = {"precision": "the precision {}", "accumulate": "accumulate {}", "batches": "{} batches per epoch"}
     changed = [key for key in (*names, "device") if key in saved and saved[key] != now[key]]
     found = []
     if changed:
         then, here = (", ".join(names.get(key, "{}").format(each[key]) for key in changed) for each in (saved, now))
-        found.append(f"saved with {then}, and this is {here}: results may differ in their last bits")
+        found.append(f"saved with {then}, but this run has {here}: results may differ in their last bits")
     for key, text in settings.items():
         if key in saved and saved[key] != now[key]:
-            found.append(f"saved with {text.format(saved[key])}, and this run has {now[key]}: it goes on with that")
+            found.append(f"saved with {text.format(saved[key])}, but this run has {now[key]}, and continues with that")
     if saved.get("seed") != now["seed"]:
         found.append(
-            f"saved with the seed {saved.get('seed')}, and this run has {now['seed']}: the data comes in another order "
-            "from here on"
+            f"saved with the seed {saved.get('seed')}, but this run has {now['seed']}: from now on, the order of the "
+            "data is different"
         )
     return found
 
 
 def shape_of(value: Any) -> Any:
-    """The shape of a tensor, or what kind of thing it is."""
+    """Return the shape of a tensor, or the type of anything else."""
     return tuple(value.shape) if hasattr(value, "shape") else type(value).__name__

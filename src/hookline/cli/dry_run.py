@@ -1,4 +1,4 @@
-"""`hookline train --dry-run`: everything once, on two batches, in a folder that goes away."""
+"""`hookline train --dry-run`: run everything once, on two batches, in a temporary folder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BATCHES = 2
 
 
 def try_out(loaded: LoadedConfig, allow: Sequence[str]) -> None:
-    """Train, validate, test, save, and load what was saved; an error here is one that would have come later."""
+    """Train, validate, test, save and reload. An error that would end the real run later shows up here."""
     from hookline.config import build_runner
 
     with tempfile.TemporaryDirectory(prefix="hookline-dry-run-") as folder:
@@ -33,7 +33,7 @@ def try_out(loaded: LoadedConfig, allow: Sequence[str]) -> None:
         print(f"dry run: batches trained: {first.iter}, validations: {first.validations}")
         if first.test_loops:
             first.test()
-            print(f"dry run: tested {BATCHES} batches at most of each test set")
+            print(f"dry run: tested at most {BATCHES} batches of each test set")
         second = build_runner(loaded, allow=allow, work_dir=folder, resume=True, quiet=True)
         second.shorten(BATCHES)
         second.train()
@@ -41,7 +41,7 @@ def try_out(loaded: LoadedConfig, allow: Sequence[str]) -> None:
 
 
 def _saving_into(loaded: LoadedConfig, folder: str) -> LoadedConfig:
-    """Return the config with the `out_dir` of every hook inside the folder, so that nothing is left behind."""
+    """Return the config with the `out_dir` of every hook inside the folder, so that no files are left behind."""
     data = copy.deepcopy(loaded.data)
     hooks = [*(data.get("default_hooks") or {}).values(), *(data.get("custom_hooks") or ())]
     for hook in hooks:

@@ -1,4 +1,4 @@
-"""The table at the end of a run: what came out, what it took, where it lies."""
+"""The table at the end of a run: its results, its times, and where its files are."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 
 def closing_table(runner: Runner, seconds: float, tested: Mapping[str, Any]) -> Table:
-    """Results, times and places of a run that has just ended."""
+    """Return the table of a run that has just ended."""
     table = Table(title=Text(runner.experiment_name), show_header=False, title_justify="left", min_width=40)
 
     table.add_column()
     table.add_column(overflow="fold")
 
-    def row(label: str, text: str, style: str | None = None) -> None:  # as Text, since brackets mean styles to rich
+    def row(label: str, text: str, style: str | None = None) -> None:  # as Text, because rich reads brackets as styles
         table.add_row(Text(label), Text(text), style=style)
 
     row("trained", f"{runner.epoch} epochs, {runner.iter} iterations in {as_time(seconds)}")
@@ -36,7 +36,7 @@ def closing_table(runner: Runner, seconds: float, tested: Mapping[str, Any]) -> 
         row(f"test {name}", as_number(value), style="bold")
     if "train/time" in hub.scalars and "train/data_time" in hub.scalars:
         step, data = hub.get_scalar("train/time").mean(), hub.get_scalar("train/data_time").mean()
-        row("a step", f"{step * 1e3:.2f} ms, {data * 1e3:.2f} ms of it waiting for data")
+        row("per step", f"{step * 1e3:.2f} ms, {data * 1e3:.2f} ms of it waiting for data")
     if spent := hub.get_info("seconds_of"):
         spent = {**spent, "start and end": seconds - sum(spent.values())}
         row("time", _seconds(spent) or "less than 0.1 s")
@@ -53,5 +53,5 @@ def closing_table(runner: Runner, seconds: float, tested: Mapping[str, Any]) -> 
 
 
 def _seconds(spent: Mapping[str, float]) -> str:
-    """What took a tenth of a second or more: `data 1.2 s, steps 8.3 s`."""
+    """Return the times of a tenth of a second or more: `data 1.2 s, steps 8.3 s`."""
     return ", ".join(f"{name} {value:.1f} s" for name, value in spent.items() if value >= 0.05)

@@ -15,13 +15,13 @@ Examples:
 
 
 def add_to(app: typer.Typer) -> None:
-    """Make it a command."""
+    """Add the command to the app."""
     app.command("test", epilog=EXAMPLES)(to_the_end()(run))
 
 
 def run(
     words: Words = None,
-    checkpoint: Annotated[str, typer.Option("--checkpoint", metavar="FILE", help="Whose weights to test.")] = "",
+    checkpoint: Annotated[str, typer.Option("--checkpoint", metavar="FILE", help="The checkpoint to test.")] = "",
     allow: Allow = None,
 ) -> None:
     """Test the weights of a checkpoint on the test set of CONFIG."""
@@ -29,7 +29,7 @@ def run(
     from hookline.config import build_runner
 
     if not checkpoint:
-        raise typer.BadParameter("which weights? give a file", param_hint="--checkpoint")
+        raise typer.BadParameter("name the file of the checkpoint to test", param_hint="--checkpoint")
     runner = build_runner(load_config(words), allow=allow or (), resume=False, load_from=checkpoint)
     for name, value in runner.test().items():
         print(f"{name}  {as_number(value)}")

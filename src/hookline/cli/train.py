@@ -1,4 +1,4 @@
-"""`hookline train`: train what a config describes, and test it at the end."""
+"""`hookline train`: run the training that a config describes, and test the model at the end."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ Examples:
   hookline train                                   the bundled digits run
   hookline train digits.yaml train.max_epochs=20   a config, changed
   hookline train digits.yaml custom_hooks.0.priority=LOW
-  hookline train digits.yaml --resume              go on from the last checkpoint
-  hookline train digits.yaml --dry-run             two batches of everything, a save, a reload
+  hookline train digits.yaml --resume              resume from the newest checkpoint
+  hookline train digits.yaml --dry-run             try two batches of everything, a save and a reload
 """
 
 
 def add_to(app: typer.Typer) -> None:
-    """Make it a command."""
+    """Add the command to the app."""
     app.command("train", epilog=EXAMPLES)(to_the_end()(train))
 
 
 def train(
     words: Words = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the newest checkpoint of work_dir.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume from the newest checkpoint of work_dir.")] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Two batches of each loop, a save and a reload; leaves nothing.")
+        bool, typer.Option("--dry-run", help="Try two batches of each loop, a save and a reload. Leaves no files.")
     ] = False,
     allow: Allow = None,
 ) -> None:
-    """Train what CONFIG describes, then test it if it has a test set."""
+    """Train what CONFIG describes, then test the model if there is a test set."""
     loaded = load_config(words)
     if dry_run:
         from hookline.cli.dry_run import try_out
@@ -52,7 +52,7 @@ def train(
     unfinished = runner.stopped and runner.stopped.for_now
     tested = runner.test() if runner.test_loops and not unfinished else {}
     if unfinished:
-        runner.terminal.say("not tested, because it is not done: --resume goes on")
+        runner.terminal.say("not tested, because training is not finished; continue with --resume")
     from hookline.cli.summary import closing_table
 
     runner.terminal.open_log(runner.work_dir / "run.log")
@@ -63,7 +63,7 @@ def train(
 
 
 def announce(runner: Runner) -> None:
-    """One line about what is going to happen."""
+    """Show one line about the run that is about to start."""
     loop = runner.train_loop
     length = f"{loop.max_epochs} epochs" if loop.by_epoch else f"{loop.max_iters} iterations"
     if loop.by_epoch and loop.length is not None:

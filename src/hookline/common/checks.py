@@ -38,7 +38,7 @@ def check_choice(label: str, value: Any, choices: Iterable[str]) -> None:
         raise ConfigError(f"{label} cannot be {value!r}; {did_you_mean(str(value), known)}")
 
 
-def warn_of_the_end(label: str, begin: int, end: int | None) -> None:
+def warn_if_never_reached(label: str, begin: int, end: int | None) -> None:
     """Warn that something never begins because the run ends first.
 
     This is only a warning, because a run that was shortened for a quick try is not a mistake.

@@ -16,18 +16,18 @@ PLAIN = frozenset({str, bytes, int, float, complex, bool, type(None), torch.Size
 DICTS = frozenset({dict, OrderedDict, Counter})
 
 
-def refuse_odd(value: Any, where: str) -> None:
+def check_plain(value: Any, where: str) -> None:
     """Refuse a value that `weights_only=True` cannot load, before anything is written. The error says where it is."""
     kind = type(value)
     if kind in PLAIN or isinstance(value, Tensor):
         return
     if kind in DICTS:
         for key, inner in value.items():
-            refuse_odd(key, f"the key {key!r} in {where}")
-            refuse_odd(inner, f"{where}[{key!r}]")
+            check_plain(key, f"the key {key!r} in {where}")
+            check_plain(inner, f"{where}[{key!r}]")
     elif kind in (list, tuple):
         for index, inner in enumerate(value):
-            refuse_odd(inner, f"{where}[{index}]")
+            check_plain(inner, f"{where}[{index}]")
     else:
         raise HookError(
             f"{where} is a {kind.__module__}.{kind.__qualname__}, which a checkpoint cannot store; "

@@ -74,7 +74,7 @@ def _devices() -> dict[str, ModuleType]:
 
 
 @contextmanager
-def untouched() -> Iterator[None]:
+def preserved() -> Iterator[None]:
     """Restore the generators after the `with` block, whatever was drawn inside it."""
     on_cpu, in_python, in_numpy = torch.get_rng_state(), random.getstate(), np.random.get_state(legacy=True)
     on_devices = [(module, module.get_rng_state_all()) for module in _devices().values()]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from hookline.common.plain import refuse_odd
+from hookline.common.plain import check_plain
 from hookline.data.sources import is_stateful, iterator
 from hookline.errors import DataError, blame
 
@@ -75,7 +75,7 @@ class Batches:
         state = (
             self._state_before_lookahead if self._length is None else self._loader.state_dict()  # type: ignore[attr-defined]
         )
-        refuse_odd(state, f"the state of the {self._name}")
+        check_plain(state, f"the state of the {self._name}")
         return state
 
     def __iter__(self) -> Iterator[tuple[Any, bool]]:

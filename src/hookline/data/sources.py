@@ -126,7 +126,7 @@ def seeded(loader: Iterable[Any], seed: int) -> Iterator[Any]:
     This also reads the first batch, because samplers draw their order, and loaders the seeds of their workers, at that
     moment.
     """
-    with rng.untouched():
+    with rng.preserved():
         rng.seed_everything(seed)
         found = iter(loader)
         first = list(islice(found, 1))

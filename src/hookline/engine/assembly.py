@@ -1,4 +1,4 @@
-"""Hooks and writers out of what the user hands over: objects, names, or dicts with `type`."""
+"""Hooks and writers, created from what the user passes: objects, names, or dicts with `type`."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 def register_all(plan: Plan, default_hooks: Mapping[str, Any] | None, custom_hooks: Iterable[Any]) -> None:
-    """Register the default hooks, as changed by the user, and then the user's own."""
+    """Register the default hooks with the user's changes, and then the custom hooks."""
     changes = dict(default_hooks or {})
     for key in changes:
         if key not in DEFAULT_HOOKS:
-            raise HookError(f"no default hook is called '{key}'; {did_you_mean(key, DEFAULT_HOOKS)}")
+            raise HookError(f"unknown default hook '{key}'; {did_you_mean(key, DEFAULT_HOOKS)}")
     for key, name in DEFAULT_HOOKS.items():
         value = changes.get(key, {})
         if value is not None:
@@ -29,7 +29,7 @@ def register_all(plan: Plan, default_hooks: Mapping[str, Any] | None, custom_hoo
 
 
 def register(plan: Plan, given: Any, priority: Any = None, on_error: Any = None) -> None:
-    """Register a hook given as an object, a name, or a dict with `type`, which stays as it is."""
+    """Register a hook given as an object, a name, or a dict with `type`. The dict is not changed."""
     if isinstance(given, Hook):
         plan.add(given, priority, on_error)
         return
@@ -39,31 +39,33 @@ def register(plan: Plan, given: Any, priority: Any = None, on_error: Any = None)
     hook = construct(factory, parameters, who)
     if not isinstance(hook, Hook):
         raise HookError(
-            f"{who} is no hook: it gives a {type(hook).__name__}, which does not inherit from hookline.Hook"
+            f"{who} is not a hook: it creates a {type(hook).__name__}, which does not inherit from hookline.Hook"
         )
     where = "argument" if priority is not None else "config"
     plan.add(hook, placed if priority is None else priority, tolerance if on_error is None else on_error, where)
 
 
 def writer(given: Any) -> Writer:
-    """A writer given as an object, a name, or a dict with `type`."""
+    """Return a writer given as an object, a name, or a dict with `type`."""
     if isinstance(given, Writer):
         return given
     factory, parameters, who = _described(WRITERS, given)
     if lacking := sorted(getattr(factory, "__abstractmethods__", ())):
-        raise ConfigError(f"{who} cannot be a writer yet: it lacks {', '.join(lacking)}")
+        raise ConfigError(f"{who} cannot be used as a writer: it does not implement {', '.join(lacking)}")
     made = construct(factory, parameters, who)
     if not isinstance(made, Writer):
-        raise ConfigError(f"{who} is no writer: it gives a {type(made).__name__}")
+        raise ConfigError(
+            f"{who} is not a writer: it creates a {type(made).__name__}, which does not inherit from hookline.Writer"
+        )
     return made
 
 
 def _described(registry: Registry, given: Any) -> tuple[Callable[..., Any], dict[str, Any], str]:
-    """The class, the parameters and the name out of `"EMAHook"` or `{"type": "EMAHook", ...}`."""
+    """Return the class, the parameters and the name from `"EMAHook"` or `{"type": "EMAHook", ...}`."""
     if isinstance(given, str):
         given = {"type": given}
     if not isinstance(given, Mapping):
-        raise ConfigError(f"a {registry.kind} is an object, a name or a dict with 'type', not {given!r}")
+        raise ConfigError(f"a {registry.kind} must be an object, a name or a dict with 'type', not {given!r}")
     if "type" not in given:
         raise ConfigError(f"a {registry.kind} given as a dict needs a 'type'; this one has {sorted(given)}")
     parameters = {name: value for name, value in given.items() if name != "type"}
@@ -71,5 +73,5 @@ def _described(registry: Registry, given: Any) -> tuple[Callable[..., Any], dict
     if isinstance(kind, str):
         return registry.get(kind), parameters, kind
     if not callable(kind):
-        raise ConfigError(f"the 'type' of a {registry.kind} is a name or a class, not {kind!r}")
+        raise ConfigError(f"the 'type' of a {registry.kind} must be a name or a class, not {kind!r}")
     return kind, parameters, getattr(kind, "__name__", repr(kind))

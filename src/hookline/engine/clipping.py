@@ -1,4 +1,4 @@
-"""Clipping of gradients: what `Optim(clip_norm=...)` and GradClipHook both do."""
+"""Gradient clipping, for `Optim(clip_norm=...)` and for GradClipHook."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Clip:
-    """The greatest total norm of gradients, or the greatest absolute value of each; just one of the two."""
+    """Either the maximum total norm of the gradients, or the maximum absolute value of each."""
 
     norm: float | None = None
     value: float | None = None
@@ -25,9 +25,9 @@ class Clip:
 
     @classmethod
     def of(cls, norm: float | None, value: float | None, norm_type: float = 2.0) -> Clip | None:
-        """What was asked of an Optim, checked; None where nothing was."""
+        """Check the options of an Optim, and return them as a Clip; None if there is nothing to clip."""
         if norm is not None and value is not None:
-            raise ConfigError("give clip_norm or clip_value, not both")
+            raise ConfigError("use clip_norm or clip_value, not both")
         for name, limit in (("norm", norm), ("value", value)):
             if limit is not None:
                 check_number(f"clip_{name}", limit, above=0)
@@ -35,7 +35,7 @@ class Clip:
         return cls(norm, value, norm_type) if norm is not None or value is not None else None
 
     def __call__(self, parameters: Iterable[Tensor], strategy: Strategy) -> Tensor:
-        """Clip the gradients of these parameters, and return their total norm before that, on the device."""
+        """Clip the gradients of these parameters, and return their total norm before clipping, on the device."""
         import torch
 
         parameters = list(parameters)
@@ -48,6 +48,6 @@ class Clip:
 
 
 def check_norm_type(label: str, value: float) -> None:
-    """Refuse what is no kind of norm: a number above 0, or infinity for the greatest absolute value."""
+    """Refuse an invalid kind of norm. It must be above 0; infinity means the maximum absolute value."""
     if value != float("inf"):
         check_number(label, value, above=0)

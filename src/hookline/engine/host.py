@@ -1,15 +1,15 @@
 """Host: the owner of a loop, as a session and checkpoint saving see it.
 
-`Runner` is a host, and so is a trainer of a dialect that has its own loop. A host brings the objects below, and a map
-of named stateful parts. A snapshot is then `{name: part.state_dict()}`, and a new stateful part of a run is one entry.
+`Runner` is a host, and so is a trainer of a dialect that has its own loop. A host has the objects below, and a map of
+named stateful parts. A snapshot is then `{name: part.state_dict()}`, and a new stateful part of a run is one entry.
 
     plan        the hooks
     position    counters of what is finished
-    requests    what hooks, signals and threads asked for
+    requests    requests of hooks, signals and threads
     terminal    the screen and run.log
     strategy    processes and devices
     saving      writes and loads checkpoints
-    parts       what a checkpoint holds, by name
+    parts       the contents of a checkpoint, by name
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class Part:
     """
 
     late: ClassVar[bool] = False
-    #: Whether a run can be resumed only from a checkpoint that has this part.
+    #: True if a run can be resumed only from a checkpoint that has this part.
     needed: ClassVar[bool] = True
-    #: Whether a part that is not needed is loaded with None if the checkpoint does not have it.
+    #: True if a part that is not needed is loaded with None when the checkpoint does not have it.
     loads_without_state: ClassVar[bool] = False
     #: The option of a save that includes this part; empty for a part that every checkpoint has.
     option: ClassVar[Literal["", "optimizer", "schedulers"]] = ""
@@ -56,15 +56,15 @@ class Part:
         raise NotImplementedError
 
     def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
-        """Take the state back; `checkpoint` is the whole file, for parts that depend on another one."""
+        """Restore the state. `checkpoint` is the whole file, for parts that depend on another one."""
         raise NotImplementedError
 
     def malformed(self, state: Any) -> list[str]:
-        """Return what in a saved state is of the wrong kind, as paths inside of it; `""` is the state itself."""
+        """Return the paths of entries in a saved state that have the wrong type; `""` is the state itself."""
         return []
 
     def misfits(self, state: Any, checkpoint: Mapping[str, Any]) -> list[str]:
-        """Return the reasons why a saved state does not fit this run; nothing is loaded if any part has one."""
+        """Return the reasons why a saved state does not fit this run. If any part has one, nothing is loaded."""
         return []
 
 
@@ -82,7 +82,7 @@ class CustomPart(Part):
         return self._part.state_dict()
 
     def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
-        """Give the user's object its state back."""
+        """Restore the state of the user's object."""
         self._part.load_state_dict(state)
 
 
@@ -95,22 +95,22 @@ class Host:
     terminal: Terminal
     strategy: Strategy
     saving: Saving
-    #: What a checkpoint holds besides `meta`, by name, in the order in which it is loaded.
+    #: The contents of a checkpoint besides `meta`, by name, in the order in which they are loaded.
     parts: dict[str, Part]
     work_dir: Path
     experiment_name: str
-    #: True resumes from the newest checkpoint of the folder, a path from that one.
+    #: True resumes from the newest intact checkpoint of the folder. A path resumes from that checkpoint.
     resume: bool | str | Path = False
     load_from: str | Path | None = None
-    #: Which verb is running; None outside of a session.
+    #: The verb that is running; None outside of a session.
     running: Verb | None = None
 
-    #: Whether signals become requests. Otherwise they end the process as usual.
+    #: True if signals become requests. Otherwise they end the process as usual.
     catches_signals: bool = True
 
-    #: How messages tell a user to start from the weights of a checkpoint alone.
+    #: The hint, in messages, on how to load only the weights of a checkpoint.
     weights_hint: ClassVar[str] = "use load_from to start from its weights"
-    #: What checkpoints of this host are called.
+    #: The pattern of the file names of checkpoints.
     checkpoint_names: ClassVar[re.Pattern[str]] = NAMES
 
     # -- what differs between hosts
@@ -132,7 +132,7 @@ class Host:
 
     @property
     def progress_text(self) -> str:
-        """Return how far the run is, for messages: `iteration 12`."""
+        """Return the progress of the run, for messages: `iteration 12`."""
         return f"iteration {self.position.iter}"
 
     def report(self, text: str) -> None:
@@ -140,16 +140,16 @@ class Host:
         self.terminal.say(text)
 
     def begin_session(self, verb: Verb) -> None:
-        """Get ready to run: seed, devices, parts that are built late."""
+        """Get ready to run: seed, devices, and parts that are built late."""
 
     def before_training(self) -> None:
-        """Check what can be checked before the first step, and record the config."""
+        """Run the checks that are possible before the first step, and record the config."""
 
     def prepare_to_load(self, checkpoint: dict[str, Any]) -> None:
-        """Change the model or the checkpoint before it is checked whether they fit."""
+        """Change the model or the checkpoint, before the two are compared."""
 
     def after_resume(self, checkpoint: Mapping[str, Any]) -> None:
-        """Do what is left after a checkpoint was loaded to be resumed."""
+        """Finish resuming, after the checkpoint was loaded."""
 
     def facts(self) -> dict[str, Any]:
         """Return the `meta` of a checkpoint: facts for people, none of which is needed to continue."""
@@ -167,7 +167,7 @@ class Host:
         raise NotImplementedError
 
     def read_weights(self, path: Path) -> dict[str, Any]:
-        """Read the file that `load_from` names. A subclass may know other kinds of files; none may run code."""
+        """Read the file of `load_from`. A subclass may support other formats, but none that can run code."""
         return store.read(path, sealed=False)
 
     def load_weights(self, checkpoint: dict[str, Any], path: str) -> None:
@@ -179,14 +179,14 @@ class Host:
         return False
 
     def while_accumulating(self) -> None:
-        """Do what cannot wait for the end of an accumulation window; called instead of handling requests."""
+        """Do what cannot wait for the end of an accumulation window. It is called instead of handling requests."""
 
-    def forget_skip(self) -> None:
-        """End the effect of a skipped step, which holds for one iteration."""
+    def clear_skip(self) -> None:
+        """Clear a skip at the end of its iteration."""
         self.requests.skip = ""
 
     def clear_requests(self) -> None:
-        """Forget what an earlier run of the same host asked for, and gradients of a window that was cut off."""
+        """Forget the requests of an earlier run of this host, and the gradients of an unfinished window."""
         self.requests.clear()
 
     # -- files
@@ -202,18 +202,18 @@ class Host:
         (self.work_dir / "plan.txt").write_text(self.plan.explain() + "\n", encoding="utf-8")
 
     def record_files(self) -> Iterable[str]:
-        """Return the files and folders that the writers of this run make."""
+        """Return the files and folders that the writers of this run create."""
         return ()
 
     def records_cut_back(self) -> Iterable[str]:
-        """Return those of them that are cut back when a run resumes from an earlier checkpoint."""
+        """Return the record files that are cut back when a run resumes from an earlier checkpoint."""
         return ()
 
     def open_records(self, resuming: bool) -> None:
         """Open the records of the run."""
 
     def rejoin_records(self, state: Mapping[str, Any]) -> None:
-        """Add to the records of an earlier run, whose checkpoint is evaluated."""
+        """Continue the records of the run whose checkpoint is evaluated."""
 
     def close_records(self, outcome: Outcome) -> None:
         """Close the records of the run."""
@@ -221,11 +221,11 @@ class Host:
     # -- points around a run
 
     def failures_shown(self) -> AbstractContextManager[Any]:
-        """Return a context for the session that shows failures to hooks; for a Runner, `points_of_run` does it."""
+        """Return a context for the session that shows failures to hooks. For a Runner, `points_of_run` does this."""
         return nullcontext()
 
     def points_of_run(self) -> AbstractContextManager[None]:
-        """Surround a run with its scope and points; a failure is shown to hooks, and is raised again."""
+        """Return a context with the scope and the points of a run. It shows a failure to hooks, and raises it again."""
         return self._points_of_run()
 
     @contextmanager
@@ -238,7 +238,7 @@ class Host:
                 plan.after_run()
             except BaseException as error:
                 if isinstance(error, RuntimeError) and str(error).startswith("DataLoader worker"):
-                    # torch raises it wherever the training is when a worker dies
+                    # When a worker dies, torch raises this error at an arbitrary place.
                     blame(error, "a worker process of a loader died", exit_code=DataError.exit_code)
                 try:
                     plan.on_exception(error)

@@ -1,4 +1,4 @@
-"""TrainLoop and EvalLoop: what a stage of a run goes through, with which step, and for how long."""
+"""TrainLoop and EvalLoop: the data, the step and the length of a stage of a run."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 
 class TrainLoop:
-    """How to train: the data, the step, how long, and how often to validate.
+    """The training loop: its data, its step, its length, and how often to validate.
 
     Args:
-        dataloader: Gives the batches; a length is not needed.
-        step: `(model, batch)` in, loss out. With a parameter named `optim`, it makes its own updates. Without a step,
-            the model is called with the batch.
-        max_epochs: Train this many epochs; or
-        max_iters: this many iterations, going round the data as often as needed.
-        val_interval: Validate every so many epochs (1) or iterations (1,000), and after the last.
-        val_begin: The first epoch or iteration to validate after (1); 0 validates before the first step.
-        limit_batches: Use only so many batches of each pass.
+        dataloader: Yields the batches. It need not have a length.
+        step: A function of `(model, batch)` that returns the loss. With a parameter named `optim`, it calls
+            `optim.update` itself. Without a step, the model is called with the batch.
+        max_epochs: Train this many epochs. Give either this or `max_iters`.
+        max_iters: Train this many iterations, with as many passes over the data as needed.
+        val_interval: Validate every n epochs (default 1) or n iterations (default 1,000), and after the last one.
+        val_begin: Do not validate before this epoch or iteration (default 1). 0 also validates before the first step.
+        limit_batches: Use only this many batches of each pass.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class TrainLoop:
         limit_batches: int | None = None,
     ) -> None:
         if (max_epochs is None) == (max_iters is None):
-            raise ConfigError("TrainLoop needs max_epochs or max_iters, one of the two")
+            raise ConfigError("TrainLoop needs either max_epochs or max_iters")
         self.by_epoch = max_epochs is not None
         self.dataloader = dataloader
         self.step: Callable[..., Any] = step if step is not None else call_model
@@ -65,11 +65,11 @@ class TrainLoop:
 
     @property
     def length(self) -> int | None:
-        """Batches of one pass, where that is known."""
+        """Return the number of batches of one pass; None if it is unknown."""
         return length_of(self.dataloader, self.limit_batches)
 
     def shorten(self, batches: int) -> None:
-        """Limit training to one epoch, or this many iterations, of at most this many batches; for a dry run."""
+        """Limit training to one epoch of at most this many batches, or to this many iterations, for a dry run."""
         self.limit_batches = min(self.limit_batches or batches, batches)
         if self.max_epochs is not None:
             self.max_epochs = 1
@@ -77,17 +77,20 @@ class TrainLoop:
             self.max_iters = min(self.max_iters or batches, batches)
 
     def counts_epochs(self, by_epoch: bool | None, who: str) -> bool:
-        """Whether a hook counts epochs: as this loop does, unless it says otherwise; epochs need a loop of epochs."""
+        """Return whether a hook counts epochs: its own `by_epoch`, or, if that is None, the unit of this loop.
+
+        Counting epochs is refused if the run trains by iterations.
+        """
         if by_epoch and not self.by_epoch:
-            raise ConfigError(f"{who}: by_epoch=True needs training by epochs, and this run trains by iterations")
+            raise ConfigError(f"{who}: by_epoch=True needs training by epochs, but this run trains by iterations")
         return self.by_epoch if by_epoch is None else by_epoch
 
     def is_over(self, at: Position) -> bool:
-        """Whether everything that was asked for is done."""
+        """Return whether training has reached `max_epochs` or `max_iters`."""
         return at.epoch >= self.max_epochs if self.max_epochs is not None else at.iter >= (self.max_iters or 0)
 
     def validation_due(self, at: Position) -> bool:
-        """Whether validation stands between this position and the next step."""
+        """Return whether a validation must run at this position, before the next step."""
         if at.validated_at == at.iter or (self.by_epoch and at.batch):
             return False
         done = at.epoch if self.by_epoch else at.iter
@@ -95,14 +98,15 @@ class TrainLoop:
 
 
 class EvalLoop:
-    """How to validate or test: the data, the step, the metrics.
+    """A loop for validation or testing: its data, its step and its metrics.
 
     Args:
-        dataloader: Gives the batches.
-        step: `(model, batch)` in, what the metrics take out: `(preds, target)`. Without one, the model is called.
-        metrics: Name -> torchmetrics object, or a callable that is averaged by sample.
-        loss: A training step whose loss is measured on this data too, as the metric `loss`.
-        limit_batches: Use only so many batches.
+        dataloader: Yields the batches.
+        step: A function of `(model, batch)` that returns the arguments of the metrics: `(preds, target)`. Without a
+            step, the model is called with the batch.
+        metrics: Name -> torchmetrics object, or a callable, which is averaged over the samples.
+        loss: A training step. Its loss on this data becomes the metric `loss`.
+        limit_batches: Use only this many batches.
     """
 
     def __init__(
@@ -122,24 +126,24 @@ class EvalLoop:
         self.metrics = Metrics(metrics)
         self.loss = loss
         self.limit_batches = limit_batches
-        #: Gives a context to evaluate in. A hook that measures the same data in another way adds a copy of a loop to
-        #: `runner.val_loops`, with a context of its own.
+        #: Returns the context to evaluate in. A hook that evaluates the same data in another way adds a copy of a loop
+        #: to `runner.val_loops`, with its own context.
         self.within: Callable[[], AbstractContextManager[Any]] = nullcontext
 
     def shorten(self, batches: int) -> None:
-        """Use at most this many batches; for a dry run."""
+        """Use at most this many batches, for a dry run."""
         self.limit_batches = min(self.limit_batches or batches, batches)
 
     @property
     def length(self) -> int | None:
-        """Batches, where that is known."""
+        """Return the number of batches; None if it is unknown."""
         return length_of(self.dataloader, self.limit_batches)
 
 
 def eval_loops(given: EvalLoop | Mapping[str, EvalLoop] | None, what: str) -> dict[str, EvalLoop]:
-    """Evaluation loops by name; a single one has the empty name."""
+    """Return the evaluation loops by name. A single loop has the empty name."""
     loops = {} if given is None else dict(given) if isinstance(given, Mapping) else {"": given}
     for loop in loops.values():
         if not isinstance(loop, EvalLoop):
-            raise ConfigError(f"{what} is an EvalLoop or a dict of them by name, not {loop!r}")
+            raise ConfigError(f"{what} must be an EvalLoop or a dict of them by name, not {loop!r}")
     return loops

@@ -3,7 +3,7 @@
     train              before_train, then epochs or iterations, after_train
       one_pass         the batches of one pass over the data
         train_iter     one step: before_, the user's function, optim.update, after_
-      handle_requests  what hooks and signals asked for, where no accumulation window is open: stop, save, validate
+      handle_requests  requests of hooks and signals, where no accumulation window is open: stop, save, validate
     evaluate           validation or test over one or several data sets
 
 `hookline.plan.points` draws where each point is called. The counters (`runner.position`) count what is finished.
@@ -64,7 +64,7 @@ def by_epochs(runner: RunnerHost) -> None:
 
 
 def by_iterations(runner: RunnerHost) -> None:
-    """Go over the data until there are enough iterations; the epoch points surround all passes."""
+    """Repeat passes over the data until there are enough iterations. The epoch points surround all passes."""
     plan, position, loop, requests = runner.plan, runner.position, runner.train_loop, runner.requests
     with plan.around("train_epoch"):
         plan.before_train_epoch()
@@ -76,9 +76,9 @@ def by_iterations(runner: RunnerHost) -> None:
 
 
 def resume_between_passes(runner: RunnerHost) -> None:
-    """Restore the late states of a resumed run, and run a validation that it owes, unless it is inside a pass.
+    """Restore the late states of a resumed run, and run a missed validation, unless the run is inside a pass.
 
-    Inside a pass, `one_pass` does it, after the iterator of the loader was created.
+    Inside a pass, `one_pass` does this, after the iterator of the loader was created.
     """
     position = runner.position
     if position.batch == 0 or runner.train_loop.is_over(position) or runner.requests.stopped:
@@ -101,7 +101,7 @@ def one_pass(runner: RunnerHost) -> None:
         runner.data_batch = batch
         runner.ends_epoch = last
         runner.ends_window = last if by_epoch else position.iter + 1 == loop.max_iters
-        if plan.around_train_iter:  # entering a scope that nobody surrounds would cost more than asking
+        if plan.around_train_iter:  # testing is cheaper than entering an empty scope
             with plan.around("train_iter", position.batch, batch):
                 train_iter(runner, plan, position.batch, batch)
         else:
@@ -116,12 +116,12 @@ def one_pass(runner: RunnerHost) -> None:
                 return
         if position.iter == loop.max_iters:
             return
-    if not by_epoch and position.batch:  # a stream that has become shorter than it was when the run was saved
+    if not by_epoch and position.batch:  # the stream is now shorter than when the run was saved
         position.epoch, position.batch = position.epoch + 1, 0
 
 
 def train_iter(runner: RunnerHost, plan: Plan, batch_idx: int, batch: Any) -> None:
-    """Call the points of an iteration and the step between them; a skipped step has no `after_train_iter`."""
+    """Call the points of an iteration, and the step between them. A skipped step has no `after_train_iter`."""
     requests = runner.requests
     if plan.before_train_iter:
         plan.before_train_iter(batch_idx, batch)
@@ -134,12 +134,12 @@ def train_iter(runner: RunnerHost, plan: Plan, batch_idx: int, batch: Any) -> No
         raise
     if outputs is not None and plan.after_train_iter:
         if "loss" in outputs:
-            outputs["loss"] = outputs["loss"].detach()  # a hook that keeps it does not keep the graph of its step
+            outputs["loss"] = outputs["loss"].detach()  # so that a hook that keeps it does not keep the graph
         plan.after_train_iter(batch_idx, runner.data_batch, outputs)
 
 
 def step(runner: RunnerHost, plan: Plan) -> dict[str, Any]:
-    """Call the user's function and make the update, unless the function makes its own."""
+    """Call the user's function, and update the weights, unless the function does this itself."""
     batch = runner.data_batch
     if plan.around_forward or runner.precision != "fp32":
         with plan.around("forward", batch), runner.autocast():
@@ -155,14 +155,14 @@ def step(runner: RunnerHost, plan: Plan) -> dict[str, Any]:
 
 
 def handle_requests(host: Host) -> None:
-    """Handle what hooks, signals and threads asked for: stop, save, end after a signal, validate, in this order.
+    """Handle the requests of hooks, signals and threads: stop, save, end after a signal, validate, in this order.
 
-    Nothing is done while an accumulation window is open, so a saved state is never half a step. A stop takes effect
-    before the save, so that the checkpoint knows about it. Several processes agree here on what is to be done.
+    Nothing happens while an accumulation window is open, so a saved state is never half a step. A stop takes effect
+    before the save, so that the checkpoint contains it. Several processes agree here on the requests.
     """
     requests = host.requests
     if requests.skip:
-        host.forget_skip()
+        host.clear_skip()
     if host.accumulating:
         host.while_accumulating()
         return
@@ -189,7 +189,7 @@ def stop_and_save(host: Host) -> None:
 
 
 def evaluate(runner: RunnerHost, stage: Literal["val", "test"]) -> dict[str, Any]:
-    """Validate or test: the points once, the iteration points for every batch of every data set."""
+    """Validate or test. The iteration points are called for every batch of every data set, the others once."""
     plan, position = runner.plan, runner.position
     loops = runner.val_loops if stage == "val" else runner.test_loops
     metrics: dict[str, Any] = {}
@@ -211,11 +211,11 @@ def evaluate(runner: RunnerHost, stage: Literal["val", "test"]) -> dict[str, Any
 
 
 def evaluate_one(runner: RunnerHost, stage: Literal["val", "test"], loop: EvalLoop) -> dict[str, Any]:
-    """Feed all batches of one data set through the step and into the metrics."""
+    """Evaluate all batches of one data set, and return its metrics."""
     plan, average = runner.plan, Average()
     loop.metrics.reset(runner.device)
     for batch_idx, (given, _) in enumerate(Batches(loop.dataloader, loop.limit_batches, seed=runner.seed)):
-        if runner.requests.signal and runner.saving.saved_at == runner.iter:  # else it is saved after this validation
+        if runner.requests.signal and runner.saving.saved_at == runner.iter:  # else it is saved after the validation
             runner.saving.end_if_signaled()
         runner.data_batch = batch = given if runner.on_cpu else to_device(given, runner.device)
         with plan.around(f"{stage}_iter", batch_idx, batch):

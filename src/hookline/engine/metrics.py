@@ -1,4 +1,4 @@
-"""Metrics of an evaluation: torchmetrics objects, or plain callables that are averaged by sample."""
+"""Metrics of an evaluation: torchmetrics objects, or plain callables, which are averaged over the samples."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hookline.errors import HooklineError
 
 
 def accuracy(preds: Tensor, target: Tensor) -> Tensor:
-    """The share of samples whose greatest output is the right class.
+    """Return the share of samples whose largest output is at the correct class.
 
     >>> accuracy(torch.tensor([[0.1, 0.9], [0.8, 0.2]]), torch.tensor([1, 1])).item()
     0.5
@@ -21,7 +21,7 @@ def accuracy(preds: Tensor, target: Tensor) -> Tensor:
 
 
 class Average:
-    """The mean of a number over samples: `update(value, samples)`; read once, at the end."""
+    """The mean of a number over samples. Its values stay on their device until `compute`."""
 
     def __init__(self) -> None:
         self._values: list[Tensor] = []
@@ -34,14 +34,14 @@ class Average:
         self._samples.append(samples)
 
     def compute(self) -> float:
-        """The mean over all samples."""
+        """Return the mean over all samples."""
         values = torch.stack([value.cpu().double() for value in self._values])
         weights = torch.tensor(self._samples, dtype=torch.float64)
         return float((values * weights).sum() / weights.sum())
 
 
 class Metrics:
-    """The metrics of one evaluation loop, reset at its start: `update` a batch, `compute` at the end."""
+    """The metrics of one evaluation loop: `reset` at its start, `update` for each batch, `compute` at its end."""
 
     def __init__(self, metrics: Mapping[str, Any] | Any | None) -> None:
         if metrics is None:
@@ -51,10 +51,10 @@ class Metrics:
         self._metrics = dict(metrics)
         for name, metric in self._metrics.items():
             if not hasattr(metric, "update") and not callable(metric):
-                raise HooklineError(f"the metric '{name}' is neither callable nor has update and compute: {metric!r}")
+                raise HooklineError(f"the metric '{name}' must be callable, or have update and compute, not {metric!r}")
 
     def reset(self, device: torch.device) -> None:
-        """Begin anew, on the device of the run."""
+        """Start from scratch, on the device of the run."""
         self._averages: dict[str, Average] = {}
         for metric in self._stateful():
             if hasattr(metric, "to"):
@@ -65,19 +65,19 @@ class Metrics:
         return [metric for metric in self._metrics.values() if hasattr(metric, "compute")]
 
     def update(self, outputs: Any, batch: Any) -> None:
-        """Take the outputs of the evaluation step: a tuple as arguments, a mapping as keywords."""
+        """Update with the outputs of the evaluation step: a tuple is passed as arguments, a mapping as keywords."""
         for name, metric in self._metrics.items():
             take = metric.update if hasattr(metric, "compute") else metric
             try:
                 value = _call(take, outputs)
             except Exception as error:
-                error.add_note(f"in the metric '{name}', called with what the evaluation step gave")
+                error.add_note(f"in the metric '{name}', called with the result of the evaluation step")
                 raise
             if take is metric:
                 self._averages.setdefault(name, Average()).update(value, batch_size(outputs, batch))
 
     def compute(self) -> dict[str, Any]:
-        """All results; a metric that gives several names them itself."""
+        """Return all results by name. A metric with several results names them itself."""
         results: dict[str, Any] = {}
         for name, metric in self._metrics.items():
             value = metric.compute() if hasattr(metric, "compute") else self._averages[name].compute()
@@ -97,7 +97,7 @@ def _call(take: Callable[..., Any], outputs: Any) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """A float where the value is a single number; a tensor on the CPU otherwise."""
+    """Return a single number as a Python number, and any other tensor on the CPU."""
     if isinstance(value, Tensor):
         return value.item() if value.numel() == 1 else value.detach().cpu()
     item = getattr(value, "item", None)
@@ -105,7 +105,7 @@ def plain(value: Any) -> Any:
 
 
 def batch_size(*candidates: Any) -> int:
-    """How many samples a batch has: the first dimension of the last tensor in it (the target, where there is one)."""
+    """Return the number of samples of a batch: the first dimension of its last tensor, which usually is the target."""
     for candidate in candidates:
         values = list(candidate.values()) if isinstance(candidate, Mapping) else candidate
         for value in reversed(values) if isinstance(values, (tuple, list)) else [values]:

@@ -1,4 +1,4 @@
-"""Numbers that training cannot go on with: found where they are read anyway, so that no step waits for it."""
+"""Checks for NaN and Inf. They run where numbers are read anyway, so that no step waits for the device."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from hookline.engine.runner_host import RunnerHost
 
 
-def refuse_infinite_loss(runner: RunnerHost, done: int | None = None) -> None:
-    """End the run when a loss since the last record is NaN or Inf, before it is logged or saved as if it were a result.
+def check_loss_is_finite(runner: RunnerHost, done: int | None = None) -> None:
+    """End the run if a loss since the last record is NaN or Inf, before it is logged or saved like a normal result.
 
-    With fp16 only the newest counts: the scaler leaves out a step that overflows, and the next one may be fine. `done`
-    is how many iterations are finished, where the counter has not moved on yet.
+    With fp16, only the newest loss is checked: the scaler skips a step that overflows, and the next one may be fine.
+    `done` is the number of finished iterations, if the counter is not yet advanced.
     """
     history = runner.hub.scalars.get("train/loss")
     if history is None:
@@ -27,33 +27,36 @@ def refuse_infinite_loss(runner: RunnerHost, done: int | None = None) -> None:
         if not math.isfinite(loss):
             raise NumericsError(
                 f"the loss has become {loss} by iteration {runner.iter if done is None else done}, so training cannot "
-                f"go on; look at the learning rate, the data and the precision, {runner.way_out_of_nan}"
+                f"continue; check the learning rate, the data and the precision, {runner.nan_hint}"
             )
 
 
-def refuse_infinite_weights(state: Mapping[str, Any], weights: Collection[str], iteration: int) -> None:
-    """End the run when a weight is NaN or Inf, before it is saved: a finite loss can come with such gradients.
+def check_weights_are_finite(state: Mapping[str, Any], weights: Collection[str], iteration: int) -> None:
+    """End the run if a weight is NaN or Inf, before it is saved. Its gradient can be NaN although the loss is finite.
 
-    Buffers may hold an Inf on purpose, as masks do, but never a NaN.
+    Buffers may contain an Inf on purpose, as masks do, but never a NaN.
     """
-    odd = infinite(state, weights)
+    odd = find_non_finite(state, weights)
     if odd:
         more = f" and {len(odd) - 3} more" if len(odd) > 3 else ""
         raise NumericsError(
             f"{', '.join(odd[:3])}{more} of the model became NaN or Inf by iteration {iteration}, although the loss "
-            "may be finite; nothing was saved. Look at the gradients (a square root or a division of 0), the learning "
-            "rate and the precision, and resume from the checkpoint before"
+            "may be finite; nothing was saved. Check the gradients (a square root of 0 or a division by 0), the "
+            "learning rate and the precision, and resume from the previous checkpoint"
         )
 
 
-def infinite(state: Mapping[str, Any], weights: Collection[str]) -> list[str]:
-    """The names of weights with a NaN or an Inf in them, and of other tensors with a NaN; one wait for the device."""
+def find_non_finite(state: Mapping[str, Any], weights: Collection[str]) -> list[str]:
+    """Return the names of weights that contain a NaN or an Inf, and of other tensors that contain a NaN.
+
+    This waits for the device only once, unless it finds a suspect.
+    """
     import torch
 
     named = {name: value.detach() for name, value in state.items() if _is_floating(value)}
     if not named:
         return []
-    # A sum is a quick look: it is finite only if all of its terms are. Where it is not, it may have overflowed.
+    # A sum is a quick check: it is finite only if all of its terms are. One that is not finite may have overflowed.
     sums = [value.sum(dtype=torch.float32) for value in named.values()]
     finite = torch.stack([each.to(sums[0].device, non_blocking=True) for each in sums]).isfinite().tolist()
     suspects = [name for name, fine in zip(named, finite, strict=True) if not fine]

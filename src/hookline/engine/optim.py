@@ -3,9 +3,9 @@
     optim = Optim(optimizer, schedulers=[StepLR(optimizer, 30)], accumulate=4, clip_norm=1.0)
     optim.update(loss)
 
-`update` runs the backward pass of one micro-batch and, where the accumulation window ends, unscales, clips, steps and
-zeroes, with the four points around them. The loop calls it for an ordinary step; a step of one's own (a GAN), or a
-dialect, calls it itself. Without a runner it works too, just without hooks.
+`update` runs the backward pass of one micro-batch. At the end of an accumulation window, it also unscales, clips, steps
+and zeroes. It calls the four points around these. The loop calls `update` for an ordinary step. A custom step (of a
+GAN, for example) or a dialect calls it itself. It also works without a runner, but then without hooks.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ WHENS: tuple[str, ...] = get_args(When)
 
 @dataclass
 class Scheduled:
-    """A scheduler, and when it steps; with `val`, on which metric (the first, unless named)."""
+    """A scheduler, and when it steps. At `val`, it steps on `monitor`, or on the first metric."""
 
     scheduler: LRScheduler
     when: When | None
@@ -44,23 +44,23 @@ class Scheduled:
 
     @property
     def times(self) -> tuple[When | None, ...]:
-        """When it steps."""
+        """Return when it steps."""
         return (self.when, "epoch") if takes_metrics(self.scheduler) else (self.when,)
 
     def step(self, metrics: Mapping[str, Any] | None = None) -> None:
-        """Step once; a scheduler at `val` that looks at a metric gets it."""
+        """Step once. At `val`, a scheduler that needs a metric receives it."""
         if metrics is not None and isinstance(self.scheduler, ReduceLROnPlateau):
             self.scheduler.step(self._metric(metrics))
             return
         if metrics is not None and takes_metrics(self.scheduler):
-            self.scheduler.step(metrics)  # type: ignore[arg-type]  # it is of a class that says so
+            self.scheduler.step(metrics)  # type: ignore[arg-type]  # its class says that it takes them
             return
         if self.stepped:
             self.scheduler.step()
             return
         self.stepped = True
         with warnings.catch_warnings():
-            # torch warns when the first step comes before the optimizer's, which accumulation makes the right order.
+            # torch warns if a scheduler steps before the optimizer does. With accumulation, this order is correct.
             warnings.filterwarnings("ignore", "Detected call of `lr_scheduler.step")
             self.scheduler.step()
 
@@ -69,34 +69,36 @@ class Scheduled:
         if name not in metrics:
             who = type(self.scheduler).__name__
             raise ConfigError(
-                f"{who} steps on the metric '{name}', which validation does not give; {did_you_mean(name, metrics)}"
+                f"{who} steps on the metric '{name}', which validation does not return; {did_you_mean(name, metrics)}"
             )
         return cast("float", metrics[name])
 
 
 def takes_metrics(scheduler: LRScheduler) -> bool:
-    """Whether a scheduler's class says so with `takes_metrics = True`.
+    """Return whether the class of a scheduler has `takes_metrics = True`.
 
-    It steps at `val` with all metrics of the validation, and without any after epochs, so that it can count them.
+    Such a scheduler steps at `val` with all metrics of the validation, and after each epoch without metrics, so that it
+    can count epochs.
     """
     return bool(getattr(scheduler, "takes_metrics", False))
 
 
 class Optim:
-    """Optimizer, schedulers, and the update: window, backward, scaler, clipping, step, zero.
+    """The optimizer, its schedulers, and the update: window, backward, scaler, clipping, step, zero.
 
     Args:
         optimizer: Any torch optimizer.
         schedulers: torch schedulers, each alone or paired with when it steps: `(scheduler, "epoch" | "iter" | "step" |
-            "val")`, or `(scheduler, "val", "accuracy")`. Alone, it follows the training loop: epochs or iterations.
-            One whose class says `takes_metrics = True` steps at validations with all their metrics, and after epochs.
-        accumulate: How many micro-batches make one update. A window that is cut short at the end of an epoch (or of a
-            run by iterations) counts with its own number.
-        clip_norm: The greatest total norm of the gradients.
-        clip_value: The greatest absolute value of a gradient.
-        norm_type: Which norm `clip_norm` means, and `grad_norm` tells.
-        keep_gradients: Leave the gradients where they are until the next window begins, for hooks that look at them
-            after the step; they take memory during the next forward pass.
+            "val")`, or `(scheduler, "val", "accuracy")`. Alone, it follows the unit of the training loop: epochs or
+            iterations. A scheduler whose class has `takes_metrics = True` steps after validations, with all of their
+            metrics, and after epochs.
+        accumulate: The number of micro-batches per update. A window can be cut short by the end of an epoch, or, in
+            training by iterations, by the end of the run. A partial window is averaged over its actual size.
+        clip_norm: The maximum total norm of the gradients.
+        clip_value: The maximum absolute value of a gradient.
+        norm_type: The norm that `clip_norm` limits and `grad_norm` reports.
+        keep_gradients: Keep the gradients until the next window begins, for hooks that read them after the step. They
+            then use memory during the next forward pass.
     """
 
     def __init__(
@@ -112,7 +114,9 @@ class Optim:
         if not isinstance(optimizer, Optimizer):
             raise ConfigError(f"Optim needs a torch optimizer, not a {type(optimizer).__name__}")
         if not isinstance(accumulate, int) or isinstance(accumulate, bool) or accumulate < 1:
-            raise ConfigError(f"accumulate is how many micro-batches make an update, at least 1, not {accumulate!r}")
+            raise ConfigError(
+                f"accumulate must be the number of micro-batches per update, an int of at least 1, not {accumulate!r}"
+            )
         self.optimizer = optimizer
         self.schedulers = [_scheduled(given) for given in schedulers]
         self.accumulate = accumulate
@@ -124,20 +128,20 @@ class Optim:
         self.updates = 0
         #: Micro-batches in the open window; 0 between two updates.
         self.micro = 0
-        #: The total norm of the gradients before they were last clipped, on the device; and those that nobody has
-        #: recorded yet.
+        #: The total norm of the gradients before they were last clipped, on the device.
         self.grad_norm: Tensor | None = None
+        #: The norms that are not recorded yet.
         self.norms: deque[Tensor] = deque(maxlen=100)
-        #: Tells how many micro-batches can still come before a window has to end, where that is known.
+        #: Returns the number of micro-batches until a window has to end; None if that is unknown.
         self._left: Callable[[], int | None] = lambda: None
-        #: Whether it is this optim's update that the points around an optimizer step are called for, and whether it
-        #: has just made that step: a scaler may have left it out.
+        #: True while the points around an optimizer step are called for an update of this optim.
         self.updating = False
+        #: True during `after_optimizer_step` if the step was really taken: a scaler may have skipped it.
         self.stepping = False
         self.scaler_skipped = False
         self._window = accumulate
         self._skip = False
-        #: Whether there are others, whose backward passes may leave gradients in the parameters of this one.
+        #: True if there are other optims. Their backward passes may leave gradients in the parameters of this one.
         self._several = False
         self._strategy: Strategy = Single()
         self._wrapped: nn.Module | None = None
@@ -153,16 +157,16 @@ class Optim:
         strategy: Strategy | None = None,
         wrapped: nn.Module | None = None,
     ) -> None:
-        """Take part in a run.
+        """Connect this optim to a run.
 
         Args:
             plan: The hooks of the run.
             precision: `fp32`, `bf16` or `fp16`.
             device: The device of the run.
-            unit: When schedulers step that name no time.
-            left: Return how many micro-batches a window that begins now can have, if that is known.
-            several: Whether the run has other optims.
-            strategy: Syncs and measures gradients that are spread over processes.
+            unit: The default for when a scheduler steps.
+            left: Returns the maximum number of micro-batches in a window that begins now; None if that is unknown.
+            several: True if the run has other optims.
+            strategy: Syncs gradients over processes, and computes their norm.
             wrapped: The model as the step calls it.
         """
         self.plan = plan
@@ -180,15 +184,15 @@ class Optim:
     # -- the update
 
     def update(self, loss: Tensor, outputs: dict[str, Any] | None = None) -> None:
-        """Add one micro-batch to the window, and make the update where the window ends.
+        """Add one micro-batch to the window, and update the weights if the window ends with it.
 
-        `outputs` is what the points give to hooks; a `before_backward` may put another loss into it.
+        The points pass `outputs` to hooks. A `before_backward` may replace the loss in it.
         """
         plan = self.plan
         if (self._several or self.keep_gradients) and self.micro == 0:
             self.optimizer.zero_grad()
         plain = self.accumulate == 1 and self.scaler is None and self.clip is None
-        if plain and plan.silent_update and not (self.micro or self._skip):  # nobody looks: as one writes it by hand
+        if plain and plan.update_is_silent and not (self.micro or self._skip):  # no hooks: as fast as a bare loop
             try:
                 loss.backward()  # type: ignore[no-untyped-call]  # torch has no annotations here
             except RuntimeError as error:
@@ -205,12 +209,12 @@ class Optim:
             self._step()
 
     def _next_window(self) -> int:
-        """How many micro-batches a window that begins now will have."""
+        """Return the number of micro-batches of a window that begins now."""
         left = self._left() if self.accumulate > 1 else None
         return self.accumulate if left is None else min(self.accumulate, left)
 
     def _backward(self, outputs: dict[str, Any], share: int, **options: Any) -> bool:
-        """The backward pass of one of `share` micro-batches, with its points; False if it is not to count."""
+        """Run the backward pass of one of `share` micro-batches, with its points. Return False if it was skipped."""
         plan = self.plan
         with plan.around("backward", outputs) if plan.around_backward else NOTHING:
             if plan.before_backward:
@@ -234,19 +238,19 @@ class Optim:
         return True
 
     def _syncing(self, share: int) -> AbstractContextManager[Any]:
-        """Gradients are synced over processes in the last backward pass of a window, and not before."""
+        """Return the context of a backward pass. Processes sync their gradients only in the last one of a window."""
         if share == 1 or self._wrapped is None:
             return NOTHING
         return self._strategy.syncing_gradients(self._wrapped, sync=self.micro + 1 >= share)
 
     def reset(self) -> None:
-        """Forget a window that was cut off, and its gradients."""
+        """Discard an unfinished window and its gradients."""
         self._skip, self.updating, self.stepping = False, False, False
         self.optimizer.zero_grad()
         self.micro = 0
 
     def open_window(self) -> dict[str, Any] | None:
-        """An open window as plain data, with the gradients that are in it."""
+        """Return the open window with its gradients, as data for a checkpoint; None between two windows."""
         if not self.micro:
             return None
         return {
@@ -256,23 +260,23 @@ class Optim:
         }
 
     def reopen_window(self, state: Mapping[str, Any]) -> None:
-        """Take back what `open_window` gave."""
+        """Restore an open window from `open_window`."""
         self.micro, self._window = state["micro"], state["window"]
         for parameter, gradient in zip(self.parameters(), state["gradients"], strict=True):
             parameter.grad = None if gradient is None else gradient.to(parameter.device)
 
     def flush(self) -> None:
-        """End the window now: what it holds makes an update of its own size."""
+        """End the window now, and update with the micro-batches that it has."""
         if self.micro:
-            self._skip = False  # a micro-batch that was skipped is not in it
+            self._skip = False  # a skipped micro-batch is not part of the window
             self._step()
 
     def skip(self) -> None:
-        """Leave the current micro-batch out, or, after its backward pass, drop the window that it is in."""
+        """Skip the current micro-batch, or, after its backward pass, drop the window that it is in."""
         self._skip = True
 
     def forget_skip(self) -> None:
-        """A skip holds for one iteration."""
+        """Clear a skip at the end of its iteration."""
         self._skip = False
 
     def _step(self) -> None:
@@ -282,7 +286,7 @@ class Optim:
         self.micro = 0
 
     def _make_step(self, factor: float, **options: Any) -> None:
-        """The optimizer's step with its points, for gradients times a factor; they stay."""
+        """Multiply the gradients by a factor, and step the optimizer, with its points. The gradients are not zeroed."""
         plan, scaler = self.plan, self.scaler
         self.updating = True
         with plan.around("optimizer_step") if plan.around_optimizer_step else NOTHING:
@@ -310,18 +314,21 @@ class Optim:
         self.updating = False
 
     def _update_scale(self, scaler: torch.amp.GradScaler) -> None:
-        """A lowered scale means that the step was skipped. Asking waits for the device, so only for hooks that look."""
-        asked = bool(self.plan.after_optimizer_step)
-        before = scaler.get_scale() if asked else 0.0
+        """Update the scale, and find out whether the scaler skipped the step: then the scale is lower than before.
+
+        Reading the scale waits for the device, so it happens only for hooks that need to know.
+        """
+        needed = bool(self.plan.after_optimizer_step)
+        before = scaler.get_scale() if needed else 0.0
         scaler.update()
-        self.scaler_skipped = asked and scaler.get_scale() < before
+        self.scaler_skipped = needed and scaler.get_scale() < before
 
     def _drop_window(self) -> None:
         self.optimizer.zero_grad()
         self.micro = 0
 
     def _rescale(self, factor: float) -> None:
-        """The window ended before its expected size, by which each loss was divided."""
+        """Correct the gradients of a partial window: each loss was divided by the expected size of the window."""
         for parameter in self.parameters():
             if parameter.grad is not None:
                 parameter.grad.mul_(factor)
@@ -329,7 +336,7 @@ class Optim:
     # -- around the update
 
     def parameters(self) -> list[Tensor]:
-        """All parameters that this optimizer updates."""
+        """Return all parameters that this optimizer updates."""
         return [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
 
     @property
@@ -338,29 +345,32 @@ class Optim:
         return [type(self.optimizer).__name__, *(type(each.scheduler).__name__ for each in self.schedulers)]
 
     def clip_gradients(self, clip: Clip) -> Tensor:
-        """Clip the gradients now, and return their total norm before that, on the device."""
+        """Clip the gradients now, and return their total norm before clipping, on the device."""
         self.grad_norm = clip(self.parameters(), self._strategy)
         return self.grad_norm
 
     def named_groups(self) -> list[tuple[str, dict[str, Any]]]:
-        """The parameter groups, by what their learning rates are called: `lr`, `lr_1`, `lr_<name>`."""
+        """Return the parameter groups by the names of their learning rates: `lr`, `lr_1`, `lr_<name>`."""
         labels = [group.get("name", number) for number, group in enumerate(self.optimizer.param_groups)]
         names = [f"lr_{label}" if label else "lr" for label in labels]
         return list(zip(names, self.optimizer.param_groups, strict=True))
 
     def learning_rates(self) -> list[float]:
-        """The learning rate of every parameter group."""
+        """Return the learning rate of every parameter group."""
         return [float(group["lr"]) for group in self.optimizer.param_groups]
 
 
 def _scheduled(given: Any) -> Scheduled:
     scheduler, when, monitor = (*given, None, None)[:3] if isinstance(given, (tuple, list)) else (given, None, None)
     if not isinstance(scheduler, LRScheduler):
-        raise ConfigError(f"a scheduler is a torch LRScheduler, alone or in a pair with when it steps, not {given!r}")
+        raise ConfigError(f"a scheduler must be a torch LRScheduler, alone or as (scheduler, when), not {given!r}")
     if when is not None and when not in WHENS:
         raise ConfigError(f"{type(scheduler).__name__} cannot step at '{when}'; {did_you_mean(str(when), WHENS)}")
     if isinstance(scheduler, ReduceLROnPlateau) and when not in (None, "val"):
-        raise ConfigError(f"ReduceLROnPlateau steps on a metric, so at 'val', not at '{when}'")
+        raise ConfigError(f"ReduceLROnPlateau steps on a metric, so it must step at 'val', not at '{when}'")
     if monitor is not None and when != "val":
-        raise ConfigError(f"{type(scheduler).__name__}: the metric '{monitor}' needs 'val' before it")
+        raise ConfigError(
+            f"{type(scheduler).__name__}: only a scheduler that steps at 'val' can have a metric; write "
+            f"(scheduler, 'val', '{monitor}')"
+        )
     return Scheduled(scheduler, when, monitor)

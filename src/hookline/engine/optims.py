@@ -1,4 +1,4 @@
-"""Optims: the optims of a run, by name. Whoever needs one of them, or all, asks this collection."""
+"""Optims: the collection of a run's optims, by name."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ SOLE = ""
 
 
 class Optims(dict[str, Optim]):
-    """The optims of a run by name; one that was given alone has the empty name.
+    """The optims of a run by name. A single optim has the empty name.
 
-    A step with a parameter named `optim` gets `given`: the Optim, or this collection. An unknown name is an error that
-    suggests the nearest one.
+    A step with a parameter named `optim` receives `given`: the Optim, or this collection. For an unknown name, the
+    error suggests the closest one.
     """
 
     @classmethod
     def of(cls, given: Any) -> Optims:
-        """Collect what a Runner was given: an Optim, a torch optimizer, a mapping of either, or None."""
+        """Create the collection from an Optim, a torch optimizer, a mapping of either, or None."""
         if given is None:
             return cls()
         if isinstance(given, Optims):
@@ -40,33 +40,33 @@ class Optims(dict[str, Optim]):
         optims = given.values() if isinstance(given, Mapping) else ()
         if optims and all(isinstance(optim, (Optim, Optimizer)) for optim in optims):
             return cls({str(name): _as_optim(optim) for name, optim in given.items()})
-        raise ConfigError(f"optim is an Optim, a torch optimizer, or a dict of them, not {given!r}")
+        raise ConfigError(f"optim must be an Optim, a torch optimizer, or a dict of them, not {given!r}")
 
     def __missing__(self, name: str) -> Optim:
-        raise HooklineError(f"there is no optim '{name}'; {did_you_mean(name, self)}")
+        raise HooklineError(f"unknown optim '{name}'; {did_you_mean(name, self)}")
 
     # -- looking
 
     @property
     def given(self) -> Optim | Optims | None:
-        """Return what the user handed over: one optim, this collection, or None."""
+        """Return the optims in the form that the user passed: one optim, this collection, or None."""
         return self if self.are_named else next(iter(self.values()), None)
 
     @property
     def are_named(self) -> bool:
-        """Return whether the optims have names, so that a step has to say which one updates."""
+        """Return whether the optims have names, so that a step has to choose which one to update."""
         return bool(self) and SOLE not in self
 
     @property
     def sole(self) -> Optim:
         """Return the optim of a run that has just one."""
         if len(self) != 1:
-            raise HooklineError(f"this run has {len(self)} optims, not one; ask for runner.optim['name']")
+            raise HooklineError(f"this run has {len(self)} optims, not one; use runner.optim['name']")
         return next(iter(self.values()))
 
     @property
     def prefixed(self) -> dict[str, Optim]:
-        """Return the optims by the prefix of their numbers: `train/`, or `train/<name>/` if they have names."""
+        """Return the optims by the prefix of their scalars: `train/`, or `train/<name>/` if they have names."""
         return {f"train/{name}/" if name else "train/": optim for name, optim in self.items()}
 
     @property
@@ -76,9 +76,9 @@ class Optims(dict[str, Optim]):
 
     @property
     def current_updates(self) -> int:
-        """Return the finished steps of the optim that is stepping now: what `every` counts at the points around it.
+        """Return the finished steps of the optim that is stepping now. `every` counts them at the points around it.
 
-        Of two optims that take turns, a hook that runs every second time would otherwise only ever see one.
+        If two optims take turns, a total count would let a hook with `every=2` see only one of them.
         """
         return next((optim.updates for optim in self.values() if optim.updating), self.updates)
 
@@ -86,7 +86,7 @@ class Optims(dict[str, Optim]):
     def accumulating(self) -> bool:
         """Return whether an accumulation window is open, so that requests have to wait for its end.
 
-        The windows of several optims may never all be closed at once. A checkpoint then holds those that are open.
+        The windows of several optims may never all be closed at once. A checkpoint then contains the open ones.
         """
         return len(self) == 1 and next(iter(self.values())).micro > 0
 
@@ -102,12 +102,12 @@ class Optims(dict[str, Optim]):
         strategy: Strategy,
         wrapped: nn.Module,
     ) -> None:
-        """Let all optims take part in a run; see `Optim.attach`."""
+        """Connect all optims to a run; see `Optim.attach`."""
         for optim in self.values():
             optim.attach(plan, precision, device, unit, left, len(self) > 1, strategy, wrapped)
 
     def reset(self) -> None:
-        """Forget windows that were cut off, and their gradients."""
+        """Discard unfinished windows and their gradients."""
         for optim in self.values():
             optim.reset()
 
@@ -117,12 +117,12 @@ class Optims(dict[str, Optim]):
             optim.flush()
 
     def skip(self) -> None:
-        """Leave the current batch out of all of them."""
+        """Skip the current batch in all optims."""
         for optim in self.values():
             optim.skip()
 
-    def forget_skip(self) -> None:
-        """End the effect of `skip`, which holds for one iteration."""
+    def clear_skip(self) -> None:
+        """Clear a skip at the end of its iteration."""
         for optim in self.values():
             optim.forget_skip()
 

@@ -1,14 +1,14 @@
-"""The stateful parts of a Runner: what a checkpoint holds besides `meta`, one class each.
+"""The stateful parts of a Runner: the contents of a checkpoint besides `meta`, with one class each.
 
     state_dict        the model
-    optimizer         of the optim, or by name if there are several
-    param_schedulers  likewise
-    scaler            likewise, with fp16
+    optimizer         the optimizer, or several by name
+    param_schedulers  the schedulers of the optim, or of several by name
+    scaler            the gradient scaler, or several by name; only with fp16
     position          the counters of the loop, and the requests that survive a kill
     message_hub       histories and facts
-    writers           how far each writer's records went
+    writers           the position of each writer in its records
     hooks             every hook's state under its name
-    rng               torch (every device), numpy and Python
+    rng               the random generators of torch (every device), numpy and Python
 
 A new part is one class here and one entry in `parts_of`. A user adds one with `runner.add_part(name, object)`.
 """
@@ -92,14 +92,14 @@ class OptimizersPart(RunnerPart):
         )
 
     def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
-        """Load the states; the learning rates of the checkpoint win, which is reported if they differ."""
+        """Load the states. The learning rates of the checkpoint win; a difference is reported."""
         runner = self._runner
         for name, optim in runner.optims.items():
             saved = runner.optims.share_of(name, state)
             own, theirs = initial_rates(optim.optimizer.param_groups), initial_rates(saved["param_groups"])
             if own != theirs:
                 log.warning(
-                    "the learning rate goes on from the checkpoint's, %s; this run's %s is not used", theirs, own
+                    "the learning rate continues from the checkpoint: %s; this run's %s is not used", theirs, own
                 )
             runner.strategy.load_optimizer_state(runner.model, optim.optimizer, saved)
 
@@ -121,9 +121,9 @@ class OptimizersPart(RunnerPart):
         found += optimizer_misfits(who, optim.optimizer, saved)
         scaler = optims.share_of(name, checkpoint.get("scaler"))
         if (optim.scaler is None) != (scaler is None):
-            here, there = ("no", "a") if optim.scaler is None else ("a", "no")
+            here, there = ("no", "one") if optim.scaler is None else ("a", "none")
             found.append(
-                f"{who}: this run has {here} gradient scaler, the checkpoint {there}; the precision has changed"
+                f"{who}: this run has {here} gradient scaler, the checkpoint has {there}; the precision has changed"
             )
         return found
 
@@ -165,10 +165,10 @@ class ScalersPart(RunnerPart):
 
 
 class PositionPart(RunnerPart):
-    """Where the run is, to the batch and the micro-batch, and what was asked of it."""
+    """The position of the run, to the batch and the micro-batch, and its requests."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return counters, requests that survive a kill, open windows, and the state of the loader."""
+        """Return the counters, the requests that survive a kill, open windows, and the state of the loader."""
         runner = self._runner
         state = runner.position.state_dict() | runner.requests.state_dict()
         state["updates"] = runner.optims.collect(lambda optim: optim.updates)
@@ -179,7 +179,7 @@ class PositionPart(RunnerPart):
         return state
 
     def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
-        """Go there."""
+        """Move the run to the saved position."""
         runner = self._runner
         runner.position.load_state_dict(state)
         runner.requests.load_state_dict(state)
@@ -189,19 +189,19 @@ class PositionPart(RunnerPart):
                 optim.reopen_window(window)
 
     def malformed(self, state: Any) -> list[str]:
-        """Expect numbers and texts of the right kinds."""
+        """Expect numbers and texts of the right types."""
         return malformed_position(state)
 
     def misfits(self, state: Any, checkpoint: Mapping[str, Any]) -> list[str]:
-        """Find out whether the data became shorter than where the run is."""
+        """Check that the loader still has the batch that the run continues with."""
         length, batch = self._runner.train_loop.length, state.get("batch", 0)
         if length is None or batch <= length:
             return []
-        return [f"the data: the checkpoint stands at batch {batch} of its epoch, and the loader has only {length} now"]
+        return [f"the data: the checkpoint is at batch {batch} of its epoch, but the loader now has only {length}"]
 
 
 def malformed_position(state: Any) -> list[str]:
-    """Return the entries of a saved position that are of the wrong kind."""
+    """Return the entries of a saved position that have the wrong type."""
     if not isinstance(state, dict):
         return [""]
     known = Position().state_dict() | Requests().state_dict()
@@ -218,7 +218,7 @@ class HubPart(RunnerPart):
         return self._runner.hub.state_dict()
 
     def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
-        """Load it."""
+        """Load the state of the hub."""
         self._runner.hub.load_state_dict(state)
 
     def malformed(self, state: Any) -> list[str]:
@@ -234,7 +234,7 @@ class HubPart(RunnerPart):
 
 
 class WritersPart(RunnerPart):
-    """How far the records of each writer went."""
+    """The position of each writer in its records."""
 
     late = True
     needed = False
@@ -245,7 +245,7 @@ class WritersPart(RunnerPart):
         return self._runner.writers.state_dict()
 
     def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
-        """Let each writer continue where it was; without a state, each starts fresh."""
+        """Let each writer continue at its saved position. A writer without a state starts from scratch."""
         self._runner.writers.load_state_dict(state or {}, self._runner.iter)
 
 
@@ -259,12 +259,12 @@ class HooksPart(Part):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the states of all hooks that have one."""
-        return hook_states.take(self._host.plan)
+        return hook_states.collect(self._host.plan)
 
     def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
-        """Give every hook its state, and report what is left over or starts fresh."""
+        """Restore the state of every hook, and report states without a hook and hooks without a state."""
         saved = checkpoint["meta"].get("hooks", ())
-        hook_states.give_back(self._host.plan, state, saved, self._host.terminal.say)
+        hook_states.restore(self._host.plan, state, saved, self._host.terminal.say)
 
     def malformed(self, state: Any) -> list[str]:
         """Expect a mapping for every hook."""
@@ -274,7 +274,7 @@ class HooksPart(Part):
 
 
 class RandomPart(Part):
-    """The random generators; loaded last, because the other parts may draw."""
+    """The random generators. They are loaded last, because the other parts may draw random numbers."""
 
     late = True
 
@@ -283,7 +283,7 @@ class RandomPart(Part):
         return rng.state()
 
     def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
-        """Put them back."""
+        """Restore the generators."""
         rng.restore(state)
 
     def malformed(self, state: Any) -> list[str]:
@@ -292,5 +292,5 @@ class RandomPart(Part):
 
 
 def initial_rates(groups: list[dict[str, Any]]) -> list[float]:
-    """Return the learning rates that groups began with."""
+    """Return the initial learning rates of parameter groups."""
     return [float(group.get("initial_lr", group["lr"])) for group in groups]

@@ -1,4 +1,4 @@
-"""One dry validation batch before training, so that a metric that somebody waits for is known to come."""
+"""One trial batch of each validation set before training, to check that all metrics that hooks need exist."""
 
 from __future__ import annotations
 
@@ -22,17 +22,20 @@ log = logging.getLogger("hookline")
 
 
 def check_watched_metrics(runner: RunnerHost) -> None:
-    """Refuse a metric that validation will not give; no point is called, and modes and generators are as before."""
+    """Refuse the name of a metric that validation does not return.
+
+    No point is called. The modes of the model and the random generators are unchanged afterwards.
+    """
     watched = list(watched_metrics(runner))
     if not watched:
         return
     if not runner.val_loops:
         who, name = watched[0]
         raise ConfigError(
-            f"{who} waits for the metric '{name}', and this run has no validation: "
+            f"{who} needs the metric '{name}', but this run has no validation; add one: "
             "Runner(..., val=EvalLoop(loader, ...))"
         )
-    metrics = rehearse(runner)
+    metrics = try_one_batch(runner)
     if metrics is None:
         return
     for who, name in watched:
@@ -44,7 +47,7 @@ def check_watched_metrics(runner: RunnerHost) -> None:
 
 
 def watched_metrics(runner: RunnerHost) -> Iterator[tuple[str, str]]:
-    """Who waits for which metric."""
+    """Yield the hooks and schedulers that need a metric, each with the name of the metric."""
     for entry in runner.plan:
         if hasattr(entry.hook, "watched_metrics"):
             yield from ((entry.name, name) for name in entry.hook.watched_metrics())
@@ -54,19 +57,19 @@ def watched_metrics(runner: RunnerHost) -> Iterator[tuple[str, str]]:
                 yield type(scheduled.scheduler).__name__, scheduled.monitor
 
 
-def rehearse(runner: RunnerHost) -> dict[str, Any] | None:
-    """The metrics of one batch of each validation set; None where they cannot be had without doing harm."""
+def try_one_batch(runner: RunnerHost) -> dict[str, Any] | None:
+    """Return the metrics of one batch of each validation set; None if one cannot be tried, or fails."""
     metrics: dict[str, Any] = {}
     for name, loop in runner.val_loops.items():
-        if isinstance(loop.dataloader, Iterator):  # it gives each batch once, and the validation needs them
+        if isinstance(loop.dataloader, Iterator):  # it yields each batch once, and validation needs all of them
             return None
-        with rng.untouched(), in_mode(runner.model, training=False), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # one batch is few for some metrics, and they say so
+        with rng.preserved(), in_mode(runner.model, training=False), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # some metrics warn that one batch is not enough
             try:
                 found = _one_batch(runner, loop)
-            except Exception as error:  # a hook may prepare the batch, and one batch may be too few for a metric
+            except Exception as error:  # a hook may have to prepare the batch, or a metric may need more than one batch
                 log.warning(
-                    "the names of metrics cannot be checked before training: %s: %s", type(error).__name__, error
+                    "the names of the metrics cannot be checked before training: %s: %s", type(error).__name__, error
                 )
                 return None
         metrics |= {f"{name}/{key}" if name else key: value for key, value in found.items()}

@@ -3,7 +3,7 @@
     stop        end training after this iteration or epoch
     saves       checkpoints to write
     validate    run a validation
-    skip        leave the current batch out of training
+    skip        skip the current batch
     signal      a signal asked the run to end
     failure     a background thread failed
     exit_code   the exit code of the command line if nothing else fails
@@ -35,11 +35,11 @@ class Stop:
     """A request to end training early.
 
     `for_now` ends only this process: a resumed run continues. Otherwise the stop is for good, as long as the hook that
-    asked for it is still there with the same parameters.
+    requested it is still there with the same parameters.
     """
 
     reason: str
-    #: The name of the hook that asked; empty if it was not a hook.
+    #: The name of the hook that requested it; empty if it was not a hook.
     by: str = ""
     when: When = "iter"
     for_now: bool = False
@@ -60,7 +60,7 @@ class SaveRequest:
 
     #: The file name, with `{}` for the number of the epoch or iteration.
     template: str | None = None
-    #: Return the file name for the position at which it is written; used instead of a template.
+    #: Returns the file name for the position at which it is written; used instead of a template.
     name: Callable[[Position], str] | None = None
     by_epoch: bool | None = None
     folder: Path | None = None
@@ -99,12 +99,12 @@ class SaveOptions(TypedDict, total=False):
 
 
 class Requests:
-    """Everything that is asked of a run and not done yet, and the stop that ended it."""
+    """All open requests of a run, and the stop that ended it."""
 
     def __init__(self) -> None:
-        #: Whether anything below needs attention. The loop tests only this attribute in every iteration.
+        #: True if anything below needs attention. The loop tests only this attribute in every iteration.
         self.pending = False
-        #: The stop that was asked for and is not in effect yet.
+        #: The stop that was requested and is not in effect yet.
         self.stop = NO_STOP
         #: A stop for good at the end of the epoch that had to wait, because the run was stopped for now before it.
         self.postponed = NO_STOP
@@ -112,15 +112,15 @@ class Requests:
         self.stopped = NO_STOP
         #: Checkpoints to write.
         self.saves: list[SaveRequest] = []
-        #: Whether a validation was asked for.
+        #: True if a validation was requested.
         self.validate = False
-        #: Why the current batch is left out of training; empty if it is not.
+        #: Why the current batch is skipped; empty if it is not.
         self.skip = ""
         #: End the accumulation window with this iteration, because no further batch may ever fill it.
         self.flush_window = False
         #: The signal that asked the run to end; 0 if there was none.
         self.signal = 0
-        #: Whether a background thread failed; the loop then waits for that thread and raises its error.
+        #: True if a background thread failed. The loop then waits for that thread and raises its error.
         self.failure = False
         #: The exit code of the command line, if nothing else fails.
         self.exit_code = 0
@@ -134,7 +134,7 @@ class Requests:
         for good replaces one for now.
         """
         if stop.when not in ("iter", "epoch"):
-            raise HookError(f"stop(when=...) is 'iter' or 'epoch', not {stop.when!r}")
+            raise HookError(f"stop(when=...) must be 'iter' or 'epoch', not {stop.when!r}")
         earlier = self.stop
         for_good = earlier.for_now and not stop.for_now and stop.when == "iter"
         if not earlier or earlier.when == "epoch" or for_good:
@@ -147,7 +147,7 @@ class Requests:
         self.pending = True
 
     def cancel_stop(self) -> None:
-        """Take back a stop that is not in effect yet."""
+        """Cancel a stop that is not in effect yet."""
         self.stop = NO_STOP
 
     def ask_save(self, request: SaveRequest) -> None:
@@ -160,7 +160,7 @@ class Requests:
         self.validate = self.pending = True
 
     def ask_skip(self, reason: str) -> None:
-        """Ask to leave the current batch out of training."""
+        """Ask to skip the current batch."""
         self.skip = reason
         self.pending = True
 
@@ -169,12 +169,12 @@ class Requests:
         self.exit_code = exit_code
 
     def receive_signal(self, number: int) -> None:
-        """Note a signal; called from a signal handler."""
+        """Record a signal. This is called from a signal handler."""
         self.signal = number
         self.pending = True
 
     def note_failure(self) -> None:
-        """Note that a background thread failed; called from that thread."""
+        """Record that a background thread failed. This is called from that thread."""
         self.failure = True
         self.pending = True
 
@@ -187,7 +187,7 @@ class Requests:
 
     @property
     def files_wanted(self) -> bool:
-        """Whether a checkpoint is to be written to disk."""
+        """Return whether a checkpoint is to be written to disk."""
         return any(not request.in_memory for request in self.saves)
 
     def stop_now(self, at_epoch_end: bool, parameters_of: Callable[[str], str]) -> Stop:
@@ -199,7 +199,7 @@ class Requests:
         return self.stopped
 
     def settle(self) -> None:
-        """Update `pending` after the requests were handled. A stop may still wait, and a signal may just have come."""
+        """Update `pending` after the requests were handled. A stop may still wait; a signal may have just arrived."""
         self.flush_window = False
         self.pending = bool(self.stop)
         if self.signal or self.failure:
@@ -213,7 +213,7 @@ class Requests:
         self.pending = self.pending or bool(self.stop)
 
     def clear(self) -> None:
-        """Forget what was asked in an earlier run of the same runner. A stop in effect and a validation owed stay."""
+        """Forget the requests of an earlier run of the same runner, except a stop in effect and a missed validation."""
         self.stop = NO_STOP
         self.saves.clear()
         self.skip, self.exit_code = "", 0
@@ -237,7 +237,7 @@ class Requests:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take back what `state_dict` returned, from this version or an earlier one."""
+        """Restore what `state_dict` returned, in this version or an earlier one."""
         saved = {**Requests().state_dict(), **state}
         by, when, for_now = saved["stopped_by"], saved["stop_when"], saved["stopped_for_now"]
         self.validate = saved["val_requested"]

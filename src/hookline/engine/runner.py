@@ -57,29 +57,29 @@ class Runner(RunnerHost):
     """Holds the parts of a run, and starts it.
 
     Args:
-        model: Any module, also a compiled one; `runner.model` is the module itself.
-        train: How to train.
-        val: How to validate: an EvalLoop, or several by name.
-        test: How to test, likewise.
-        optim: An Optim, a torch optimizer, or several by name.
+        model: Any module, also a compiled one. `runner.model` is the module itself.
+        train: The training loop.
+        val: The validation: an EvalLoop, or a dict of several by name.
+        test: The test: an EvalLoop, or a dict of several by name.
+        optim: An Optim, a torch optimizer, or a dict of several by name.
         default_hooks: Changes to the six default hooks (runtime_info, timer, sampler_seed, logger, param_scheduler,
-            checkpoint): parameters, another hook, or None to leave one out.
+            checkpoint): parameters, another hook, or None to remove it.
         custom_hooks: More hooks: objects, names, or dicts with `type`.
-        writers: Where records go: objects, names, or dicts with `type`.
+        writers: The destinations of records: objects, names, or dicts with `type`.
         work_dir: The folder of the run.
         experiment_name: The name of the run; by default the name of the folder.
         seed: The seed of all random generators.
         device: `cpu`, `cuda:0`, ..., or `auto`.
-        strategy: How the model is spread over processes.
+        strategy: How the model is distributed over processes.
         precision: `fp32`, `bf16` or `fp16`.
-        load_from: A checkpoint whose weights the model starts with.
-        resume: True resumes from the newest checkpoint of work_dir, a path from that one.
+        load_from: A checkpoint. Training starts with its weights.
+        resume: True resumes from the newest intact checkpoint of work_dir. A path resumes from that checkpoint.
         points: Custom points: name -> names of their arguments.
-        config: What to record as the config of the run.
+        config: The config to record for the run.
         quiet: Show nothing on the screen; run.log is still written.
     """
 
-    #: Whether hooks may have methods for points that nobody declared; see `Plan`.
+    #: True if hooks may have methods for points that nobody declared; see `Plan`.
     open_points: ClassVar[bool] = False
 
     def __init__(
@@ -139,9 +139,9 @@ class Runner(RunnerHost):
     def from_config(
         cls, config: str | Path | Mapping[str, Any], overrides: Sequence[str] = (), allow: Sequence[str] = ()
     ) -> Runner:
-        """Build a runner from a YAML file or a mapping of the same shape, changed by `key.path=value` overrides.
+        """Build a runner from a YAML file, or from a mapping of the same shape, with `key.path=value` overrides.
 
-        `allow` names modules that the config may import besides those beside it.
+        `allow` names modules that the config may import, besides those next to it.
         """
         from hookline.config import build_runner, from_dict, load
 
@@ -149,7 +149,7 @@ class Runner(RunnerHost):
         return build_runner(loaded, allow=allow)
 
     def use_optims(self, given: Any) -> None:
-        """Set the optims of the run; before it starts."""
+        """Set the optims of the run. This must happen before it starts."""
         self.optims = Optims.of(given)
         #: The optim, or all of them if they have names; a step with a parameter named `optim` gets it.
         self.optim: Optim | Optims | None = self.optims.given
@@ -160,11 +160,11 @@ class Runner(RunnerHost):
         """Train to the end, or to a stop, and return the trained model."""
         loop = self.train_loop
         if not self.optims:
-            raise ConfigError("training needs an optim: Runner(..., optim=Optim(optimizer))")
+            raise ConfigError("training needs an optim; add one: Runner(..., optim=Optim(optimizer))")
         if self.optims.are_named and not loop.updates_itself:
             raise ConfigError(
-                f"there are {len(self.optims)} optims ({', '.join(self.optims)}), so the step has to say which one "
-                "updates when: give it a parameter named optim, and call optim['name'].update(loss)"
+                f"there are {len(self.optims)} optims ({', '.join(self.optims)}), so the step must choose which one to "
+                "update: give it a parameter named optim, and call optim['name'].update(loss)"
             )
         _refuse_empty({"train": loop, **{f"val {name}".strip(): each for name, each in self.val_loops.items()}})
         with session(self, "train"):
@@ -173,7 +173,7 @@ class Runner(RunnerHost):
         return self.model
 
     def _report_finished(self) -> None:
-        """Say so if there is nothing left to train; continue a run that was stopped for now."""
+        """Report it if there is nothing left to train. Let a run that was stopped for now continue."""
         stopped = self.requests.stopped
         if self.train_loop.is_over(self.position):
             self.terminal.say(f"training is over: {self.epoch} epochs, {self.iter} iterations; there is nothing to do")
@@ -182,8 +182,8 @@ class Runner(RunnerHost):
         elif stopped:
             who = f" by {stopped.by}" if stopped.by else ""
             self.terminal.say(
-                f"this run was stopped{who}: {stopped.reason}. Resumed with other parameters of that hook, or without "
-                "it, it goes on"
+                f"this run was stopped{who}: {stopped.reason}. To continue, change the parameters of that hook or "
+                "remove it, and resume"
             )
 
     def val(self) -> dict[str, Any]:
@@ -196,13 +196,13 @@ class Runner(RunnerHost):
 
     def _evaluate(self, stage: Literal["val", "test"], found: dict[str, EvalLoop]) -> dict[str, Any]:
         if not found:
-            raise ConfigError(f"there is nothing to {stage}: Runner(..., {stage}=EvalLoop(loader, ...))")
+            raise ConfigError(f"this run has no {stage} loop; add one: Runner(..., {stage}=EvalLoop(loader, ...))")
         _refuse_empty({f"{stage} {name}".strip(): loop for name, loop in found.items()})
         with session(self, stage):
             return loops.evaluate(self, stage)
 
     def predict(self, loader: Iterable[Any], step: Callable[..., Any] | None = None) -> list[Any]:
-        """Return the outputs of the evaluation step for each batch of a loader; no hook is called.
+        """Return the outputs of the evaluation step for each batch of a loader, without calling hooks.
 
         The step is that of `val`, or else of `test`. Without either, the model is called with the batch.
         """
@@ -243,21 +243,21 @@ class Runner(RunnerHost):
         self.requests.ask_stop(stop, flush_window=flush_window, exit_code=exit_code)
 
     def skip_step(self, reason: str) -> None:
-        """Leave the current batch out of training.
+        """Skip the current batch: it does not change the weights.
 
-        Before its backward pass, only this batch is left out; after it, the whole accumulation window that it is in. At
-        `before_train_iter`, the step is not even computed, and there is no `after_train_iter`.
+        Before its backward pass, only this batch is skipped. After it, the whole accumulation window is dropped. At
+        `before_train_iter`, the step is not computed at all, and `after_train_iter` is not called.
         """
         call = call_in_progress(self)
         if call is not None and call.point.name in ("after_train_iter", "after_optimizer_step"):
             raise HookError(
-                "skip_step was called when the step was made already; ask at before_optimizer_step or before"
+                "skip_step was called after the optimizer step; call it at before_optimizer_step or earlier"
             )
-        self.requests.ask_skip(reason or "asked for by a hook")
+        self.requests.ask_skip(reason or "requested by a hook")
         self.optims.skip()
 
     def request_save(self, name: FileName = None, **options: Unpack[SaveOptions]) -> None:
-        """Save a checkpoint at the end of this iteration, epoch or validation, where no accumulation window is open.
+        """Save a checkpoint at the end of this iteration, epoch, validation, or of an open accumulation window.
 
         Args:
             name: The file name, with `{}` for the number of the epoch or iteration, or a function from the position to
@@ -273,9 +273,11 @@ class Runner(RunnerHost):
         return self.saving.path(_save_request(name, options))
 
     def request_val(self) -> None:
-        """Validate at the end of this iteration, where no accumulation window is open."""
+        """Validate at the end of this iteration, or, inside an accumulation window, at the end of the window."""
         if not self.val_loops:
-            raise HookError("a validation was asked for, and this run has none: Runner(..., val=EvalLoop(loader, ...))")
+            raise HookError(
+                "a validation was requested, but this run has none; add one: Runner(..., val=EvalLoop(loader, ...))"
+            )
         self.requests.ask_validation()
 
     def _requester(self) -> str:
@@ -285,7 +287,7 @@ class Runner(RunnerHost):
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Do not count the time inside as part of a training step; for hooks that run their own evaluation."""
+        """Exclude the time inside from the time of a training step, for hooks that run their own evaluation."""
         began = time.perf_counter()
         try:
             yield
@@ -293,9 +295,9 @@ class Runner(RunnerHost):
             self.seconds_paused += time.perf_counter() - began
 
     def measure_data_wait(self) -> Cost:
-        """Measure from the next pass on how long training waits for the loader, and return the running total.
+        """Measure, from the next pass on, how long training waits for the loader, and return the running total.
 
-        All hooks that ask share it, so each remembers the seconds at which it began.
+        All hooks share this total, so each hook remembers the value at which it began.
         """
         if self.data_wait is None:
             self.data_wait = Cost()
@@ -303,7 +305,7 @@ class Runner(RunnerHost):
 
     @contextmanager
     def more_eval_loops(self, val: Mapping[str, EvalLoop], test: Mapping[str, EvalLoop]) -> Iterator[None]:
-        """Evaluate these loops too, as long as this lasts; for hooks that measure the same data in another way."""
+        """Also evaluate these loops inside the context, for hooks that evaluate the same data in another way."""
         self.val_loops.update(val)
         self.test_loops.update(test)
         try:
@@ -322,7 +324,7 @@ class Runner(RunnerHost):
         priority: str | int | None = None,
         on_error: Literal["raise", "disable"] | None = None,
     ) -> None:
-        """Add a hook, also during training; it takes part from the next point on."""
+        """Add a hook, also during training. It runs from the next point on."""
         assembly.register(self.plan, hook, priority, on_error)
 
     def remove_hook(self, hook: Hook | Callable[..., Any]) -> None:
@@ -349,7 +351,7 @@ class Runner(RunnerHost):
     def add_part(self, name: str, part: Any) -> None:
         """Save and restore one more object with every checkpoint: anything with `state_dict` and `load_state_dict`."""
         if name in self.parts or name == "meta":
-            raise ConfigError(f"checkpoints have a part '{name}' already; choose another name")
+            raise ConfigError(f"checkpoints already have a part '{name}'; choose another name")
         for method in ("state_dict", "load_state_dict"):
             if not callable(getattr(part, method, None)):
                 raise ConfigError(f"the part '{name}' ({type(part).__name__}) has no method {method}")
@@ -358,16 +360,16 @@ class Runner(RunnerHost):
 
     @property
     def hooks(self) -> Hooks:
-        """Return the hooks in plan order; printed, a tree of which hook runs where."""
+        """Return the hooks in plan order. Printing them shows a tree of which hook runs where."""
         return Hooks(self.plan)
 
     # -- looking
 
     @cached_property
     def train_loop(self) -> TrainLoop:
-        """Return how this run trains."""
+        """Return the training loop. It is an error if the run has none."""
         if self._train_loop is None:
-            raise ConfigError("this run has no training: Runner(..., train=TrainLoop(loader, ...))")
+            raise ConfigError("this run has no training; add it: Runner(..., train=TrainLoop(loader, ...))")
         return self._train_loop
 
     @property
@@ -387,12 +389,12 @@ class Runner(RunnerHost):
 
     @property
     def stopped(self) -> Stop:
-        """Return why training was stopped early, and by which hook; false if it was not."""
+        """Return why training was stopped early, and by which hook. The value is false if it was not stopped."""
         return self.requests.stopped
 
     @property
     def exit_code(self) -> int:
-        """Return the exit code of the command line if nothing fails; a hook that stops a run may have set it."""
+        """Return the exit code of the command line if nothing fails. A hook that stops a run may have set it."""
         return self.requests.exit_code
 
     @property
@@ -407,12 +409,12 @@ class Runner(RunnerHost):
 
     @property
     def max_epochs(self) -> int | None:
-        """Return how many epochs there will be; None when training by iterations."""
+        """Return the total number of epochs; None when training by iterations."""
         return self._train_loop.max_epochs if self._train_loop is not None else None
 
     @property
     def max_iters(self) -> int | None:
-        """Return how many iterations there will be, if that is known."""
+        """Return the total number of iterations; None if it is unknown."""
         loop = self._train_loop
         if loop is None or not loop.by_epoch:
             return loop.max_iters if loop is not None else None
@@ -420,7 +422,7 @@ class Runner(RunnerHost):
 
     @property
     def max_passes(self) -> int | None:
-        """Return how many passes over the data there will be, also when training by iterations, if that is known."""
+        """Return the total number of passes over the data, also when training by iterations; None if it is unknown."""
         loop = self._train_loop
         if loop is None or loop.max_iters is None:
             return self.max_epochs
@@ -428,7 +430,7 @@ class Runner(RunnerHost):
 
     @property
     def seconds_waited(self) -> float:
-        """Return how long training has waited for what is not part of a step: saves, and evaluations of hooks."""
+        """Return how long training has waited for work outside of steps: saves, and evaluations of hooks."""
         return self.saving.seconds + self.seconds_paused
 
     @property
@@ -438,7 +440,7 @@ class Runner(RunnerHost):
 
     @property
     def world_size(self) -> int:
-        """Return how many processes train together."""
+        """Return the number of processes that train together."""
         return self.strategy.world_size
 
 
@@ -460,10 +462,10 @@ def _refuse_empty(found: Mapping[str, TrainLoop | EvalLoop]) -> None:
 
 def _refuse_wrong_kinds(model: Any, train: Any, precision: str, writers: Any) -> None:
     if not isinstance(model, nn.Module):
-        raise ConfigError(f"the model is a torch.nn.Module, not a {type(model).__name__}")
+        raise ConfigError(f"the model must be a torch.nn.Module, not a {type(model).__name__}")
     if train is not None and not isinstance(train, TrainLoop):
-        raise ConfigError(f"train is a TrainLoop, not a {type(train).__name__}")
+        raise ConfigError(f"train must be a TrainLoop, not a {type(train).__name__}")
     if precision not in PRECISIONS:
-        raise ConfigError(f"no precision is called '{precision}'; {did_you_mean(precision, PRECISIONS)}")
+        raise ConfigError(f"unknown precision '{precision}'; {did_you_mean(precision, PRECISIONS)}")
     if isinstance(writers, (str, Mapping)):
-        raise ConfigError(f"writers is a list of them, as [{writers!r}]")
+        raise ConfigError(f"writers must be a list, such as [{writers!r}]")

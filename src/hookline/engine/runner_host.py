@@ -1,4 +1,4 @@
-"""What a session, the loop and checkpoints ask of a Runner; its verbs and counters are in `runner`."""
+"""The part of a Runner that sessions, the loop and checkpoints use. Its verbs and counters are in `runner`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hookline.common import rng
 from hookline.data.batches import Batches
 from hookline.engine import hook_states, loops, preflight, snapshot
 from hookline.engine.host import Host, Verb
-from hookline.engine.numerics import refuse_infinite_loss
+from hookline.engine.numerics import check_loss_is_finite
 from hookline.engine.steps import call_model
 from hookline.plan.calls import NOTHING
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from hookline.writers.base import Outcome
     from hookline.writers.router import Writers
 
-# The names of precisions, and the dtypes that torch calls them.
+# The precisions, and the names of their dtypes in torch.
 PRECISIONS = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 
 
@@ -43,7 +43,7 @@ class RunnerHost(Host):
     device: torch.device
     precision: str
     seed: int
-    #: Whether the user chose the seed. If not, a resumed run takes that of its checkpoint.
+    #: True if the user chose the seed. Otherwise a resumed run takes the seed of its checkpoint.
     seed_is_chosen = True
     optims: Optims
     hub: MessageHub
@@ -55,34 +55,36 @@ class RunnerHost(Host):
 
         @property
         def train_loop(self) -> TrainLoop:
-            """Return how this run trains."""
+            """Return the training loop."""
 
         @property
         def has_training(self) -> bool:
             """Return whether there is a training loop."""
 
-    #: What the message about a loss that is NaN or Inf suggests, besides looking for the cause.
-    way_out_of_nan: ClassVar[str] = "or leave such batches out: CheckInvalidLossHook with policy: skip and interval: 1"
+    #: The last suggestion in the message about a loss that is NaN or Inf.
+    nan_hint: ClassVar[str] = "or skip such batches: CheckInvalidLossHook with policy: skip and interval: 1"
 
-    #: The model as the step calls it; wrapped by the strategy at the start of a session.
+    #: The model as the step calls it. The strategy wraps it at the start of a session.
     wrapped: nn.Module
-    #: The current batch; a `before_..._iter` may replace it.
+    #: The current batch. A `before_..._iter` may replace it.
     data_batch: Any = None
-    #: Whether the current batch is the last of its pass, and whether an accumulation window has to end with it.
+    #: True if the current batch is the last one of its pass.
     ends_epoch = False
+    #: True if an accumulation window has to end with the current batch.
     ends_window = False
     #: The pass over the data that is running.
     batches: Batches | None = None
     #: The evaluation loop that is running.
     eval_loop: EvalLoop | None = None
-    #: The user's step, ready to be called with model and batch, and the update after it; None if the step updates.
+    #: The user's step, ready to be called with model and batch.
     call_step: Callable[..., Any] = staticmethod(call_model)
+    #: The update after the step; None if the step calls `optim.update` itself.
     update: Callable[[Tensor, dict[str, Any]], None] | None = None
-    #: Whether batches need not be moved, because loaders put them on the CPU anyway.
+    #: True if batches need not be moved, because loaders already put them on the CPU.
     on_cpu = True
-    #: Where the seconds of waiting for the loader are added up, if a hook asked for it.
+    #: The total time of waiting for the loader, if a hook requested to measure it.
     data_wait: Cost | None = None
-    #: The seconds in which hooks kept training waiting for their own evaluations; they are not part of a step's time.
+    #: The seconds that training has waited for evaluations of hooks. They are not part of the time of a step.
     seconds_paused = 0.0
 
     # -- the session
@@ -103,11 +105,11 @@ class RunnerHost(Host):
         self.update = None if loop.updates_itself or not self.optims else self.optims.sole.update
 
     def before_training(self) -> None:
-        """Record the config, and check what can be checked before the first step."""
+        """Record the config, and run the checks that are possible before the first step."""
         if self.config is not None:
             self.writers.write_config("config", self.config, self.iter)
         preflight.check_watched_metrics(self)
-        hook_states.refuse_odd_states(self.plan)
+        hook_states.check_states_can_be_saved(self.plan)
 
     def after_resume(self, checkpoint: Mapping[str, Any]) -> None:
         """Report the position, and take the seed of the checkpoint if the user did not choose one."""
@@ -118,7 +120,7 @@ class RunnerHost(Host):
             self.seed = checkpoint["meta"].get("seed", self.seed)
 
     def clear_requests(self) -> None:
-        """Forget what an earlier run of this runner asked for, and gradients of a window that was cut off."""
+        """Forget the requests of an earlier run of this runner, and the gradients of unfinished windows."""
         super().clear_requests()
         self.eval_loop = None
         self.optims.reset()
@@ -136,7 +138,7 @@ class RunnerHost(Host):
         return self.writers.files()
 
     def records_cut_back(self) -> Iterable[str]:
-        """Return the files of writers that take records back."""
+        """Return the files of writers that can remove later records."""
         return self.writers.files_cut_back()
 
     def open_records(self, resuming: bool) -> None:
@@ -176,26 +178,26 @@ class RunnerHost(Host):
         return self.batches
 
     def batches_left(self) -> int | None:
-        """Return how many batches an accumulation window that begins now can have; None if that is unknown."""
+        """Return the maximum size of an accumulation window that begins now; None if it is unknown."""
         # A step that calls `optim.update` itself decides how often it updates.
         return None if self.train_loop.updates_itself else self.batches_to_come()
 
     def batches_to_come(self) -> int | None:
-        """Return how many batches there are until windows have to end; None if that is unknown."""
+        """Return the number of batches until windows have to end; None if it is unknown."""
         loop, position = self.train_loop, self.position
         length = loop.length if loop.by_epoch else loop.max_iters
         return None if length is None else length - (position.batch if loop.by_epoch else position.iter)
 
     def autocast(self) -> AbstractContextManager[Any]:
-        """Return the context of a forward pass in the precision of the run; enter it once."""
+        """Return the context of a forward pass in the precision of the run. It can be entered once."""
         if self.precision == "fp32":
             return NOTHING
         return torch.autocast(self.device.type, getattr(torch, PRECISIONS[self.precision]))
 
-    def forget_skip(self) -> None:
-        """End the effect of a skipped step, which holds for one iteration."""
-        super().forget_skip()
-        self.optims.forget_skip()
+    def clear_skip(self) -> None:
+        """Clear a skip at the end of its iteration."""
+        super().clear_skip()
+        self.optims.clear_skip()
 
     def validate_if_due(self) -> bool:
         """Validate if it is due or was requested."""
@@ -211,7 +213,7 @@ class RunnerHost(Host):
             self.requests.validate = True
 
     def validation_due(self, position: Position | None = None) -> bool:
-        """Return whether a validation comes before the next step, here or at another position."""
+        """Return whether a validation must run before the next step, at this position or another one."""
         return self.requests.validate or self.train_loop.validation_due(position or self.position)
 
     # -- checkpoints
@@ -241,25 +243,25 @@ class RunnerHost(Host):
 
     def check_loss(self) -> None:
         """Raise a NumericsError if a loss since the last record is NaN or Inf."""
-        refuse_infinite_loss(self)
+        check_loss_is_finite(self)
 
     def weight_names(self) -> list[str]:
         """Return the names of the model's parameters."""
         return [name for name, _ in self.model.named_parameters()]
 
     def checkpoint_name(self, request: SaveRequest) -> str:
-        """Return `epoch_5.pth` or `iter_100.pth`, or what the request wants instead."""
+        """Return `epoch_5.pth` or `iter_100.pth`, unless the request has its own name."""
         position = self.position
         if request.name is not None:
             return request.name(position)
         wanted = self.train_loop.by_epoch if request.by_epoch is None else request.by_epoch
-        by_epoch = wanted and position.batch == 0  # inside an epoch only the iteration says where
+        by_epoch = wanted and position.batch == 0  # inside an epoch, only the iteration is exact
         own = request.template if by_epoch == wanted else None
         template = own or ("epoch_{}.pth" if by_epoch else "iter_{}.pth")
         return request.prefix + template.format(position.epoch if by_epoch else position.iter)
 
     def load_weights(self, checkpoint: dict[str, Any], path: str) -> None:
-        """Load what fits of the weights of a checkpoint; to evaluate it, all of the model has to fit."""
+        """Load the weights of a checkpoint that fit the model. For an evaluation, the whole model must fit."""
         if self.running != "train":
             compatibility.refuse_lacking(self.model, checkpoint["state_dict"], path)
         left_out = snapshot.load_fitting(self.model, checkpoint["state_dict"], path)

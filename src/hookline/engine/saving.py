@@ -1,4 +1,4 @@
-"""Saving and loading checkpoints of a host: which are requested, where they go, and what a run starts from."""
+"""Saving and loading the checkpoints of a host: handling requests, choosing paths, and finding a run's start."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hookline.checkpoint import compatibility, seal, store
 from hookline.checkpoint.background import Background
 from hookline.checkpoint.copies import Copies
 from hookline.engine import signals, snapshot
-from hookline.engine.numerics import refuse_infinite_weights
+from hookline.engine.numerics import check_weights_are_finite
 from hookline.engine.requests import SaveRequest
 from hookline.errors import StorageError, blame
 from hookline.rundir import archive
@@ -27,21 +27,21 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("hookline")
 
-#: Whether a checkpoint has its optimizers, and whether its schedulers.
+#: Two flags: save the optimizers, save the schedulers.
 Options = tuple[bool, bool]
 USUAL = SaveRequest()
 
 
 @dataclass(frozen=True)
 class Source:
-    """What a run starts from: all of a checkpoint, or just its weights."""
+    """The start of a run: a whole checkpoint, or only its weights."""
 
     path: Path
     checkpoint: dict[str, Any]
     kind: Literal["resume", "weights"]
 
     def is_inside(self, folders: Iterable[Path]) -> bool:
-        """Whether it lies in one of these folders of a run, so that the run's records belong to it."""
+        """Return whether it is in one of these folders of the run, so that the records there belong to it."""
         return self.path.resolve().parent in [folder.resolve() for folder in folders]
 
 
@@ -61,28 +61,28 @@ class Saving:
         self.source: Path | None = None
         #: The seconds that training has waited for saves.
         self.seconds = 0.0
-        #: How long the newest save took until its files were verified, also in the background; 0 before the first.
+        #: The seconds of the newest save until its files were verified, also in the background; 0 before the first.
         self.took = 0.0
-        #: Whether a run of this host has begun. A second call of `train` then continues from where it is.
+        #: True once a run of this host has begun. A second call of `train` then continues from the current state.
         self.started = False
         self._loaded = False
-        #: Where the host was before it evaluated a checkpoint.
+        #: The position of the host before it evaluated a checkpoint.
         self._position_before: dict[str, Any] | None = None
         self._loader_state: tuple[bool, dict[str, Any] | None] = (False, None)
         self._background = Background(lambda: host.requests.note_failure())
         self._copies, self._kept_copies = Copies(), Copies()
         self._kept: tuple[dict[str, Any], seal.Note, Path] | None = None
-        #: Whether the warning was shown that the state cannot be kept in memory.
+        #: True once the warning was shown that the state cannot be kept in memory.
         self._warned_not_kept = False
 
     # -- saving
 
     def save(self) -> None:
-        """Write what was asked for; requests for the same file are one."""
+        """Write the requested checkpoints. Several requests for the same file are one."""
         began = time.perf_counter()
-        asked = self._host.requests.take_saves()
-        requests = [request for request in asked if not request.in_memory]
-        kept = [request for request in asked if request.in_memory]
+        pending = self._host.requests.take_saves()
+        requests = [request for request in pending if not request.in_memory]
+        kept = [request for request in pending if request.in_memory]
         if requests:
             self._save(requests)
         elif kept:
@@ -98,7 +98,7 @@ class Saving:
             by_path.setdefault(self.path(request), []).append(request)
         try:
             taken = {parts: snapshot.take(host, *parts) for parts in {_options(same) for same in by_path.values()}}
-        except StorageError as error:  # records that a checkpoint counts on
+        except StorageError as error:  # records that a checkpoint refers to cannot be written
             self._tolerate(error, requests)
             return
         write = partial(
@@ -130,11 +130,11 @@ class Saving:
         validations: int,
         began: float,
     ) -> None:
-        """Write, verify, and only then tell those who asked: they remove old ones."""
+        """Write and verify the files. Only then call the requesters back: they remove old checkpoints."""
         for path, requests in by_path.items():
             parts, more = _options(requests), {name: fact for each in requests for name, fact in each.meta.items()}
             checkpoint, complete = snapshot.with_meta(taken[parts], more), all(parts)
-            refuse_infinite_weights(checkpoint["state_dict"], weights, step)
+            check_weights_are_finite(checkpoint["state_dict"], weights, step)
             try:
                 self._write(checkpoint, path, seal.Note(step, validations, complete))
             except StorageError as error:
@@ -154,25 +154,25 @@ class Saving:
         schedulers: bool = True,
         meta: Mapping[str, Any] | None = None,
     ) -> Path:
-        """Write a checkpoint of the current state at once; if it may hold half a step, it is not `complete`."""
+        """Write a checkpoint of the current state at once. It is not `complete` if it may contain half a step."""
         host = self._host
         host.check_loss()
         checkpoint = snapshot.with_meta(snapshot.take(host, optimizer, schedulers), meta or {})
         step, validations = host.position.iter, host.position.validations
-        refuse_infinite_weights(checkpoint["state_dict"], host.weight_names(), step)
+        check_weights_are_finite(checkpoint["state_dict"], host.weight_names(), step)
         self._write(checkpoint, path, seal.Note(step, validations, complete))
         return path
 
     def forget(self) -> None:
-        """Forget what was saved and loaded: the next run of this host begins like the first."""
+        """Forget what was saved and loaded, so that the next run of this host begins like the first."""
         self.saved_at = self.resumed_at = -1
         self.last_path, self.started, self._loaded = None, False, False
 
     def _tolerate(self, error: StorageError, requests: list[SaveRequest]) -> None:
-        """Go on without a checkpoint if nobody needs it; else raise."""
+        """Continue without a checkpoint if it is not needed; otherwise raise the error."""
         if any(request.needed for request in requests):
             raise error
-        log.warning("%s. The run goes on without this checkpoint.", error)
+        log.warning("%s. The run continues without this checkpoint.", error)
         for request in requests:
             if request.failed is not None:
                 request.failed()
@@ -208,77 +208,80 @@ class Saving:
         raise signals.ending(number)
 
     def save_before_end(self) -> str:
-        """Save the current state, unless it is saved; return what to tell people about it."""
+        """Save the current state, unless it is already saved. Return the end of the message about it."""
         host = self._host
         if host.position.iter and self.saved_at != host.position.iter:
             host.requests.ask_save(SaveRequest())
             self.save()
-        return f"{self.last_path} goes on from here" if self.last_path else "nothing was done yet"
+        return f"resume from {self.last_path}" if self.last_path else "there was nothing to save yet"
 
-    def leave(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        """The run ends: a save that is under way is finished, whatever else went wrong."""
+    def finish_at_exit(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        """Wait for a save in the background when the run ends, also if the run has failed.
+
+        The signature is that of an exit callback of `contextlib.ExitStack`.
+        """
         try:
             self.finish()
         except Exception as another:
             if error is None:
                 raise
-            blame(error, f"a checkpoint that was being written failed, too: {another}")
+            blame(error, f"writing a checkpoint in the background failed, too: {another}")
 
     def finish(self) -> None:
-        """Wait for a save that is under way; raises what went wrong in it."""
+        """Wait for a save in the background, and raise its error if it failed."""
         self._background.wait()
 
-    # -- the state in memory, for the case of a failure
+    # -- a copy of the state in memory, in case the run fails
 
     def _keep_copy(self, path: Path) -> None:
-        """Copy the state as it is now; it is written if the run fails later. If it cannot be, the last one is kept."""
+        """Copy the current state, which is written if the run fails later. If this fails, the previous copy stays."""
         host = self._host
         try:
             taken = snapshot.take(host)
-        except StorageError as error:  # records that a checkpoint counts on
+        except StorageError as error:  # records that a checkpoint refers to cannot be written
             if not self._warned_not_kept:
-                log.warning("%s. The run goes on without a newer state in memory.", error)
+                log.warning("%s. The run continues without a newer state in memory.", error)
             self._warned_not_kept = True
             return
         self._warned_not_kept = False
-        self._kept = None  # the memory of the old copy is used for the new one
+        self._kept = None  # the new copy reuses the memory of the old one
         copied = self._kept_copies.take(taken)
         self._kept = (copied, seal.Note(host.position.iter, host.position.validations, complete=True), path)
 
     def write_kept(self) -> Path | None:
-        """Write the state that was kept, unless a checkpoint of it is there already; gives where it is."""
+        """Write the copy in memory, and return its path; None if there is none, or a checkpoint already has it."""
         kept, self._kept = self._kept, None
         self._background.join()
         if kept is None or kept[1].step <= self.saved_at:
             return None
         checkpoint, note, path = kept
-        refuse_infinite_weights(checkpoint["state_dict"], self._host.weight_names(), note.step)
+        check_weights_are_finite(checkpoint["state_dict"], self._host.weight_names(), note.step)
         self._write(checkpoint, path, note)
         return path
 
     # -- loading
 
     def find_source(self, verb: str) -> Source | None:
-        """Read what this run starts from; a runner that has started already goes on from where it is."""
+        """Read the checkpoint that this run starts from; None if it starts from scratch or was already started."""
         host = self._host
         if self.started or (self._loaded and verb != "train"):
             return None
         path: Path | None = None
         if host.resume is True:
             path = store.newest_intact(
-                host.folders, lambda text: log.warning("passed over: %s", text), host.checkpoint_names
+                host.folders, lambda text: log.warning("skipped: %s", text), host.checkpoint_names
             )
             if path is None:
-                host.terminal.say(f"there is no checkpoint in {host.work_dir} yet: starting afresh")
+                host.terminal.say(f"there is no checkpoint in {host.work_dir} yet: starting from scratch")
         elif host.resume:
             path = Path(host.resume)
         if path is not None:
-            # The newest intact one was verified just now.
             if path.is_file() and seal.read_note(path) is None:
                 raise StorageError(
-                    f"{path} cannot be resumed: {seal.damage(path)}; load_from, without resume, takes the weights of a "
-                    "whole one"
+                    f"{path} cannot be resumed: {seal.damage(path)}; to load only the weights of an intact file, use "
+                    "load_from without resume"
                 )
+            # With `resume=True`, it was verified just now.
             checkpoint = store.read(path, sealed=True, verified=host.resume is True)
             return Source(path, checkpoint, "resume" if verb == "train" else "weights")
         if host.load_from is not None:
@@ -287,12 +290,12 @@ class Saving:
         return None
 
     def take_loader_state(self) -> tuple[bool, dict[str, Any] | None]:
-        """For a pass over the data: whether it is the first of a resumed run, and the state of its loader then."""
+        """Return whether this pass over the data is the first of a resumed run, and the loader state to resume with."""
         taken, self._loader_state = self._loader_state, (False, None)
         return taken
 
     def load(self, source: Source | None) -> None:
-        """Load the weights now, and the rest of a run that is resumed when its position is reached."""
+        """Load the weights now. The rest of a run that is resumed is loaded when its position is reached."""
         host = self._host
         self.started = self.started or host.running == "train"
         if source is None:
@@ -302,7 +305,7 @@ class Saving:
         host.plan.call("after_load_checkpoint", {"checkpoint": checkpoint})
         if source.kind == "weights":
             if host.running != "train":
-                self._stand_at(source)
+                self._move_to_checkpoint(source)
             host.load_weights(checkpoint, path)
             return
         snapshot.load(host, checkpoint, path)
@@ -326,8 +329,8 @@ class Saving:
             if gone or stopped.for_now or stopped.parameters != host.plan.parameters_of(stopped.by):
                 host.requests.resume_training()
 
-    def _stand_at(self, source: Source) -> None:
-        """Move to the position of a checkpoint that is evaluated: its results belong to that iteration and run."""
+    def _move_to_checkpoint(self, source: Source) -> None:
+        """Move to the position of the checkpoint to evaluate: its results belong to that iteration of that run."""
         position, host = source.checkpoint.get("position"), self._host
         if isinstance(position, dict):
             self._position_before = host.position.state_dict()
@@ -335,26 +338,26 @@ class Saving:
         if source.is_inside(host.folders):
             host.rejoin_records(source.checkpoint.get("writers", {}))
 
-    def stand_back(self) -> None:
-        """Return to the position before a checkpoint was evaluated: training would start from there."""
+    def move_back(self) -> None:
+        """Return to the position before a checkpoint was evaluated, so that training starts from there."""
         if self._position_before is not None:
             self._host.position.load_state_dict(self._position_before)
             self._position_before = None
 
     def _archive_later(self, path: Path) -> None:
-        """Archive the checkpoints that are later than the one that is resumed: the run will get there again."""
+        """Archive the checkpoints that are later than the resumed one: the run will reach those steps again."""
         note, host = seal.read_note(path), self._host
-        assert note is not None, "what is resumed has a seal"
+        assert note is not None, "a checkpoint that is resumed has a seal"
         for folder in host.folders:
-            old = archive.set_later_aside(folder, note)
+            old = archive.archive_later_checkpoints(folder, note)
             if old is not None:
                 for name in host.records_cut_back():
-                    archive.copy_aside(folder / name, old)  # they are cut back soon
+                    archive.copy_to_archive(folder / name, old)  # their later part is about to be removed
                 if path.resolve().parent == folder.resolve():
                     store.point_to(path, path.parent, seal.digest(path), note.step)
                 else:
                     (folder / store.POINTER).unlink(missing_ok=True)
-                host.terminal.say(f"checkpoints that are later in the run than {path.name} are in {old} now")
+                host.terminal.say(f"moved the checkpoints that are later than {path.name} to {old}")
 
     def restore(self) -> bool:
         """Load the late parts of a run that is being resumed, once, where it continues; return whether it did."""
@@ -366,16 +369,18 @@ class Saving:
 
 
 def _options(requests: list[SaveRequest]) -> Options:
-    """What goes into a file that several may have asked for."""
+    """Return the options of a file: a part that at least one of the requests wants is saved."""
     return any(request.optimizer for request in requests), any(request.schedulers for request in requests)
 
 
 def _as_checkpoint(found: dict[str, Any], path: Path) -> dict[str, Any]:
-    """A file of weights alone reads like a checkpoint that has only them; many programs keep them under `model`."""
+    """Return a file of weights as a checkpoint that has only weights. Many programs store them under `model`."""
     if "state_dict" in found:
         return found
     if isinstance(found.get("model"), dict):
         return {"state_dict": found["model"]}
     if found and all(isinstance(value, Tensor) for value in found.values()):
         return {"state_dict": found}
-    raise StorageError(f"{path} has no weights: it holds {', '.join(map(str, list(found)[:8]))}, and no 'state_dict'")
+    raise StorageError(
+        f"{path} contains no weights: it has {', '.join(map(str, list(found)[:8]))}, but no 'state_dict'"
+    )

@@ -24,11 +24,11 @@ log = logging.getLogger("hookline")
 
 @contextmanager
 def running(host: Host, verb: Verb) -> Iterator[None]:
-    """Mark the host as running. In training, forget earlier requests and turn signals into new ones."""
+    """Mark the host as running. For training, also clear earlier requests and turn signals into requests."""
     if host.running is not None:
         raise HooklineError(
-            f"runner.{verb}() was called inside runner.{host.running}(); ask for what you need with "
-            "runner.request_val() or runner.stop()"
+            f"runner.{verb}() was called inside runner.{host.running}(); inside a run, use runner.request_val() or "
+            "runner.stop() instead"
         )
     host.running = verb
     try:
@@ -43,7 +43,7 @@ def running(host: Host, verb: Verb) -> Iterator[None]:
 
 @contextmanager
 def session(host: Host, verb: Verb) -> Iterator[None]:
-    """Run once, from the first point to the last; whatever happens, everything is closed in order."""
+    """Run once, from the first point to the last. Whatever happens, everything is closed in order."""
     with ExitStack() as leaving:
         copying = leaving.enter_context(log_copies.copying(host.work_dir))
         leaving.callback(host.terminal.close_log)
@@ -53,10 +53,10 @@ def session(host: Host, verb: Verb) -> Iterator[None]:
         leaving.enter_context(host.failures_shown())
         host.terminal.prepare()
         host.begin_session(verb)
-        host.plan.leave_out_idle()
+        host.plan.skip_idle_points()
         source = open_folder(host, verb, leaving, copying)
-        leaving.push(host.saving.leave)
-        leaving.callback(host.saving.stand_back)
+        leaving.push(host.saving.finish_at_exit)
+        leaving.callback(host.saving.move_back)
         leaving.push(partial(close_records, host))
         host.open_records(resuming=source is not None and source.kind == "resume")
         with host.points_of_run():
@@ -69,7 +69,7 @@ def session(host: Host, verb: Verb) -> Iterator[None]:
 def log_failure(
     terminal: Terminal, kind: type[BaseException] | None, error: BaseException | None, trace: object
 ) -> None:
-    """Write to run.log why a run ended. On the screen, whoever catches the error shows it."""
+    """Write to run.log why a run ended. The code that catches the error shows it on the screen."""
     if isinstance(error, HooklineError):
         terminal.note("\n  ".join([f"ended: {error}", *getattr(error, "__notes__", [])]))
     elif isinstance(error, Exception):
@@ -83,7 +83,7 @@ def close_records(host: Host, kind: type[BaseException] | None, error: BaseExcep
 
 @contextmanager
 def own_log(terminal: Terminal) -> Iterator[None]:
-    """Show hookline's own warnings as lines of this run while it lasts."""
+    """Show hookline's own warnings as lines of this run, as long as it lasts."""
     handler, propagate = TerminalHandler(terminal), log.propagate
     log.addHandler(handler)
     log.propagate = False
@@ -95,7 +95,7 @@ def own_log(terminal: Terminal) -> Iterator[None]:
 
 
 def open_folder(host: Host, verb: Verb, leaving: ExitStack, copying: log_copies.Copying) -> Source | None:
-    """Claim the folders and read what the run starts from; a fresh run archives the files of an earlier one."""
+    """Claim the folders, and read the checkpoint that the run starts from. A fresh run archives an earlier one."""
     folder, terminal, saving = host.work_dir, host.terminal, host.saving
     folders = host.folders if verb == "train" else [folder]
     for each in folders:
@@ -117,9 +117,9 @@ def open_folder(host: Host, verb: Verb, leaving: ExitStack, copying: log_copies.
             archive.drop_records(folder, host.record_files())
         elif not continues:
             for each in [*folders, *(target for target in targets if target.exists())]:
-                if old := archive.set_aside(each, host.record_files()):
-                    moved.append(f"{each} held an earlier run; its files are in {old} now")
-                    leaving.push(partial(archive.put_back, old, each, host))
+                if old := archive.archive_run(each, host.record_files()):
+                    moved.append(f"moved the files of an earlier run from {each} to {old}")
+                    leaving.push(partial(archive.restore_archived, old, each, host))
         copying.begin(copies, fetch=continues)
     terminal.open_log(folder / "run.log")
     for line in moved:

@@ -1,6 +1,7 @@
-"""A snapshot: the states of all parts of a host in one dict, taken and loaded again.
+"""Snapshots: the states of all parts of a host in one dict, and how to load them again.
 
-Tensors and plain data only: a checkpoint is read with `weights_only=True`, and no string in it ever selects code.
+A snapshot contains tensors and plain data only: a checkpoint is read with `weights_only=True`, and no string in it ever
+selects code.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import torch
 
 import hookline
 from hookline.checkpoint.compatibility import misfits, shape_of
-from hookline.common.plain import refuse_odd
+from hookline.common.plain import check_plain
 from hookline.errors import StorageError
 
 if TYPE_CHECKING:
@@ -23,23 +24,23 @@ if TYPE_CHECKING:
 
     from hookline.engine.host import Host
 
-#: Incremented when a checkpoint of today can no longer be read by the code of yesterday.
+#: Incremented when older code can no longer read a new checkpoint.
 FORMAT = 1
 
 
 def take(host: Host, optimizer: bool = True, schedulers: bool = True) -> dict[str, Any]:
-    """Return the state of the whole run; hooks may change entries at `before_save_checkpoint`."""
+    """Return the state of the whole run. Hooks may change entries at `before_save_checkpoint`."""
     wanted = {"": True, "optimizer": optimizer, "schedulers": schedulers}
     states = {name: part.state_dict() for name, part in host.parts.items() if wanted[part.option]}
     checkpoint: dict[str, Any] = {"meta": host.facts(), **states}
     host.plan.call("before_save_checkpoint", {"checkpoint": checkpoint})
     for key, value in checkpoint.items():
-        refuse_odd(value, f"checkpoint[{key!r}]")
+        check_plain(value, f"checkpoint[{key!r}]")
     return checkpoint
 
 
 def environment() -> dict[str, Any]:
-    """Return facts about the process that saves: versions, threads, the time."""
+    """Return facts about this process: versions, threads, the time."""
     return {
         "hookline": hookline.__version__,
         "format": FORMAT,
@@ -52,7 +53,7 @@ def environment() -> dict[str, Any]:
 
 
 def with_meta(checkpoint: dict[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a checkpoint with more facts in its `meta`; facts that every checkpoint has cannot be replaced."""
+    """Return a checkpoint with more facts in its `meta`. They cannot replace the facts that every checkpoint has."""
     return {**checkpoint, "meta": {**more, **checkpoint["meta"]}} if more else checkpoint
 
 
@@ -61,12 +62,14 @@ def load(host: Host, checkpoint: dict[str, Any], path: str) -> None:
     needed = ["meta", *(name for name, part in host.parts.items() if part.needed)]
     missing = [key for key in needed if key not in checkpoint]
     if missing:
-        raise StorageError(f"{path} has no {', '.join(missing)}, so a run cannot go on from it; {host.weights_hint}")
+        raise StorageError(f"{path} has no {', '.join(missing)}, so a run cannot resume from it; {host.weights_hint}")
     _refuse_malformed(host, checkpoint, path)
     host.prepare_to_load(checkpoint)
     saved_by = checkpoint["meta"].get("format", 1)
     if saved_by > FORMAT:
-        raise StorageError(f"{path} has the format {saved_by}, and this hookline reads up to {FORMAT}; use a newer one")
+        raise StorageError(
+            f"{path} has format {saved_by}, but this hookline reads only up to format {FORMAT}; use a newer hookline"
+        )
     now = {name: part for name, part in host.parts.items() if not part.late}
     problems = [each for name, part in now.items() for each in part.misfits(checkpoint.get(name), checkpoint)]
     if problems:
@@ -86,21 +89,21 @@ def load_late(host: Host, checkpoint: Mapping[str, Any]) -> None:
         else:
             fresh.append(name)
     if fresh:
-        host.terminal.say(f"not in the checkpoint, so starting fresh: {', '.join(fresh)}")
+        host.terminal.say(f"not in the checkpoint, so starting from scratch: {', '.join(fresh)}")
 
 
 def _refuse_malformed(host: Host, checkpoint: Mapping[str, Any], path: str) -> None:
-    """Refuse parts of another kind than those that `take` returns; a hook may have changed them."""
+    """Refuse parts of other types than `take` returns. A hook may have changed them."""
     odd = [] if isinstance(checkpoint["meta"], dict) else ["meta"]
     for name, part in host.parts.items():
         if name in checkpoint:
             odd += [f"{name}{where}" for where in part.malformed(checkpoint[name])]
     if odd:
-        raise StorageError(f"{path} cannot be used: {', '.join(odd)} is not what a run saves there")
+        raise StorageError(f"{path} cannot be used: {', '.join(odd)} is not of the type that a run saves")
 
 
 def load_fitting(model: nn.Module, state: Mapping[str, Any], path: str) -> list[str]:
-    """Load what fits of a model's state, and return what did not; refuse if nothing fits."""
+    """Load the entries of a model's state that fit, and return the misfits. Refuse a state of which nothing fits."""
     own = model.state_dict()
     fitting = {name: value for name, value in state.items() if name in own and shape_of(own[name]) == shape_of(value)}
     if own and not fitting:

@@ -1,4 +1,4 @@
-"""The user's step: how it is called, what it may give back, and two steps that many runs can use as they are."""
+"""The user's step: how it is called and what it may return, and two ready-made steps."""
 
 from __future__ import annotations
 
@@ -12,25 +12,28 @@ from torch import Tensor, nn
 from hookline.errors import HooklineError
 
 WHAT_TO_RETURN = (
-    "return the loss as a tensor with one element, or a mapping with 'loss' in it (or entries whose names contain "
-    "'loss', which are added up), or (outputs, loss)"
+    "return the loss as a tensor with one element, or a mapping with the key 'loss' (or with keys that contain 'loss', "
+    "whose values are added up), or (outputs, loss)"
 )
 
 
 def cross_entropy(model: nn.Module, batch: Any) -> Tensor:
-    """A training step for classification: the mean cross entropy of a batch `(inputs, classes)`."""
+    """Return the mean cross entropy of a batch `(inputs, classes)`: a training step for classification."""
     inputs, target = batch
     return nn.functional.cross_entropy(model(inputs), target)
 
 
 def predict(model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
-    """An evaluation step for batches `(inputs, target)`: what the model says, and what is right."""
+    """Return the model's predictions and the targets: an evaluation step for batches `(inputs, target)`."""
     inputs, target = batch
     return model(inputs), target
 
 
 def call_model(model: nn.Module, batch: Any) -> Any:
-    """The step where none is given: a mapping as keywords, a tuple or list as arguments, anything else as it is."""
+    """Call the model with the batch: the default step.
+
+    A mapping is passed as keywords, a tuple or list as arguments, and anything else unchanged.
+    """
     if isinstance(batch, Mapping):
         return model(**batch)
     if isinstance(batch, (tuple, list)):
@@ -39,7 +42,7 @@ def call_model(model: nn.Module, batch: Any) -> Any:
 
 
 def updates_itself(step: Callable[..., Any]) -> bool:
-    """Whether a step makes its own updates: it has a parameter named `optim`."""
+    """Return whether a step calls `optim.update` itself: then it has a parameter named `optim`."""
     try:
         return "optim" in inspect.signature(step).parameters
     except (TypeError, ValueError):  # a callable without a readable signature
@@ -47,7 +50,7 @@ def updates_itself(step: Callable[..., Any]) -> bool:
 
 
 def as_outputs(result: Any) -> dict[str, Any]:
-    """What a step gave, as the dict that hooks see, with the loss in it under `loss`."""
+    """Return the result of a step as the dict that hooks see, with the loss under `loss`."""
     if isinstance(result, Tensor):
         outputs: dict[str, Any] = {"loss": result}
     elif isinstance(result, Mapping):
@@ -58,7 +61,7 @@ def as_outputs(result: Any) -> dict[str, Any]:
         given, loss = result
         outputs = {**given, "loss": loss} if isinstance(given, Mapping) else {"outputs": given, "loss": loss}
     else:
-        raise HooklineError(f"the step gave {describe(result)}; {WHAT_TO_RETURN}")
+        raise HooklineError(f"the step returned {describe(result)}; {WHAT_TO_RETURN}")
     loss = outputs["loss"]
     if not isinstance(loss, Tensor) or loss.numel() != 1:
         raise HooklineError(f"the loss of the step is {describe(loss)}; {WHAT_TO_RETURN}")
@@ -66,10 +69,10 @@ def as_outputs(result: Any) -> dict[str, Any]:
 
 
 def own_outputs(result: Any) -> dict[str, Any]:
-    """What a step that makes its own updates gave: nothing is fine, and so are numbers that contain no loss."""
+    """Return the result of a step that calls `optim.update` itself, as a dict. It may be None, or without a loss."""
     if result is None:
         return {}
-    if result.__class__ is dict:  # the usual case, without detours
+    if result.__class__ is dict:  # a fast path for the usual case
         loss = result.get("loss")
         if loss.__class__ is Tensor and loss.numel() == 1:
             return {**result}
@@ -79,23 +82,23 @@ def own_outputs(result: Any) -> dict[str, Any]:
 
 
 def explain_backward(error: RuntimeError, loss: Any) -> None:
-    """Say what to do about a loss that has no gradient, where that is why its backward pass failed."""
+    """If a backward pass failed because the loss has no gradient, raise an error that says what to do."""
     if isinstance(loss, Tensor) and not loss.requires_grad:
         raise HooklineError(
-            "the loss has no gradient: it was detached (.item(), .detach(), no_grad), or no parameter of the model "
-            "that asks for one took part in it; return the loss as the model's outputs gave it"
+            "the loss has no gradient: it was detached (.item(), .detach(), no_grad), or it does not depend on a "
+            "trainable parameter of the model; return the loss as computed from the model's outputs"
         ) from error
 
 
 def _sum_of_losses(outputs: Mapping[str, Any]) -> Any:
     losses = [value for name, value in outputs.items() if "loss" in name]
     if not losses:
-        raise HooklineError(f"the step gave a mapping with {sorted(outputs)}, and no loss in it; {WHAT_TO_RETURN}")
+        raise HooklineError(f"the step returned a mapping with {sorted(outputs)}, but without a loss; {WHAT_TO_RETURN}")
     return sum(torch.as_tensor(loss) for loss in losses)
 
 
 def describe(value: Any) -> str:
-    """What a value is, for a message."""
+    """Return the type of a value, and the shape of a tensor, for a message."""
     if isinstance(value, Tensor):
         return f"a tensor of shape {tuple(value.shape)}"
     return "None" if value is None else f"a {type(value).__name__}"

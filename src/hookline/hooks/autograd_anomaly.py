@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import hookline
-from hookline.common.checks import check_int, warn_of_the_end
+from hookline.common.checks import check_int, warn_if_never_reached
 from hookline.errors import ConfigError, NumericsError, blame
 from hookline.plan.calls import short_path
 from hookline.plan.hook import Hook
@@ -75,7 +75,7 @@ class AutogradAnomalyHook(Hook):
     def before_train(self, runner: Runner) -> None:
         """Warn of a beginning that never comes; it counts finished iterations, so the last is one too late."""
         last = None if runner.max_iters is None else runner.max_iters - 1
-        warn_of_the_end("AutogradAnomalyHook: begin", self.begin, last)
+        warn_if_never_reached("AutogradAnomalyHook: begin", self.begin, last)
 
     def around_train(self, runner: Runner) -> Iterator[None]:
         """Keep torch's reports. Once for all iterations: changing filters makes Python forget what it has shown."""
@@ -85,7 +85,7 @@ class AutogradAnomalyHook(Hook):
     def around_train_iter(self, runner: Runner) -> Iterator[None]:
         """An iteration with anomaly detection; its failure is told where it comes from."""
         if self.end is not None and runner.iter >= self.end:
-            runner.plan.leave_out_idle(self)
+            runner.plan.skip_idle_points(self)
             yield
             return
         if runner.iter < self.begin:

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn
 
 from hookline.common.checks import check_choice, check_int
-from hookline.engine.numerics import infinite
+from hookline.engine.numerics import find_non_finite
 from hookline.errors import NumericsError
 from hookline.plan.hook import Hook
 from hookline.record.hub import read_numbers
@@ -139,7 +139,7 @@ class CheckInvalidLossHook(Hook):
         self._fail(f"{bad}, and was trained on before this check; interval: 1 finds it in time")
 
     def _act(self, runner: Runner, loss: Loss) -> None:
-        odd = infinite(dict(runner.model.named_parameters()), ())
+        odd = find_non_finite(dict(runner.model.named_parameters()), ())
         if odd:
             self._fail(
                 f"{loss}, because {odd[0]} of the model has become NaN in an earlier step, although its loss was "

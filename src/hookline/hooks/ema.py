@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from hookline.common import averaging
 from hookline.common.averaging import WeightAverage
-from hookline.common.checks import check_int, warn_of_the_end
+from hookline.common.checks import check_int, warn_if_never_reached
 from hookline.errors import ConfigError, StorageError, did_you_mean
 from hookline.plan.hook import Hook
 
@@ -105,8 +105,8 @@ class EMAHook(Hook):
 
     def before_train(self, runner: Runner) -> None:
         """Warn of a beginning that never comes, and follow the model to its device."""
-        warn_of_the_end("EMAHook: begin_iter", self.begin_iter, runner.max_iters)
-        warn_of_the_end("EMAHook: begin_epoch", self.begin_epoch, runner.max_passes)
+        warn_if_never_reached("EMAHook: begin_iter", self.begin_iter, runner.max_iters)
+        warn_if_never_reached("EMAHook: begin_epoch", self.begin_epoch, runner.max_passes)
         self._stepped, self._loaded = False, None  # a resumed run gives the state back; load_from does not
         self.average.refresh()
 
@@ -153,7 +153,7 @@ class EMAHook(Hook):
         """The second pass draws no random numbers that training would miss."""
         from hookline.common import rng  # it needs torch, and a hook's parameters are read without
 
-        with rng.untouched(), self.average.unswapped():
+        with rng.preserved(), self.average.unswapped():
             yield
 
     def around_val(self, runner: Runner) -> Iterator[None]:

@@ -179,7 +179,7 @@ class EvaluateHook(Hook):
     def _measure(self, runner: Runner) -> Any:
         from hookline.common import rng  # they need torch, and a hook's parameters are read without
 
-        with runner.paused(), rng.untouched(), in_mode(runner.model, training=False):
+        with runner.paused(), rng.preserved(), in_mode(runner.model, training=False):
             return self._call(model=runner.model, runner=runner)
 
     # -- the best of it

@@ -236,7 +236,7 @@ class ProfilerHook(Hook):
         if self.by_epoch or not self._left[stage]:
             self._end()
         if not self._left[stage]:
-            runner.plan.leave_out_idle(self)
+            runner.plan.skip_idle_points(self)
 
     def _begin(self, runner: Runner, stage: Stage) -> Profile | None:
         """The profiler, begun if it is not; None when this stage is done."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hookline.engine.numerics import refuse_infinite_loss
+from hookline.engine.numerics import check_loss_is_finite
 from hookline.plan.hook import Hook
 from hookline.record.hub import recordable
 
@@ -92,7 +92,7 @@ class RuntimeInfoHook(Hook):
 
     def after_train(self, runner: Runner) -> None:
         """A loss that is not a number ends the run also where nobody has logged or saved it."""
-        refuse_infinite_loss(runner)
+        check_loss_is_finite(runner)
 
     def after_val_epoch(self, runner: Runner, metrics: dict[str, Any]) -> None:
         """The metrics of a validation."""

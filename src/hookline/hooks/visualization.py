@@ -149,7 +149,7 @@ class VisualizationHook(Hook):
             return {"": (as_grid(shown), in_rows(texts, columns_of(len(shown))) if texts else None)}
         from hookline.common import rng  # it needs torch, and a hook's parameters are read without
 
-        with rng.untouched():
+        with rng.preserved():
             given = self._call(data_batch=batch, outputs=outputs, runner=runner)
         named = given if isinstance(given, Mapping) else {"": given}
         return {str(name): (self._made(image), None) for name, image in named.items() if image is not None}

@@ -1,1 +1,1 @@
-"""The hook machinery, for any host: points, hooks, how they are called, ordered, compiled and explained."""
+"""The hook machinery for any host: points, hooks, and the plan that orders, compiles, calls and explains them."""

@@ -1,8 +1,9 @@
-"""How a hook is called: every rule of a call is in this file.
+"""Calls of hooks: every rule of a call is in this file.
 
-`read_hook` finds the methods of a hook and refuses those that cannot be right. `match` finds out, once, which of a
-point's arguments a method takes and when it is due. `at_point` compiles a point: one function that calls its methods in
-order. `Around` enters a scope's generators in order and leaves them in reverse.
+- `read_hook` finds the methods of a hook and refuses invalid ones.
+- `match` works out, once, which of a point's arguments a method takes and when the method is due.
+- `compile_point` compiles a point into one function that calls its methods in order.
+- `Around` enters a scope's generators in order and leaves them in reverse.
 """
 
 from __future__ import annotations
@@ -24,17 +25,17 @@ from hookline.plan.costs import Cost, Measuring
 from hookline.plan.hook import LOOKED_UP, Every, Hook
 from hookline.plan.points import PREFIXES, Point, near_miss, unknown_point
 
-# A public method with none of the prefixes is taken for a misspelt point only when it is this close to one.
-CLOSE = 0.88
-# An attribute is taken for a misspelled one that hookline looks up only when it is this close.
-ALMOST = 0.9
+# A public method without a point's prefix counts as a misspelled point only if it is at least this similar to one.
+POINT_CUTOFF = 0.88
+# An attribute counts as a misspelled one that hookline looks up only if it is at least this similar to it.
+ATTRIBUTE_CUTOFF = 0.9
 
-# What a note on an error says of where a run stands.
+# The counters in a note on an error.
 COUNTERS = ("epoch", "iter", "rank")
 
-# The scope that nobody surrounds.
+# The context of a scope that no hook surrounds.
 NOTHING = nullcontext()
-# What comes out of a generator that has no more to do.
+# Returned by `next` for a generator that has ended.
 ENDED = object()
 
 
@@ -46,45 +47,45 @@ class Call:
     point: Point
     method: Callable[..., Any]
     every: Every | None
-    #: What the method is called with, and when it is due, as source text over the point's arguments.
+    #: The arguments of the call, and the condition for when it is due, as source text over the point's arguments.
     passed: str
     due: str
-    # Asked when the method raised; True swallows the error. Only observers with `on_error: disable` have one.
+    # Called when the method has raised. True swallows the error; only observers with `on_error: disable` return it.
     tolerate: Callable[[Call, Exception], bool]
     host: object
-    #: Whether the random generators are put back after it: an observer must not change the run.
+    #: True if the random generators are restored after the call, because an observer must not change the run.
     isolated: bool = False
     cost: Cost = field(default_factory=Cost)
 
     @property
-    def comes_often(self) -> bool:
-        """Whether it is called in every iteration, so that reading the clock each time would be felt."""
+    def is_frequent(self) -> bool:
+        """Return whether the method runs in every iteration, so that timing each call would slow down training."""
         return self.point.counts in ("iteration", "update") and not self.due
 
     def is_timed(self, measuring: Measuring) -> bool:
-        """Whether the time of its calls is taken now."""
-        return measuring == "all" or (measuring == "rare" and not self.comes_often)
+        """Return whether its calls are timed in this mode."""
+        return measuring == "all" or (measuring == "rare" and not self.is_frequent)
 
     @property
     def where(self) -> str:
-        """file:line of the method."""
+        """Return file:line of the method."""
         return source_of(self.method)
 
     def blame(self, error: BaseException) -> None:
-        """Note on the error which hook failed, at which point and at which counters."""
+        """Add a note to the error: which hook failed, at which point and with which counters."""
         at = self.point.known_as or self.point.name
         blame(error, f"in hook {self.who}, at {at}, {counters_of(self.host)} ({self.where})")
 
     def shield(self) -> AbstractContextManager[None]:
-        """What to call it in."""
+        """Return the context to call the method in."""
         if not self.isolated:
             return NOTHING
-        from hookline.common.rng import untouched  # it needs torch, and a plan is explained without
+        from hookline.common.rng import preserved  # it imports torch, which `hookline plan` does not need
 
-        return untouched()
+        return preserved()
 
-    def failed(self, error: BaseException) -> bool:
-        """Whether the run goes on although this method raised."""
+    def survives(self, error: BaseException) -> bool:
+        """Return whether the run continues although this method raised. If not, add a note to the error."""
         if isinstance(error, Exception) and self.tolerate(self, error):
             return True
         self.blame(error)
@@ -92,23 +93,23 @@ class Call:
 
 
 def counters_of(host: object) -> str:
-    """Where a run stands, for a note on an error; a host that counts otherwise names its own as `noted_counters`."""
+    """Return the counters of a run for a note on an error. A host can name other ones in `noted_counters`."""
     names = getattr(host, "noted_counters", COUNTERS)
     return " ".join(f"{name}={getattr(host, name, 0)}" for name in names)
 
 
 def blame_step(error: BaseException, host: object, what: str = "the step") -> None:
-    """Note on an error out of a user's step at which counters it was, unless the note of a hook says so already."""
+    """Add a note with the counters to an error from a user's step, unless the note of a hook already has them."""
     counters = counters_of(host)
     if not any(counters in note for note in getattr(error, "__notes__", ())):
         blame(error, f"in {what}, {counters}")
 
 
 class NoHooks(tuple[()]):
-    """A point that nobody is called at: false, so that a hot loop need not even call it."""
+    """A point without hooks. It is false, so a hot loop can skip the call."""
 
     def __call__(self, *arguments: Any) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 NO_HOOKS = NoHooks()
@@ -116,11 +117,11 @@ NO_HOOKS = NoHooks()
 PointCall = Callable[..., None] | NoHooks
 
 
-def at_point(calls: tuple[Call, ...], measuring: Measuring = "none") -> PointCall:
-    """One function for a point: its methods in plan order, each failure with its hook's name on it.
+def compile_point(calls: tuple[Call, ...], measuring: Measuring = "none") -> PointCall:
+    """Return one function for a point. It calls the methods in plan order and names the hook in every error.
 
-    It is compiled from text, so that a step pays for plain calls and not for matching names (without the prefix `hl_`,
-    which keeps the names apart from those of arguments):
+    It is compiled from text, so a step costs only plain calls, without matching names. The real text has the prefix
+    `hl_` on every name below, so that none of them can clash with an argument:
 
         def after_train_iter(batch_idx, data_batch, outputs):
             n = 0
@@ -129,12 +130,12 @@ def at_point(calls: tuple[Call, ...], measuring: Measuring = "none") -> PointCal
                 n = 1
                 if (host.iter + 1) % 10 == 0: method1(host)
             except BaseException as error:
-                if not calls[n].failed(error): raise
+                if not calls[n].survives(error): raise
                 n += 1
             else: return
-            at_point(calls[n:])(batch_idx, data_batch, outputs)
+            compile_point(calls[n:])(batch_idx, data_batch, outputs)
 
-    Where its time is taken, a call stands between two readings of the clock.
+    A timed call is surrounded by two readings of the clock.
     """
     if not calls:
         return NO_HOOKS
@@ -148,17 +149,18 @@ def at_point(calls: tuple[Call, ...], measuring: Measuring = "none") -> PointCal
         if call.is_timed(measuring):
             body = ["hl_began = hl_clock()", *body, f"hl_calls[{number}].cost.seconds += hl_clock() - hl_began"]
         lines += [("   " if call.due else "  ") + line for line in body]
-    lines += [" except BaseException as hl_error:", "  if not hl_calls[hl_n].failed(hl_error): raise", "  hl_n += 1"]
-    lines += [" else: return", f" hl_at_point(hl_calls[hl_n:], {measuring!r})({arguments})"]
+    lines += [" except BaseException as hl_error:", "  if not hl_calls[hl_n].survives(hl_error): raise", "  hl_n += 1"]
+    lines += [" else: return", f" hl_compile_point(hl_calls[hl_n:], {measuring!r})({arguments})"]
     names: dict[str, Any] = {f"hl_method{number}": call.method for number, call in enumerate(calls)}
-    names |= {"hl_host": calls[0].host, "hl_calls": calls, "hl_at_point": at_point, "hl_clock": time.perf_counter}
+    names |= {"hl_host": calls[0].host, "hl_calls": calls, "hl_clock": time.perf_counter}
+    names["hl_compile_point"] = compile_point
     exec(compile_text(lines, point.name), names)
     compiled: PointCall = names[point.name]
     return compiled
 
 
 def compile_text(lines: list[str], name: str) -> CodeType:
-    """Compile generated source, and keep it in `linecache`, so that tracebacks and pdb can show it.
+    """Compile generated source, and add it to `linecache`, so that tracebacks and pdb can show it.
 
     The same text always has the same file name, so recompiling a plan does not fill the cache.
     """
@@ -180,9 +182,10 @@ def failing_call(error: BaseException, point: str) -> Call | None:
 
 
 def call_in_progress(host: object) -> Call | None:
-    """Return the hook call of this host that is running now in this thread; None outside of any.
+    """Return the hook call of this host that is running now in this thread; None outside of hooks.
 
-    A compiled point and `Around` know which call they are making, so nothing has to be recorded per call.
+    It is read from the stack: a compiled point and `Around` know which call they are making, so recording each call is
+    not necessary.
     """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
@@ -194,7 +197,7 @@ def call_in_progress(host: object) -> Call | None:
 
 
 def call_of_frame(frame: FrameType) -> Call | None:
-    """Return the call that a frame is making, if it is one of a compiled point or of `Around`."""
+    """Return the call that a frame is making; None unless it is a frame of a compiled point or of `Around`."""
     if "hl_calls" in frame.f_globals and "hl_n" in frame.f_code.co_varnames:
         calls: tuple[Call, ...] = frame.f_globals["hl_calls"]
         number = frame.f_locals.get("hl_n", 0)
@@ -206,10 +209,11 @@ def call_of_frame(frame: FrameType) -> Call | None:
 
 
 class Around:
-    """One passage through a scope: generators entered in plan order, left in reverse (or, if asked, in order too).
+    """One passage through a scope: generators are entered in plan order and left in reverse, or in order if requested.
 
-    Only those that were entered are left, and each of them always is, with the body's exception thrown in. None can
-    swallow it. One that raises on the way out neither stops the others nor hides the first error.
+    Every generator that was entered is left, also when the body raised: then its exception is thrown into each of
+    them. No generator can swallow it. One that raises while it is left neither stops the others nor hides the first
+    error.
     """
 
     __slots__ = ("arguments", "calls", "entered", "in_order", "measuring")
@@ -250,9 +254,9 @@ class Around:
             if not hasattr(generator, "throw"):
                 raise HookError(
                     f"{call.who}.{call.point.name} ({call.where}) must be a plain generator function with one yield, "
-                    f"and gave a {type(generator).__name__}; leave a @contextmanager away"
+                    f"but it returned a {type(generator).__name__}; remove @contextmanager if it has one"
                 )
-            if self.measuring == "none" and not call.isolated:  # a context would take longer than all the rest
+            if self.measuring == "none" and not call.isolated:  # an empty context would cost more than the rest
                 reached = next(generator, ENDED)
             else:
                 with self._surrounding(call):
@@ -260,14 +264,14 @@ class Around:
             if reached is ENDED:
                 raise HookError(f"{call.who}.{call.point.name} ({call.where}) ended without a yield")
         except BaseException as error:
-            if call.failed(error):
+            if call.survives(error):
                 return
             raise
         self.entered.append((generator, call))
 
     def _surrounding(self, call: Call) -> AbstractContextManager[None]:
-        """What a generator is entered and left in."""
-        return taking_time(call) if call.is_timed(self.measuring) else call.shield()
+        """Return the context to enter and leave a generator in."""
+        return timed(call) if call.is_timed(self.measuring) else call.shield()
 
     def _leave(self, error: BaseException | None) -> BaseException | None:
         while self.entered:
@@ -289,24 +293,24 @@ class Around:
                 pass
             except BaseException as raised:
                 passed_on = raised is error or _is_wrapped(raised, error)
-                if not passed_on and not call.failed(raised):
+                if not passed_on and not call.survives(raised):
                     if error is None:
                         error = raised
                         continue
-                    blame(error, f"on the way out, {call.who} raised {type(raised).__name__}: {raised}")
+                    blame(error, f"while leaving the scope, {call.who} raised {type(raised).__name__}: {raised}")
             if error is not None:
-                error.__traceback__ = trace  # the way through the generator is not where it happened
+                error.__traceback__ = trace  # without the frames of the generator, where it did not happen
         return error
 
 
 def _is_wrapped(raised: BaseException, error: BaseException | None) -> bool:
-    """Whether it is a StopIteration of the body, which comes out of a generator as the cause of a RuntimeError."""
+    """Return whether `raised` is the RuntimeError that a generator makes of the body's StopIteration."""
     return isinstance(error, StopIteration) and isinstance(raised, RuntimeError) and raised.__cause__ is error
 
 
 @contextmanager
-def taking_time(call: Call) -> Iterator[None]:
-    """Add the time that this takes to the cost of the call."""
+def timed(call: Call) -> Iterator[None]:
+    """Add the duration of the `with` block to the cost of the call."""
     began = time.perf_counter()
     try:
         with call.shield():
@@ -315,21 +319,21 @@ def taking_time(call: Call) -> Iterator[None]:
         call.cost.seconds += time.perf_counter() - began
 
 
-def entering(call: Call) -> Callable[..., Any]:
-    """A function that makes the generator of an around_ hook, or gives None when it is not due."""
+def compile_enter(call: Call) -> Callable[..., Any]:
+    """Return a function that creates the generator of an around_ hook, or returns None when it is not due."""
     due = f" if {call.due} else None" if call.due else ""
     code = f"lambda {', '.join(call.point.arguments)}: hl_method({call.passed}){due}"
-    made: Callable[..., Any] = eval(code, {"hl_method": call.method, "hl_host": call.host})
-    return made
+    compiled: Callable[..., Any] = eval(code, {"hl_method": call.method, "hl_host": call.host})
+    return compiled
 
 
 def read_hook(
     hook: object, points: dict[str, Point], open_plan: bool = False, unused: Collection[str] = ()
 ) -> tuple[list[tuple[Point, Callable[..., Any], Every | None]], list[str]]:
-    """The methods of a hook that stand at points, in the order of the points; a misspelt one is refused.
+    """Return the methods of a hook that run at points, in the order of the points. Refuse a misspelled one.
 
-    In an open plan, a method may be for a point that nobody declared; these come second, by name. Methods named in
-    `unused` are left alone.
+    In an open plan, a method may belong to a point that nobody declared. The second list has the names of these.
+    Methods named in `unused` are ignored.
     """
     cls = type(hook)
     found, undeclared = {}, []
@@ -350,11 +354,11 @@ def read_hook(
             found[name] = getattr(hook, name)
         elif open_plan and not near_miss(name, points):
             undeclared += [name] * name.startswith(PREFIXES)
-        elif name.startswith(PREFIXES) or nearest(name, points, CLOSE):
+        elif name.startswith(PREFIXES) or nearest(name, points, POINT_CUTOFF):
             where = source_of(getattr(hook, name))
             raise HookError(
                 f"{cls.__name__}.{name} ({where}): {unknown_point(name, points)} "
-                "Mark a helper that must keep such a name with @not_a_point."
+                "If it is a helper, mark it with @not_a_point."
             )
     often = {name: Every(given) for name, given in hook.how_often().items()} if hasattr(hook, "how_often") else {}
     present = [name for name in points if name in found]
@@ -362,45 +366,45 @@ def read_hook(
 
 
 def refuse_near_miss(cls: type, name: str) -> None:
-    """Refuse an attribute that is nearly one that hookline looks up in a hook: it would silently do nothing."""
-    best = nearest(name, LOOKED_UP, ALMOST)
+    """Refuse a misspelled attribute of the ones that hookline looks up in a hook: it would silently do nothing."""
+    best = nearest(name, LOOKED_UP, ATTRIBUTE_CUTOFF)
     if best is not None:
         raise HookError(
-            f"{cls.__name__}.{name}: hookline does not look this up in a hook, so it would do nothing; did you mean "
-            f"'{best}'? Mark a helper that must keep such a name with @not_a_point."
+            f"{cls.__name__}.{name}: hookline does not use this name, so it would do nothing; did you mean "
+            f"'{best}'? If it is a helper, mark it with @not_a_point."
         )
 
 
 def frequency_of(method: Callable[..., Any]) -> Every | None:
-    """How often a method is to run, where `@every` says so."""
+    """Return the frequency that `@every` set on a method; None without one."""
     return getattr(method, "__hookline_every__", None)
 
 
 def match(
     point: Point, method: Callable[..., Any], who: str, every: Every | None, undeclared: bool = False
 ) -> tuple[str, str]:
-    """What a method is called with at its point and when it is due, as source text; a wrong one is refused.
+    """Return the arguments of a method at its point, and the condition for when it is due, as source text.
 
-    At a point that nobody declared, a parameter behind the first that it does not give may keep its default, and a
-    method may take the arguments alone, without the runner before them.
+    A method that does not fit its point is refused. At a point that nobody declared, the rules are more lenient:
+    parameters that the point does not provide may keep their defaults, and a method need not take the runner.
     """
     place = f"{who}.{point.name}" if who != getattr(method, "__name__", "") else f"{who} at {point.name}"
     place = f"{place} ({source_of(method)})"
     if point.name.startswith("around_") and not inspect.isgeneratorfunction(inspect.unwrap(method)):
-        raise HookError(f"{place}: an around_ hook is a generator function with one yield; there is none in it")
+        raise HookError(f"{place}: an around_ hook must be a generator function with one yield, but this one has none")
     if not point.name.startswith("around_") and (
         inspect.isgeneratorfunction(inspect.unwrap(method)) or inspect.iscoroutinefunction(inspect.unwrap(method))
     ):
         raise HookError(
             f"{place}: its body would never run, because it is a generator or a coroutine; write a plain "
-            "method, or around_<scope> for one with a yield"
+            "method, or name a method with a yield around_<scope>"
         )
-    passed = _passed(point, method, place, undeclared)
-    return ", ".join(passed), _due(point, every, place) if every is not None else ""
+    passed = _passed_source(point, method, place, undeclared)
+    return ", ".join(passed), _due_source(point, every, place) if every is not None else ""
 
 
-def _passed(point: Point, method: Callable[..., Any], place: str, undeclared: bool) -> list[str]:
-    """The arguments of the call, as source text."""
+def _passed_source(point: Point, method: Callable[..., Any], place: str, undeclared: bool) -> list[str]:
+    """Return the arguments of the call, as source text."""
     given = {name: f"hl_host.{name}" if name in point.live else name for name in point.arguments}
     parameters = list(inspect.signature(method).parameters.values())
     passed = []
@@ -412,7 +416,7 @@ def _passed(point: Point, method: Callable[..., Any], place: str, undeclared: bo
         elif not undeclared:
             right = ", ".join(("runner", *(p.name for p in parameters)))
             raise HookError(
-                f"{place}: its first parameter takes the runner, but '{first}' is an argument of the point; "
+                f"{place}: its first parameter receives the runner, but '{first}' is an argument of the point; "
                 f"write ({right})"
             )
     named = [p.name for p in parameters]
@@ -420,24 +424,32 @@ def _passed(point: Point, method: Callable[..., Any], place: str, undeclared: bo
         if parameter.kind is inspect.Parameter.VAR_KEYWORD:
             passed += [f"{name}={value}" for name, value in given.items() if name not in named]
         elif parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
-            raise HookError(f"{place}: '{parameter.name}' cannot be given by name; move it behind the '/'")
+            raise HookError(
+                f"{place}: '{parameter.name}' is positional-only, so it cannot be passed by name; move it after the '/'"
+            )
         elif parameter.kind is not inspect.Parameter.VAR_POSITIONAL:
             if parameter.name not in given:
                 if undeclared and parameter.default is not inspect.Parameter.empty:
                     continue
-                hint = did_you_mean(parameter.name, given) if given else "it gives nothing besides the runner."
-                raise HookError(f"{place}: {point} gives no argument '{parameter.name}'; {hint}")
+                hint = did_you_mean(parameter.name, given) if given else "its only argument is the runner"
+                raise HookError(f"{place}: {point} has no argument '{parameter.name}'; {hint}")
             passed.append(f"{parameter.name}={given[parameter.name]}")
     return passed
 
 
-def _due(point: Point, every: Every, place: str) -> str:
-    """Whether it is this call's turn, as source text; counters count what is finished, so the current one is + 1."""
+def _due_source(point: Point, every: Every, place: str) -> str:
+    """Return the condition for when a call is due, as source text.
+
+    Counters count what is finished, so the current iteration or epoch is the counter + 1.
+    """
     if point.counts is None:
-        raise HookError(f"{place}: {every} makes no sense at {point.name}, which does not come again and again")
+        raise HookError(
+            f"{place}: {every} is not allowed at {point.name}: only points that count iterations, epochs, validations "
+            "or optimizer steps take a frequency"
+        )
     evaluating = point.counts in ("batch", "validation")
     if every.by_epoch:
-        if evaluating:  # a validation comes after its epoch was counted
+        if evaluating:  # validation happens after its epoch was counted
             return f"hl_host.epoch % {every.n} == 0"
         last = "" if point.counts == "epoch" else "hl_host.ends_epoch and "
         return f"{last}(hl_host.epoch + 1) % {every.n} == 0"
@@ -452,9 +464,9 @@ def _due(point: Point, every: Every, place: str) -> str:
 
 
 def source_of(function: object) -> str:
-    """file:line of a function or method, or what else can be said of a callable that has no source.
+    """Return file:line of a function or method, or the type of a callable that has no source.
 
-    A function that was made to call another one may name that one as its `__hookline_source__`.
+    A function that only calls another one may name that one in its `__hookline_source__`.
     """
     function = getattr(function, "__hookline_source__", function)
     inner = inspect.unwrap(function) if callable(function) else function
@@ -466,12 +478,12 @@ def source_of(function: object) -> str:
 
 
 def short_path(path: str) -> str:
-    """A path for people: inside hookline or the working directory, from there on."""
+    """Return a short path for people: relative, if it is inside hookline or the working directory."""
     package, found, rest = path.rpartition(f"{os.sep}hookline{os.sep}")
     if found and os.path.isfile(os.path.join(package, "hookline", "plan", "points.py")):
         return os.path.join("hookline", rest)
     try:
         inside = os.path.isabs(path) and os.path.commonpath([path, os.getcwd()]) == os.getcwd()
-    except (OSError, ValueError):  # a working directory that is gone, or another drive
+    except (OSError, ValueError):  # the working directory was deleted, or is on another drive
         inside = False
     return os.path.relpath(path) if inside else path

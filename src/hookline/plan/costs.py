@@ -1,7 +1,8 @@
-"""What each hook costs, in seconds, found out while the run goes on and next to nothing slower.
+"""Per-hook timing, sampled during training so that the overhead is negligible.
 
-What comes once in a while is measured every time. What comes in every iteration is measured in one of 31, and the rest
-is taken to be like it: 31 has no divisor in common with what people choose as intervals, so none is always missed.
+Calls that happen now and then are always timed. Calls that happen in every iteration are timed in one of 31 iterations,
+and the total is extrapolated from these. 31 has no divisor in common with the intervals that people choose, so the
+sample does not miss a hook that works every 10 iterations.
 """
 
 from __future__ import annotations
@@ -13,22 +14,22 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from hookline.plan.calls import Call
 
-# One iteration of so many is measured; not the first, which is slower than all others.
+# One of this many iterations is measured. The very first one is left out, because it is slower than all others.
 PERIOD, FIRST = 31, 1
 
-# Of which methods the time is taken: none, those that come once in a while, or all.
+# The calls that are timed: none, those that happen now and then, or all.
 Measuring = Literal["none", "rare", "all"]
 
 
 @dataclass
 class Cost:
-    """The seconds that one method has taken, in all calls or in those of the iterations that were measured."""
+    """The seconds that one method has taken, in all of its calls or in the measured iterations."""
 
     seconds: float = 0.0
 
 
-def seconds_of(calls: Iterable[Call], iterations: int) -> float:
-    """The seconds that these calls have taken in so many iterations."""
+def total_seconds(calls: Iterable[Call], iterations: int) -> float:
+    """Return the seconds that these calls have taken in this many iterations."""
     measured = len(range(FIRST, iterations, PERIOD))
     share = iterations / measured if measured else 0.0
-    return sum(call.cost.seconds * (share if call.comes_often else 1.0) for call in calls)
+    return sum(call.cost.seconds * (share if call.is_frequent else 1.0) for call in calls)

@@ -21,7 +21,7 @@ COUNTED = {
 
 
 def _places(plan: Plan) -> Iterator[tuple[str, tuple[Call, ...]]]:
-    """Points and scopes with somebody in them, each scope before the point that it begins with."""
+    """Yield the points and scopes that have hooks, each scope before its `before_` point."""
     shown = set()
     for name in plan.points:
         stem = name.partition("_")[2]
@@ -38,7 +38,7 @@ def _places(plan: Plan) -> Iterator[tuple[str, tuple[Call, ...]]]:
 
 
 def explain(plan: Plan) -> str:
-    """For every point: who runs, in which order, how often, and why there."""
+    """Return a text that shows, for every point, which hooks run, in which order, how often, and why there."""
     entries = {call: entry for entry in plan.entries for call in entry.calls}
     lines = []
     for name, calls in _places(plan):
@@ -46,7 +46,12 @@ def explain(plan: Plan) -> str:
         left = "the same order" if point.left_in_order else "reverse"
         lines.append(str(point) + (f"   entered in this order, left in {left}" if name in plan.scopes else ""))
         rows = [
-            (call.who, Priority.label(entries[call].priority), how_often(call), why(plan, entries[call]))
+            (
+                call.who,
+                Priority.label(entries[call].priority),
+                describe_frequency(call),
+                explain_place(plan, entries[call]),
+            )
             for call in calls
         ]
         widths = [max(len(row[column]) for row in rows) for column in range(3)]
@@ -56,14 +61,16 @@ def explain(plan: Plan) -> str:
         lines.append("")
     for entry in plan.entries:
         if entry.undeclared:
-            lines.append(f"{entry.name} has methods for when call_hook names them: {', '.join(entry.undeclared)}")
+            lines.append(
+                f"{entry.name} has methods that run only when call_hook names them: {', '.join(entry.undeclared)}"
+            )
     if not lines:
-        return "no hook is called at any point"
+        return "no hook runs at any point"
     return "\n".join(lines if lines[-1] else lines[:-1])
 
 
-def how_often(call: Call) -> str:
-    """`every iteration`, `every 10 iterations`, `every 2 epochs`; `each time` at a point that counts nothing."""
+def describe_frequency(call: Call) -> str:
+    """Return `every iteration`, `every 10 iterations`, `every 2 epochs`; `each time` at a point without a counter."""
     if call.point.counts is None:
         return "each time"
     unit = COUNTED[call.point.counts]
@@ -74,8 +81,8 @@ def how_often(call: Call) -> str:
     return f"every {call.every.n} {unit}s" if call.every.n > 1 else f"every {unit}"
 
 
-def why(plan: Plan, entry: Entry) -> str:
-    """What decides a hook's place: where its priority comes from, and what it or others state."""
+def explain_place(plan: Plan, entry: Entry) -> str:
+    """Return the reasons for a hook's place: where its priority was set, and its `runs_after` and `runs_before`."""
     reasons = [f"priority from the {entry.priority_from}"]
     for other in plan.entries:
         if other is entry:
@@ -88,7 +95,7 @@ def why(plan: Plan, entry: Entry) -> str:
 
 
 class Hooks(Sequence[Any]):
-    """The hooks of a run in plan order; printed, the tree of who runs where."""
+    """The hooks of a run in plan order. Printing it shows a tree of the points and the hooks that run there."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -113,7 +120,7 @@ class Hooks(Sequence[Any]):
                 corner = "└──" if call is calls[-1] else "├──"
                 method = getattr(call.method, "__name__", type(call.method).__name__)
                 shown = call.who if method == call.who else f"{call.who}.{method}"
-                often = f", {how_often(call)}" if call.every is not None else ""
+                often = f", {describe_frequency(call)}" if call.every is not None else ""
                 priority = Priority.label(entries[call].priority)
                 lines.append(f"│   {corner} {index}: {shown}  {priority}{often}  {call.where}")
         starts = [number for number, line in enumerate(lines) if line.startswith("├")]

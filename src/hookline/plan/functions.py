@@ -1,4 +1,4 @@
-"""Functions that users give to hooks: what they are called with is decided once, by the names of their parameters."""
+"""Functions that users pass to hooks. Their arguments are chosen once, by the names of their parameters."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """The name of a function, also behind a partial; empty where it has none.
+    """Return the name of a function, also inside a `partial`; empty if it has none.
 
     >>> name_of(partial(sorted, reverse=True)), name_of(lambda: 0)
     ('sorted', '')
@@ -26,7 +26,7 @@ def name_of(function: Callable[..., Any]) -> str:
 
 
 def label_of(function: Callable[..., Any]) -> str:
-    """A function for messages: its name and where it is."""
+    """Return the name of a function and where it is defined, for messages."""
     while isinstance(function, partial):
         function = function.func
     return f"{name_of(function) or getattr(function, '__name__', type(function).__name__)} ({source_of(function)})"
@@ -35,16 +35,16 @@ def label_of(function: Callable[..., Any]) -> str:
 def asked_for(
     function: Callable[..., Any], offered: Sequence[str], who: str, first: str | None = None
 ) -> Callable[..., Any]:
-    """A function to call with all that is on offer, by name, which hands the user's function what it asks for.
+    """Return a function that takes everything on offer by name, and passes the user's function what it asks for.
 
-    A parameter asks for what it is called. With `first`, the first parameter asks for that, whatever it is called,
-    unless it has a default. Other parameters need defaults.
+    A parameter asks for the value of the same name. With `first`, the first parameter receives that value, whatever it
+    is called, unless it has a default. Other parameters need defaults.
 
     >>> asked_for(lambda net, runner: (net, runner), ("model", "runner"), "mine", first="model")(model=1, runner=2)
     (1, 2)
     """
     if not callable(function):
-        raise ConfigError(f"{who} is a function, not {function!r}")
+        raise ConfigError(f"{who} must be a function, not {function!r}")
     choice = f"it can take {' and '.join(offered)}, by name"
     try:
         parameters = list(inspect.signature(function).parameters.values())
@@ -60,13 +60,15 @@ def asked_for(
             wanted = first
         if wanted not in offered or wanted in named.values():
             if parameter.default is parameter.empty:
-                raise ConfigError(f"{who}: nothing is given for '{wanted}' of {label_of(function)}; {choice}")
+                raise ConfigError(
+                    f"{who}: there is no value for the parameter '{wanted}' of {label_of(function)}; {choice}"
+                )
         elif parameter.kind is not inspect.Parameter.POSITIONAL_ONLY:
             named[parameter.name] = wanted
         elif number == len(positional):
             positional.append(wanted)
     if not positional and not named and any(parameter.kind in VARIABLE for parameter in parameters):
-        raise ConfigError(f"{who}: {label_of(function)} does not say what it takes; {choice}")
+        raise ConfigError(f"{who}: {label_of(function)} does not name its parameters; {choice}")
     return lambda **given: function(
         *(given[wanted] for wanted in positional), **{name: given[wanted] for name, wanted in named.items()}
     )

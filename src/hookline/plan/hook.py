@@ -1,4 +1,4 @@
-"""Hook, the base class of everything that plugs into the loop; its priority; how often it runs."""
+"""Hook, the base class of everything that plugs into the loop, with its priority and its frequency."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Priority(IntEnum):
-    """Lower runs first. Any int from 0 to 100 is a priority too; these have names."""
+    """The named priorities. Lower runs first. Any other int from 0 to 100 is valid, too."""
 
     HIGHEST = 0
     VERY_HIGH = 10
@@ -33,7 +33,7 @@ class Priority(IntEnum):
 
     @classmethod
     def parse(cls, value: Any) -> int:
-        """The number of a priority given as a name in any case, a number or a member.
+        """Return the number of a priority, given as a name in any case, a number or a member.
 
         >>> Priority.parse("very_low"), Priority.parse(55), Priority.parse(Priority.HIGH)
         (90, 55, 30)
@@ -41,21 +41,21 @@ class Priority(IntEnum):
         if isinstance(value, str):
             if value.upper() in cls.__members__:
                 return cls[value.upper()].value
-            raise HookError(f"'{value}' is no priority; {did_you_mean(value, cls.__members__)}")
+            raise HookError(f"unknown priority '{value}'; {did_you_mean(value, cls.__members__)}")
         if isinstance(value, int) and not isinstance(value, bool):
             if 0 <= value <= 100:
                 return int(value)
             raise HookError(f"the priority {value} is outside 0..100; 0 runs first, NORMAL is 50, LOWEST is 100")
-        raise HookError(f"a priority is a name like 'LOW' or an int from 0 to 100, not {value!r}")
+        raise HookError(f"a priority must be a name like 'LOW' or an int from 0 to 100, not {value!r}")
 
     @classmethod
     def label(cls, value: int) -> str:
-        """`LOW (70)`, or just the number where it has no name."""
+        """Return `LOW (70)`, or only the number if it has no name."""
         return f"{cls(value).name} ({value})" if value in cls._value2member_map_ else str(value)
 
 
 class Every:
-    """How often: every n of what a point counts, or every n epochs (`"2ep"`) wherever it stands."""
+    """A frequency: every n units of the point's counter, or, at any point, every n epochs (`"2ep"`)."""
 
     __slots__ = ("by_epoch", "n")
 
@@ -63,7 +63,7 @@ class Every:
         match = re.fullmatch(r"([0-9]+)ep", often) if isinstance(often, str) else None
         number = int(match[1]) if match else often
         if not isinstance(number, int) or isinstance(number, bool) or number < 1:
-            raise HookError(f"every={often!r} is not a frequency; give a positive int, or epochs as '2ep'")
+            raise HookError(f"every={often!r} is not a valid frequency; use a positive int, or epochs such as '2ep'")
         self.n = number
         self.by_epoch = match is not None
 
@@ -72,10 +72,10 @@ class Every:
 
 
 def every(often: int | str) -> Callable[[F], F]:
-    """Run a hook's method only every so often: `@every(10)`, or every second epoch: `@every("2ep")`.
+    """Run a hook's method only every n times: `@every(10)`, or every second epoch: `@every("2ep")`.
 
-    Counted is what the point counts: iterations at `after_train_iter`, epochs at `after_train_epoch`, validations at
-    `after_val_epoch`. With `"2ep"` a method at an iteration point runs in the last iteration of every second epoch.
+    The unit depends on the point: iterations at `after_train_iter`, epochs at `after_train_epoch`, validations at
+    `after_val_epoch`. With `"2ep"`, a method at an iteration point runs in the last iteration of every second epoch.
     """
     frequency = Every(often)
 
@@ -87,12 +87,12 @@ def every(often: int | str) -> Callable[[F], F]:
 
 
 def not_a_point(method: F) -> F:
-    """Mark a helper whose name only looks like a point, so that it is not refused as a misspelt one."""
+    """Mark a helper whose name only looks like a point, so that it is not refused as a misspelled one."""
     method.__hookline_helper__ = True  # type: ignore[attr-defined]  # a mark on the function, read by the plan
     return method
 
 
-#: What hookline looks up in a hook besides its points. A near miss of one of these is refused at registration.
+#: The attributes that hookline looks up in a hook, besides its points. A misspelled one is refused at registration.
 LOOKED_UP = (
     *("priority", "runs_after", "runs_before", "role", "on_error", "draws_random_numbers", "log_copies"),
     *("how_often", "idle_points", "watched_metrics", "know_metrics", "checkpoint_folder"),
@@ -108,39 +108,39 @@ class Hook:
                 if not outputs["loss"].isfinite():
                     runner.stop("the loss is not finite")
 
-    A method takes the runner and, by name, any of the arguments that its point gives; or nothing at all, and then uses
-    `self.runner`. `around_<scope>` is a generator with one `yield`. What cannot be right (a misspelt point, an argument
-    that the point does not give) is refused when the hook is registered.
+    A method takes the runner and, by name, any of the arguments of its point. It may also take nothing and use
+    `self.runner`. `around_<scope>` is a generator with one `yield`. A mistake (a misspelled point, an argument that the
+    point does not have) is refused when the hook is registered.
 
-    The contract: a point is called in the training process and training waits for it, so a method does little, and
-    leaves tensors on their device. A method that raises ends the run, and the error names the hook.
+    The contract: a point is called in the training process, and training waits for it. A method should therefore do
+    little, and leave tensors on their device. A method that raises ends the run, and the error names the hook.
     """
 
-    #: Where in the order: a name of `Priority` in any case, or an int 0..100; lower runs first.
+    #: The place in the order: a name of `Priority` in any case, or an int from 0 to 100. Lower runs first.
     priority: ClassVar[str | int] = "NORMAL"
-    #: Hooks (names or classes) that must have run before this one, or after it, at every point.
+    #: Hooks (names or classes) that this hook runs after, or before, at every point.
     runs_after: ClassVar[tuple[str | type, ...]] = ()
     runs_before: ClassVar[tuple[str | type, ...]] = ()
-    #: An observer only looks; it may be configured `on_error: disable`.
+    #: An observer only looks at the run. It may be configured with `on_error: disable`.
     role: ClassVar[Literal["actor", "observer"]] = "actor"
-    #: The random generators are put back after every call of an observer, which takes about 0.1 ms. One that draws no
-    #: random numbers says so here, and is called as it is.
+    #: The random generators are restored after every call of an observer, which takes about 0.1 ms. Set this to False
+    #: in an observer that draws no random numbers to save that time.
     draws_random_numbers: ClassVar[bool] = True
-    #: What happens when it fails: the run ends, or, for an observer, goes on without it.
+    #: The reaction to a failure of this hook: end the run, or, for an observer, continue without it.
     on_error: Literal["raise", "disable"] = "raise"
 
     _host: Callable[[], Any] | None = None
 
     def bind(self, host: object) -> None:
-        """Give the hook its runner (any host of a plan), weakly: a hook never keeps a run alive."""
+        """Set the runner of this hook (any host of a plan). The reference is weak: a hook never keeps a run alive."""
         try:
             self._host = weakref.ref(host)
-        except TypeError:  # a host of a kind that cannot be referred to weakly
+        except TypeError:  # a host that does not support weak references
             self._host = lambda: host
 
     @property
     def runner(self) -> Runner:
-        """The runner that this hook is registered with."""
+        """Return the runner that this hook is registered with."""
         host = self._host() if self._host is not None else None
         if host is None:
             state = "is not registered with a runner yet" if self._host is None else "has outlived its runner"
@@ -150,66 +150,75 @@ class Hook:
     trainer = runner
 
     def how_often(self) -> Mapping[str, int | str]:
-        """Points whose method runs only every so often, where that is a parameter; `@every` is for what is fixed."""
+        """Return frequencies that depend on parameters, by point: `{"after_train_iter": self.interval}`.
+
+        For a fixed frequency, use `@every` instead.
+        """
         return {}
 
     def idle_points(self, runner: Runner) -> Iterable[str]:
-        """Points at which there is nothing to do in this run; asked when it starts, and then they cost nothing."""
+        """Return the points at which this hook has nothing to do in this run.
+
+        It is called when the run starts. The plan then skips these points, so they cost nothing.
+        """
         return ()
 
     def watched_metrics(self) -> Iterable[str]:
-        """Names of validation metrics that this hook needs; one dry validation batch checks them before training."""
+        """Return the names of the validation metrics that this hook needs.
+
+        Before training, one batch of the validation is tried to check that these metrics exist.
+        """
         return ()
 
     def know_metrics(self, metrics: Mapping[str, Any]) -> None:
-        """Called before training with what that dry batch gave, so that what cannot be right is refused early."""
+        """Receive the metrics of that one batch before training, so that a mistake can be refused early."""
 
     def checkpoint_folder(self, runner: Runner) -> Path | None:
         """Return the folder that this hook saves checkpoints into; None if it saves none."""
         return None
 
-    #: Where to copy the logs of the run when it has ended; see `hookline.rundir.log_copies`.
+    #: The folders to copy the logs to when the run has ended; see `hookline.rundir.log_copies`.
     log_copies: Any = None
 
     def state_dict(self) -> dict[str, Any]:
-        """What to remember across a resume: tensors and plain data. Nothing, unless overridden."""
+        """Return the state to save in checkpoints: tensors and plain data. Empty, unless overridden."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take back what `state_dict` gave."""
+        """Restore a state that `state_dict` returned."""
         if state:
-            raise HookError(f"{type(self).__name__} was saved with a state, but has no load_state_dict to take it")
+            raise HookError(f"{type(self).__name__} was saved with a state, but has no load_state_dict to restore it")
 
     @staticmethod
     def every_n_epochs(runner: Runner, n: int, start: int = 0) -> bool:
-        """Whether the current epoch is `start`, or every n-th after it."""
+        """Return whether the current epoch is `start` or every n-th after it."""
         return n > 0 and runner.epoch + 1 >= start and (runner.epoch + 1 - start) % n == 0
 
     @staticmethod
     def every_n_train_iters(runner: Runner, n: int, start: int = 0) -> bool:
-        """Whether the current training iteration is `start`, or every n-th after it."""
+        """Return whether the current training iteration is `start` or every n-th after it."""
         return n > 0 and runner.iter + 1 >= start and (runner.iter + 1 - start) % n == 0
 
     @staticmethod
     def every_n_inner_iters(batch_idx: int, n: int) -> bool:
-        """Whether this batch is every n-th of its epoch."""
+        """Return whether the number of this batch in its epoch, from 1, is a multiple of n."""
         return n > 0 and (batch_idx + 1) % n == 0
 
     @staticmethod
     def end_of_epoch(dataloader: Sized, batch_idx: int) -> bool:
-        """Whether this batch is the last of the loader."""
+        """Return whether this batch is the last one of the loader."""
         return batch_idx + 1 == len(dataloader)
 
     @staticmethod
     def is_last_train_epoch(runner: Runner) -> bool:
-        """Whether no epoch comes after this one; training by iterations is one long epoch."""
+        """Return whether this is the last epoch. Training by iterations is one long epoch."""
         return runner.max_epochs is None or runner.epoch + 1 == runner.max_epochs
 
     @staticmethod
     def is_last_train_iter(runner: Runner) -> bool:
-        """Whether no training iteration comes after this one."""
+        """Return whether this is the last training iteration."""
         return runner.iter + 1 == runner.max_iters
 
     def get_triggered_stages(self) -> list[str]:
-        """The points that this hook has methods for, in the order of the loop."""
+        """Return the points that this hook has methods for, in the order of the loop."""
         return [name for name in POINTS if callable(getattr(type(self), name, None))]

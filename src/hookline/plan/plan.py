@@ -2,11 +2,11 @@
 
     plan = Plan(host)                    # a Runner, or anything with counters
     plan.add(EMAHook())
-    plan.after_train_iter(0, batch, outputs)          # false when nobody is there, so a hot loop can ask first
+    plan.after_train_iter(0, batch, outputs)          # false without hooks, so a hot loop can skip the call
     with plan.around("train_iter", 0, batch): ...
 
-Every change makes new callables and leaves old ones as they were, so hooks may be added and removed while training: a
-point under way goes through the hooks it began with.
+Every change creates new callables and leaves the old ones unchanged. Hooks can therefore be added and removed during
+training: a point that is being called finishes with the hooks that it began with.
 """
 
 from __future__ import annotations
@@ -23,15 +23,25 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hookline.errors import HookError, did_you_mean, nearest
-from hookline.plan.calls import NOTHING, Around, Call, PointCall, at_point, entering, frequency_of, match, read_hook
-from hookline.plan.costs import Measuring, seconds_of
+from hookline.plan.calls import (
+    NOTHING,
+    Around,
+    Call,
+    PointCall,
+    compile_enter,
+    compile_point,
+    frequency_of,
+    match,
+    read_hook,
+)
+from hookline.plan.costs import Measuring, total_seconds
 from hookline.plan.hook import Every, Priority
 from hookline.plan.points import POINTS, SCOPES, Point, near_miss, unknown_point, user_point
 from hookline.plan.registry import HOOKS
 
 log = logging.getLogger("hookline")
 
-# What an update goes through.
+# The points and scopes of an update.
 UPDATE = (
     *("around_backward", "before_backward", "after_backward"),
     *("around_optimizer_step", "before_optimizer_step", "after_optimizer_step"),
@@ -42,7 +52,7 @@ OnError = Literal["raise", "disable"]
 
 @dataclass(eq=False)
 class Entry:
-    """A hook or a function as it was registered."""
+    """A registered hook or function."""
 
     hook: Any
     name: str
@@ -51,14 +61,14 @@ class Entry:
     index: int
     calls: list[Call] = field(default_factory=list)
     idle: frozenset[str] = frozenset()
-    #: In an open plan, methods that look like points and are none; they run when somebody names them.
+    #: In an open plan, methods that look like points but are not declared. They run when `Plan.call` names them.
     undeclared: list[str] = field(default_factory=list)
     tolerate: Callable[[Call, Exception], bool] = field(default=lambda call, error: False)
     isolated: bool = False
 
     @property
     def label(self) -> str:
-        """`LoggerHook (priority BELOW_NORMAL (60))`, for messages."""
+        """Return `LoggerHook (priority BELOW_NORMAL (60))`, for messages."""
         return f"{self.name} (priority {Priority.label(self.priority)})"
 
     def checkpoint_folder(self, host: Any) -> Path | None:
@@ -67,7 +77,7 @@ class Entry:
         return asked(host) if asked is not None else None
 
     def is_a(self, wanted: str | type) -> bool:
-        """Whether a `runs_after` or `runs_before` means this hook."""
+        """Return whether an item of `runs_after` or `runs_before` refers to this hook."""
         if isinstance(wanted, type):
             return isinstance(self.hook, wanted)
         if wanted == self.name or wanted == getattr(self.hook, "__name__", None):
@@ -76,7 +86,7 @@ class Entry:
 
 
 class Plan:
-    """Check -> order -> compile. Binds to any host; a Runner is one."""
+    """The hooks of a host, checked, ordered and compiled. Any host works; a Runner is one."""
 
     def __init__(
         self,
@@ -87,15 +97,15 @@ class Plan:
         scopes: Mapping[str, Point] = SCOPES,
         open: bool = False,
     ) -> None:
-        """A plan for a host.
+        """Create a plan for a host.
 
         Args:
-            host: What hooks get as their first argument.
-            points: Points of one's own, besides those of the table.
+            host: The object that hooks receive as their first argument.
+            points: Custom points, besides those of the table.
             table: The points of the host's loop.
-            scopes: Its scopes, by `around_<name>`.
-            open: Hooks may have methods for points that nobody declared; they run when `call` names them, with what
-                that call gives. What is nearly the name of a point is refused all the same.
+            scopes: The scopes of the host's loop, by `around_<name>`.
+            open: Allow methods for points that nobody declared. They run when `call` names them, with the arguments of
+                that call. A misspelled name of a declared point is still refused.
         """
         self.host = host
         self.open = open
@@ -113,25 +123,27 @@ class Plan:
     # -- changing the plan
 
     def add_point(self, name: str, arguments: Iterable[str] = ()) -> None:
-        """Declare a point of one's own, before the hooks that use it."""
+        """Declare a custom point. This must happen before hooks that use it are registered."""
         if name in self.points and name not in self._table:
-            raise HookError(f"the point '{name}' exists already: {self.points[name]}")
+            raise HookError(f"the point '{name}' already exists: {self.points[name]}")
         if hasattr(Plan, name) or (name in self.__dict__ and name not in self.points):
-            raise HookError(f"the point '{name}' would hide a part of the plan; choose another name, as 'after_{name}'")
+            raise HookError(
+                f"the point '{name}' would hide an attribute of the plan; choose another name, such as 'after_{name}'"
+            )
         self.points[name] = user_point(name, arguments, {**self._table, **self.scopes})
         self._compile(self._entries)
 
     def add_scope(
         self, name: str, arguments: Iterable[str] = (), *, left_in_order: bool = False, known_as: str = ""
     ) -> None:
-        """Declare a scope of one's own, entered with `around(name, ...)`; hooks surround it with `around_<name>`.
+        """Declare a custom scope. The host enters it with `around(name, ...)`; hooks surround it with `around_<name>`.
 
-        Scopes are left in reverse, or, where that is wanted, in the order in which they were entered. Notes on errors
-        call it `known_as`, if that is given.
+        Hooks are left in reverse, or, with `left_in_order`, in the order in which they were entered. `known_as` is the
+        name to use in notes on errors.
         """
         known = self.points | self.scopes
         if f"around_{name}" in known:
-            raise HookError(f"the scope '{name}' exists already: {known[f'around_{name}']}")
+            raise HookError(f"the scope '{name}' already exists: {known[f'around_{name}']}")
         scope = user_point(name, arguments, known)
         self.scopes[f"around_{name}"] = replace(
             scope, name=f"around_{name}", left_in_order=left_in_order, known_as=known_as
@@ -146,18 +158,19 @@ class Plan:
         priority_from: str = "argument",
         unused: Collection[str] = (),
     ) -> None:
-        """Register a hook: its methods are checked, and its place in the order.
+        """Register a hook. Its methods and its place in the order are checked.
 
-        `unused` names points whose methods do nothing in this hook: some base classes have a method for every point.
+        `unused` names methods to ignore, because they do nothing in this hook: some base classes have a method for
+        every point.
         """
         name = type(hook).__name__
-        _refuse_wrong_statements(hook, name)
+        _check_declarations(hook, name)
         if any(entry.hook is hook for entry in self._entries):
-            raise HookError(f"this {name} is registered already; a hook can be in a plan once")
+            raise HookError(f"this {name} is already registered; a plan can hold a hook only once")
         role = getattr(hook, "role", "actor")
         tolerate = self._tolerance(name, role, str(on_error or getattr(hook, "on_error", "raise")))
         isolated = role == "observer" and getattr(hook, "draws_random_numbers", True)
-        entry = self._entry(hook, self._unique(name), priority, priority_from)
+        entry = self._entry(hook, self._unique_name(name), priority, priority_from)
         entry.tolerate, entry.isolated = tolerate, isolated
         found, entry.undeclared = read_hook(hook, self.points | self.scopes, self.open, unused)
         for point, method, every in found:
@@ -174,7 +187,8 @@ class Plan:
         """Register a function at one point, or around one scope."""
         if not isinstance(point, str):
             raise HookError(
-                f"a function is registered at a point by its name, as @runner.on('after_train_iter'): {point!r}"
+                f"a function is registered with the name of a point, as in @runner.on('after_train_iter'), "
+                f"not {point!r}"
             )
         known = self.points | self.scopes
         if point not in known:
@@ -188,7 +202,7 @@ class Plan:
         self._compile([*self._entries, entry])
 
     def remove(self, hook: Any) -> None:
-        """Take a hook, or a function at all its points, out of the plan."""
+        """Remove a hook, or a function from all of its points."""
         kept = [entry for entry in self._entries if entry.hook is not hook]
         if len(kept) == len(self._entries):
             name = getattr(hook, "__name__", type(hook).__name__)
@@ -196,10 +210,10 @@ class Plan:
             raise HookError(f"{name} is not in the plan and cannot be removed; available: {', '.join(names) or 'none'}")
         self._compile(kept)
 
-    def leave_out_idle(self, hook: Any = None) -> None:
-        """Ask every hook at which of its points it has nothing to do in the run that starts now.
+    def skip_idle_points(self, hook: Any = None) -> None:
+        """Ask every hook for its idle points in the run that starts now, and skip them.
 
-        A hook that is done before the run is has just itself asked again, and costs nothing from the next point on.
+        A hook that has nothing left to do during a run can pass itself. Only this hook is asked again.
         """
         for entry in self._entries:
             if hook is None or entry.hook is hook:
@@ -208,7 +222,7 @@ class Plan:
         self._compile(self._entries)
 
     def measure(self, measuring: Measuring) -> None:
-        """From the next point on, take the time of no call, of those that come once in a while, or of all."""
+        """Choose which calls are timed from the next point on: none, those that happen now and then, or all."""
         self._measuring = measuring
         if self._compiled:  # else it is done when a point is next used
             self._use_compiled()
@@ -217,7 +231,7 @@ class Plan:
         """Make every point an attribute, compiled for what is measured now."""
         if self._measuring not in self._compiled:
             self._compiled[self._measuring] = {
-                name: at_point(self._calls[name], self._measuring) for name in self.points
+                name: compile_point(self._calls[name], self._measuring) for name in self.points
             }
         self.__dict__.update(self._compiled[self._measuring])
 
@@ -231,8 +245,8 @@ class Plan:
         self._registered += 1
         return Entry(hook, name, number, priority_from if given else "class", self._registered)
 
-    def _unique(self, name: str) -> str:
-        """The class name, with a number behind it from the second hook of that class on."""
+    def _unique_name(self, name: str) -> str:
+        """Return the class name, with a number from the second hook of that class on: `EMAHook#2`."""
         taken = {entry.name for entry in self._entries}
         numbered = (f"{name}#{i}" for i in range(2, len(taken) + 3))
         return name if name not in taken else next(candidate for candidate in numbered if candidate not in taken)
@@ -241,26 +255,26 @@ class Plan:
         if on_error == "raise":
             return lambda call, error: False
         if on_error != "disable":
-            raise HookError(f"{name}: on_error is 'raise' or 'disable', not {on_error!r}")
+            raise HookError(f"{name}: on_error must be 'raise' or 'disable', not {on_error!r}")
         if role != "observer":
             raise HookError(
-                f"{name}: on_error 'disable' is for observers (role = 'observer'); {name} acts on the run, "
-                "and a run that goes on without it would be another run"
+                f"{name}: on_error 'disable' is only for observers (role = 'observer'); {name} affects training, so a "
+                "run cannot continue without it"
             )
         return self._disable
 
     def _disable(self, call: Call, error: Exception) -> bool:
-        """Take a failed observer out; one warning, and the run goes on."""
+        """Remove a failed observer with one warning, so that the run continues."""
         call.blame(error)
         entry = next((entry for entry in self._entries if entry.name == call.who), None)
         if entry is not None:
-            log.warning("the run goes on without %s, which failed:", entry.name, exc_info=error)
+            log.warning("%s failed; the run continues without it:", entry.name, exc_info=error)
             self._compile([other for other in self._entries if other is not entry])
         return True
 
     def _compile(self, entries: list[Entry]) -> None:
-        """Order the hooks and make the callables; a plan that is refused leaves the old one in force."""
-        ordered = in_order(entries)
+        """Order the hooks and create the callables. If the order is refused, the old plan stays in force."""
+        ordered = sort_entries(entries)
         calls: dict[str, list[Call]] = {name: [] for name in self.points | self.scopes}
         for entry in ordered:
             for call in entry.calls:
@@ -274,8 +288,8 @@ class Plan:
             self.__dict__.pop(name, None)
         if self._measuring == "all":
             self._measuring = "rare"
-        #: Whether nobody is called during an update, so that it need not stop at every point.
-        self.silent_update = not any(self._calls.get(name) for name in UPDATE)
+        #: True if no hook runs during an update, so that the update can skip all of its points.
+        self.update_is_silent = not any(self._calls.get(name) for name in UPDATE)
 
     # -- calling
 
@@ -286,7 +300,7 @@ class Plan:
             self._use_compiled()
             return self.__dict__[name]
         if name in calls:
-            surrounding = self.__dict__[name] = tuple((entering(call), call) for call in calls[name])
+            surrounding = self.__dict__[name] = tuple((compile_enter(call), call) for call in calls[name])
             return surrounding
         raise AttributeError(unknown_point(name, self.__dict__.get("points", POINTS)))
 
@@ -301,23 +315,23 @@ class Plan:
         if name not in self.points:
             if not self.open:
                 raise HookError(unknown_point(name, self.points))
-            self._at_undeclared(name, tuple(arguments))(*arguments.values())
+            self._compile_undeclared(name, tuple(arguments))(*arguments.values())
             return
         point = self.points[name]
         for given in arguments:
             if given not in point.arguments:
-                raise HookError(f"{point} takes no argument '{given}'; {did_you_mean(given, point.arguments)}")
+                raise HookError(f"{point} has no argument '{given}'; {did_you_mean(given, point.arguments)}")
         missing = [wanted for wanted in point.arguments if wanted not in arguments]
         if missing:
             raise HookError(f"{point} was called without {', '.join(missing)}")
         getattr(self, name)(*(arguments[wanted] for wanted in point.arguments))
 
-    def _at_undeclared(self, name: str, arguments: tuple[str, ...]) -> PointCall:
-        """The methods of this name, as at a point that gives these arguments."""
+    def _compile_undeclared(self, name: str, arguments: tuple[str, ...]) -> PointCall:
+        """Return a function that calls all methods of this name, as at a point with these arguments."""
         key = (name, *arguments)
         if key not in self._undeclared:
             if miss := near_miss(name, self.points):
-                raise HookError(f"'{name}' is no point of the loop; did you mean '{miss}'?")
+                raise HookError(f"unknown point '{name}'; did you mean '{miss}'?")
             point, calls = user_point(name, arguments, {}), []
             for entry in self._entries:
                 method = getattr(entry.hook, name, None)
@@ -326,35 +340,35 @@ class Plan:
                     passed, due = match(point, method, entry.name, every, undeclared=True)
                     shared = (entry.tolerate, self.host, entry.isolated)
                     calls.append(Call(entry.name, point, method, every, passed, due, *shared))
-            self._undeclared[key] = at_point(tuple(calls))
+            self._undeclared[key] = compile_point(tuple(calls))
         return self._undeclared[key]
 
     # -- looking
 
     def reset_costs(self) -> None:
-        """Forget the time that was taken so far."""
+        """Reset the measured times of all hooks to zero."""
         for entry in self._entries:
             for call in entry.calls:
                 call.cost.seconds = 0.0
 
     def costs(self, iterations: int) -> dict[str, dict[str, float]]:
-        """The seconds that every hook has taken at each of its points, in so many iterations since `measure`."""
+        """Return the seconds of every hook at each of its points, in this many iterations since `measure`."""
         return {
-            entry.name: {call.point.name: seconds_of([call], iterations) for call in entry.calls}
+            entry.name: {call.point.name: total_seconds([call], iterations) for call in entry.calls}
             for entry in self._entries
         }
 
     @property
     def entries(self) -> tuple[Entry, ...]:
-        """The hooks in the order in which they run."""
+        """Return the hooks in the order in which they run."""
         return tuple(self._entries)
 
     def name_of(self, hook: Any) -> str:
-        """What a hook is called in this plan: the name of its class, with a number from the second one on."""
+        """Return the name of a hook in this plan: its class name, with a number from the second one on."""
         return next(entry.name for entry in self._entries if entry.hook is hook)
 
     def parameters_of(self, name: str) -> str:
-        """The parameters of a hook as text, as far as it keeps them as plain data; empty without such a hook."""
+        """Return the plain parameters of a hook (numbers, strings, flags) as text; empty without such a hook."""
         hook = next((entry.hook for entry in self._entries if entry.name == name), None)
         known = inspect.signature(type(hook)).parameters if hook is not None else ()
         kept = {key: getattr(hook, key, None) for key in known}
@@ -363,11 +377,11 @@ class Plan:
         )
 
     def calls_at(self, name: str) -> tuple[Call, ...]:
-        """Who is called at a point or around a scope (`around_train_iter`), in order."""
+        """Return the calls at a point or around a scope (`around_train_iter`), in order."""
         return self._calls[name]
 
     def explain(self) -> str:
-        """For every point: who runs, in which order, how often, and why there."""
+        """Return a text that shows, for every point, which hooks run, in which order, how often, and why there."""
         from hookline.plan.explanation import explain
 
         return explain(self)
@@ -376,21 +390,22 @@ class Plan:
         return iter(self._entries)
 
 
-def in_order(entries: list[Entry]) -> list[Entry]:
-    """By priority, then as registered; what `runs_after` and `runs_before` state moves hooks of equal priority.
+def sort_entries(entries: list[Entry]) -> list[Entry]:
+    """Return the hooks sorted by priority, then in the order of registration.
 
-    A circle of statements is refused, and a statement that the priorities contradict.
+    `runs_after` and `runs_before` move hooks of equal priority. Declarations that form a cycle, or that contradict the
+    priorities, are refused.
     """
-    before = _statements(entries)
+    before = _declared_order(entries)
     ordered = sorted(entries, key=lambda entry: (entry.priority, entry.index))
     if not before:
         return ordered
-    _refuse_circles(before)
+    _refuse_cycles(before)
     for later, earlier in before.items():
-        for entry, statement in earlier.items():
+        for entry, declaration in earlier.items():
             if entry.priority > later.priority:
                 raise HookError(
-                    f"the order of hooks contradicts itself: {statement}, but a lower number runs first: "
+                    f"the order of the hooks is contradictory: {declaration}, but a lower number runs first: "
                     f"{entry.label}, {later.label}. Give {later.name} a priority of at least {entry.priority}, "
                     f"or {entry.name} one of at most {later.priority}."
                 )
@@ -411,8 +426,8 @@ def in_order(entries: list[Entry]) -> list[Entry]:
     return placed
 
 
-def _statements(entries: list[Entry]) -> dict[Entry, dict[Entry, str]]:
-    """Return, for each hook, which others must run before it, and which statement says so."""
+def _declared_order(entries: list[Entry]) -> dict[Entry, dict[Entry, str]]:
+    """Return, for each hook, the hooks that must run before it, each with the declaration that requires it."""
     before: dict[Entry, dict[Entry, str]] = {}
     for entry in entries:
         after, ahead_of = getattr(entry.hook, "runs_after", ()), getattr(entry.hook, "runs_before", ())
@@ -422,33 +437,33 @@ def _statements(entries: list[Entry]) -> dict[Entry, dict[Entry, str]]:
             if other is entry:
                 continue
             if any(other.is_a(wanted) for wanted in after):
-                before.setdefault(entry, {}).setdefault(other, f"{entry.name} states runs_after {other.name}")
+                before.setdefault(entry, {}).setdefault(other, f"{entry.name} declares runs_after {other.name}")
             if any(other.is_a(wanted) for wanted in ahead_of):
-                before.setdefault(other, {}).setdefault(entry, f"{entry.name} states runs_before {other.name}")
+                before.setdefault(other, {}).setdefault(entry, f"{entry.name} declares runs_before {other.name}")
     return before
 
 
-def _refuse_wrong_statements(hook: Any, name: str) -> None:
-    """A role, or a statement about the order, that cannot be right; one about a hook that is not there may be."""
+def _check_declarations(hook: Any, name: str) -> None:
+    """Refuse an invalid `role`, `runs_after` or `runs_before`. Naming a hook that is not registered is allowed."""
     role = getattr(hook, "role", "actor")
     if role not in ("actor", "observer"):
-        raise HookError(f"{name}: the role is 'actor' or 'observer', not {role!r}")
-    for statement in ("runs_after", "runs_before"):
-        others = getattr(hook, statement, ())
+        raise HookError(f"{name}: the role must be 'actor' or 'observer', not {role!r}")
+    for declaration in ("runs_after", "runs_before"):
+        others = getattr(hook, declaration, ())
         if isinstance(others, (str, type)):
             raise HookError(
-                f"{name}: {statement} is a tuple of names or classes, as in ('LoggerHook',), not {others!r}"
+                f"{name}: {declaration} must be a tuple of names or classes, as in ('LoggerHook',), not {others!r}"
             )
         for other in others:
             best = nearest(other, HOOKS, 0.85) if isinstance(other, str) and other not in HOOKS else None
             if best is not None:
-                raise HookError(f"{name}: {statement} names '{other}', which is no hook; did you mean '{best}'?")
+                raise HookError(f"{name}: {declaration} names an unknown hook '{other}'; did you mean '{best}'?")
 
 
-def _refuse_circles(before: Mapping[Entry, Mapping[Entry, str]]) -> None:
+def _refuse_cycles(before: Mapping[Entry, Mapping[Entry, str]]) -> None:
     try:
         TopologicalSorter(before).prepare()
     except CycleError as error:
-        circle = error.args[1]
-        statements = [before[later][earlier] for earlier, later in pairwise(circle)]
-        raise HookError(f"the order of hooks goes round in a circle: {'; '.join(statements)}") from None
+        cycle = error.args[1]
+        declarations = [before[later][earlier] for earlier, later in pairwise(cycle)]
+        raise HookError(f"the order of the hooks is circular: {'; '.join(declarations)}") from None

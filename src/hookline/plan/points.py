@@ -1,7 +1,7 @@
-"""The points of the loop: the one table of where hooks are called, with what, and in which order.
+"""The points of the loop: one table of where hooks are called, in which order and with which arguments.
 
-A scope (`┌ name`) is a piece of work that an `around_<name>` surrounds; the lines in it are points, called in this
-order. What is marked happens only where the mark says so: `*` again and again, `?` when it is due.
+A scope (`┌ name`) is a piece of work that an `around_<name>` method surrounds. The lines in it are points, called in
+this order. `*` marks what repeats, and `?` marks what happens only when it is due.
 
     train(), by epochs
     ┌ run
@@ -9,7 +9,7 @@ order. What is marked happens only where the mark says so: `*` again and again, 
     │   after_load_checkpoint ?             resuming, or load_from
     │   ┌ train
     │   │   before_train
-    │   │   > validation ?                  val_begin=0, or a killed run still owes it
+    │   │   > validation ?                  val_begin=0, or a killed run missed it
     │   │   > epoch *
     │   │   after_train
     │   │   before_save_checkpoint ?        save_last, when training was stopped early
@@ -25,7 +25,7 @@ order. What is marked happens only where the mark says so: `*` again and again, 
     │   │   before_train
     │   │   ┌ train_epoch                   once, around all passes over the data
     │   │   │   before_train_epoch
-    │   │   │   > validation ?              val_begin=0, or a killed run still owes it
+    │   │   │   > validation ?              val_begin=0, or a killed run missed it
     │   │   │   > iteration *
     │   │   │   after_train_epoch
     │   │   └
@@ -41,7 +41,7 @@ order. What is marked happens only where the mark says so: `*` again and again, 
     │   > iteration *
     │   after_train_epoch
     └
-    before_save_checkpoint ?                asked for in the epoch's last points; the counters have moved on
+    before_save_checkpoint ?                requested at the end of the epoch; the counters are already advanced
     > validation ?                          every val_interval epochs, and after the last
 
     iteration
@@ -59,8 +59,8 @@ order. What is marked happens only where the mark says so: `*` again and again, 
     │   └
     │   after_train_iter
     └
-    before_save_checkpoint ?                asked for in the iteration; the counters have moved on
-    > validation ?                          asked for; by iterations, every val_interval, and after the last
+    before_save_checkpoint ?                requested in the iteration; the counters are already advanced
+    > validation ?                          requested; by iterations, every val_interval, and after the last
 
     validation
     ┌ val
@@ -77,7 +77,7 @@ order. What is marked happens only where the mark says so: `*` again and again, 
     │   └
     │   after_val
     └
-    before_save_checkpoint ?                asked for in the validation: a best one
+    before_save_checkpoint ?                requested in the validation: a best checkpoint
 
     val()
     ┌ run
@@ -108,9 +108,9 @@ order. What is marked happens only where the mark says so: `*` again and again, 
     │   after_run
     └
 
-When anything fails, the scopes that were entered are left in reverse with the error thrown in, `after_` points of
-unfinished work are not called, and `on_exception` is called once, just before the scope `run` is left. A test compares
-this drawing with recorded runs.
+When anything fails, the scopes that were entered are left in reverse, with the error thrown into them. The `after_`
+points of unfinished work are not called. `on_exception` is called once, just before the scope `run` is left. A test
+compares this drawing with recorded runs.
 """
 
 from __future__ import annotations
@@ -123,22 +123,22 @@ from typing import Literal
 
 from hookline.errors import HookError, did_you_mean
 
-# What `every=10` counts at a point: iterations, epochs, batches of an evaluation, validations, optimizer steps.
+# The unit of `every=10` at a point: iterations, epochs, batches of an evaluation, validations, optimizer steps.
 Unit = Literal["iteration", "epoch", "batch", "validation", "update"]
 
 
 @dataclass(frozen=True)
 class Point:
-    """A named place in the loop: the arguments it gives besides the runner, and what `every` counts there."""
+    """A named place in the loop, with its arguments besides the runner and the unit that `every` counts there."""
 
     name: str
     arguments: tuple[str, ...] = ()
     counts: Unit | None = None
-    # Taken from the runner when each hook is called, because a hook before it may have put another one there.
+    # Arguments that are read from the runner for each hook, because an earlier hook may have replaced them.
     live: frozenset[str] = frozenset()
-    # Of a scope: left in the order in which it was entered, and not in reverse.
+    # Only for scopes: leave the hooks in the order in which they were entered, not in reverse.
     left_in_order: bool = False
-    # What notes on errors call it, where its users know it by another name.
+    # The name to use in notes on errors, if users know the point by another name.
     known_as: str = ""
 
     def __str__(self) -> str:
@@ -161,7 +161,7 @@ def _evaluation(stage: str) -> list[Point]:
     ]
 
 
-# In the order in which a run comes across them.
+# In the order in which a run reaches them.
 POINTS: dict[str, Point] = {
     point.name: point
     for point in [
@@ -185,7 +185,7 @@ POINTS: dict[str, Point] = {
     ]
 }
 
-# A scope gives an `around_` what its `before_` point gives.
+# An `around_` method has the arguments of the `before_` point of its scope.
 SCOPES: dict[str, Point] = {
     f"around_{scope.name}": Point(f"around_{scope.name}", scope.arguments, scope.counts)
     for scope in [
@@ -209,24 +209,26 @@ PREFIXES = ("before_", "after_", "around_", "on_")
 
 
 def user_point(name: str, arguments: Iterable[str], known: Mapping[str, Point] = POINTS | SCOPES) -> Point:
-    """Check and make a user's own point; `every` counts iterations there."""
+    """Check and create a custom point. `every` counts iterations there."""
     if name in known:
-        raise HookError(f"the point '{name}' exists already: {known[name]}")
+        raise HookError(f"the point '{name}' already exists: {known[name]}")
     arguments = arguments if isinstance(arguments, str) else tuple(arguments)
     if isinstance(arguments, str) or not all(isinstance(argument, str) for argument in arguments):
         raise HookError(f"the arguments of the point '{name}' must be a tuple of names, not {arguments!r}")
     for word in (name, *arguments):
         if not word.isidentifier() or keyword.iskeyword(word):
-            raise HookError(f"the point '{name}' needs names that Python allows, and '{word}' is not one")
+            raise HookError(f"the point '{name}' needs valid Python names, and '{word}' is not one")
     if name.startswith("around_"):
-        raise HookError(f"'{name}' cannot be a point: names with 'around_' surround scopes; call it 'before_...'")
+        raise HookError(
+            f"'{name}' cannot be a point: names that begin with 'around_' belong to scopes; call it 'before_...'"
+        )
     if len(set(arguments)) != len(arguments) or "runner" in arguments:
-        raise HookError(f"the arguments of the point '{name}' must differ and leave out 'runner': {arguments}")
+        raise HookError(f"the arguments of the point '{name}' must be different names, without 'runner': {arguments}")
     return Point(name, tuple(arguments), "iteration")
 
 
 def near_miss(name: str, known: Iterable[str]) -> str | None:
-    """The point that a name misspells, where people may have points of their own; None for a name of one's own.
+    """Return the point that a name misspells; None for a name that differs enough to be a custom point.
 
     >>> near_miss("before_trian", POINTS), near_miss("after_trainepoch", POINTS), near_miss("after_train_step", POINTS)
     ('before_train', 'after_train_epoch', None)
@@ -242,5 +244,5 @@ def near_miss(name: str, known: Iterable[str]) -> str | None:
 
 
 def unknown_point(name: str, known: dict[str, Point]) -> str:
-    """The message about a name that is no point."""
-    return f"'{name}' is no point of the loop; {did_you_mean(name, known)}"
+    """Return the message about an unknown point."""
+    return f"unknown point '{name}'; {did_you_mean(name, known)}"

@@ -1,7 +1,7 @@
-"""Names -> classes, so that YAML can say `type: EMAHook`.
+"""Registries of names and their classes, so that YAML can say `type: EMAHook`.
 
-A registry knows three kinds of names: what was registered by a decorator, what hookline itself brings (imported when
-first asked for), and what installed packages offer through an entry point group.
+A registry has three sources of names: classes registered by a decorator, hookline's own classes (imported when they
+are first needed), and classes that installed packages provide through an entry point group.
 
     @HOOKS.register()
     class MyHook(Hook): ...
@@ -26,7 +26,7 @@ T = TypeVar("T", bound=Callable[..., Any])
 
 
 class Registry:
-    """What can be named in one slot of a config."""
+    """The names that are valid in one place of a config."""
 
     def __init__(
         self,
@@ -38,8 +38,8 @@ class Registry:
         """Create a registry.
 
         Args:
-            kind: What messages call an item: `hook`.
-            builtin: Name -> `module:attribute`, or a function that finds them when they are first needed.
+            kind: The word for an item in messages, such as `hook`.
+            builtin: Name -> `module:attribute`, or a function that returns this mapping when it is first needed.
             group: The entry point group of installed packages.
         """
         self.kind = kind
@@ -49,7 +49,7 @@ class Registry:
 
     @cached_property
     def builtin(self) -> dict[str, str]:
-        """What hookline itself brings: name -> `module:attribute`."""
+        """Return hookline's own items: name -> `module:attribute`."""
         return dict(self._find_builtin())
 
     @cached_property
@@ -66,8 +66,8 @@ class Registry:
     def register(self, name: Any = None, *, force: bool = False) -> Any:
         """Register a class or function: `@R.register`, `@R.register()` or `@R.register("name")`.
 
-        A name that is taken is refused, unless `force=True` replaces it. The same definition may come again, as it
-        does when a notebook cell or a module is run twice.
+        A name that is already taken is refused, unless `force=True` replaces it. Registering the same definition
+        again is fine: this happens when a notebook cell or a module runs twice.
         """
         if name is not None and not isinstance(name, str):
             return self._add(name.__name__, name, force)
@@ -96,7 +96,7 @@ class Registry:
         return self.builtin.get(name) == f"{where[0]}:{where[1]}"
 
     def get(self, name: str) -> Callable[..., Any]:
-        """What is registered under this name; an unknown name is refused with the nearest one."""
+        """Return the item with this name. For an unknown name, the error suggests the closest one."""
         if name in self._registered:
             return self._registered[name]
         if name in self.builtin:
@@ -105,21 +105,21 @@ class Registry:
             return item
         if name in self._plugins:
             return self._load_plugin(name)
-        raise ConfigError(f"no {self.kind} is called '{name}'; {did_you_mean(name, self)}")
+        raise ConfigError(f"unknown {self.kind} '{name}'; {did_you_mean(name, self)}")
 
     def _load_plugin(self, name: str) -> Callable[..., Any]:
         entry = self._plugins[name]
         try:
             item = entry.load()
         except Exception as error:
-            raise ConfigError(f"the {self.kind} '{name}' of {self.origin(name)} cannot be loaded: {error}") from error
+            raise ConfigError(f"the {self.kind} '{name}' from {self.origin(name)} cannot be loaded: {error}") from error
         if not inspect.isclass(item):
-            raise ConfigError(f"the {self.kind} '{name}' of {self.origin(name)} must be a class, not {item!r}")
+            raise ConfigError(f"the {self.kind} '{name}' from {self.origin(name)} must be a class, not {item!r}")
         self._registered[name] = item
         return item
 
     def origin(self, name: str) -> str:
-        """Where a name comes from, for people: `hookline`, a module, or a package and its entry point."""
+        """Return where a name comes from, for people: `hookline`, a module, or a package and its entry point."""
         if name in self._registered and name not in self._plugins:
             module: str = self._registered[name].__module__
             return module
@@ -157,14 +157,14 @@ def _built_in_writers() -> dict[str, str]:
 
 
 def _classes_in(package: str, ending: str) -> Iterator[tuple[str, str]]:
-    """Module and name of each public class with this ending; nothing is imported."""
+    """Yield module and name of each public class with this ending, without importing anything."""
     for path in sorted((Path(__file__).parents[1] / package).glob("[a-z]*.py")):
         for name in re.findall(rf"^class ([A-Za-z]\w*{ending})\b", path.read_text(encoding="utf-8"), re.MULTILINE):
             yield path.stem, name
 
 
 HOOKS = Registry("hook", builtin=_built_in_hooks, group="hookline.hooks")
-# The hooks that every run has, by the key that `default_hooks` changes them with.
+# The hooks that every run has, by their key in `default_hooks`.
 DEFAULT_HOOKS = {
     "runtime_info": "RuntimeInfoHook",
     "timer": "IterTimerHook",
@@ -184,10 +184,10 @@ STEPS = Registry(
 
 
 def construct(factory: Callable[..., Any], parameters: Mapping[str, Any], who: str) -> Any:
-    """Make an object from parameters by name; one that it does not take, or lacks, is refused with a hint."""
+    """Create an object from named parameters. Refuse an unknown or a missing parameter with a hint."""
     try:
         known = inspect.signature(factory).parameters
-    except ValueError:  # a class written in C that does not say what it takes
+    except ValueError:  # a class written in C, without a signature
         return factory(**parameters)
     if not any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in known.values()):
         for name in parameters:

@@ -245,9 +245,9 @@ class MessageHub:
     def update_info(self, name: str, value: Any, *, resumed: bool = True) -> None:
         """Set a fact. `resumed=False` keeps it out of checkpoints, which can only hold tensors and plain data."""
         if resumed:
-            from hookline.common.plain import refuse_odd  # it imports torch
+            from hookline.common.plain import check_plain  # it imports torch
 
-            refuse_odd(value, f"the fact '{name}' (saved in checkpoints unless update_info has resumed=False)")
+            check_plain(value, f"the fact '{name}' (saved in checkpoints unless update_info has resumed=False)")
         else:
             self._not_resumed.add(name)
         self.info[name] = value

@@ -20,21 +20,23 @@ if TYPE_CHECKING:
 OWN_FILES = ("config.yaml", "last_checkpoint", "run.log", "plan.txt", "hooks.json", "profile.json", "report.html")
 
 
-def set_aside(folder: Path, records: Iterable[str] = ()) -> Path | None:
+def archive_run(folder: Path, records: Iterable[str] = ()) -> Path | None:
     """Move the files of an earlier run into the next free `old-1/`, `old-2/`, ... and return it; None without files.
 
     `records` are the files of this run's writers, in case they have custom names.
     """
     names = dict.fromkeys((*OWN_FILES, *built_in_files(), *records))
     traces = sorted(folder.glob("profile_[0-9]*.json"))
-    return move_aside(
+    return move_to_archive(
         folder, [path for name in names if (path := folder / name).exists()] + traces + checkpoints(folder)
     )
 
 
-def set_later_aside(folder: Path, than: Note) -> Path | None:
+def archive_later_checkpoints(folder: Path, than: Note) -> Path | None:
     """Move the checkpoints that are later than the one being resumed: the run will save those steps again."""
-    return move_aside(folder, [path for path in checkpoints(folder) if (n := read_note(path)) and n.order > than.order])
+    return move_to_archive(
+        folder, [path for path in checkpoints(folder) if (n := read_note(path)) and n.order > than.order]
+    )
 
 
 def checkpoints(folder: Path) -> list[Path]:
@@ -43,7 +45,7 @@ def checkpoints(folder: Path) -> list[Path]:
     return sorted(path for path in files if NAMES.fullmatch(path.name) or read_note(path) is not None)
 
 
-def move_aside(folder: Path, files: Iterable[Path]) -> Path | None:
+def move_to_archive(folder: Path, files: Iterable[Path]) -> Path | None:
     """Move the files into the next free `old-1/`, `old-2/`, ... of a folder and return it; None without files."""
     files = list(files)
     if not files:
@@ -68,7 +70,7 @@ class RunProgress(Protocol):
         """Return the number of finished iterations."""
 
 
-def put_back(
+def restore_archived(
     old: Path,
     folder: Path,
     runner: RunProgress,
@@ -102,7 +104,7 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def copy_aside(path: Path, old: Path) -> None:
+def copy_to_archive(path: Path, old: Path) -> None:
     """Copy a file or folder of records, if it exists, into an archive folder."""
     if path.is_dir():
         shutil.copytree(path, old / path.name)

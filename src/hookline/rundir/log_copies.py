@@ -1,4 +1,7 @@
-"""Copies of a run's logs in another folder: made when everything is closed, fetched back before anything is opened."""
+"""Copies of a run's logs in another folder.
+
+They are copied when everything is closed, and fetched back before anything is opened.
+"""
 
 from __future__ import annotations
 
@@ -18,21 +21,21 @@ log = logging.getLogger("hookline")
 
 @dataclass(frozen=True)
 class LogCopies:
-    """Where the copies go, which files they are of, and whether the run's folder keeps its own."""
+    """The folder for the copies, the endings of the files to copy, and whether the run's folder keeps its own."""
 
     out_dir: Path
     suffixes: tuple[str, ...]
     keep_local: bool
 
     def target(self, folder: Path) -> Path:
-        """The folder for the copies of one run; its own folder is refused."""
+        """Return the folder for the copies of one run. Refuse the folder of the run itself."""
         target = self.out_dir / folder.resolve().name
         if target.resolve() == folder.resolve():
             raise ConfigError(f"LoggerHook: out_dir {self.out_dir} would copy the logs of {target} onto themselves")
         return target
 
     def fetch(self, folder: Path) -> None:
-        """Put back what a run that goes on lacks; after a kill it lacks nothing."""
+        """Fetch the logs that are missing in the folder of a resumed run. After a kill, none are missing."""
         for path in self._logs(self.target(folder)):
             if not (folder / path.name).exists():
                 try:
@@ -42,7 +45,7 @@ class LogCopies:
                     raise StorageError(f"{path}, which this run needs, cannot be copied to {folder}: {why}") from error
 
     def copy(self, folder: Path) -> None:
-        """Copy the logs; if they are not to be kept, each goes once its copy is there. A failure ends nothing."""
+        """Copy the logs, and, without `keep_local`, remove each original after that. A failure is only a warning."""
         target = self.target(folder)
         for path in self._logs(folder):
             try:
@@ -58,7 +61,7 @@ class LogCopies:
 
 
 def _copy(path: Path, folder: Path) -> None:
-    """Copy a file whole or not at all: half a log would be taken for all of it."""
+    """Copy a file completely or not at all: half a log would look like a complete one."""
     partial = folder / f".{path.name}.partial"
     try:
         shutil.copy2(path, partial)
@@ -69,28 +72,28 @@ def _copy(path: Path, folder: Path) -> None:
 
 
 class Copying:
-    """Copies the logs of one run when everything is closed, once the run has its folder."""
+    """Copies the logs of one run when everything is closed, if the run got its folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._copies: list[LogCopies] = []
 
     def begin(self, copies: list[LogCopies], fetch: bool) -> None:
-        """The run has its folder. Fetch earlier logs before anything is added to them, if asked."""
+        """Start copying, now that the run has its folder. With `fetch`, first fetch the earlier logs to append to."""
         if fetch:
             for each in copies:
                 each.fetch(self._folder)
         self._copies = copies
 
     def end(self) -> None:
-        """Copy the logs to where hooks want them."""
+        """Copy the logs to the folders that hooks want."""
         for each in self._copies:
             each.copy(self._folder)
 
 
 @contextmanager
 def copying(folder: Path) -> Iterator[Copying]:
-    """Copy the logs of a run at the end, whatever happens, if it got as far as to have its folder."""
+    """Copy the logs of a run at its end, whatever happens, if the run got its folder."""
     copies = Copying(folder)
     try:
         yield copies

@@ -1,4 +1,4 @@
-"""Where a model trains: on which device, and how it is spread over processes."""
+"""Strategies: the device that a model trains on, and its distribution over processes."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ STRATEGIES = ("auto", "single")
 
 
 def pick(given: str | Strategy) -> Strategy:
-    """Return the strategy of this name; `auto` follows how the process was started."""
+    """Return the strategy of this name. `auto` chooses by how the process was started."""
     if isinstance(given, Strategy):
         return given
     if given not in STRATEGIES:
-        raise ConfigError(f"no strategy is called '{given}'; {did_you_mean(given, STRATEGIES)}")
+        raise ConfigError(f"unknown strategy '{given}'; {did_you_mean(given, STRATEGIES)}")
     processes = os.environ.get("WORLD_SIZE", "1")
     if not processes.isdecimal():
-        raise ConfigError(f"the environment variable WORLD_SIZE is the number of processes, not {processes!r}")
+        raise ConfigError(f"the environment variable WORLD_SIZE must be the number of processes, not {processes!r}")
     if int(processes) > 1:
         raise ConfigError(
-            f"this process is one of {processes} (WORLD_SIZE), and training over several processes is not supported "
-            "yet; start one process, or several runs of their own without torchrun"
+            f"this process is one of {processes} (WORLD_SIZE), but training with several processes is not supported "
+            "yet; start one process, or several separate runs without torchrun"
         )
     return Single()

@@ -1,9 +1,9 @@
-"""Strategy: the one place that knows how a run is spread over processes and devices.
+"""Strategy: the one place that knows how a run is distributed over processes and devices.
 
-The loop, the hooks, checkpoints and writers ask the strategy. None of them tests for a number of processes. A strategy
-is one file: it subclasses `Strategy` and overrides what differs from a single process, which is the default here.
+The loop, the hooks, checkpoints and writers ask the strategy. None of them tests the number of processes. A strategy is
+one file: it subclasses `Strategy` and overrides the methods that differ from a single process, the default here.
 
-    device          where the model lives
+    device          the device of the model
     prepare         move and wrap the model at the start of a session; point the optimizers at its parameters
     gradient sync   `syncing_gradients`, `gradient_norm`
     agreement       `agree` on requests, `on_main`, `barrier`
@@ -33,7 +33,7 @@ NOTHING = nullcontext()
 
 
 class Strategy:
-    """How a run is spread over processes. As it is: one process."""
+    """The distribution of a run over processes. This base class is for one process."""
 
     #: The name in a config.
     name: ClassVar[str] = ""
@@ -47,7 +47,7 @@ class Strategy:
 
     @property
     def world_size(self) -> int:
-        """Return how many processes train together."""
+        """Return the number of processes that train together."""
         return 1
 
     @property
@@ -56,15 +56,15 @@ class Strategy:
         return self.rank == 0
 
     def pick_device(self, name: str | torch.device) -> torch.device:
-        """Return the device of this process; `auto` is the accelerator of the machine, or else the CPU."""
+        """Return the device of this process. `auto` is the accelerator of the machine, or else the CPU."""
         return pick_device(name)
 
     # -- the model
 
     def prepare(self, model: nn.Module, optimizers: Iterable[Optimizer], device: torch.device) -> nn.Module:
-        """Get the model ready at the start of a session, and return what the step calls.
+        """Get the model ready at the start of a session, and return the model that the step calls.
 
-        `model` is what the user gave: the module itself, or a compiled or wrapped one. A strategy that replaces
+        `model` is the user's model: the module itself, or a compiled or wrapped one. A strategy that replaces
         parameters (as sharding does) points the optimizers at the new ones, by name. Preparing twice is harmless.
         """
         unwrap(model).to(device)
@@ -73,7 +73,7 @@ class Strategy:
     # -- gradients
 
     def syncing_gradients(self, model: nn.Module, sync: bool) -> AbstractContextManager[Any]:
-        """Return the context of one backward pass; `sync` is False inside an accumulation window."""
+        """Return the context of one backward pass. `sync` is False inside an accumulation window."""
         return NOTHING
 
     def gradient_norm(self, parameters: Iterable[Tensor], norm_type: float = 2.0) -> Tensor:
@@ -83,10 +83,10 @@ class Strategy:
     # -- agreement
 
     def agree(self, requests: Any) -> None:
-        """Make the requests of all processes the same, before any of them is handled."""
+        """Make the requests the same in all processes, before any of them is handled."""
 
     def on_main(self, function: Callable[[], T]) -> T:
-        """Call a function in the main process alone, and return its result (or raise its error) in all of them."""
+        """Call a function only in the main process, and return its result (or raise its error) in all processes."""
         return function()
 
     def barrier(self) -> None:
@@ -105,19 +105,19 @@ class Strategy:
     # -- state
 
     def model_state(self, model: nn.Module) -> dict[str, Any]:
-        """Return the whole state of the user's module, with the names it has in one process."""
+        """Return the whole state of the user's module, with the same names as in a single process."""
         return model.state_dict()
 
     def load_model_state(self, model: nn.Module, state: Mapping[str, Any]) -> None:
-        """Load such a state, which was checked to fit."""
+        """Load a state of `model_state`, which was checked to fit."""
         model.load_state_dict(state)
 
     def optimizer_state(self, model: nn.Module, optimizer: Optimizer) -> dict[str, Any]:
-        """Return the whole state of an optimizer, as one process has it."""
+        """Return the whole state of an optimizer, as in a single process."""
         return optimizer.state_dict()
 
     def load_optimizer_state(self, model: nn.Module, optimizer: Optimizer, state: dict[str, Any]) -> None:
-        """Load such a state, which was checked to fit."""
+        """Load a state of `optimizer_state`, which was checked to fit."""
         optimizer.load_state_dict(state)
 
     # -- the end
@@ -127,26 +127,26 @@ class Strategy:
 
 
 def unwrap(model: nn.Module) -> nn.Module:
-    """Return the user's own module, without what torch.compile, DDP or DataParallel put around it."""
+    """Return the user's own module, without the wrappers of torch.compile, DDP or DataParallel."""
     while True:
         if isinstance(model, (DistributedDataParallel, DataParallel)):
             model = model.module
         elif isinstance(inner := getattr(model, "_orig_mod", None), nn.Module):
-            model = inner  # compiled; asking for torch's own class would import its compiler, which takes seconds
+            model = inner  # compiled; an isinstance test would import torch's compiler, which takes seconds
         else:
             return model
 
 
 def pick_device(name: str | torch.device) -> torch.device:
-    """Return the device of this name; `auto` is the accelerator of the machine, or else the CPU."""
+    """Return the device of this name. `auto` is the accelerator of the machine, or else the CPU."""
     accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     if name == "auto":
         return accelerator if accelerator is not None else torch.device("cpu")
     try:
         device = torch.device(name)
     except RuntimeError as error:
-        raise ConfigError(f"no device is called '{name}': {str(error).splitlines()[0]}") from None
+        raise ConfigError(f"unknown device '{name}': {str(error).splitlines()[0]}") from None
     if device.type not in ("cpu", "meta") and (accelerator is None or accelerator.type != device.type):
         has = accelerator.type if accelerator is not None else "cpu"
-        raise ConfigError(f"the device '{name}' is not there for this torch and machine; available: {has}")
+        raise ConfigError(f"the device '{name}' is not available with this torch on this machine; available: {has}")
     return device

@@ -6,6 +6,6 @@ from hookline.strategies.base import Strategy
 
 
 class Single(Strategy):
-    """Everything in this process: the base class as it is."""
+    """Train in this process only. The base class already does all of it."""
 
     name = "single"

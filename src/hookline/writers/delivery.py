@@ -189,7 +189,7 @@ class Delivery:
             return {key: value for key, value in load[1][0].items() if key != "iter"}
         if self._first_waiting("begin"):
             return {}
-        from hookline.common.plain import refuse_odd  # it imports torch, which is loaded by now
+        from hookline.common.plain import check_plain  # it imports torch, which is loaded by now
 
         try:
             state = dict(self.writer.state_dict())
@@ -199,7 +199,7 @@ class Delivery:
             self._handle_failure("state_dict", error, 0.0)
             return {}
         try:
-            refuse_odd(state, "its state")
+            check_plain(state, "its state")
             return state
         except HooklineError as error:  # the checkpoint matters more than this state
             self._handle_failure("state_dict", error, 0.0)

@@ -213,7 +213,7 @@ def trace_graph(model: nn.Module, inputs: Any) -> bytes:
 
     with ExitStack() as leaving:
         folder = leaving.enter_context(tempfile.TemporaryDirectory())
-        leaving.enter_context(rng.untouched())
+        leaving.enter_context(rng.preserved())
         leaving.enter_context(in_mode(model, training=False))
         leaving.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")  # torch's own tracing uses deprecated functions

@@ -272,9 +272,7 @@ def test_a_misspelled_point_is_refused_and_custom_points_run_when_called(tmp_pat
     class Misspelled(HookBase):
         def after_trian_iter(self) -> None: ...
 
-    with pytest.raises(
-        HookError, match=r"Misspelled\.after_trian_iter \(.*'after_trian_iter' is no point of the loop;"
-    ):
+    with pytest.raises(HookError, match=r"Misspelled\.after_trian_iter \(.*unknown point 'after_trian_iter';"):
         engine_in(tmp_path, custom_hooks=[Misspelled()])
 
     class Own(HookBase):
@@ -315,7 +313,7 @@ def test_a_custom_point_may_take_its_arguments_without_the_trainer(tmp_path: Pat
     engine.train()
     engine.call_hook("after_counted", n=7)
     assert shares.seen == [(1, 1), (2, 3), (0, 1), (1, 1), (2, 7)]
-    with pytest.raises(HookError, match=r"after_counted\(runner, m\) gives no argument 'n'; available: m$"):
+    with pytest.raises(HookError, match=r"after_counted\(runner, m\) has no argument 'n'; available: m$"):
         engine.call_hook("after_counted", m=1)
 
 
@@ -328,7 +326,7 @@ def test_registering_by_name_and_building(caplog: pytest.LogCaptureFixture) -> N
     hook = build_hook({"type": "Alias", "text": "x", "level": "LOW"})
     assert isinstance(hook, Named)
     assert (hook.text, hook.level) == ("x", PriorityStatus.LOW)
-    with pytest.raises(ConfigError, match=r"^no hook is called 'EMAIterHok'; did you mean 'EMAIterHook'\?$"):
+    with pytest.raises(ConfigError, match=r"^unknown hook 'EMAIterHok'; did you mean 'EMAIterHook'\?$"):
         build_hook({"type": "EMAIterHok"})
     with caplog.at_level(logging.WARNING, "hookline"):
         HOOKS.register_module()(type("EMAIterHook", (HookBase,), {}))

@@ -141,7 +141,7 @@ def test_invalid_clipping_is_refused() -> None:
         wrapped(model, clip_grad={"type": "value"})
     with pytest.raises(TypeError, match=r"^clip_grad must be a dict such as dict\(max_norm=1.0\), not a float$"):
         wrapped(model, clip_grad=1.0)
-    with pytest.raises(ConfigError, match=r"^accumulate is how many micro-batches make an update"):
+    with pytest.raises(ConfigError, match=r"^accumulate must be the number of micro-batches per update"):
         wrapped(model, accumulative_counts=0)
 
 

@@ -188,8 +188,8 @@ def test_a_trainer_grows_its_model_in_its_own_way(tmp_path: Path) -> None:
     assert str(caught.value) == (
         f"{tmp_path}/chkpnt00005.pth does not fit this run; nothing was loaded:\n"
         "  height: the model has (3,), the checkpoint (4,)\n"
-        "  the optimizer: exp_avg of parameter 0 is (4,), and that is (3,)\n"
-        "  the optimizer: exp_avg_sq of parameter 0 is (4,), and that is (3,)"
+        "  the optimizer: exp_avg of parameter 0 is (4,), but the parameter is (3,)\n"
+        "  the optimizer: exp_avg_sq of parameter 0 is (4,), but the parameter is (3,)"
     )
     trainer = trainer_in(tmp_path, CheckPointHook(), kind=Fits, resume=True, max_steps=7, val_interval=0)
     trainer.train_loop()
@@ -348,7 +348,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_with_none_intact_the_run_is_ref
     trainer = trainer_in(tmp_path, CheckPointHook(), resume=True)
     trainer.train_loop()
     assert trainer.datapipeline.asked == [5]
-    assert "warning: passed over: " in (tmp_path / "run.log").read_text()
+    assert "warning: skipped: " in (tmp_path / "run.log").read_text()
     for name in checkpoints(tmp_path):
         (tmp_path / name).write_bytes(b"PK nothing")
     with pytest.raises(StorageError, match="^cannot resume: there is no intact checkpoint to continue from:\n"):
@@ -375,7 +375,7 @@ def test_a_fresh_run_makes_way_for_itself_and_two_runs_do_not_share_a_folder(tmp
     trainer_in(tmp_path, Second(), CheckPointHook()).train_loop()
     assert checkpoints(tmp_path) == checkpoints(tmp_path / "old-1") == ["chkpnt00005.pth"]
     assert (
-        f"{tmp_path} held an earlier run; its files are in {tmp_path}/old-1 now" in (tmp_path / "run.log").read_text()
+        f"moved the files of an earlier run from {tmp_path} to {tmp_path}/old-1" in (tmp_path / "run.log").read_text()
     )
 
 
@@ -395,7 +395,7 @@ def test_with_nothing_to_go_on_from_it_starts_afresh(tmp_path: Path) -> None:
     trainer = trainer_in(tmp_path, CheckPointHook(), resume=True)
     trainer.train_loop()
     assert trainer.datapipeline.asked == [1, 2, 3, 4, 5]
-    assert f"there is no checkpoint in {tmp_path} yet: starting afresh" in (tmp_path / "run.log").read_text()
+    assert f"there is no checkpoint in {tmp_path} yet: starting from scratch" in (tmp_path / "run.log").read_text()
 
 
 # -- ends

@@ -191,5 +191,5 @@ def test_a_registry_imports_its_modules_when_first_asked(tmp_path: Path, monkeyp
         "from tests.dialects.pointrix.test_config import SHAPES\n@SHAPES.register()\nclass Cube: ...\n"
     )
     assert registry.get("Cube").__name__ == "Cube"
-    with pytest.raises(KeyError, match=r"^no shape is called 'Cubes'; did you mean 'Cube'\?$"):
+    with pytest.raises(KeyError, match=r"^unknown shape 'Cubes'; did you mean 'Cube'\?$"):
         registry.get("Cubes")

@@ -253,7 +253,7 @@ def test_a_writer_that_lacks_one_of_the_three_functions_cannot_be_made(tmp_path:
         ({"name": "TensorboardWriter"}, "a writer's config names it as 'writer_type'; this one has ['name']"),
         (
             {"writer_type": "TensorbordWriter"},
-            "no logger is called 'TensorbordWriter'; did you mean 'TensorboardWriter'?",
+            "unknown logger 'TensorbordWriter'; did you mean 'TensorboardWriter'?",
         ),
         (
             {"writer_type": "JsonlWriter", "file": "a"},

@@ -276,9 +276,9 @@ def test_what_has_no_part_here_is_left_out_or_refused(tmp_path: Path, caplog: py
 @pytest.mark.parametrize(
     ("section", "given", "message"),
     [
-        ("model", {"name": "Scen"}, "no model is called 'Scen'; available: PictureScene"),
+        ("model", {"name": "Scen"}, "unknown model 'Scen'; available: PictureScene"),
         ("model", {"points": 2}, "the section of a model names its class as 'name'; this one has ['points']"),
-        ("renderer", {"name": "PlainBlurr"}, "no renderer is called 'PlainBlurr'; did you mean 'PlainBlur'?"),
+        ("renderer", {"name": "PlainBlurr"}, "unknown renderer 'PlainBlurr'; did you mean 'PlainBlur'?"),
         ("scheduler", {"params": {}}, "the section of a scheduler names its class as 'name'; this one has ['params']"),
         (
             "scheduler",
@@ -367,7 +367,7 @@ def test_a_device_that_is_not_there_is_refused_and_the_default_is_what_is_there(
     assert DefaultTrainer({}, tmp_path).device == "cpu"
     with pytest.raises(ConfigError) as refused:
         DefaultTrainer({"device": "cuda"}, tmp_path)
-    assert str(refused.value) == "the device 'cuda' is not there for this torch and machine; available: cpu"
+    assert str(refused.value) == "the device 'cuda' is not available with this torch on this machine; available: cpu"
 
 
 @pytest.mark.parametrize(

@@ -279,7 +279,7 @@ def test_a_failing_after_is_named_beside_the_first_error() -> None:
     channel.register(Half("after"))
     with pytest.raises(KeyError) as caught, channel.begin([]):
         raise KeyError("body")
-    assert caught.value.__notes__ == ["on the way out, Half.after raised ValueError: after"]
+    assert caught.value.__notes__ == ["while leaving the scope, Half.after raised ValueError: after"]
 
 
 def test_a_side_that_a_subclass_leaves_as_it_is_is_the_function_itself(args: Any) -> None:
@@ -304,7 +304,7 @@ def test_a_failing_after_neither_stops_the_others_nor_hides_the_first_error(args
     with pytest.raises(KeyError) as caught, channel.begin(args):
         raise KeyError("body")
     assert args.seen == ["enter b", "leave b after 'body'"]
-    assert caught.value.__notes__[-1] == "on the way out, fails raised ValueError: no"
+    assert caught.value.__notes__[-1] == "while leaving the scope, fails raised ValueError: no"
     args.seen.clear()
     args.exception = None
     with pytest.raises(ValueError, match="^no"), channel.begin(args):

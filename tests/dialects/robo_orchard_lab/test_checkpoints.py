@@ -271,8 +271,8 @@ def test_hooks_that_came_or_went_since_a_checkpoint_are_said(tmp_path: Path, cap
     )
     trainer()
     assert [record.message for record in caplog.records if record.levelname == "WARNING"] == [
-        "not used from the checkpoint, because no such hook is here: LossTracker",
-        "not in the checkpoint, so starting fresh: Remembers#2",
+        "not used from the checkpoint, because this run has no such hook: LossTracker",
+        "not in the checkpoint, so starting from scratch: Remembers#2",
     ]
 
 

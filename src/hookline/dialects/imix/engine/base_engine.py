@@ -87,7 +87,7 @@ class EngineBase:
         if isinstance(hook, HookBase):
             hook._level, hook.trainer = own, self
         if self.runner is not None and self.runner.running is not None:
-            self.runner.plan.leave_out_idle(hook)
+            self.runner.plan.skip_idle_points(hook)
 
     @property
     def is_over(self) -> bool:

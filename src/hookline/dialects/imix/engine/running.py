@@ -11,7 +11,7 @@ from hookline.dialects.imix.engine.hooks.base_hook import HookBase
 from hookline.dialects.imix.engine.hooks.periods.log_buffer_imix import LogBufferStorage, LogBufferWriter
 from hookline.dialects.imix.engine.parts import Parts
 from hookline.dialects.imix.engine.update import HookedOptim, WithoutUpdates
-from hookline.engine.numerics import refuse_infinite_loss
+from hookline.engine.numerics import check_loss_is_finite
 from hookline.engine.runner import Runner
 from hookline.errors import blame
 from hookline.hooks.runtime_info import number_of
@@ -31,7 +31,7 @@ class EngineRunner(Runner):
     """A Runner that trains for an engine. It holds only a weak reference to the engine."""
 
     open_points = True
-    way_out_of_nan = (
+    nan_hint = (
         "clip the gradients: optimizer_config=dict(grad_clip=dict(max_norm=1.0)), or find its source: "
         "custom_hooks=[dict(type='AutogradAnomalyDetectHook')]"
     )
@@ -155,7 +155,7 @@ class EngineState(Hook):
 
     def after_train(self, runner: Any) -> None:
         """Set the final counters. Refuse a loss that is NaN or Inf, even if no logger has read it."""
-        refuse_infinite_loss(runner)
+        check_loss_is_finite(runner)
         self.engine.iter, self.engine.has_begun = runner.position.iter, False
 
     def on_exception(self, runner: Any, error: BaseException) -> None:

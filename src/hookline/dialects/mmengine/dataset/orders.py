@@ -67,7 +67,7 @@ def draw_pass(source: Iterable[Any], sampler: Any, seed: int, epoch: int) -> lis
     for each in {id(sampler): sampler, id(source): source}.values():
         if hasattr(each, "set_epoch"):
             each.set_epoch(epoch)
-    with rng.untouched():
+    with rng.preserved():
         rng.seed_everything(mix(seed, epoch))
         return list(islice(source, len(source)))  # type: ignore[arg-type]  # samplers have a length
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from hookline.common.plain import refuse_odd, without_numpy
+from hookline.common.plain import check_plain, without_numpy
 from hookline.dialects.mmengine.errors import ConfigKeyError, ConfigTypeError
 from hookline.dialects.mmengine.instances import ManagerMixin
 from hookline.dialects.mmengine.logging.history_buffer import HistoryBuffer
@@ -119,7 +119,7 @@ class MessageHub(hub.MessageHub, ManagerMixin):
 
     def _can_save(self, name: str, value: Any) -> bool:
         try:
-            refuse_odd(value, f"the info '{name}'")
+            check_plain(value, f"the info '{name}'")
         except HookError as error:
             if name not in self._warned:
                 self._warned.add(name)

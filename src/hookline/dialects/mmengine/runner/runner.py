@@ -13,7 +13,7 @@ import torch
 from hookline.checkpoint import seal, store
 from hookline.common import rng
 from hookline.common.checks import check_int
-from hookline.common.plain import refuse_odd, without_numpy
+from hookline.common.plain import check_plain, without_numpy
 from hookline.dialects.keys import refuse_near_misses
 from hookline.dialects.mmengine.config import Config
 from hookline.dialects.mmengine.errors import ConfigKeyError, ConfigTypeError, ConfigValueError
@@ -504,7 +504,7 @@ class Runner(native.Runner):
         dataset = getattr(self.train_dataloader, "dataset", None) if self.has_training else None
         known = without_numpy(getattr(dataset, "metainfo", None))
         try:
-            refuse_odd(known, "dataset_meta")
+            check_plain(known, "dataset_meta")
         except HookError:
             known = plain_data(known)
         return {"cfg": getattr(self.cfg, "pretty_text", str(self.cfg)), "dataset_meta": known}
@@ -544,7 +544,7 @@ class Runner(native.Runner):
         """Save a checkpoint: in the middle of training at the end of the iteration, epoch or validation; else now."""
         refuse_other_storage("save_checkpoint", file_client_args, backend_args)
         more = without_numpy(dict(meta or {}))
-        refuse_odd(more, "the meta of a checkpoint")
+        check_plain(more, "the meta of a checkpoint")
         call = call_in_progress(self)
         at_rest = call is not None and call.point.name in AT_REST and self.saving.pending is None
         if self.running == "train" and not at_rest:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from hookline.checkpoint import store
-from hookline.common.plain import refuse_odd
+from hookline.common.plain import check_plain
 from hookline.dialects.robo_orchard_core.utils.function_info import known_as
 from hookline.dialects.robo_orchard_lab.pipeline import folders
-from hookline.engine.numerics import refuse_infinite_weights
+from hookline.engine.numerics import check_weights_are_finite
 from hookline.errors import StorageError, blame
 
 if TYPE_CHECKING:
@@ -56,11 +56,11 @@ def kinds_of(accelerator: Accelerator) -> list[str]:
 def refuse_unreadable(accelerator: Accelerator) -> None:
     """Refuse to write what could not be read back without running what is in it."""
     for optimizer in accelerator._optimizers:
-        refuse_odd(optimizer.state_dict()["param_groups"], f"a group of {type(optimizer.optimizer).__name__}")
+        check_plain(optimizer.state_dict()["param_groups"], f"a group of {type(optimizer.optimizer).__name__}")
     for scheduler in accelerator._schedulers:
-        refuse_odd(scheduler.state_dict(), f"the state of {type(scheduler.scheduler).__name__}")
+        check_plain(scheduler.state_dict(), f"the state of {type(scheduler.scheduler).__name__}")
     for registered in accelerator._custom_objects:
-        refuse_odd(registered.state_dict(), f"the state of {type(registered).__name__}")
+        check_plain(registered.state_dict(), f"the state of {type(registered).__name__}")
 
 
 def open_gradients(accelerator: Accelerator) -> list[list[torch.Tensor | None]] | None:
@@ -84,7 +84,7 @@ def _parameters(optimizer: Any) -> list[torch.Tensor]:
 def refuse_infinite(accelerator: Accelerator, step: int) -> None:
     """Refuse to save weights that are NaN or infinite."""
     for model in accelerator._models:
-        refuse_infinite_weights(model.state_dict(), [name for name, _ in model.named_parameters()], step)
+        check_weights_are_finite(model.state_dict(), [name for name, _ in model.named_parameters()], step)
 
 
 def read_state(folder: Path, accelerator: Accelerator) -> dict[str, Any]:

@@ -204,7 +204,7 @@ class HookBasedTrainer(Host):
         state, self._pending = self._pending, None
         if state is None:
             return
-        hook_states.give_back(contents.stateful(self.hooks), state["hooks"], state["hook_names"], log.warning)
+        hook_states.restore(contents.stateful(self.hooks), state["hooks"], state["hook_names"], log.warning)
         if "rng" in state:
             rng.restore(state["rng"])
 
@@ -222,7 +222,7 @@ class HookBasedTrainer(Host):
         targets = list(dict.fromkeys(hook.target(self.accelerator) for hook in hooks))
         if hooks:
             contents.refuse_unreadable(self.accelerator)
-            hook_states.refuse_odd_states(contents.stateful(self.hooks))
+            hook_states.check_states_can_be_saved(contents.stateful(self.hooks))
         with self.saving.session(targets, self._resumed):
             self._common, self._plain = self._common_args(), is_plain(self.accelerator)
             self.optimizer.zero_grad()

@@ -168,7 +168,7 @@ class FolderSaving(Saving):
             "seed": trainer.passes.seed,
             "batches": trainer.passes.length,
             "kinds": contents.kinds_of(trainer.accelerator),
-            "hooks": hook_states.take(contents.stateful(trainer.hooks)),
+            "hooks": hook_states.collect(contents.stateful(trainer.hooks)),
             "hook_names": [one.name for one in contents.stateful(trainer.hooks)],
         }
 
@@ -212,7 +212,7 @@ class FolderSaving(Saving):
         for target in targets:
             left.setdefault(target.beside, []).extend(self._in_the_way(target, resumed))
         for beside, found in left.items():
-            old = archive.move_aside(beside, dict.fromkeys(found))
+            old = archive.move_to_archive(beside, dict.fromkeys(found))
             if old is not None:
                 where = " and ".join(dict.fromkeys(str(one.parent) for one in found))
                 log.warning("what an earlier run had saved in %s is in %s now", where, old)

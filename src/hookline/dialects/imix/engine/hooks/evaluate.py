@@ -132,7 +132,7 @@ class EvaluateHook(HookBase):
 
     def _measure(self, trainer: Any) -> Any:
         runner = trainer.runner
-        with runner.paused(), averaged_weights(trainer), rng.untouched(), in_mode(runner.model, training=False):
+        with runner.paused(), averaged_weights(trainer), rng.preserved(), in_mode(runner.model, training=False):
             return self._call(model=trainer.model, trainer=trainer)
 
     def _write(self, trainer: Any) -> None:

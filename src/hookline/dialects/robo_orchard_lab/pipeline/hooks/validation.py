@@ -47,7 +47,7 @@ class ValidationHook(PipelineHooks):
 
     def evaluate(self, args: PipelineHookArgs) -> None:
         """Call back."""
-        with rng.untouched():
+        with rng.preserved():
             if args.model is None:
                 self.cfg.eval_callback()
                 return
