@@ -262,7 +262,7 @@ class CheckpointHook(Hook):
     def after_run(self, runner: Runner) -> None:
         """Publish the last and the best checkpoints."""
         if self.published_keys and runner.running == "train":
-            from hookline.checkpoint import publishing  # needs torch, which reading a hook's parameters must not import
+            from hookline.checkpoint import publishing  # it imports torch, and `hookline hooks` must not
 
             folder = self.checkpoint_folder(runner)
             names = [best_name for best in self.best.values() for _, best_name in best.kept]
