@@ -38,8 +38,8 @@ class EvaluateHook(Hook):
     written, the hook warns, and the previous best remains. An evaluation that falls inside an accumulation window waits
     for its end, as saves do. So the saved state is the one that was evaluated.
 
-    The function sees the raw weights. To evaluate the averaged weights of an EMAHook, use `with
-    averaging.average.swapped(model):` in the function. For lower precision, use `with runner.autocast():`.
+    The function sees the raw weights. For the averaged weights of an EMAHook, use
+    `with averaging.average.swapped(model):` in the function. For lower precision, use `with runner.autocast():`.
 
     Cost: the time of the function, which is excluded from step times and ETA. Between two evaluations, one comparison
     per iteration if iterations are counted, and nothing if epochs are counted.
