@@ -20,7 +20,7 @@ from hookline.testing import MemoryWriter, Recorder, toy_data, toy_model, toy_ru
 
 NAN, INF = math.nan, math.inf
 DEFAULTS = ("runtime_info", "timer", "sampler_seed", "logger", "param_scheduler", "checkpoint")
-LOOK = "Look at the learning rate, the data and the precision"
+CHECK = "Check the learning rate, the data and the precision"
 
 
 class Spoil(Hook):
@@ -72,8 +72,8 @@ def test_raise_ends_the_run_before_the_backward_pass(bad: float, defaults: dict[
     with pytest.raises(NumericsError) as failed:
         runner.train()
     assert str(failed.value) == (
-        f"CheckInvalidLossHook: the loss of iteration 4 is {bad}; its step was not made, so the weights are as before. "
-        f"{LOOK}, or leave such batches out with policy: skip"
+        f"CheckInvalidLossHook: the loss of iteration 4 is {bad}; the optimizer step was not taken, so the weights are "
+        f"unchanged. {CHECK}, or skip such batches with policy: skip"
     )
     assert exit_code_of(failed.value) == 4
     assert recorder.names == [*["before_backward", "after_backward"] * 3, "before_backward"]
@@ -100,8 +100,8 @@ def test_between_two_checks_the_first_bad_iteration_is_named(policy: Any, bad: t
     with pytest.raises(NumericsError) as failed:
         runner.train()
     assert str(failed.value) == (
-        f"CheckInvalidLossHook: the loss of iteration {bad[0]} is nan, and was trained on before this check; "
-        "interval: 1 finds it in time"
+        f"CheckInvalidLossHook: the loss of iteration {bad[0]} is nan, and training used it before this check; "
+        "set interval: 1 to find it in time"
     )
     at_the_end = found_at == 8  # after all iterations, at after_train
     assert runner.iter == (8 if at_the_end else found_at - 1)
@@ -168,9 +168,9 @@ def test_skip_leaves_out_just_the_bad_batches(length: dict[str, Any], defaults: 
     assert runner.hub.get_scalar("train/skipped").last() == [1, 2, 3]
     lines = [line.split("  ", 1)[1] for line in log_of(runner).splitlines() if "CheckInvalidLossHook: the" in line]
     assert lines == [
-        "CheckInvalidLossHook: the loss of iteration 1 is inf; its batch is left out (1 so far)",
-        "CheckInvalidLossHook: the loss of iteration 4 is inf; its batch is left out (2 so far)",
-        "CheckInvalidLossHook: the loss of iteration 5 is inf; its batch is left out (3 so far)",
+        "CheckInvalidLossHook: the loss of iteration 1 is inf; skipped its batch (1 so far)",
+        "CheckInvalidLossHook: the loss of iteration 4 is inf; skipped its batch (2 so far)",
+        "CheckInvalidLossHook: the loss of iteration 5 is inf; skipped its batch (3 so far)",
     ]
     if defaults is None:
         assert all(math.isfinite(loss) for loss in runner.hub.get_scalar("train/loss").last())
@@ -283,8 +283,8 @@ def test_it_gives_up_after_so_many_in_a_row(bad: tuple[int, ...], max_skips: int
     with pytest.raises(NumericsError) as failed:
         runner.train()
     assert str(failed.value) == (
-        f"CheckInvalidLossHook: the loss of iteration {ends} is nan, after {max_skips} left out in a row (max_skips). "
-        f"{LOOK}"
+        f"CheckInvalidLossHook: the loss of iteration {ends} is nan, after {max_skips} skipped batches in a row (max_skips). "
+        f"{CHECK}"
     )
     assert runner.iter == ends - 1
 
@@ -371,7 +371,7 @@ def test_the_command_line_ends_with_it(
     assert ("last checkpoint" in out) == (policy != "raise")
     assert ("hookline: CheckInvalidLossHook: the loss of iteration 3 is nan" in err) == (policy == "raise")
     assert ("stopped by CheckInvalidLossHook: the loss of iteration 3 is nan" in out) == (policy == "stop")
-    assert ("CheckInvalidLossHook: the loss of iteration 3 is nan; its batch is left out (1 so far)" in out) == (
+    assert ("CheckInvalidLossHook: the loss of iteration 3 is nan; skipped its batch (1 so far)" in out) == (
         policy == "skip"
     )
     if policy == "stop":
@@ -412,7 +412,7 @@ def test_what_was_skipped_survives_a_resume(tmp_path: Path) -> None:
 
 def test_a_row_goes_on_after_a_resume(tmp_path: Path) -> None:
     trained(tmp_path, 2, CheckInvalidLossHook(policy="skip", max_skips=1), (8,))
-    with pytest.raises(NumericsError, match="the loss of iteration 9 is nan, after 1 left out in a row"):
+    with pytest.raises(NumericsError, match="the loss of iteration 9 is nan, after 1 skipped batches in a row"):
         trained(tmp_path, 3, CheckInvalidLossHook(policy="skip", max_skips=1), (9,), resume=True)
 
 
@@ -489,8 +489,8 @@ def test_weights_that_are_nan_already_are_said_and_not_skipped_over(policy: Any)
     with pytest.raises(NumericsError) as failed:
         runner.train()
     assert str(failed.value) == (
-        "CheckInvalidLossHook: the loss of iteration 3 is nan, because 0.bias of the model has become NaN in an "
-        "earlier step, although its loss was finite; autograd's anomaly detection names the line that such a gradient "
+        "CheckInvalidLossHook: the loss of iteration 3 is nan, because the model's 0.bias became NaN in an earlier step, "
+        "although the loss of that step was finite; autograd's anomaly detection shows the line that such a gradient "
         "comes from"
     )
 

@@ -129,18 +129,18 @@ def test_a_best_file_is_resumed_like_any_other_and_comparing_goes_on(tmp_path: P
         ({"save_best": "acuracy"}, "CheckpointHook: validation returns no metric 'acuracy'; did you mean 'accuracy'?"),
         (
             {"save_best": "speed", "rule": "fast"},
-            "CheckpointHook: a rule is 'greater' or 'less', not 'fast'",
+            "CheckpointHook: rule must be 'greater' or 'less', not 'fast'",
         ),
         (
             {"save_best": "speed"},
             "CheckpointHook: save_best: the name 'speed' does not show whether higher or lower is better; set rule: "
             "greater or rule: less",
         ),
-        ({"save_best": ["a", "a"]}, "CheckpointHook: save_best names a metric twice: a, a"),
-        ({"save_best": ["auto", "loss"]}, "CheckpointHook: save_best is 'auto' or names of metrics, not both"),
+        ({"save_best": ["a", "a"]}, "CheckpointHook: save_best lists a metric twice: a, a"),
+        ({"save_best": ["auto", "loss"]}, "CheckpointHook: save_best must be 'auto' or names of metrics, not both"),
         (
             {"save_best": ["acc", "loss"], "rule": ["less", "less", "less"]},
-            "CheckpointHook: 3 rules for 2 metrics; give one for all, or one for each",
+            "CheckpointHook: rule has 3 entries, but save_best has 2 metrics; give one rule for all, or one per metric",
         ),
         (
             {"save_best": ["speed/a", "speed_a"], "rule": "greater"},
@@ -148,11 +148,13 @@ def test_a_best_file_is_resumed_like_any_other_and_comparing_goes_on(tmp_path: P
         ),
         ({"max_keep_best": 0}, "CheckpointHook: max_keep_best must be an int of at least 1, not 0"),
         ({"on_save_error": "stop"}, "CheckpointHook: on_save_error cannot be 'stop'; available: raise, go_on"),
-        ({"save_on_exception": -1}, "CheckpointHook: save_on_exception is true, false or every how many steps, not -1"),
+        (
+            {"save_on_exception": -1},
+            "CheckpointHook: save_on_exception must be true, false or a number of steps, not -1",
+        ),
         (
             {"published_keys": ["stat_dict"]},
-            "CheckpointHook: published_keys names 'stat_dict', which checkpoints do not have; "
-            "did you mean 'state_dict'?",
+            "CheckpointHook: published_keys: checkpoints have no entry 'stat_dict'; did you mean 'state_dict'?",
         ),
     ],
 )

@@ -96,9 +96,9 @@ def test_it_stops_after_exactly_this_validation(
             [0.5, math.nan, 0.9],
             {},
             2,
-            "accuracy has become nan; the best was 0.5 at epoch 1",
+            "accuracy became nan; the best was 0.5 at epoch 1",
         ),
-        ([math.inf, 0.9], {}, 1, "accuracy has become inf; there was no best value"),
+        ([math.inf, 0.9], {}, 1, "accuracy became inf; there was no best value"),
         (
             [0.8, 0.9, 0.95, 0.99],
             {"stopping_threshold": 0.9},
@@ -145,16 +145,14 @@ def test_a_validation_in_the_middle_of_an_epoch_is_told_by_its_iteration() -> No
     assert runner.stopped.reason == "accuracy has not improved for 1 validation; the best was 0.5 at iteration 2"
 
 
-# ----------------------------------------------------------------------------------------------- what is missing
+# ------------------------------------------------------------------------------------------------- missing metrics
 
 
 def test_a_metric_that_is_missing_is_warned_about_once_and_ignored() -> None:
     runner = run([None, 0.5, None, 0.4, 0.4, 0.4], EarlyStoppingHook("accuracy", patience=2))
     assert runner.epoch == 5
     log = (runner.work_dir / "run.log").read_text()
-    warning = (
-        "warning: EarlyStoppingHook: validation returns no metric 'accuracy'; available: odd (so it stops nothing)"
-    )
+    warning = "warning: EarlyStoppingHook: validation returns no metric 'accuracy'; available: odd (early stopping has no effect)"
     assert log.count(warning) == 1
 
 
@@ -342,8 +340,8 @@ def test_a_config_names_it_and_it_comes_after_the_checkpoint_hook() -> None:
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"monitor": ""}, "monitor is the name of a metric, not ''"),
-        ({"monitor": 3}, "monitor is the name of a metric, not 3"),
+        ({"monitor": ""}, "monitor must be the name of a metric, not ''"),
+        ({"monitor": 3}, "monitor must be the name of a metric, not 3"),
         ({"rule": "more"}, "the rule for 'accuracy' must be 'greater' or 'less', not 'more'"),
         ({"min_delta": -0.1}, "min_delta must be a number of at least 0, not -0.1"),
         ({"min_delta": math.nan}, "min_delta must be a number of at least 0, not nan"),

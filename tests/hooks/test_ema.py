@@ -241,7 +241,7 @@ def test_validation_and_test_use_the_average_and_training_goes_on_with_the_raw_w
     assert seen[5][0] == "before_train_epoch"
     runner.test()
     assert_same(seen[-1][1], lerped(history, 0.1))
-    assert "EMAHook: test with the averaged weights of 6 steps" in (runner.work_dir / "run.log").read_text()
+    assert "EMAHook: test uses the averaged weights of 6 steps" in (runner.work_dir / "run.log").read_text()
     assert_same(copied(runner.model), history[-1])
 
 
@@ -298,9 +298,9 @@ def test_both_are_measured_when_asked_for(several: bool) -> None:
 
 def test_what_would_mix_up_the_raw_metrics_is_refused() -> None:
     loop = EvalLoop(toy_data(1), predict, metrics={"accuracy": accuracy})
-    with pytest.raises(ConfigError, match="^EMAHook: eval_both needs the name 'raw', and a data set has it; rename"):
+    with pytest.raises(ConfigError, match="^EMAHook: eval_both needs the name 'raw', but a dataset has it; rename"):
         toy_runner(custom_hooks=[EMAHook(eval_both=True)], val={"raw": loop}).train()
-    with pytest.raises(ConfigError, match="^EMAHook: of several EMAHooks the last is measured, so eval_both belongs"):
+    with pytest.raises(ConfigError, match="^EMAHook: only the last of several EMAHooks is evaluated, so set eval"):
         toy_runner(custom_hooks=[EMAHook(eval_both=True), EMAHook()]).train()
 
 
@@ -448,7 +448,7 @@ def test_a_checkpoint_without_an_average_is_evaluated_as_it_is(tmp_path: Path) -
         runner.test()
         assert_same(seen[0][1], raw)
         log = (runner.work_dir / "run.log").read_text()
-        assert "EMAHook: test with the weights as they are: they have no average" in log
+        assert "EMAHook: test uses the raw weights, because there is no average" in log
 
 
 @pytest.mark.parametrize("tested", [False, True])
@@ -481,13 +481,13 @@ def test_an_average_that_does_not_fit_is_refused_or_taken_as_far_as_it_does(
         with pytest.raises(StorageError) as refused:
             strict.train() if "resume" in start else strict.test()
         assert str(refused.value).splitlines() == [
-            "EMAHook: the averaged weights do not fit the model:", *misfits, "strict_load: false takes what fits"
+            "EMAHook: the averaged weights do not fit the model:", *misfits, "set strict_load: false to load only what fits"
         ]  # fmt: skip
         hook = EMAHook(strict_load=False)
         runner = toy_runner(custom_hooks=[hook], **start)
         runner.train() if "resume" in start else runner.test()
         assert_same(hook.averaged_state_dict(), averaged | {name: raw[name] for name in ("2.weight", "2.bias")})
-        said = "EMAHook: the saved average does not fit the model; what is missing starts from the model's weights:"
+        said = "EMAHook: the saved average does not fit the model; mismatches start from the model's weights:"
         assert "\n".join([said, *misfits]) in (runner.work_dir / "run.log").read_text()
 
 
@@ -519,18 +519,18 @@ def test_a_hook_that_joins_in_the_middle_averages_from_there_on() -> None:
     [
         (
             {"ema_type": "ExponentialMovingAvg"},
-            "no average is called 'ExponentialMovingAvg'; did you mean 'Exponential",
+            "unknown average 'ExponentialMovingAvg'; did you mean 'Exponential",
         ),
         (
             {"ema_type": Hook},
-            "ema_type is a name or a subclass of WeightAverage, not <class 'hookline.plan.hook.Hook'>",
+            "ema_type must be a name or a subclass of WeightAverage, not <class 'hookline.plan.hook.Hook'>",
         ),
         ({"momentum": 0}, "momentum must be above 0 and at most 1, not 0"),
         ({"ema_type": "MomentumAnnealingEMA", "gamma": -1}, "gamma must be above 0, not -1"),
         ({"interval": 0}, "interval must be an int of at least 1, not 0"),
         ({"begin_iter": -1}, "begin_iter must be an int of at least 0, not -1"),
         ({"begin_epoch": 1.0}, "begin_epoch must be an int of at least 0, not 1.0"),
-        ({"begin_iter": 1, "begin_epoch": 1}, "give begin_iter or begin_epoch, not both"),
+        ({"begin_iter": 1, "begin_epoch": 1}, "set begin_iter or begin_epoch, not both"),
     ],
 )
 def test_wrong_parameters_are_refused(parameters: dict[str, Any], message: str) -> None:

@@ -258,7 +258,7 @@ def test_anything_else_is_refused(result: Any, what: str) -> None:
     with pytest.raises(ConfigError) as refused:
         run(EvaluateHook(score))
     assert str(refused.value) == (
-        f"EvaluateHook: {label_of(score)} gave {what}; it has to give a number, a mapping of names to numbers, or None"
+        f"EvaluateHook: {label_of(score)} returned {what}; it must return a number, a mapping of names to numbers, or None"
     )
 
 
@@ -398,7 +398,7 @@ def test_a_rule_is_for_all_results_or_for_the_one_that_is_saved(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("parameters", "result", "message"),
     [
-        ({"save_best": "accuracy"}, {"acuracy": 1.0}, "gave no 'accuracy'; did you mean 'acuracy'?"),
+        ({"save_best": "accuracy"}, {"acuracy": 1.0}, "returned no 'accuracy'; did you mean 'acuracy'?"),
         ({"save_best": "auto"}, {"odd": 1.0}, "the name 'odd' does not show whether higher or lower is better; set rule: greater or rule: less"),  # noqa: E501  # whole
     ],
 )  # fmt: skip
@@ -742,10 +742,10 @@ def test_a_config_names_the_function(tmp_path: Path, monkeypatch: pytest.MonkeyP
         ({"function": 3}, "function is a function, not 3"),
         ({"interval": 0}, "interval must be an int of at least 1, not 0"),
         ({"interval": True}, "interval must be an int of at least 1, not True"),
-        ({"prefix": ""}, "prefix must be a name, not ''"),
-        ({"prefix": 3}, "prefix must be a name, not 3"),
-        ({"save_best": ""}, "save_best must be a name, not ''"),
-        ({"save_best": ["a"]}, "save_best must be a name, not ['a']"),
+        ({"prefix": ""}, "prefix must be a non-empty string, not ''"),
+        ({"prefix": 3}, "prefix must be a non-empty string, not 3"),
+        ({"save_best": ""}, "save_best must be a non-empty string, not ''"),
+        ({"save_best": ["a"]}, "save_best must be a non-empty string, not ['a']"),
         ({"save_best": "odd"}, "save_best: the name 'odd' does not show whether higher or lower is better; set rule: greater or rule: less"),  # noqa: E501  # whole
         ({"rule": "more"}, "rule cannot be 'more'; available: greater, less"),
     ],
@@ -772,7 +772,7 @@ def test_two_with_one_prefix_are_refused() -> None:
     runner = toy_runner(custom_hooks=[EvaluateHook(lambda model: 1.0), EvaluateHook(lambda model: 2.0)])
     with pytest.raises(ConfigError) as refused:
         runner.train()
-    assert str(refused.value) == "EvaluateHook: two of them have the prefix 'eval'; give each its own"
+    assert str(refused.value) == "EvaluateHook: two EvaluateHooks have the prefix 'eval'; give each its own"
 
 
 def test_an_evaluation_that_failed_is_made_when_training_goes_on() -> None:

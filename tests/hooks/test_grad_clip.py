@@ -293,9 +293,9 @@ def test_a_config_names_it(tmp_path: Path) -> None:
         ({}, "mode 'norm' needs max_norm"),
         ({"mode": "value"}, "mode 'value' needs clip_value"),
         ({"mode": "nrom", "max_norm": 1.0}, "mode cannot be 'nrom'; did you mean 'norm'?"),
-        ({"clip_value": 1.0}, "clip_value is for mode 'value', and the mode is 'norm'"),
-        ({"max_norm": 1.0, "clip_value": 1.0}, "clip_value is for mode 'value', and the mode is 'norm'"),
-        ({"mode": "value", "max_norm": 1.0}, "max_norm is for mode 'norm', and the mode is 'value'"),
+        ({"clip_value": 1.0}, "clip_value is for mode 'value', but the mode is 'norm'"),
+        ({"max_norm": 1.0, "clip_value": 1.0}, "clip_value is for mode 'value', but the mode is 'norm'"),
+        ({"mode": "value", "max_norm": 1.0}, "max_norm is for mode 'norm', but the mode is 'value'"),
         ({"max_norm": 0}, "max_norm must be a number above 0, not 0"),
         ({"max_norm": math.nan}, "max_norm must be a number above 0, not nan"),
         ({"max_norm": "1"}, "max_norm must be a number above 0, not '1'"),
@@ -314,9 +314,7 @@ def test_two_of_them_are_refused() -> None:
     runner = toy_runner(custom_hooks=[GradClipHook(max_norm=1.0), GradClipHook(max_norm=2.0)])
     with pytest.raises(ConfigError) as refused:
         runner.train()
-    assert str(refused.value) == (
-        "GradClipHook: there are two of them; one holds for all optims, so leave the other out"
-    )
+    assert str(refused.value) == ("GradClipHook: there are two GradClipHooks; one applies to all optims, so remove one")
 
 
 @pytest.mark.parametrize("by_hook", [True, False])

@@ -170,9 +170,12 @@ def test_a_copy_onto_itself_is_refused(tmp_path: Path) -> None:
     ("parameters", "message"),
     [
         ({"interval_exp_name": 0}, "LoggerHook: interval_exp_name must be an int of at least 1, not 0"),
-        ({"keep_local": False}, "LoggerHook: keep_local=False needs an out_dir, or the logs would be nowhere"),
-        ({"out_suffix": ".log"}, "LoggerHook: out_suffix is a list of endings like '.log', not '.log'"),
-        ({"out_suffix": [1]}, "LoggerHook: out_suffix is a list of endings like '.log', not [1]"),
+        (
+            {"keep_local": False},
+            "LoggerHook: keep_local=False needs an out_dir, because otherwise no logs would be kept",
+        ),
+        ({"out_suffix": ".log"}, "LoggerHook: out_suffix must be a list of suffixes like '.log', not '.log'"),
+        ({"out_suffix": [1]}, "LoggerHook: out_suffix must be a list of suffixes like '.log', not [1]"),
     ],
 )
 def test_what_cannot_be_is_refused(parameters: dict[str, Any], message: str) -> None:

@@ -130,7 +130,9 @@ def test_a_schedule_that_records_nothing_is_said() -> None:
     runner = toy_runner(custom_hooks=[hook])
     runner.train()
     assert traces(runner.work_dir) == []
-    warning = "warning: ProfilerHook: there is no trace of train: the schedule records none of its first 4 iterations"
+    warning = (
+        "warning: ProfilerHook: there is no trace of train, because the schedule records none of its first 4 iterations"
+    )
     assert log_of(runner).count(warning) == 1
 
 
@@ -245,7 +247,9 @@ def test_a_trace_that_cannot_be_written_is_a_warning_and_the_run_goes_on(tmp_pat
         runner = toy_runner(work_dir=tmp_path, custom_hooks=[hook])
         runner.train()
         assert runner.epoch == 2
-        said = f"warning: ProfilerHook: the trace of train iterations 1 to 4 cannot be written: {why}\n"
+        said = (
+            f"warning: ProfilerHook: the trace of train iterations 1 to 4 cannot be written: {why}; the run continues\n"
+        )
         assert log_of(runner).count(said) == 1
 
 
@@ -279,7 +283,7 @@ def test_half_a_file_that_torch_is_silent_about_is_found(tmp_path: Path, monkeyp
     monkeypatch.setattr(profiler.profile, "export_chrome_trace", half)
     runner = toy_runner(work_dir=tmp_path, custom_hooks=[ProfilerHook(json_trace_path="profile.json")])
     runner.train()
-    assert "cannot be written: torch wrote only a part of it" in log_of(runner)
+    assert "cannot be written: torch wrote only a part of the trace" in log_of(runner)
     assert [path.name for path in tmp_path.iterdir() if "profile" in path.name] == []
 
 
@@ -409,8 +413,8 @@ def test_registered_while_training_it_profiles_from_there_on_and_ends(fails: boo
 # ------------------------------------------------------------------------------------- a profiler of one's own
 
 MESSAGE = (
-    "ProfilerHook: another torch profiler is active in this process, and torch allows one at a time; end that one "
-    "first, or leave this hook out"
+    "ProfilerHook: another torch profiler is active in this process, and torch allows one at a time; stop the "
+    "other one first, or remove this hook"
 )
 
 
@@ -508,12 +512,12 @@ def test_without_cuda_the_cpu_is_profiled_and_that_is_said(monkeypatch: pytest.M
     runner = toy_runner(custom_hooks=[ProfilerHook(activity_with_cuda=True, json_trace_path="profile.json")])
     runner.train()
     assert traces(runner.work_dir) == [[1, 2, 3, 4]]
-    assert log_of(runner).count("warning: ProfilerHook: there is no CUDA here, so only the CPU is profiled") == 1
+    assert log_of(runner).count("warning: ProfilerHook: CUDA is not available, so only the CPU is profiled") == 1
     runner = toy_runner(custom_hooks=[ProfilerHook(activity_with_cpu=False, activity_with_cuda=True)])
     with pytest.raises(HookError) as refused:
         runner.train()
     assert str(refused.value) == (
-        "ProfilerHook: activity_with_cpu is off, and there is no CUDA here, so it would see nothing"
+        "ProfilerHook: activity_with_cpu is off and CUDA is not available, so there is nothing to profile"
     )
     assert runner.iter == 0
 
@@ -526,24 +530,24 @@ def test_without_cuda_the_cpu_is_profiled_and_that_is_said(monkeypatch: pytest.M
     [
         ({"profile_times": 0}, "profile_times must be an int of at least 1, not 0"),
         ({"profile_times": True}, "profile_times must be an int of at least 1, not True"),
-        ({"activity_with_cpu": False}, "give activity_with_cpu or activity_with_cuda; without both it sees nothing"),
-        ({"schedule": 3}, "schedule is a mapping of wait, warmup, active, repeat, skip_first, not 3"),
-        ({"schedule": {"wait": 1}}, "schedule needs 'active', how many iterations to record"),
+        ({"activity_with_cpu": False}, "turn on activity_with_cpu or activity_with_cuda; with both off, there is nothing to profile"),  # noqa: E501  # whole
+        ({"schedule": 3}, "schedule must be a mapping of wait, warmup, active, repeat, skip_first, not 3"),
+        ({"schedule": {"wait": 1}}, "schedule needs 'active', the number of iterations to record"),
         ({"schedule": {"active": 0}}, "schedule: active must be an int of at least 1, not 0"),
         ({"schedule": {"active": 1, "wait": -1}}, "schedule: wait must be an int of at least 0, not -1"),
-        ({"schedule": {"actve": 1}}, "the key of a schedule cannot be 'actve'; did you mean 'active'?"),
+        ({"schedule": {"actve": 1}}, "a key of schedule cannot be 'actve'; did you mean 'active'?"),
         ({"schedule": {"wait": 1, "warmup": 2, "active": 2}, "by_epoch": False, "profile_times": 3},
-         "the schedule records none of profile_times=3 iterations, because it waits for 3; profile_times counts those, too: give at least 5"),  # noqa: E501  # whole
-        ({"on_trace_ready": 3}, "on_trace_ready is log_trace, tb_trace, a mapping with one of them as its type, or a function that takes the profiler, not 3"),  # noqa: E501  # whole
-        ({"on_trace_ready": "log"}, "the type of on_trace_ready cannot be 'log'; available: log_trace, tb_trace"),
-        ({"on_trace_ready": {"type": "log_trase"}}, "the type of on_trace_ready cannot be 'log_trase'; did you mean 'log_trace'?"),  # noqa: E501  # whole
-        ({"on_trace_ready": {"sort_by": "count"}}, "the type of on_trace_ready cannot be None; available: log_trace, tb_trace"),  # noqa: E501  # whole
-        ({"on_trace_ready": {"type": "tb_trace", "dirname": "x"}}, "on_trace_ready: tb_trace has no setting 'dirname'; did you mean 'dir_name'?"),  # noqa: E501  # whole
-        ({"on_trace_ready": {"type": "tb_trace", "dir_name": 3}}, "on_trace_ready: dir_name is a folder, not 3"),
+         "the schedule records none of profile_times=3 iterations, because it first waits for 3; profile_times counts those, too: set it to at least 5"),  # noqa: E501  # whole
+        ({"on_trace_ready": 3}, "on_trace_ready must be log_trace, tb_trace, a mapping with one of them as its type, or a function that takes the profiler, not 3"),  # noqa: E501  # whole
+        ({"on_trace_ready": "log"}, "on_trace_ready: type cannot be 'log'; available: log_trace, tb_trace"),
+        ({"on_trace_ready": {"type": "log_trase"}}, "on_trace_ready: type cannot be 'log_trase'; did you mean 'log_trace'?"),  # noqa: E501  # whole
+        ({"on_trace_ready": {"sort_by": "count"}}, "on_trace_ready: type cannot be None; available: log_trace, tb_trace"),  # noqa: E501  # whole
+        ({"on_trace_ready": {"type": "tb_trace", "dirname": "x"}}, "on_trace_ready: unknown setting 'dirname' of tb_trace; did you mean 'dir_name'?"),  # noqa: E501  # whole
+        ({"on_trace_ready": {"type": "tb_trace", "dir_name": 3}}, "on_trace_ready: dir_name must be a folder, not 3"),
         ({"on_trace_ready": {"type": "log_trace", "row_limit": 0}}, "on_trace_ready: row_limit must be an int of at least 1, not 0"),  # noqa: E501  # whole
         ({"on_trace_ready": {"type": "log_trace", "sort_by": "cpu_times"}}, "on_trace_ready: sort_by cannot be 'cpu_times'; did you mean 'cpu_time'?"),  # noqa: E501  # whole
-        ({"stages": "train"}, "stages is a list of train, val, test, not 'train'"),
-        ({"stages": []}, "stages is a list of train, val, test, not []"),
+        ({"stages": "train"}, "stages must be a list of train, val, test, not 'train'"),
+        ({"stages": []}, "stages must be a list of train, val, test, not []"),
         ({"stages": ["train", "validation"]}, "stages cannot be 'validation'; available: train, val, test"),
     ],
 )  # fmt: skip

@@ -86,7 +86,7 @@ def test_saving_without_validation_and_what_comes_between_epochs_is_not_counted(
 
 def test_the_lines_for_people(clock: Clock) -> None:
     assert lines(monitored(clock, 0.5, max_epochs=2)) == [
-        f"stats  iter {done}/8  16.0 samples/s  500.0 ms a step  eta {eta}  lr 0.1000  memory 300 MiB"
+        f"stats  iter {done}/8  16.0 samples/s  500.0 ms per step  eta {eta}  lr 0.1000  memory 300 MiB"
         for done, eta in ((2, "0:00:03"), (4, "0:00:02"), (6, "0:00:01"), (8, "0:00:00"))
     ]
 
@@ -112,11 +112,11 @@ class Stream:
 def test_an_eta_is_there_only_where_the_length_is_known_or_told(clock: Clock) -> None:
     for hook, etas, first in (
         (StatsMonitorHook(step_log_freq=2), None,
-         "stats  iter 2  8.0 samples/s  1000.0 ms a step  lr 0.1000  memory 300 MiB"),
+         "stats  iter 2  8.0 samples/s  1000.0 ms per step  lr 0.1000  memory 300 MiB"),
         (StatsMonitorHook(step_log_freq=2, steps_per_epoch=4), [6.0, 4.0, 2.0, 0.0],
-         "stats  iter 2/8  8.0 samples/s  1000.0 ms a step  eta 0:00:06  lr 0.1000  memory 300 MiB"),
+         "stats  iter 2/8  8.0 samples/s  1000.0 ms per step  eta 0:00:06  lr 0.1000  memory 300 MiB"),
         (StatsMonitorHook(step_log_freq=2, steps_per_epoch=3), [4.0, 2.0, 0.0, 0.0],
-         "stats  iter 2/6  8.0 samples/s  1000.0 ms a step  eta 0:00:04  lr 0.1000  memory 300 MiB"),
+         "stats  iter 2/6  8.0 samples/s  1000.0 ms per step  eta 0:00:04  lr 0.1000  memory 300 MiB"),
     ):  # fmt: skip
         runner = toy_runner(max_epochs=2, custom_hooks=[hook, Passing(clock, 1.0)])
         runner.train_loop.dataloader = Stream()
@@ -166,7 +166,7 @@ def test_the_memory_of_this_process_is_told_by_the_system() -> None:
 def test_a_clock_that_stands_still_gives_no_speed(clock: Clock) -> None:
     runner = monitored(clock, 0.0, max_epochs=1)
     assert "train/stats/samples_per_second" not in runner.hub.scalars
-    assert lines(runner)[0] == "stats  iter 2/4  0.0 ms a step  eta 0:00:00  lr 0.1000  memory 300 MiB"
+    assert lines(runner)[0] == "stats  iter 2/4  0.0 ms per step  eta 0:00:00  lr 0.1000  memory 300 MiB"
 
 
 # ------------------------------------------------------------------------------------------------- records

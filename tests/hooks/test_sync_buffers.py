@@ -319,7 +319,7 @@ def left_alone(rank: int, folder: Path) -> Any:
 def test_a_group_that_fails_ends_the_run_with_the_name_of_the_hook(tmp_path: Path) -> None:
     found, _ = together("left_alone", tmp_path)
     assert found == [
-        ["SyncBuffersHook", "the buffers could not be averaged over 2 processes"],
+        ["SyncBuffersHook", "cannot average the buffers over 2 processes"],
         6,
         "in hook SyncBuffersHook, at after_train_epoch, epoch=0 iter=4 rank=0",
     ]

@@ -98,7 +98,7 @@ def test_it_stops_after_exactly_this_iteration_with_a_checkpoint(
 def test_a_window_of_accumulation_is_one_piece(clock: Clock, limit: float, stops_at: int) -> None:
     runner = run(clock, TimeLimitHook(limit), accumulate=3)
     assert (runner.iter, runner.optims.sole.micro) == (stops_at, 0)
-    assert runner.stopped.reason.endswith("and 30s are kept for the next iteration and a save")
+    assert runner.stopped.reason.endswith("and 30s are reserved for the next iteration and a save")
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_slow_iterations_count_as_long_as_they_are_recent(monkeypatch: pytest.Mo
 def test_the_reason_says_what_has_passed_the_limit_and_what_is_kept(clock: Clock) -> None:
     runner = run(clock, TimeLimitHook("1h30m", margin="2m"), Passing(clock, step=600.5, save=30))
     # Half of it is gone after 5 iterations, when the first save is made.
-    reason = "1h20m34s of 1h30m have passed, and 12m45s are kept for the next iteration and a save"
+    reason = "1h20m34s of 1h30m have passed, and 12m45s are reserved for the next iteration and a save"
     assert (runner.iter, runner.stopped.reason, runner.stopped.for_now) == (8, reason, True)
     assert f"stopped by TimeLimitHook: {reason}" in (runner.work_dir / "run.log").read_text()
 
@@ -345,8 +345,8 @@ LENGTH = "must be a duration such as '11h50m', '1d2h', '45m' or '90s', or a numb
     [
         *[({"limit": wrong}, f"limit {LENGTH}, not {wrong!r}") for wrong in WRONG],
         ({"limit": "5m", "margin": "soon"}, f"margin {LENGTH}, not 'soon'"),
-        ({"limit": 0}, "limit must be more than the margin of '0s', not 0"),
-        ({"limit": "5m", "margin": 300}, "limit must be more than the margin of 300, not '5m'"),
+        ({"limit": 0}, "limit must be greater than the margin of '0s', not 0"),
+        ({"limit": "5m", "margin": 300}, "limit must be greater than the margin of 300, not '5m'"),
         ({"limit": "5m", "start": "now"}, "start cannot be 'now'; available: process, run"),
     ],
 )  # fmt: skip

@@ -147,8 +147,8 @@ def test_a_key_can_be_an_attribute() -> None:
 
 
 HINT = (
-    "Images are (N, C, H, W) or (N, H, W, C) with 1, 3 or 4 channels, or (N, H, W), of uint8, bool or floats. Say with "
-    "key which part holds them, or make them with a function"
+    "Images are (N, C, H, W) or (N, H, W, C) with 1, 3 or 4 channels, or (N, H, W), of uint8, bool or floats. Set "
+    "key to the part that holds them, or create them with a function"
 )
 
 
@@ -182,7 +182,7 @@ def test_a_batch_without_images_is_refused_at_the_first(
     runner, _ = looking(VisualizationHook(interval, key=key), [batch], lambda model, batch: None)
     with pytest.raises(ConfigError) as refused:
         runner.train()
-    assert str(refused.value) == f"VisualizationHook: there are {what} in the batch, which holds {holds}. {HINT}"
+    assert str(refused.value) == f"VisualizationHook: found {what} in the batch, which holds {holds}. {HINT}"
     assert runner.iter == 2
 
 
@@ -258,7 +258,7 @@ def test_what_a_function_gives_and_is_no_image_is_refused_with_its_name() -> Non
     with pytest.raises(DataError) as refused:
         runner.val()
     assert str(refused.value).startswith(
-        f"VisualizationHook: of {label_of(broken)}: Tensor of shape (2, 5, 7) and dtype float32 is not an image; "
+        f"VisualizationHook: an image from {label_of(broken)}: Tensor of shape (2, 5, 7) and dtype float32 is not an image; "
         "expected (H, W), "
     )
 
@@ -350,11 +350,11 @@ def test_a_config_names_it_and_its_function(tmp_path: Path, monkeypatch: pytest.
         ({"interval": 0}, "interval must be an int of at least 1, not 0"),
         ({"batches": 0}, "batches must be an int of at least 1, not 0"),
         ({"max_images": 1.5}, "max_images must be an int of at least 1, not 1.5"),
-        ({"name": ""}, "name must be a name, not ''"),
-        ({"key": True}, "key must be a name or a number, not True"),
-        ({"key": 1.5}, "key must be a name or a number, not 1.5"),
+        ({"name": ""}, "name must be a non-empty string, not ''"),
+        ({"key": True}, "key must be a string or an int, not True"),
+        ({"key": 1.5}, "key must be a string or an int, not 1.5"),
         ({"function": "draw"}, "function is a function, not 'draw'"),
-        ({"function": toy_data, "key": 0}, "give a function or a key, not both"),
+        ({"function": toy_data, "key": 0}, "set function or key, not both"),
         ({"function": accuracy}, f"function: nothing is given for 'preds' of {label_of(accuracy)}; it can take data_batch and outputs and runner, by name"),  # noqa: E501  # whole
     ],
 )  # fmt: skip
@@ -369,5 +369,5 @@ def test_images_that_nobody_keeps_are_said() -> None:
     runner = toy_runner(max_epochs=1, writers=["jsonl", "console"], custom_hooks=hooks)
     runner.train()
     lines = (runner.work_dir / "run.log").read_text().splitlines()
-    said = "warning: VisualizationHook: no writer of this run keeps images, so nobody will see them"
+    said = "warning: VisualizationHook: no writer of this run keeps images, so they will be lost"
     assert [line.split("  ", 1)[1] for line in lines if "keeps images" in line] == [said]
