@@ -117,8 +117,8 @@ def test_where_all_of_the_forward_pass_is_bundled_the_line_of_the_bundled_step_i
     error = failing(toy_runner(model=model, custom_hooks=[AutogradAnomalyHook()]))
     line = line_of(cross_entropy, "return")
     assert notes_of(error) == [
-        f"AutogradAnomalyHook: AddmmBackward0 failed; its forward pass is hookline/engine/steps.py:{line}, in cross_entropy: "
-        "return nn.functional.cross_entropy(model(inputs), target)"
+        f"AutogradAnomalyHook: AddmmBackward0 failed; its forward pass is hookline/engine/steps.py:{line}, in "
+        "cross_entropy: return nn.functional.cross_entropy(model(inputs), target)"
     ]
 
 

@@ -111,7 +111,9 @@ def test_a_save_checks_what_is_unread(tmp_path: Path) -> None:
     hooks = [Spoil(2), CheckInvalidLossHook(interval=100)]
     defaults = {"runtime_info": None, "checkpoint": {"interval": 3, "by_epoch": False}}
     runner = toy_runner(max_epochs=1, batches=8, custom_hooks=hooks, default_hooks=defaults, work_dir=tmp_path)
-    with pytest.raises(NumericsError, match="^CheckInvalidLossHook: the loss of iteration 2 is nan, and was trained"):
+    with pytest.raises(
+        NumericsError, match="^CheckInvalidLossHook: the loss of iteration 2 is nan, and training used it"
+    ):
         runner.train()
     assert runner.iter == 3
     assert list(tmp_path.glob("*.pth")) == []
@@ -219,7 +221,9 @@ def test_with_fp16_the_scaler_has_left_out_what_came_between_two_checks(policy: 
 
 def test_with_fp16_raise_still_names_it() -> None:
     hooks = [Spoil(2), CheckInvalidLossHook(interval=4)]
-    with pytest.raises(NumericsError, match="^CheckInvalidLossHook: the loss of iteration 2 is nan, and was trained"):
+    with pytest.raises(
+        NumericsError, match="^CheckInvalidLossHook: the loss of iteration 2 is nan, and training used it"
+    ):
         toy_runner(max_epochs=1, batches=8, custom_hooks=hooks, precision="fp16", val=None).train()
 
 
@@ -283,8 +287,8 @@ def test_it_gives_up_after_so_many_in_a_row(bad: tuple[int, ...], max_skips: int
     with pytest.raises(NumericsError) as failed:
         runner.train()
     assert str(failed.value) == (
-        f"CheckInvalidLossHook: the loss of iteration {ends} is nan, after {max_skips} skipped batches in a row (max_skips). "
-        f"{CHECK}"
+        f"CheckInvalidLossHook: the loss of iteration {ends} is nan, after {max_skips} "
+        f"skipped batch{'es' if max_skips > 1 else ''} in a row (max_skips). {CHECK}"
     )
     assert runner.iter == ends - 1
 
@@ -412,7 +416,7 @@ def test_what_was_skipped_survives_a_resume(tmp_path: Path) -> None:
 
 def test_a_row_goes_on_after_a_resume(tmp_path: Path) -> None:
     trained(tmp_path, 2, CheckInvalidLossHook(policy="skip", max_skips=1), (8,))
-    with pytest.raises(NumericsError, match="the loss of iteration 9 is nan, after 1 skipped batches in a row"):
+    with pytest.raises(NumericsError, match="the loss of iteration 9 is nan, after 1 skipped batch in a row"):
         trained(tmp_path, 3, CheckInvalidLossHook(policy="skip", max_skips=1), (9,), resume=True)
 
 
@@ -489,9 +493,9 @@ def test_weights_that_are_nan_already_are_said_and_not_skipped_over(policy: Any)
     with pytest.raises(NumericsError) as failed:
         runner.train()
     assert str(failed.value) == (
-        "CheckInvalidLossHook: the loss of iteration 3 is nan, because the model's 0.bias became NaN in an earlier step, "
-        "although the loss of that step was finite; autograd's anomaly detection shows the line that such a gradient "
-        "comes from"
+        "CheckInvalidLossHook: the loss of iteration 3 is nan, because the model's 0.bias became NaN in an earlier "
+        "step, although the loss of that step was finite; autograd's anomaly detection shows the line that such a "
+        "gradient comes from"
     )
 
 

@@ -152,7 +152,8 @@ def test_a_metric_that_is_missing_is_warned_about_once_and_ignored() -> None:
     runner = run([None, 0.5, None, 0.4, 0.4, 0.4], EarlyStoppingHook("accuracy", patience=2))
     assert runner.epoch == 5
     log = (runner.work_dir / "run.log").read_text()
-    warning = "warning: EarlyStoppingHook: validation returns no metric 'accuracy'; available: odd (early stopping has no effect)"
+    warning = "warning: EarlyStoppingHook: validation returns no metric 'accuracy'; available: odd (early "
+        "stopping has no effect)"
     assert log.count(warning) == 1
 
 
@@ -176,7 +177,7 @@ def test_without_validation_it_is_warned_about_or_refused() -> None:
     runner.train()
     assert runner.epoch == 2
     log = (runner.work_dir / "run.log").read_text()
-    missing = "EarlyStoppingHook: validation returns no metric 'accuracy'; available: none (so it stops noth"
+    missing = "EarlyStoppingHook: validation returns no metric 'accuracy'; available: none (early stopping has"
     assert log.count(missing) == 1
     with pytest.raises(
         ConfigError, match="^EarlyStoppingHook waits for the metric 'accuracy', and this run has no val"

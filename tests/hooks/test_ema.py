@@ -436,7 +436,7 @@ def test_a_loaded_checkpoint_is_evaluated_with_its_average(trained: tuple[Path, 
     assert_same(seen[0][1], averaged)
     assert_same(seen[1][1], averaged)
     assert_same(copied(runner.model), raw)
-    assert f"EMAHook: {verb} with the averaged weights of 8 steps" in (runner.work_dir / "run.log").read_text()
+    assert f"EMAHook: {verb} uses the averaged weights of 8 steps" in (runner.work_dir / "run.log").read_text()
 
 
 def test_a_checkpoint_without_an_average_is_evaluated_as_it_is(tmp_path: Path) -> None:
@@ -481,8 +481,10 @@ def test_an_average_that_does_not_fit_is_refused_or_taken_as_far_as_it_does(
         with pytest.raises(StorageError) as refused:
             strict.train() if "resume" in start else strict.test()
         assert str(refused.value).splitlines() == [
-            "EMAHook: the averaged weights do not fit the model:", *misfits, "set strict_load: false to load only what fits"
-        ]  # fmt: skip
+            "EMAHook: the averaged weights do not fit the model:",
+            *misfits,
+            "set strict_load: false to load only what fits",
+        ]
         hook = EMAHook(strict_load=False)
         runner = toy_runner(custom_hooks=[hook], **start)
         runner.train() if "resume" in start else runner.test()

@@ -258,7 +258,8 @@ def test_anything_else_is_refused(result: Any, what: str) -> None:
     with pytest.raises(ConfigError) as refused:
         run(EvaluateHook(score))
     assert str(refused.value) == (
-        f"EvaluateHook: {label_of(score)} returned {what}; it must return a number, a mapping of names to numbers, or None"
+        f"EvaluateHook: {label_of(score)} returned {what}; it must return a number, a mapping of names to numbers, "
+        "or None"
     )
 
 
@@ -408,7 +409,7 @@ def test_a_best_that_cannot_be_told_is_refused(parameters: Any, result: Any, mes
 
     with pytest.raises(ConfigError) as refused:
         run(EvaluateHook(score, **parameters))
-    who = f"{label_of(score)} " if "gave" in message else ""
+    who = f"{label_of(score)} " if "returned" in message else ""
     assert str(refused.value) == f"EvaluateHook: save_best: {who}{message}"
 
 

@@ -124,7 +124,7 @@ def test_a_validation_that_is_due_has_to_fit(
     runner = run(clock, TimeLimitHook(limit), Passing(clock, val=50), max_epochs=5)
     at = runner.position
     assert (at.epoch, at.iter, at.validations) == (epochs, iters, validations)
-    assert (f"kept for {waits_for} and a save" in runner.stopped.reason) if waits_for else not runner.stopped
+    assert (f"reserved for {waits_for} and a save" in runner.stopped.reason) if waits_for else not runner.stopped
     assert f"epoch_{epochs}.pth" in files(runner) or f"iter_{iters}.pth" in files(runner)
 
 

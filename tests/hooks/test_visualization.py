@@ -258,8 +258,8 @@ def test_what_a_function_gives_and_is_no_image_is_refused_with_its_name() -> Non
     with pytest.raises(DataError) as refused:
         runner.val()
     assert str(refused.value).startswith(
-        f"VisualizationHook: an image from {label_of(broken)}: Tensor of shape (2, 5, 7) and dtype float32 is not an image; "
-        "expected (H, W), "
+        f"VisualizationHook: an image from {label_of(broken)}: Tensor of shape (2, 5, 7) and dtype float32 is not an "
+        "image; expected (H, W), "
     )
 
 
