@@ -111,9 +111,7 @@ def test_a_save_checks_what_is_unread(tmp_path: Path) -> None:
     hooks = [Spoil(2), CheckInvalidLossHook(interval=100)]
     defaults = {"runtime_info": None, "checkpoint": {"interval": 3, "by_epoch": False}}
     runner = toy_runner(max_epochs=1, batches=8, custom_hooks=hooks, default_hooks=defaults, work_dir=tmp_path)
-    with pytest.raises(
-        NumericsError, match="^CheckInvalidLossHook: the loss of iteration 2 is nan, and training used it"
-    ):
+    with pytest.raises(NumericsError, match="^CheckInvalidLossHook: the loss of iteration 2 is nan, and training used"):
         runner.train()
     assert runner.iter == 3
     assert list(tmp_path.glob("*.pth")) == []
@@ -221,9 +219,7 @@ def test_with_fp16_the_scaler_has_left_out_what_came_between_two_checks(policy: 
 
 def test_with_fp16_raise_still_names_it() -> None:
     hooks = [Spoil(2), CheckInvalidLossHook(interval=4)]
-    with pytest.raises(
-        NumericsError, match="^CheckInvalidLossHook: the loss of iteration 2 is nan, and training used it"
-    ):
+    with pytest.raises(NumericsError, match="^CheckInvalidLossHook: the loss of iteration 2 is nan, and training used"):
         toy_runner(max_epochs=1, batches=8, custom_hooks=hooks, precision="fp16", val=None).train()
 
 

@@ -152,8 +152,10 @@ def test_a_metric_that_is_missing_is_warned_about_once_and_ignored() -> None:
     runner = run([None, 0.5, None, 0.4, 0.4, 0.4], EarlyStoppingHook("accuracy", patience=2))
     assert runner.epoch == 5
     log = (runner.work_dir / "run.log").read_text()
-    warning = "warning: EarlyStoppingHook: validation returns no metric 'accuracy'; available: odd (early "
-        "stopping has no effect)"
+    warning = (
+        "warning: EarlyStoppingHook: validation returns no metric 'accuracy'; available: odd (early stopping has no "
+        "effect)"
+    )
     assert log.count(warning) == 1
 
 

@@ -165,8 +165,8 @@ class CheckInvalidLossHook(Hook):
         self.in_a_row = self.in_a_row + 1 if follows else 1
         if self.in_a_row > self.max_skips:
             self._fail(
-                f"{loss}, after {self.max_skips} skipped batch{'es' * (self.max_skips > 1)} in a row (max_skips). Check "
-                "the learning rate, the data and the precision"
+                f"{loss}, after {self.max_skips} skipped batch{'es' * (self.max_skips > 1)} in a row (max_skips). "
+                "Check the learning rate, the data and the precision"
             )
         self.skipped += 1
         self.skipped_at = loss.iteration
