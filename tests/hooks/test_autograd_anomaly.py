@@ -1,4 +1,4 @@
-"""AutogradAnomalyHook: a failing gradient is told by its forward line, and all modes and warnings are as before."""
+"""AutogradAnomalyHook: the forward line of a failing gradient, and unchanged modes and warnings."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _all_is_as_before() -> Iterator[None]:
 
 
 def line_of(function: Callable[..., Any], text: str) -> int:
-    """The number of the line of a function that has this text in it."""
+    """Return the number of the line of a function that contains this text."""
     lines, first = inspect.getsourcelines(function)
     return first + next(number for number, line in enumerate(lines) if text in line)
 
@@ -48,7 +48,7 @@ def root_of_nothing(model: nn.Module, batch: Any) -> Tensor:
 
 
 def notes_of(error: BaseException) -> list[str]:
-    """All but the loop's own, which says at which counters the step was."""
+    """Return all notes except the one that the loop adds."""
     return [note for note in getattr(error, "__notes__", []) if not note.startswith("in the step, epoch=")]
 
 
@@ -73,11 +73,11 @@ def test_a_nan_in_a_gradient_ends_the_run_and_names_the_line_of_the_step() -> No
     for ours, theirs in zip(runner.model.parameters(), before, strict=True):
         assert ours.equal(theirs)
     files = [Path(frame.filename).name for frame in traceback.extract_tb(error.__traceback__)]
-    assert "autograd_anomaly.py" not in files  # the traceback is as it was
+    assert "autograd_anomaly.py" not in files  # the traceback is unchanged
 
 
 class Net(nn.Module):
-    """Fails inside of the model, two calls below the step."""
+    """Fails inside the model, two calls below the step."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -156,12 +156,12 @@ def test_a_gradient_of_a_gradient_is_traced_back_to_both_lines() -> None:
 
 def test_without_check_nan_a_nan_goes_on_its_way() -> None:
     runner = toy_runner(max_epochs=1, step=root_of_nothing, custom_hooks=[AutogradAnomalyHook(check_nan=False)])
-    with pytest.raises(NumericsError):  # the weights are NaN in the second step, and so is its loss
+    with pytest.raises(NumericsError):  # in the second step, the weights and the loss are NaN
         runner.train()
     assert runner.iter == 3
 
 
-# ------------------------------------------------------------------------------------------- when it is on, and off
+# -------------------------------------------------------------------------------------------- when it is on or off
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_it_is_on_in_exactly_these_iterations(
         watch(point)
     runner.train()
     assert seen == (dict.fromkeys(points, on) if on else {})
-    assert bool(runner.plan.around_train_iter) == (on[-1:] == [6])  # it is gone as soon as the range is over
+    assert bool(runner.plan.around_train_iter) == (on[-1:] == [6])  # removed as soon as the range is over
 
 
 def test_the_mode_that_was_there_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -285,7 +285,7 @@ def test_other_warnings_are_shown_as_ever() -> None:
     with warnings.catch_warnings(record=True) as shown:
         warnings.simplefilter("default")
         toy_runner(max_epochs=1, step=step, custom_hooks=[AutogradAnomalyHook()]).train()
-    assert [str(warning.message) for warning in shown] == ["look out"]  # once, as Python does it
+    assert [str(warning.message) for warning in shown] == ["look out"]  # once, as Python shows it
     with pytest.raises(UserWarning, match="^look out\n"):
         toy_runner(max_epochs=1, step=step, custom_hooks=[AutogradAnomalyHook()]).train()
 

@@ -1,4 +1,4 @@
-"""CheckInvalidLossHook: which iteration is named, what is left out, and what a run is left with."""
+"""CheckInvalidLossHook: which iteration is named, which batches are skipped, and the state after the run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CHECK = "Check the learning rate, the data and the precision"
 
 
 class Spoil(Hook):
-    """Makes the loss of some iterations, counted from 1, something else."""
+    """Replaces the loss of some iterations, counted from 1."""
 
     def __init__(self, *iterations: int, by: float = NAN) -> None:
         self.iterations = iterations
@@ -45,7 +45,7 @@ def assert_same(ours: nn.Module, theirs: list[Tensor]) -> None:
 
 
 def by_hand(windows: list[list[int]]) -> list[Tensor]:
-    """The weights after training on batches with these numbers, an update a window."""
+    """Return the weights after training on batches with these numbers, with one update per window."""
     model, data = toy_model(), toy_data(8)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for window in windows:
@@ -103,7 +103,7 @@ def test_between_two_checks_the_first_bad_iteration_is_named(policy: Any, bad: t
         f"CheckInvalidLossHook: the loss of iteration {bad[0]} is nan, and training used it before this check; "
         "set interval: 1 to find it in time"
     )
-    at_the_end = found_at == 8  # after all iterations, at after_train
+    at_the_end = found_at == 8  # at after_train, after all iterations
     assert runner.iter == (8 if at_the_end else found_at - 1)
 
 
@@ -118,7 +118,7 @@ def test_a_save_checks_what_is_unread(tmp_path: Path) -> None:
 
 
 class Counting(torch.Tensor):
-    """A tensor that writes down what is done with it."""
+    """A tensor that records what is done with it."""
 
     done: list[str]
 
@@ -180,10 +180,10 @@ def test_skip_leaves_out_just_the_bad_batches(length: dict[str, Any], defaults: 
 @pytest.mark.parametrize(
     ("bad", "windows"),
     [
-        ((2,), [[0, 2, 3], [4, 5, 6], [7]]),  # the window takes one more
+        ((2,), [[0, 2, 3], [4, 5, 6], [7]]),  # the window takes one more batch
         ((1,), [[1, 2, 3], [4, 5, 6], [7]]),
         ((3,), [[0, 1, 3], [4, 5, 6], [7]]),  # the last of a window
-        ((8,), [[0, 1, 2], [3, 4, 5], [6]]),  # the last of an epoch: its window ends with what there is
+        ((8,), [[0, 1, 2], [3, 4, 5], [6]]),  # the last of an epoch: its window stays partial
         ((7, 8), [[0, 1, 2], [3, 4, 5]]),
     ],
 )
@@ -386,7 +386,7 @@ def test_the_command_line_ends_with_it(
         assert capsys.readouterr().out == ("dry run: stopped by CheckInvalidLossHook: the loss of iteration 1 is nan\n")
 
 
-# ------------------------------------------------------------------------------------------- again, and constructing
+# ------------------------------------------------------------------------------------------- restarts, constructing
 
 
 def trained(folder: Path, epochs: int, hook: CheckInvalidLossHook, bad: tuple[int, ...], **parts: Any) -> Runner:
@@ -433,7 +433,7 @@ def test_train_twice_and_after_a_failure_nothing_is_left_to_read() -> None:
         runner.train()
     assert [loss.iteration for loss in hook._unread] == [1]
     runner.remove_hook(fail)
-    hook._unread[0].value.fill_(NAN)  # of a run that is over
+    hook._unread[0].value.fill_(NAN)  # from an earlier run
     runner.train_loop.max_epochs = 2
     runner.train()
     assert hook._unread == []

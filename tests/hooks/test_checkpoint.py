@@ -20,7 +20,7 @@ from hookline.testing import Recorder, toy_data, toy_model, toy_runner
 
 
 class Given:
-    """A metric that gives one value after another; the first is for the dry batch before training."""
+    """A metric that returns one value after another. The first is for the dry batch before training."""
 
     def __init__(self, *values: float) -> None:
         self.values = [0.0, *values]
@@ -194,7 +194,7 @@ def test_the_name_of_a_metric_leads_nowhere(tmp_path: Path, name: str) -> None:
     assert sorted(path.name for path in tmp_path.rglob("*") if not path.is_relative_to(folder)) == ["a"]
 
 
-# ------------------------------------------------------------------------------------------------ how many, where
+# ------------------------------------------------------------------------------------------------ number and place
 
 
 def test_a_save_by_hand_counts_among_those_that_are_kept(tmp_path: Path) -> None:
@@ -251,7 +251,7 @@ def test_the_last_and_each_best_are_published_under_their_hash(tmp_path: Path) -
     assert names == ["best_accuracy_epoch_3", "best_accuracy_epoch_5", "epoch_5"]
 
 
-# ------------------------------------------------------------------------------------------------ beside training
+# ------------------------------------------------------------------------------------------------ in the background
 
 
 def test_async_saves_the_same_files_with_the_same_contents(tmp_path: Path) -> None:

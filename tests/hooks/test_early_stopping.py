@@ -18,7 +18,7 @@ from hookline.testing import MemoryWriter, toy_data, toy_runner
 
 
 class Given(Hook):
-    """Gives the metrics of a validation by hand, one value a validation."""
+    """Returns metrics that are set by hand, one value per validation."""
 
     priority = "HIGHEST"
 
@@ -34,7 +34,7 @@ class Given(Hook):
 
 
 def run(values: list[Any], hook: EarlyStoppingHook | dict[str, Any], **parts: Any) -> Runner:
-    """Train as many epochs as there are values; an epoch is two iterations."""
+    """Train as many epochs as there are values. An epoch has two iterations."""
     name = hook.best.monitor.name if isinstance(hook, EarlyStoppingHook) else hook["monitor"]
     parts.setdefault("max_epochs", len(values))
     runner = toy_runner(batches=2, custom_hooks=[hook, Given(values, name)], **parts)
@@ -43,7 +43,7 @@ def run(values: list[Any], hook: EarlyStoppingHook | dict[str, Any], **parts: An
 
 
 def plain_stop(values: list[float], greater: bool, min_delta: float, patience: int) -> int:
-    """After how many validations a run stops, as one writes it by hand; all of them if it does not."""
+    """Return after how many validations a run stops, computed by hand. If it does not, return all of them."""
     best, waited = -math.inf, 0
     for number, value in enumerate(values, 1):
         signed = value if greater else -value
@@ -167,11 +167,11 @@ def test_if_strict_a_missing_metric_is_refused() -> None:
         ConfigError, match="^EarlyStoppingHook: validation returns no metric 'accuracy'; available: odd"
     ):
         run([None, 0.5], hook)
-    misspelt = EarlyStoppingHook("acuracy", "greater", strict=True)
+    misspelled = EarlyStoppingHook("acuracy", "greater", strict=True)
     with pytest.raises(
         ConfigError, match="^EarlyStoppingHook: validation returns no metric 'acuracy'; did you mean 'accu"
     ):
-        toy_runner(custom_hooks=[misspelt]).train()  # before the first step
+        toy_runner(custom_hooks=[misspelled]).train()  # before the first step
 
 
 def test_without_validation_it_is_warned_about_or_refused() -> None:

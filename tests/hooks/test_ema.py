@@ -1,4 +1,4 @@
-"""EMAHook: exact averages, where they are used, what is saved, and that training does not notice."""
+"""EMAHook: exact averages, where they are used, what is saved, and no effect on training."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def assert_same(ours: State, theirs: State) -> None:
 
 
 def recorded(runner: Runner) -> list[State]:
-    """The raw weights after each iteration, filled while the runner trains."""
+    """Return a list that the runner fills with the raw weights after each iteration."""
     history: list[State] = []
     runner.on("after_train_iter")(lambda runner: history.append(copied(runner.model)))
     return history
 
 
 def weights_at(runner: Runner, *points: str) -> list[tuple[str, State]]:
-    """The weights that the model has at points, filled while the runner runs."""
+    """Return a dict that the runner fills with the model's weights at these points."""
     seen: list[tuple[str, State]] = []
 
     def watch(point: str) -> None:
@@ -56,7 +56,7 @@ def weights_at(runner: Runner, *points: str) -> list[tuple[str, State]]:
 
 
 def lerped(history: list[State], momentum: float) -> State:
-    """An exponential moving average, one tensor at a time."""
+    """Compute an exponential moving average, one tensor at a time."""
     found = {name: value.clone() for name, value in history[0].items()}
     for weights in history[1:]:
         found = {name: torch.lerp(found[name], value, momentum) for name, value in weights.items()}
@@ -64,7 +64,7 @@ def lerped(history: list[State], momentum: float) -> State:
 
 
 def noisy_runner(folder: Path, hooks: list[Any], **parts: Any) -> Runner:
-    """Dropout, momentum, batch norm, shuffling, accumulation, a loader that draws: much that a hook can disturb."""
+    """Dropout, momentum, batch norm, shuffling, accumulation, a loader that draws: a lot for a hook to disturb."""
     torch.manual_seed(3)
     model = nn.Sequential(nn.Linear(4, 16), nn.BatchNorm1d(16), nn.Dropout(0.5), nn.Linear(16, 2))
     inputs = torch.randn(50, 4)
@@ -181,7 +181,7 @@ def test_with_several_optims_the_weights_are_taken_once_an_iteration_when_all_ar
 
 def test_with_several_optims_an_iteration_in_which_none_steps_is_none() -> None:
     def step(model: Any, batch: Any, optim: Any) -> None:
-        optim["2"].update(cross_entropy(model, batch))  # its window is three batches
+        optim["2"].update(cross_entropy(model, batch))  # its window has three batches
 
     hook = EMAHook(momentum=0.1)
     runner = two_optims(hook, step)
@@ -260,7 +260,7 @@ def test_a_validation_that_fails_gives_the_raw_weights_back(point: str) -> None:
     assert_same(copied(runner.model), history[-1])
     assert list(runner.val_loops) == [""]
     failing.clear()
-    runner.train()  # started again, it goes on
+    runner.train()  # a second start continues
     assert len(history) == 6
     assert_same(copied(runner.model), history[-1])
 
@@ -376,7 +376,7 @@ def test_a_run_that_died_in_the_middle_of_an_epoch_resumes_to_the_same_bits(tmp_
 
 @pytest.fixture
 def trained(tmp_path: Path) -> tuple[Path, State, State]:
-    """A checkpoint, its raw weights and its averaged ones."""
+    """Return a checkpoint, its raw weights and its averaged weights."""
     hook = EMAHook(momentum=0.1)
     model = toy_runner(max_epochs=2, custom_hooks=[hook], work_dir=tmp_path / "trained").train()
     return tmp_path / "trained" / "epoch_2.pth", copied(model), hook.averaged_state_dict()

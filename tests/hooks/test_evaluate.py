@@ -1,4 +1,4 @@
-"""EvaluateHook: when the function runs, what is recorded, which best is kept, and that training does not notice."""
+"""EvaluateHook: when the function runs, what is recorded, which best is kept, and no effect on training."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def assert_same(ours: State, theirs: State) -> None:
 
 
 def accuracy(model: nn.Module) -> torch.Tensor:
-    """A number that no two states of the weights share."""
+    """Return a number that is different for every state of the weights."""
     return torch.stack([parameter.double().abs().sum() for parameter in model.parameters()]).sum()
 
 
 def given(*values: Any) -> Callable[[Runner], Any]:
-    """One value an epoch."""
+    """Return a function that returns one value per epoch."""
 
     def accuracy(runner: Runner) -> Any:
         return values[runner.epoch]
@@ -160,7 +160,7 @@ def test_it_runs_between_the_timer_and_the_logger_and_only_where_it_has_somethin
 
 def test_it_is_called_in_evaluation_mode_without_gradients_and_all_is_put_back() -> None:
     model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.BatchNorm1d(8), nn.Linear(8, 2))
-    model[2].eval()  # on purpose, and it stays so
+    model[2].eval()  # on purpose: it must stay in evaluation mode
     seen: list[tuple[list[bool], bool]] = []
 
     def look(model: nn.Module, runner: Runner) -> None:
@@ -469,7 +469,7 @@ def test_an_older_best_stays_until_the_new_one_is_there_and_counts_again_if_that
 
 
 def noisy(model: nn.Module) -> dict[str, Any]:
-    """Draws from every generator: a resumed run must draw the same."""
+    """Draw from every generator. A resumed run must draw the same numbers."""
     return {
         "accuracy": accuracy(model) * 0 + torch.rand(()).item(),
         "loss": random.random() + float(np.random.rand()),

@@ -1,4 +1,4 @@
-"""FreezeHook: exactly which iterations train what, what a resume does in between, and that all is put back."""
+"""FreezeHook: which iterations train which parameters, resuming in between, and restoring everything."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ State = dict[str, torch.Tensor]
 
 
 def net() -> Any:
-    """Named parts, a batch norm in the first, and the same weights every time."""
+    """Return a net with named parts, a batch norm in the first, and the same weights every time."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(5)
         backbone = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU())
@@ -35,7 +35,7 @@ def net() -> Any:
 
 
 def sgd(model: nn.Module) -> torch.optim.SGD:
-    """With momentum and decay, which would move what has a gradient of zero."""
+    """Return an optimizer with momentum and decay, which move parameters even if their gradient is zero."""
     return torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=0.1)
 
 
@@ -46,7 +46,7 @@ def runner_with(hooks: Iterable[Any], accumulate: int = 1, **parts: Any) -> Runn
 
 
 def by_hand(frozen: Iterable[bool], parts: Iterable[str] = ("backbone",), batches: int = 4, window: int = 1) -> State:
-    """Train the net with parts of it frozen in some iterations, as one writes it by hand."""
+    """Train the net by hand, with parts of it frozen in some iterations."""
     model, data = net(), toy_data(batches)
     optimizer = sgd(model)
     for number, still in enumerate(frozen):
@@ -71,7 +71,7 @@ def assert_same(ours: State, theirs: State) -> None:
 
 
 def watch(runner: Runner, *names: str) -> list[tuple[bool, ...]]:
-    """Whether parameters ask for gradients, and norms are in training mode, in every iteration."""
+    """Records in every iteration which parameters require gradients and which norms are in training mode."""
     seen: list[tuple[bool, ...]] = []
 
     @runner.on("before_backward")
@@ -320,7 +320,7 @@ def test_hooks_that_together_leave_nothing_end_with_what_to_look_for() -> None:
         runner_with([FreezeHook("head.*"), FreezeHook("backbone.*")]).train()
 
 
-# ---------------------------------------------------------------------------------------- what is put back
+# ---------------------------------------------------------------------------------------- restoring
 
 
 def die(runner: Runner) -> None:
@@ -453,7 +453,7 @@ def test_without_default_hooks_it_works_too() -> None:
 
 
 def noisy_runner(folder: Path, hooks: list[Any], accumulate: int = 1, **parts: Any) -> Runner:
-    """Dropout, momentum, shuffling: much that a resume can get wrong. An epoch has seven batches."""
+    """Return a run with dropout, momentum and shuffling, which a resume can get wrong. An epoch has seven batches."""
     torch.manual_seed(3)
     layers = (nn.Linear(4, 16), nn.BatchNorm1d(16), nn.Dropout(0.5), nn.Linear(16, 8), nn.BatchNorm1d(8))
     model = nn.Sequential(*layers, nn.Linear(8, 2))
@@ -471,7 +471,7 @@ def noisy_runner(folder: Path, hooks: list[Any], accumulate: int = 1, **parts: A
 
 
 def gradual(unit: str) -> list[Any]:
-    """The head first, then the second block, then all; and biases no more in the end."""
+    """Return hooks that train the head first, then the second block, then everything, and freeze biases at the end."""
     first, second, third = (1, 2, 3) if unit == "epoch" else (5, 9, 20)
     limits: list[Any] = [{f"until_{unit}": first}, {f"until_{unit}": second}, {f"from_{unit}": third}]
     hooks = [FreezeHook(pattern, **limit) for pattern, limit in zip(("3.*", "[014].*", "*.bias"), limits, strict=True)]
@@ -528,7 +528,7 @@ def test_a_window_that_was_saved_open_ends_as_it_began(tmp_path: Path, limit: An
         if runner.iter == 6:
             assert runner.accumulating
             runner.request_save()
-            runner.saving.save()  # as it is when workers die of a signal
+            runner.saving.save()  # as when workers are killed by a signal
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -647,7 +647,7 @@ def test_all_that_one_of_several_optims_trains_cannot_be_frozen() -> None:
     )
 
 
-# ------------------------------------------------------------------------------------------------ refusing
+# ------------------------------------------------------------------------------------------------ checking
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""GradClipHook: the same bits as an Optim that clips, once a window, and the norm before it on record."""
+"""GradClipHook: bit-identical to an Optim that clips, once per window, with the norm before clipping recorded."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hookline.testing import MemoryWriter, toy_data, toy_model, toy_runner
 
 
 def by_hand(windows: list[int], max_norm: float) -> tuple[nn.Module, list[float]]:
-    """Train the toy model by hand, so many batches an update; gives it and the norms before clipping."""
+    """Train the toy model by hand, and return it with the norms before clipping."""
     model, data = toy_model(), iter(toy_data(sum(windows)))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     norms = []
@@ -103,7 +103,7 @@ def test_training_is_the_same_to_the_bit_as_with_an_optim_that_clips(
 
 
 class Watch(Hook):
-    """The greatest gradient before and after the optimizer step."""
+    """Records the largest gradient before and after the optimizer step."""
 
     def __init__(self) -> None:
         self.before: list[float] = []
@@ -162,7 +162,7 @@ def two_optims(**settings: Any) -> tuple[nn.ModuleDict, dict[str, Optim], Any]:
 
     def step(model: Any, batch: Any, optim: Any) -> None:
         inputs, target = batch
-        for name in model:  # the gradients of both are there whenever one of them steps
+        for name in model:  # both have gradients whenever one of them steps
             loss = sum(nn.functional.cross_entropy(part(inputs), target) for part in model.values())
             optim[name].update(loss)
 
@@ -174,7 +174,7 @@ def test_with_several_optims_each_is_clipped_when_it_steps_and_has_its_own_recor
     seen: list[list[bool]] = []
 
     class Clipped(Hook):
-        """Which of the two has gradients within the limit when a step is made."""
+        """Record which of the two has gradients within the limit at a step."""
 
         def after_optimizer_step(self, runner: Runner) -> None:
             seen.append([norm_of(part) < 0.0101 for part in model.values()])
@@ -204,7 +204,7 @@ def test_an_optim_that_clips_by_itself_is_refused_before_the_first_step(settings
         f"GradClipHook and the optim (Optim({limit})) both clip the gradients; remove the hook or the {limit}"
     )
     assert runner.iter == 0
-    runner.val()  # which clips nothing
+    runner.val()  # clips nothing
 
 
 def test_of_several_optims_the_one_that_clips_by_itself_is_named() -> None:

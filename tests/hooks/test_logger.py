@@ -1,4 +1,4 @@
-"""LoggerHook beyond its interval: the name in the log, the steps of evaluations, and copies of the logs."""
+"""LoggerHook, other than its interval: the experiment's name, the steps of evaluations, and copies of the logs."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_a_kill_after_the_logs_were_fetched_loses_and_doubles_nothing(tmp_path: 
 
     attempt(5)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(LogCopies, "copy", lambda self, folder: None)  # a kill: nothing is done at the end
+        patch.setattr(LogCopies, "copy", lambda self, folder: None)  # as after a kill, nothing happens at the end
         attempt(9)
     attempt(99)
     assert steps(tmp_path / "all" / "run" / "metrics.jsonl") == list(range(1, 13))

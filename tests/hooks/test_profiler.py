@@ -1,4 +1,4 @@
-"""ProfilerHook: exactly which iterations are in which trace, what becomes of a trace, and that it always ends."""
+"""ProfilerHook: which iterations are in which trace, how a trace is output, and that the profiler always stops."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from hookline.testing import toy_runner
 
 @pytest.fixture(autouse=True)
 def _no_profiler_is_left() -> Any:
-    """Whatever happened, torch can profile again."""
+    """Check that torch can profile again, whatever happened."""
     yield
     assert not torch.autograd._profiler_enabled()  # type: ignore[attr-defined]  # what torch itself asks
     with profiler.profile(activities=[profiler.ProfilerActivity.CPU]) as another:
@@ -33,7 +33,7 @@ def _no_profiler_is_left() -> Any:
 
 
 def labels(path: Path) -> list[int]:
-    """The numbers of the iterations in a trace."""
+    """Return the numbers of the iterations in a trace."""
     text = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     names = [event["name"] for event in json.loads(text)["traceEvents"]]
     assert "aten::addmm" in names
@@ -41,7 +41,7 @@ def labels(path: Path) -> list[int]:
 
 
 def traces(folder: Path, stem: str = "profile") -> list[list[int]]:
-    """The iterations in each trace of a run, in the order in which they were written."""
+    """Return the iterations in each trace of a run, in the order in which they were written."""
     numbered = [folder / f"{stem}{f'_{number}' if number > 1 else ''}.json" for number in range(1, 10)]
     found = [path for path in numbered if path.exists()]
     assert sorted(found) == sorted(folder.glob("*.json"))
@@ -100,7 +100,7 @@ def test_exactly_these_iterations_are_in_the_traces(
         ({"wait": 1, "warmup": 1, "active": 2, "repeat": 1}, {"profile_times": 8}, NO_VAL, [[3, 4]]),
         ({"wait": 1, "warmup": 1, "active": 1, "repeat": 2, "skip_first": 2}, {"profile_times": 8}, NO_VAL, [[5], [8]]),
         ({"active": 3}, {"profile_times": 7}, NO_VAL, [[1, 2, 3], [4, 5, 6], [7]]),
-        # A validation ends a trace, and the schedule goes on where it was.
+        # A validation ends a trace, and the schedule continues where it was.
         ({"wait": 2, "active": 4}, {"profile_times": 8}, {}, [[3, 4], [5, 6]]),
         ({"wait": 3, "warmup": 1, "active": 2}, {"profile_times": 8}, {}, [[5, 6]]),
         ({"warmup": 3, "active": 1}, {"by_epoch": True}, {}, [[4]]),
@@ -136,7 +136,7 @@ def test_a_schedule_that_records_nothing_is_said() -> None:
     assert log_of(runner).count(warning) == 1
 
 
-# ------------------------------------------------------------------------------------- what becomes of a trace
+# ------------------------------------------------------------------------------------- output of a trace
 
 
 def test_by_default_a_table_is_shown_and_a_trace_written_and_both_are_said(capsys: pytest.CaptureFixture[str]) -> None:
@@ -228,7 +228,7 @@ def test_no_file_is_overwritten(tmp_path: Path) -> None:
         hook = ProfilerHook(by_epoch=False, json_trace_path="profile.json")
         runner = toy_runner(max_epochs=1 + resume, work_dir=tmp_path, custom_hooks=[hook], resume=resume)
         runner.train()
-    # The resumed run profiles anew, from the fifth iteration on.
+    # The resumed run profiles again, from the fifth iteration on.
     assert traces(tmp_path) == [[1], [5]]
     (tmp_path / "odd").write_text("mine")
     hook = ProfilerHook(stages=["val"], json_trace_path="odd")
@@ -255,7 +255,7 @@ def test_a_trace_that_cannot_be_written_is_a_warning_and_the_run_goes_on(tmp_pat
 
 def test_a_disk_that_is_full_is_a_warning_and_half_a_file_is_not_left(tmp_path: Path) -> None:
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    # Traces are larger than what fits into a file now, and the log is smaller.
+    # From now on, a trace does not fit into a file, but the log does.
     hook = ProfilerHook(
         on_trace_ready=lambda given: resource.setrlimit(resource.RLIMIT_FSIZE, (4000, before[1])),
         json_trace_path="profile.json",
@@ -287,7 +287,7 @@ def test_half_a_file_that_torch_is_silent_about_is_found(tmp_path: Path, monkeyp
     assert [path.name for path in tmp_path.iterdir() if "profile" in path.name] == []
 
 
-# ------------------------------------------------------------------------------------- it always ends
+# ------------------------------------------------------------------------------------- it always stops
 
 
 class Failing(Hook):
@@ -410,7 +410,7 @@ def test_registered_while_training_it_profiles_from_there_on_and_ends(fails: boo
     assert traces(runner.work_dir) == [[3, 4]]
 
 
-# ------------------------------------------------------------------------------------- a profiler of one's own
+# ------------------------------------------------------------------------------------- another profiler
 
 MESSAGE = (
     "ProfilerHook: another torch profiler is active in this process, and torch allows one at a time; stop the "
@@ -449,7 +449,7 @@ def test_one_that_begins_in_the_middle_is_refused_too() -> None:
     assert str(refused.value) == MESSAGE
 
 
-# ------------------------------------------------------------------------------------- what it costs and changes
+# ------------------------------------------------------------------------------------- cost and effects
 
 
 def test_when_it_is_done_it_is_out_of_the_plan() -> None:
@@ -504,7 +504,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path: Path) -> None:
         assert value.equal(parts.model.state_dict()[name])
 
 
-# ------------------------------------------------------------------------------------- CUDA, which is not here
+# ------------------------------------------------------------------------------------- without CUDA
 
 
 def test_without_cuda_the_cpu_is_profiled_and_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

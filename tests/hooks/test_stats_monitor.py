@@ -1,4 +1,4 @@
-"""StatsMonitorHook: exact numbers and lines with a clock that the test moves, and in which records they are."""
+"""StatsMonitorHook: exact numbers and lines with a clock that the test controls, and the records that contain them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NO_DEFAULTS = dict.fromkeys(["runtime_info", "timer", "sampler_seed", "logger", 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """All clocks of a run, in a process of 300 MiB."""
+    """Replace all clocks of a run, in a process of 300 MiB."""
     clock = Clock()
     monkeypatch.setattr(time, "perf_counter", clock)
     monkeypatch.setattr(stats_monitor, "process_memory", lambda: 300 * 2**20)
@@ -29,7 +29,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 class Passing(Hook):
-    """Lets time pass: a step takes as many seconds as its number, or always so many; everything else takes 1000 s."""
+    """Lets time pass: a step takes a fixed time, or as many seconds as its number. All else takes 1000 s."""
 
     priority = "HIGHEST"
 
@@ -67,7 +67,7 @@ def test_exact_numbers_over_a_window_without_validation_and_saving(clock: Clock)
     hook = StatsMonitorHook(step_log_freq=2, epoch_log_freq=9, window_size=3)
     parts: dict[str, Any] = {"max_iters": 8, "train": {"val_interval": 2}}
     runner = monitored(clock, hook=hook, **parts)
-    # Steps of 1, 2, ... s: the last three of each second one.
+    # Steps of 1, 2, ... s: every second step, the mean of the last three.
     means = [1.5, 3.0, 5.0, 7.0]
     assert stats(runner, "step_time") == means
     assert stats(runner, "samples_per_second") == [16 / 3, 24 / 9, 24 / 15, 24 / 21]
@@ -173,7 +173,7 @@ def test_a_clock_that_stands_still_gives_no_speed(clock: Clock) -> None:
 
 
 def records(writer: MemoryWriter) -> list[tuple[int, str]]:
-    """Step and kind of every record: t of training, s of stats, v of validation."""
+    """Return step and kind of every record: t for training, s for stats, v for validation."""
     kinds = {"t": "train/loss", "s": "train/stats/step_time", "v": "val/accuracy"}
     return [
         (record["step"], "".join(kind for kind, name in kinds.items() if name in record)) for record in writer.records
@@ -270,7 +270,7 @@ def test_a_resumed_run_has_the_same_records_and_weights(clock: Clock, tmp_path: 
         assert value.equal(resumed.model.state_dict()[name])
 
 
-# ------------------------------------------------------------------------------------------------- what it must not do
+# ------------------------------------------------------------------------------------------------- side effects
 
 
 def test_nothing_is_read_from_the_device(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:

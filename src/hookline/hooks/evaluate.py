@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class EvaluateHook(Hook):
-    """Calls your evaluation function at an interval and at the end of training, and keeps the best.
+    """Calls your evaluation function at an interval and at the end, and keeps the best.
 
     The function takes the model, or `(model, runner)`, or only the runner if its first parameter has that name, or
     nothing. It is called in evaluation mode and without gradients. The random numbers that it draws do not change the

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class DistSamplerSeedHook(Hook):
-    """Calls `set_epoch` on samplers before each pass over the data, so that each has its own order.
+    """Calls `set_epoch` on samplers, so that each pass over the data has its own order.
 
     It calls `set_epoch` on the training loader, on its sampler, or on its batch sampler's sampler, whichever is the
     first to have it. Loaders without `set_epoch` are left alone.
