@@ -77,7 +77,7 @@ def test_a_nan_in_a_gradient_ends_the_run_and_names_the_line_of_the_step() -> No
 
 
 class Net(nn.Module):
-    """Fails inside the model, two calls below the step."""
+    """A model that fails two calls below the step."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -44,7 +44,7 @@ def recorded(runner: Runner) -> list[State]:
 
 
 def weights_at(runner: Runner, *points: str) -> list[tuple[str, State]]:
-    """Return a dict that the runner fills with the model's weights at these points."""
+    """Return a list that the runner fills with the model's weights at these points."""
     seen: list[tuple[str, State]] = []
 
     def watch(point: str) -> None:
@@ -64,7 +64,7 @@ def lerped(history: list[State], momentum: float) -> State:
 
 
 def noisy_runner(folder: Path, hooks: list[Any], **parts: Any) -> Runner:
-    """Dropout, momentum, batch norm, shuffling, accumulation, a loader that draws: a lot for a hook to disturb."""
+    """Return a run with dropout, momentum, shuffling and more, which a hook can disturb."""
     torch.manual_seed(3)
     model = nn.Sequential(nn.Linear(4, 16), nn.BatchNorm1d(16), nn.Dropout(0.5), nn.Linear(16, 2))
     inputs = torch.randn(50, 4)

@@ -71,7 +71,7 @@ def assert_same(ours: State, theirs: State) -> None:
 
 
 def watch(runner: Runner, *names: str) -> list[tuple[bool, ...]]:
-    """Records in every iteration which parameters require gradients and which norms are in training mode."""
+    """Return a list of which parameters require gradients and which norms train, per iteration."""
     seen: list[tuple[bool, ...]] = []
 
     @runner.on("before_backward")

@@ -174,7 +174,7 @@ def test_with_several_optims_each_is_clipped_when_it_steps_and_has_its_own_recor
     seen: list[list[bool]] = []
 
     class Clipped(Hook):
-        """Record which of the two has gradients within the limit at a step."""
+        """Records which of the two has gradients within the limit at a step."""
 
         def after_optimizer_step(self, runner: Runner) -> None:
             seen.append([norm_of(part) < 0.0101 for part in model.values()])

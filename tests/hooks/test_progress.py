@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def watched(hook: ProgressHook, monkeypatch: pytest.MonkeyPatch, width: int = 100, **parts: Any) -> tuple[Any, Runner]:
-    """Return the pictures of a run that draws as often as possible."""
+    """Return the pictures of a run that draws as often as possible, and the run."""
     monkeypatch.setattr(Pace, "is_due", lambda self, now: True)
     parts = {"batches": 3, "max_epochs": 2, **parts}
     runner = toy_runner(custom_hooks=[hook], **parts)
