@@ -137,7 +137,7 @@ def test_hooks_lists_one_line_per_hook_or_shows_one_in_full(
     assert run("hooks", "LoggerHook", monkeypatch=monkeypatch) == 0
     out = capsys.readouterr().out
     assert out.startswith("LoggerHook  priority BELOW_NORMAL (60), observer, from hookline\n")
-    assert "  interval: int, default 10\n      Every how many iterations of an epoch.\n" in out
+    assert "  interval: int, default 10\n      Log every `interval` iterations of an epoch.\n" in out
     assert "Points\n  before_train, after_train_iter, after_val_epoch, after_train, after_test_epoch, " in out
     assert "runs_after: RuntimeInfoHook, IterTimerHook\n" in out
     assert out.endswith(

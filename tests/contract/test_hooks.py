@@ -1,6 +1,6 @@
-"""One suite over all hooks that hookline brings: what each of them must hold, whatever it does.
+"""One suite for all built-in hooks: the contract that each of them must fulfill.
 
-A hook is built from the YAML of its own docstring and goes through a run of the digits with dropout, batch norm,
+Each hook is built from the YAML in its own docstring and goes through a run on the digits with dropout, batch norm,
 accumulation, a schedule and validation.
 """
 
@@ -63,10 +63,10 @@ BASE: dict[str, Any] = {
     "device": "cpu",
 }
 
-# What the YAML of some hooks names as the user's own.
+# The user's module that the YAML of some hooks refers to.
 MYNET = '''
 def holdout_accuracy(model):
-    """A number that depends on the weights."""
+    """Return a number that depends on the weights."""
     return sum(parameter.abs().sum() for parameter in model.parameters())
 '''
 
@@ -92,16 +92,16 @@ def yaml_of(name: str) -> dict[str, Any]:
     return found
 
 
-# Other ways to train that a hook must be right with, too.
+# The ways to train that a hook must support.
 WAYS: dict[str, dict[str, Any]] = {
     "by epochs": {},
     "by iterations": {"train": {"max_epochs": None, "max_iters": EPOCHS * BATCHES, "val_interval": BATCHES}},
-    "fp16, saved beside": {"precision": "fp16", "default_hooks": {"checkpoint": {"async_save": True}}},
+    "fp16, saved in the background": {"precision": "fp16", "default_hooks": {"checkpoint": {"async_save": True}}},
 }
 
 
 def built(name: str, folder: str = "run", *, epochs: int = EPOCHS, way: str = "by epochs", **parts: Any) -> Runner:
-    """A run with the hook as its YAML has it."""
+    """Return a run with the hook as in its YAML."""
     changes = merged({"train": {"max_epochs": epochs}, "work_dir": folder, **parts}, WAYS[way])
     config = merged(merged(BASE, yaml_of(name)), changes)
     runner = Runner.from_config(config)
@@ -110,7 +110,7 @@ def built(name: str, folder: str = "run", *, epochs: int = EPOCHS, way: str = "b
 
 
 def alone(name: str) -> Runner:
-    """A run with this hook and no other."""
+    """Return a run with this hook and no other."""
     config = merged(BASE, yaml_of(name))
     given = {key: config["default_hooks"].get(key, {}) if hook == name else None for key, hook in DEFAULT_HOOKS.items()}
     runner = Runner.from_config(config | {"default_hooks": given, "work_dir": "alone"})
@@ -123,11 +123,11 @@ def own(name: str, runner: Runner) -> Any:
 
 
 class FailsError(Exception):
-    """What a run is ended by."""
+    """The error that ends a run."""
 
 
 def fail_at(runner: Runner, iteration: int, point: str = "after_train_iter") -> None:
-    """End the run by an exception at this point of this iteration."""
+    """End the run with an exception at this point of this iteration."""
 
     @runner.on(point, priority=100)
     def fail(runner: Runner) -> None:
@@ -136,7 +136,7 @@ def fail_at(runner: Runner, iteration: int, point: str = "after_train_iter") -> 
 
 
 def surroundings(runner: Runner) -> dict[str, Any]:
-    """All that a hook might change in the process or the model, and must put back."""
+    """Return everything in the process and the model that a hook might change and must restore."""
     return {
         "modes": [module.training for module in runner.model.modules()],
         "frozen": [parameter.requires_grad for parameter in runner.model.parameters()],
@@ -153,7 +153,7 @@ def surroundings(runner: Runner) -> dict[str, Any]:
 
 
 def records(folder: str) -> list[dict[str, Any]]:
-    """The lines of metrics.jsonl without what depends on the clock."""
+    """Return the lines of metrics.jsonl without values that depend on the clock."""
     found = [json.loads(line) for line in (Path(folder) / "metrics.jsonl").read_text().splitlines()]
     return [{name: value for name, value in record.items() if not is_of_the_clock(name)} for record in found]
 
@@ -163,9 +163,9 @@ def is_of_the_clock(name: str) -> bool:
 
 
 def state(runner: Runner) -> str:
-    """The digest of everything that a checkpoint would hold now."""
+    """Return the digest of everything that a checkpoint would hold now."""
     taken = snapshot.take(runner)
-    taken["hooks"].pop("TimeLimitHook", None)  # how long things took
+    taken["hooks"].pop("TimeLimitHook", None)  # it holds measured times
     scalars = taken["message_hub"]["scalars"]
     taken["message_hub"]["scalars"] = {name: value for name, value in scalars.items() if not is_of_the_clock(name)}
     return digest(taken)
@@ -217,7 +217,7 @@ def test_it_is_built_from_its_yaml_and_trains_validates_and_tests(name: str) -> 
         (10, "after_train_epoch", "by epochs"),
         (10, "after_val", "by epochs"),
         (8, "before_train_iter", "by iterations"),
-        (12, "before_train_iter", "fp16, saved beside"),
+        (12, "before_train_iter", "fp16, saved in the background"),
     ],
 )
 def test_a_run_that_is_resumed_with_it_equals_one_that_was_never_interrupted(
@@ -289,7 +289,7 @@ def test_it_needs_no_other_hook_and_says_nothing_about_any(name: str) -> None:
 
 def test_the_page_of_hooks_is_what_the_code_says() -> None:
     page = (ROOT / "docs" / "built-in-hooks.md").read_text(encoding="utf-8")
-    assert page == documentation.page(), "the page is stale: make docs"
+    assert page == documentation.page(), "the page is stale; run: make docs"
 
 
 def test_every_hook_can_be_imported_by_its_name() -> None:
@@ -303,7 +303,7 @@ def test_every_hook_can_be_imported_by_its_name() -> None:
 
 def test_editors_know_every_hook_by_its_name() -> None:
     stub = (ROOT / "src" / "hookline" / "hooks" / "__init__.pyi").read_text(encoding="utf-8")
-    assert stub == documentation.stub(), "the stub is stale: make docs"
+    assert stub == documentation.stub(), "the stub is stale; run: make docs"
 
 
 def observers() -> list[str]:
@@ -322,10 +322,10 @@ def test_training_with_all_observers_ends_in_the_same_weights_as_with_none() -> 
         runner.train()
         weights.append(runner.model.state_dict())
     assert all(value.equal(weights[1][key]) for key, value in weights[0].items())
-    assert len(wanted) == len(found) - 1  # the logger is there without being asked for
+    assert len(wanted) == len(found) - 1  # the logger is a default hook
 
 
-# A run in which a hook has nothing to do, or little: its parameters, and the points that are left in training.
+# Parameters with which a hook has little or nothing to do, and the points that remain in training.
 IDLE: dict[str, tuple[dict[str, Any], list[str]]] = {
     "AutogradAnomalyHook": ({"begin": 1000}, ["before_train"]),
     "CheckInvalidLossHook": ({}, ["before_train", "before_backward"]),

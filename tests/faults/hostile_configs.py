@@ -367,8 +367,8 @@ def _references() -> list[Case]:
         Case(
             "fault_18_format_in_a_file_name",
             2,
-            "config.yaml:7:17 default_hooks.checkpoint: CheckpointHook: filename_tmpl is a file name with one {} in it "
-            "and the ending .pth, not '{0.__class__}.pth'",
+            "config.yaml:7:17 default_hooks.checkpoint: CheckpointHook: filename_tmpl must be a file name with one {} "
+            "that ends with .pth, not '{0.__class__}.pth'",
             config=config(default_hooks='{checkpoint: {filename_tmpl: "{0.__class__}.pth"}}'),
         ),
     ]

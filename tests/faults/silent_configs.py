@@ -221,8 +221,8 @@ def _values() -> list[Case]:
         bad(
             "value_file_name_of_checkpoints",
             2,
-            "config.yaml:7:17 default_hooks.checkpoint: CheckpointHook: filename_tmpl is a file name with one {} in it "
-            "and the ending .pth, not '{}{x}.pth'",
+            "config.yaml:7:17 default_hooks.checkpoint: CheckpointHook: filename_tmpl must be a file name with one {} "
+            "that ends with .pth, not '{}{x}.pth'",
             default_hooks='{checkpoint: {filename_tmpl: "{}{x}.pth"}}',
         ),
         bad(
@@ -321,8 +321,8 @@ def _values() -> list[Case]:
         bad(
             "fault_19_checkpoint_name",
             2,
-            "config.yaml:7:17 default_hooks.checkpoint: CheckpointHook: filename_tmpl is a file name with one {} in it "
-            "and the ending .pth, not '../{}.pth'",
+            "config.yaml:7:17 default_hooks.checkpoint: CheckpointHook: filename_tmpl must be a file name with one {} "
+            "that ends with .pth, not '../{}.pth'",
             default_hooks='{checkpoint: {filename_tmpl: "../{}.pth"}}',
         ),
         Case(

@@ -166,15 +166,15 @@ def _losses() -> list[Case]:
         by_policy(
             "nan_later",
             "policy: raise",
-            "CheckInvalidLossHook: the loss of iteration 4 is nan; its step was not made, so the weights are as "
-            "before. Look at the learning rate, the data and the precision, or leave such batches out with policy: skip"
-            + checked.format(3),
+            "CheckInvalidLossHook: the loss of iteration 4 is nan; the optimizer step was not taken, so the "
+            "weights are unchanged. Check the learning rate, the data and the precision, or skip such batches with "
+            "policy: skip" + checked.format(3),
         ),
         by_policy(
             "nan",
             "policy: skip, max_skips: 3",
-            "CheckInvalidLossHook: the loss of iteration 4 is nan, after 3 left out in a row (max_skips). Look at the "
-            "learning rate, the data and the precision" + checked.format(3),
+            "CheckInvalidLossHook: the loss of iteration 4 is nan, after 3 skipped batches in a row (max_skips). Check "
+            "the learning rate, the data and the precision" + checked.format(3),
         ),
         by_policy("nan_later", "policy: stop", "", "stopped by CheckInvalidLossHook: the loss of iteration 4 is nan\n"),
         step(
@@ -316,7 +316,7 @@ def _evaluation() -> list[Case]:
         bad(
             "fault_25_scheduler_without_validation",
             2,
-            "ReduceLROnPlateau steps at 'val', and this run has no validation: Runner(..., "
+            "ReduceLROnPlateau steps at 'val', but this run has no validation; add one: Runner(..., "
             "val=EvalLoop(loader, ...))\n  in hook ParamSchedulerHook, at before_train, epoch=0 iter=0 rank=0 "
             "(hookline/hooks/param_scheduler.py)",
             val=None,

@@ -1,4 +1,4 @@
-"""AutogradAnomalyHook: a failing gradient is told by its forward line, and all modes and warnings are as before."""
+"""AutogradAnomalyHook: the forward line of a failing gradient, and unchanged modes and warnings."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _all_is_as_before() -> Iterator[None]:
 
 
 def line_of(function: Callable[..., Any], text: str) -> int:
-    """The number of the line of a function that has this text in it."""
+    """Return the number of the line of a function that contains this text."""
     lines, first = inspect.getsourcelines(function)
     return first + next(number for number, line in enumerate(lines) if text in line)
 
@@ -48,7 +48,7 @@ def root_of_nothing(model: nn.Module, batch: Any) -> Tensor:
 
 
 def notes_of(error: BaseException) -> list[str]:
-    """All but the loop's own, which says at which counters the step was."""
+    """Return all notes except the one that the loop adds."""
     return [note for note in getattr(error, "__notes__", []) if not note.startswith("in the step, epoch=")]
 
 
@@ -65,7 +65,7 @@ def test_a_nan_in_a_gradient_ends_the_run_and_names_the_line_of_the_step() -> No
     assert str(error) == "Function 'SqrtBackward0' returned nan values in its 0th output."
     line = line_of(root_of_nothing, "zero.sqrt()")
     assert notes_of(error) == [
-        f"AutogradAnomalyHook: SqrtBackward0 failed; it belongs to {HERE}:{line}, in root_of_nothing: "
+        f"AutogradAnomalyHook: SqrtBackward0 failed; its forward pass is {HERE}:{line}, in root_of_nothing: "
         "loss: Tensor = cross_entropy(model, batch) + zero.sqrt() * 0"
     ]
     assert exit_code_of(error) == 4
@@ -73,11 +73,11 @@ def test_a_nan_in_a_gradient_ends_the_run_and_names_the_line_of_the_step() -> No
     for ours, theirs in zip(runner.model.parameters(), before, strict=True):
         assert ours.equal(theirs)
     files = [Path(frame.filename).name for frame in traceback.extract_tb(error.__traceback__)]
-    assert "autograd_anomaly.py" not in files  # the traceback is as it was
+    assert "autograd_anomaly.py" not in files  # the traceback is unchanged
 
 
 class Net(nn.Module):
-    """Fails inside of the model, two calls below the step."""
+    """A model that fails two calls below the step."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -99,10 +99,10 @@ def test_the_innermost_line_of_ones_own_is_named_and_those_that_called_it() -> N
     error = failing(toy_runner(model=Net(), step=step, custom_hooks=[AutogradAnomalyHook()]))
     first, second, third = line_of(Net.penalty, "return"), line_of(Net.forward, "return"), line_of(step, "scores =")
     assert notes_of(error) == [
-        f"AutogradAnomalyHook: PowBackward0 failed; it belongs to {HERE}:{first}, in penalty: "
+        f"AutogradAnomalyHook: PowBackward0 failed; its forward pass is {HERE}:{first}, in penalty: "
         "return found.mul(0).sum(dim=1, keepdim=True).pow(0.5) * 0\n"
-        f"  called at {HERE}:{second}, in forward: return found + self.penalty(found)\n"
-        f"  called at {HERE}:{third}, in step: scores = model(batch[0])"
+        f"  called from {HERE}:{second}, in forward: return found + self.penalty(found)\n"
+        f"  called from {HERE}:{third}, in step: scores = model(batch[0])"
     ]
 
 
@@ -117,8 +117,8 @@ def test_where_all_of_the_forward_pass_is_bundled_the_line_of_the_bundled_step_i
     error = failing(toy_runner(model=model, custom_hooks=[AutogradAnomalyHook()]))
     line = line_of(cross_entropy, "return")
     assert notes_of(error) == [
-        f"AutogradAnomalyHook: AddmmBackward0 failed; it belongs to hookline/engine/steps.py:{line}, in cross_entropy: "
-        "return nn.functional.cross_entropy(model(inputs), target)"
+        f"AutogradAnomalyHook: AddmmBackward0 failed; its forward pass is hookline/engine/steps.py:{line}, in "
+        "cross_entropy: return nn.functional.cross_entropy(model(inputs), target)"
     ]
 
 
@@ -133,7 +133,7 @@ def test_a_backward_pass_that_fails_otherwise_is_told_too_and_keeps_its_exit_cod
     assert str(error).startswith("one of the variables needed for gradient computation has been modified by an inplace")
     line = line_of(step, "exp()")
     assert notes_of(error) == [
-        f"AutogradAnomalyHook: ExpBackward0 failed; it belongs to {HERE}:{line}, in step: "
+        f"AutogradAnomalyHook: ExpBackward0 failed; its forward pass is {HERE}:{line}, in step: "
         "scores = model(batch[0]).exp()"
     ]
     assert exit_code_of(error) == 1
@@ -156,12 +156,12 @@ def test_a_gradient_of_a_gradient_is_traced_back_to_both_lines() -> None:
 
 def test_without_check_nan_a_nan_goes_on_its_way() -> None:
     runner = toy_runner(max_epochs=1, step=root_of_nothing, custom_hooks=[AutogradAnomalyHook(check_nan=False)])
-    with pytest.raises(NumericsError):  # the weights are NaN in the second step, and so is its loss
+    with pytest.raises(NumericsError):  # in the second step, the weights and the loss are NaN
         runner.train()
     assert runner.iter == 3
 
 
-# ------------------------------------------------------------------------------------------- when it is on, and off
+# -------------------------------------------------------------------------------------------- when it is on or off
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_it_is_on_in_exactly_these_iterations(
         watch(point)
     runner.train()
     assert seen == (dict.fromkeys(points, on) if on else {})
-    assert bool(runner.plan.around_train_iter) == (on[-1:] == [6])  # it is gone as soon as the range is over
+    assert bool(runner.plan.around_train_iter) == (on[-1:] == [6])  # removed as soon as the range is over
 
 
 def test_the_mode_that_was_there_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,7 +270,7 @@ def test_registered_while_training_it_takes_part_from_the_next_iteration_on() ->
         warnings.simplefilter("always")
         error = failing(runner)
     assert exit_code_of(error) == 4
-    assert notes_of(error) == ["AutogradAnomalyHook: torch has said above where it was computed"]
+    assert notes_of(error) == ["AutogradAnomalyHook: torch's warning above names the line"]
     assert [str(warning.message)[:32] for warning in shown] == ["Error detected in SqrtBackward0."]
 
 
@@ -285,7 +285,7 @@ def test_other_warnings_are_shown_as_ever() -> None:
     with warnings.catch_warnings(record=True) as shown:
         warnings.simplefilter("default")
         toy_runner(max_epochs=1, step=step, custom_hooks=[AutogradAnomalyHook()]).train()
-    assert [str(warning.message) for warning in shown] == ["look out"]  # once, as Python does it
+    assert [str(warning.message) for warning in shown] == ["look out"]  # once, as Python shows it
     with pytest.raises(UserWarning, match="^look out\n"):
         toy_runner(max_epochs=1, step=step, custom_hooks=[AutogradAnomalyHook()]).train()
 
@@ -319,7 +319,10 @@ def test_the_warning_of_a_failure_that_the_step_deals_with_is_shown() -> None:
 
 def test_what_was_computed_before_the_range_has_no_line() -> None:
     report = "Error detected in PowBackward0. No forward pass information available. Enable detect anomaly during ..."
-    assert describe(report) == "PowBackward0 failed, and was computed where anomaly detection was not on"
+    assert (
+        describe(report)
+        == "PowBackward0 failed; its line is unknown, because it was computed while anomaly detection was off"
+    )
 
 
 # ------------------------------------------------------------------------------------------------- constructing
@@ -347,7 +350,7 @@ def test_the_command_line_shows_the_line_and_ends_with_4(
     assert capsys.readouterr().err.endswith(
         "RuntimeError: Function 'SqrtBackward0' returned nan values in its 0th output.\n"
         "in the step, epoch=0 iter=0 rank=0\n"
-        "AutogradAnomalyHook: SqrtBackward0 failed; it belongs to rooted_step.py:6, in step: "
+        "AutogradAnomalyHook: SqrtBackward0 failed; its forward pass is rooted_step.py:6, in step: "
         "return loss + (loss * 0).sqrt() * 0\n"
     )
 
@@ -373,7 +376,7 @@ def test_a_config_names_it_and_val_alone_does_nothing_with_it(tmp_path: Path) ->
         ({"begin": -1}, "begin must be an int of at least 0, not -1"),
         ({"end": 0}, "end must be an int of at least 1, not 0"),
         ({"end": 2.5}, "end must be an int of at least 1, not 2.5"),
-        ({"begin": 5, "end": 5}, "end must be above begin, so 5 to 5 is no range"),
+        ({"begin": 5, "end": 5}, "end must be greater than begin (5), not 5"),
     ],
 )
 def test_wrong_parameters_are_refused(parameters: dict[str, Any], message: str) -> None:

@@ -1,4 +1,4 @@
-"""CheckInvalidLossHook: which iteration is named, what is left out, and what a run is left with."""
+"""CheckInvalidLossHook: which iteration is named, which batches are skipped, and the state after the run."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from hookline.testing import MemoryWriter, Recorder, toy_data, toy_model, toy_ru
 
 NAN, INF = math.nan, math.inf
 DEFAULTS = ("runtime_info", "timer", "sampler_seed", "logger", "param_scheduler", "checkpoint")
-LOOK = "Look at the learning rate, the data and the precision"
+CHECK = "Check the learning rate, the data and the precision"
 
 
 class Spoil(Hook):
-    """Makes the loss of some iterations, counted from 1, something else."""
+    """Replaces the loss of some iterations, counted from 1."""
 
     def __init__(self, *iterations: int, by: float = NAN) -> None:
         self.iterations = iterations
@@ -45,7 +45,7 @@ def assert_same(ours: nn.Module, theirs: list[Tensor]) -> None:
 
 
 def by_hand(windows: list[list[int]]) -> list[Tensor]:
-    """The weights after training on batches with these numbers, an update a window."""
+    """Return the weights after training on batches with these numbers, with one update per window."""
     model, data = toy_model(), toy_data(8)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for window in windows:
@@ -72,8 +72,8 @@ def test_raise_ends_the_run_before_the_backward_pass(bad: float, defaults: dict[
     with pytest.raises(NumericsError) as failed:
         runner.train()
     assert str(failed.value) == (
-        f"CheckInvalidLossHook: the loss of iteration 4 is {bad}; its step was not made, so the weights are as before. "
-        f"{LOOK}, or leave such batches out with policy: skip"
+        f"CheckInvalidLossHook: the loss of iteration 4 is {bad}; the optimizer step was not taken, so the weights are "
+        f"unchanged. {CHECK}, or skip such batches with policy: skip"
     )
     assert exit_code_of(failed.value) == 4
     assert recorder.names == [*["before_backward", "after_backward"] * 3, "before_backward"]
@@ -100,10 +100,10 @@ def test_between_two_checks_the_first_bad_iteration_is_named(policy: Any, bad: t
     with pytest.raises(NumericsError) as failed:
         runner.train()
     assert str(failed.value) == (
-        f"CheckInvalidLossHook: the loss of iteration {bad[0]} is nan, and was trained on before this check; "
-        "interval: 1 finds it in time"
+        f"CheckInvalidLossHook: the loss of iteration {bad[0]} is nan, and training used it before this check; "
+        "set interval: 1 to find it in time"
     )
-    at_the_end = found_at == 8  # after all iterations, at after_train
+    at_the_end = found_at == 8  # at after_train, after all iterations
     assert runner.iter == (8 if at_the_end else found_at - 1)
 
 
@@ -111,14 +111,14 @@ def test_a_save_checks_what_is_unread(tmp_path: Path) -> None:
     hooks = [Spoil(2), CheckInvalidLossHook(interval=100)]
     defaults = {"runtime_info": None, "checkpoint": {"interval": 3, "by_epoch": False}}
     runner = toy_runner(max_epochs=1, batches=8, custom_hooks=hooks, default_hooks=defaults, work_dir=tmp_path)
-    with pytest.raises(NumericsError, match="^CheckInvalidLossHook: the loss of iteration 2 is nan, and was trained"):
+    with pytest.raises(NumericsError, match="^CheckInvalidLossHook: the loss of iteration 2 is nan, and training used"):
         runner.train()
     assert runner.iter == 3
     assert list(tmp_path.glob("*.pth")) == []
 
 
 class Counting(torch.Tensor):
-    """A tensor that writes down what is done with it."""
+    """A tensor that records what is done with it."""
 
     done: list[str]
 
@@ -168,9 +168,9 @@ def test_skip_leaves_out_just_the_bad_batches(length: dict[str, Any], defaults: 
     assert runner.hub.get_scalar("train/skipped").last() == [1, 2, 3]
     lines = [line.split("  ", 1)[1] for line in log_of(runner).splitlines() if "CheckInvalidLossHook: the" in line]
     assert lines == [
-        "CheckInvalidLossHook: the loss of iteration 1 is inf; its batch is left out (1 so far)",
-        "CheckInvalidLossHook: the loss of iteration 4 is inf; its batch is left out (2 so far)",
-        "CheckInvalidLossHook: the loss of iteration 5 is inf; its batch is left out (3 so far)",
+        "CheckInvalidLossHook: the loss of iteration 1 is inf; skipped its batch (1 so far)",
+        "CheckInvalidLossHook: the loss of iteration 4 is inf; skipped its batch (2 so far)",
+        "CheckInvalidLossHook: the loss of iteration 5 is inf; skipped its batch (3 so far)",
     ]
     if defaults is None:
         assert all(math.isfinite(loss) for loss in runner.hub.get_scalar("train/loss").last())
@@ -180,10 +180,10 @@ def test_skip_leaves_out_just_the_bad_batches(length: dict[str, Any], defaults: 
 @pytest.mark.parametrize(
     ("bad", "windows"),
     [
-        ((2,), [[0, 2, 3], [4, 5, 6], [7]]),  # the window takes one more
+        ((2,), [[0, 2, 3], [4, 5, 6], [7]]),  # the window takes one more batch
         ((1,), [[1, 2, 3], [4, 5, 6], [7]]),
         ((3,), [[0, 1, 3], [4, 5, 6], [7]]),  # the last of a window
-        ((8,), [[0, 1, 2], [3, 4, 5], [6]]),  # the last of an epoch: its window ends with what there is
+        ((8,), [[0, 1, 2], [3, 4, 5], [6]]),  # the last of an epoch: its window stays partial
         ((7, 8), [[0, 1, 2], [3, 4, 5]]),
     ],
 )
@@ -219,7 +219,7 @@ def test_with_fp16_the_scaler_has_left_out_what_came_between_two_checks(policy: 
 
 def test_with_fp16_raise_still_names_it() -> None:
     hooks = [Spoil(2), CheckInvalidLossHook(interval=4)]
-    with pytest.raises(NumericsError, match="^CheckInvalidLossHook: the loss of iteration 2 is nan, and was trained"):
+    with pytest.raises(NumericsError, match="^CheckInvalidLossHook: the loss of iteration 2 is nan, and training used"):
         toy_runner(max_epochs=1, batches=8, custom_hooks=hooks, precision="fp16", val=None).train()
 
 
@@ -283,8 +283,8 @@ def test_it_gives_up_after_so_many_in_a_row(bad: tuple[int, ...], max_skips: int
     with pytest.raises(NumericsError) as failed:
         runner.train()
     assert str(failed.value) == (
-        f"CheckInvalidLossHook: the loss of iteration {ends} is nan, after {max_skips} left out in a row (max_skips). "
-        f"{LOOK}"
+        f"CheckInvalidLossHook: the loss of iteration {ends} is nan, after {max_skips} "
+        f"skipped batch{'es' if max_skips > 1 else ''} in a row (max_skips). {CHECK}"
     )
     assert runner.iter == ends - 1
 
@@ -371,7 +371,7 @@ def test_the_command_line_ends_with_it(
     assert ("last checkpoint" in out) == (policy != "raise")
     assert ("hookline: CheckInvalidLossHook: the loss of iteration 3 is nan" in err) == (policy == "raise")
     assert ("stopped by CheckInvalidLossHook: the loss of iteration 3 is nan" in out) == (policy == "stop")
-    assert ("CheckInvalidLossHook: the loss of iteration 3 is nan; its batch is left out (1 so far)" in out) == (
+    assert ("CheckInvalidLossHook: the loss of iteration 3 is nan; skipped its batch (1 so far)" in out) == (
         policy == "skip"
     )
     if policy == "stop":
@@ -386,7 +386,7 @@ def test_the_command_line_ends_with_it(
         assert capsys.readouterr().out == ("dry run: stopped by CheckInvalidLossHook: the loss of iteration 1 is nan\n")
 
 
-# ------------------------------------------------------------------------------------------- again, and constructing
+# ------------------------------------------------------------------------------------------- restarts, constructing
 
 
 def trained(folder: Path, epochs: int, hook: CheckInvalidLossHook, bad: tuple[int, ...], **parts: Any) -> Runner:
@@ -412,7 +412,7 @@ def test_what_was_skipped_survives_a_resume(tmp_path: Path) -> None:
 
 def test_a_row_goes_on_after_a_resume(tmp_path: Path) -> None:
     trained(tmp_path, 2, CheckInvalidLossHook(policy="skip", max_skips=1), (8,))
-    with pytest.raises(NumericsError, match="the loss of iteration 9 is nan, after 1 left out in a row"):
+    with pytest.raises(NumericsError, match="the loss of iteration 9 is nan, after 1 skipped batch in a row"):
         trained(tmp_path, 3, CheckInvalidLossHook(policy="skip", max_skips=1), (9,), resume=True)
 
 
@@ -433,7 +433,7 @@ def test_train_twice_and_after_a_failure_nothing_is_left_to_read() -> None:
         runner.train()
     assert [loss.iteration for loss in hook._unread] == [1]
     runner.remove_hook(fail)
-    hook._unread[0].value.fill_(NAN)  # of a run that is over
+    hook._unread[0].value.fill_(NAN)  # from an earlier run
     runner.train_loop.max_epochs = 2
     runner.train()
     assert hook._unread == []
@@ -489,9 +489,9 @@ def test_weights_that_are_nan_already_are_said_and_not_skipped_over(policy: Any)
     with pytest.raises(NumericsError) as failed:
         runner.train()
     assert str(failed.value) == (
-        "CheckInvalidLossHook: the loss of iteration 3 is nan, because 0.bias of the model has become NaN in an "
-        "earlier step, although its loss was finite; autograd's anomaly detection names the line that such a gradient "
-        "comes from"
+        "CheckInvalidLossHook: the loss of iteration 3 is nan, because the model's 0.bias became NaN in an earlier "
+        "step, although the loss of that step was finite; autograd's anomaly detection shows the line that such a "
+        "gradient comes from"
     )
 
 

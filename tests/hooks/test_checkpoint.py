@@ -20,7 +20,7 @@ from hookline.testing import Recorder, toy_data, toy_model, toy_runner
 
 
 class Given:
-    """A metric that gives one value after another; the first is for the dry batch before training."""
+    """A metric that returns one value after another. The first is for the dry batch before training."""
 
     def __init__(self, *values: float) -> None:
         self.values = [0.0, *values]
@@ -129,18 +129,18 @@ def test_a_best_file_is_resumed_like_any_other_and_comparing_goes_on(tmp_path: P
         ({"save_best": "acuracy"}, "CheckpointHook: validation returns no metric 'acuracy'; did you mean 'accuracy'?"),
         (
             {"save_best": "speed", "rule": "fast"},
-            "CheckpointHook: a rule is 'greater' or 'less', not 'fast'",
+            "CheckpointHook: rule must be 'greater' or 'less', not 'fast'",
         ),
         (
             {"save_best": "speed"},
             "CheckpointHook: save_best: the name 'speed' does not show whether higher or lower is better; set rule: "
             "greater or rule: less",
         ),
-        ({"save_best": ["a", "a"]}, "CheckpointHook: save_best names a metric twice: a, a"),
-        ({"save_best": ["auto", "loss"]}, "CheckpointHook: save_best is 'auto' or names of metrics, not both"),
+        ({"save_best": ["a", "a"]}, "CheckpointHook: save_best lists a metric twice: a, a"),
+        ({"save_best": ["auto", "loss"]}, "CheckpointHook: save_best must be 'auto' or names of metrics, not both"),
         (
             {"save_best": ["acc", "loss"], "rule": ["less", "less", "less"]},
-            "CheckpointHook: 3 rules for 2 metrics; give one for all, or one for each",
+            "CheckpointHook: rule has 3 entries, but save_best has 2 metrics; give one rule for all, or one per metric",
         ),
         (
             {"save_best": ["speed/a", "speed_a"], "rule": "greater"},
@@ -148,11 +148,13 @@ def test_a_best_file_is_resumed_like_any_other_and_comparing_goes_on(tmp_path: P
         ),
         ({"max_keep_best": 0}, "CheckpointHook: max_keep_best must be an int of at least 1, not 0"),
         ({"on_save_error": "stop"}, "CheckpointHook: on_save_error cannot be 'stop'; available: raise, go_on"),
-        ({"save_on_exception": -1}, "CheckpointHook: save_on_exception is true, false or every how many steps, not -1"),
+        (
+            {"save_on_exception": -1},
+            "CheckpointHook: save_on_exception must be true, false or a number of steps, not -1",
+        ),
         (
             {"published_keys": ["stat_dict"]},
-            "CheckpointHook: published_keys names 'stat_dict', which checkpoints do not have; "
-            "did you mean 'state_dict'?",
+            "CheckpointHook: published_keys: checkpoints have no entry 'stat_dict'; did you mean 'state_dict'?",
         ),
     ],
 )
@@ -192,7 +194,7 @@ def test_the_name_of_a_metric_leads_nowhere(tmp_path: Path, name: str) -> None:
     assert sorted(path.name for path in tmp_path.rglob("*") if not path.is_relative_to(folder)) == ["a"]
 
 
-# ------------------------------------------------------------------------------------------------ how many, where
+# ------------------------------------------------------------------------------------------------ number and place
 
 
 def test_a_save_by_hand_counts_among_those_that_are_kept(tmp_path: Path) -> None:
@@ -249,7 +251,7 @@ def test_the_last_and_each_best_are_published_under_their_hash(tmp_path: Path) -
     assert names == ["best_accuracy_epoch_3", "best_accuracy_epoch_5", "epoch_5"]
 
 
-# ------------------------------------------------------------------------------------------------ beside training
+# ------------------------------------------------------------------------------------------------ in the background
 
 
 def test_async_saves_the_same_files_with_the_same_contents(tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ def test_a_metric_that_is_no_single_number_becomes_a_fact() -> None:
 
 
 class Clock:
-    """A clock that the test moves."""
+    """A clock that the test controls."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -163,7 +163,7 @@ def test_the_eta_begins_anew_with_every_start() -> None:
 
 
 class Epochs(Sampler[int]):
-    """A sampler that wants to know the epoch."""
+    """A sampler with `set_epoch`."""
 
     def __init__(self) -> None:
         self.epochs: list[int] = []

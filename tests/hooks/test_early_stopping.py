@@ -18,7 +18,7 @@ from hookline.testing import MemoryWriter, toy_data, toy_runner
 
 
 class Given(Hook):
-    """Gives the metrics of a validation by hand, one value a validation."""
+    """Returns metrics that are set by hand, one value per validation."""
 
     priority = "HIGHEST"
 
@@ -34,7 +34,7 @@ class Given(Hook):
 
 
 def run(values: list[Any], hook: EarlyStoppingHook | dict[str, Any], **parts: Any) -> Runner:
-    """Train as many epochs as there are values; an epoch is two iterations."""
+    """Train as many epochs as there are values. An epoch has two iterations."""
     name = hook.best.monitor.name if isinstance(hook, EarlyStoppingHook) else hook["monitor"]
     parts.setdefault("max_epochs", len(values))
     runner = toy_runner(batches=2, custom_hooks=[hook, Given(values, name)], **parts)
@@ -43,7 +43,7 @@ def run(values: list[Any], hook: EarlyStoppingHook | dict[str, Any], **parts: An
 
 
 def plain_stop(values: list[float], greater: bool, min_delta: float, patience: int) -> int:
-    """After how many validations a run stops, as one writes it by hand; all of them if it does not."""
+    """Return after how many validations a run stops, computed by hand. If it does not, return all of them."""
     best, waited = -math.inf, 0
     for number, value in enumerate(values, 1):
         signed = value if greater else -value
@@ -96,9 +96,9 @@ def test_it_stops_after_exactly_this_validation(
             [0.5, math.nan, 0.9],
             {},
             2,
-            "accuracy has become nan; the best was 0.5 at epoch 1",
+            "accuracy became nan; the best was 0.5 at epoch 1",
         ),
-        ([math.inf, 0.9], {}, 1, "accuracy has become inf; there was no best value"),
+        ([math.inf, 0.9], {}, 1, "accuracy became inf; there was no best value"),
         (
             [0.8, 0.9, 0.95, 0.99],
             {"stopping_threshold": 0.9},
@@ -145,7 +145,7 @@ def test_a_validation_in_the_middle_of_an_epoch_is_told_by_its_iteration() -> No
     assert runner.stopped.reason == "accuracy has not improved for 1 validation; the best was 0.5 at iteration 2"
 
 
-# ----------------------------------------------------------------------------------------------- what is missing
+# ------------------------------------------------------------------------------------------------- missing metrics
 
 
 def test_a_metric_that_is_missing_is_warned_about_once_and_ignored() -> None:
@@ -153,7 +153,8 @@ def test_a_metric_that_is_missing_is_warned_about_once_and_ignored() -> None:
     assert runner.epoch == 5
     log = (runner.work_dir / "run.log").read_text()
     warning = (
-        "warning: EarlyStoppingHook: validation returns no metric 'accuracy'; available: odd (so it stops nothing)"
+        "warning: EarlyStoppingHook: validation returns no metric 'accuracy'; available: odd (early stopping has no "
+        "effect)"
     )
     assert log.count(warning) == 1
 
@@ -166,11 +167,11 @@ def test_if_strict_a_missing_metric_is_refused() -> None:
         ConfigError, match="^EarlyStoppingHook: validation returns no metric 'accuracy'; available: odd"
     ):
         run([None, 0.5], hook)
-    misspelt = EarlyStoppingHook("acuracy", "greater", strict=True)
+    misspelled = EarlyStoppingHook("acuracy", "greater", strict=True)
     with pytest.raises(
         ConfigError, match="^EarlyStoppingHook: validation returns no metric 'acuracy'; did you mean 'accu"
     ):
-        toy_runner(custom_hooks=[misspelt]).train()  # before the first step
+        toy_runner(custom_hooks=[misspelled]).train()  # before the first step
 
 
 def test_without_validation_it_is_warned_about_or_refused() -> None:
@@ -178,7 +179,7 @@ def test_without_validation_it_is_warned_about_or_refused() -> None:
     runner.train()
     assert runner.epoch == 2
     log = (runner.work_dir / "run.log").read_text()
-    missing = "EarlyStoppingHook: validation returns no metric 'accuracy'; available: none (so it stops noth"
+    missing = "EarlyStoppingHook: validation returns no metric 'accuracy'; available: none (early stopping has"
     assert log.count(missing) == 1
     with pytest.raises(ConfigError, match="^EarlyStoppingHook needs the metric 'accuracy', but this run has no val"):
         toy_runner(val=None, custom_hooks=[EarlyStoppingHook("accuracy", strict=True)]).train()
@@ -340,8 +341,8 @@ def test_a_config_names_it_and_it_comes_after_the_checkpoint_hook() -> None:
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"monitor": ""}, "monitor is the name of a metric, not ''"),
-        ({"monitor": 3}, "monitor is the name of a metric, not 3"),
+        ({"monitor": ""}, "monitor must be the name of a metric, not ''"),
+        ({"monitor": 3}, "monitor must be the name of a metric, not 3"),
         ({"rule": "more"}, "the rule for 'accuracy' must be 'greater' or 'less', not 'more'"),
         ({"min_delta": -0.1}, "min_delta must be a number of at least 0, not -0.1"),
         ({"min_delta": math.nan}, "min_delta must be a number of at least 0, not nan"),

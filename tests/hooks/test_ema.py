@@ -1,4 +1,4 @@
-"""EMAHook: exact averages, where they are used, what is saved, and that training does not notice."""
+"""EMAHook: exact averages, where they are used, what is saved, and no effect on training."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def assert_same(ours: State, theirs: State) -> None:
 
 
 def recorded(runner: Runner) -> list[State]:
-    """The raw weights after each iteration, filled while the runner trains."""
+    """Return a list that the runner fills with the raw weights after each iteration."""
     history: list[State] = []
     runner.on("after_train_iter")(lambda runner: history.append(copied(runner.model)))
     return history
 
 
 def weights_at(runner: Runner, *points: str) -> list[tuple[str, State]]:
-    """The weights that the model has at points, filled while the runner runs."""
+    """Return a list that the runner fills with the model's weights at these points."""
     seen: list[tuple[str, State]] = []
 
     def watch(point: str) -> None:
@@ -56,7 +56,7 @@ def weights_at(runner: Runner, *points: str) -> list[tuple[str, State]]:
 
 
 def lerped(history: list[State], momentum: float) -> State:
-    """An exponential moving average, one tensor at a time."""
+    """Compute an exponential moving average, one tensor at a time."""
     found = {name: value.clone() for name, value in history[0].items()}
     for weights in history[1:]:
         found = {name: torch.lerp(found[name], value, momentum) for name, value in weights.items()}
@@ -64,7 +64,7 @@ def lerped(history: list[State], momentum: float) -> State:
 
 
 def noisy_runner(folder: Path, hooks: list[Any], **parts: Any) -> Runner:
-    """Dropout, momentum, batch norm, shuffling, accumulation, a loader that draws: much that a hook can disturb."""
+    """Return a run with dropout, momentum, shuffling and more, which a hook can disturb."""
     torch.manual_seed(3)
     model = nn.Sequential(nn.Linear(4, 16), nn.BatchNorm1d(16), nn.Dropout(0.5), nn.Linear(16, 2))
     inputs = torch.randn(50, 4)
@@ -181,7 +181,7 @@ def test_with_several_optims_the_weights_are_taken_once_an_iteration_when_all_ar
 
 def test_with_several_optims_an_iteration_in_which_none_steps_is_none() -> None:
     def step(model: Any, batch: Any, optim: Any) -> None:
-        optim["2"].update(cross_entropy(model, batch))  # its window is three batches
+        optim["2"].update(cross_entropy(model, batch))  # its window has three batches
 
     hook = EMAHook(momentum=0.1)
     runner = two_optims(hook, step)
@@ -241,7 +241,7 @@ def test_validation_and_test_use_the_average_and_training_goes_on_with_the_raw_w
     assert seen[5][0] == "before_train_epoch"
     runner.test()
     assert_same(seen[-1][1], lerped(history, 0.1))
-    assert "EMAHook: test with the averaged weights of 6 steps" in (runner.work_dir / "run.log").read_text()
+    assert "EMAHook: test uses the averaged weights of 6 steps" in (runner.work_dir / "run.log").read_text()
     assert_same(copied(runner.model), history[-1])
 
 
@@ -260,7 +260,7 @@ def test_a_validation_that_fails_gives_the_raw_weights_back(point: str) -> None:
     assert_same(copied(runner.model), history[-1])
     assert list(runner.val_loops) == [""]
     failing.clear()
-    runner.train()  # started again, it goes on
+    runner.train()  # a second start continues
     assert len(history) == 6
     assert_same(copied(runner.model), history[-1])
 
@@ -298,9 +298,9 @@ def test_both_are_measured_when_asked_for(several: bool) -> None:
 
 def test_what_would_mix_up_the_raw_metrics_is_refused() -> None:
     loop = EvalLoop(toy_data(1), predict, metrics={"accuracy": accuracy})
-    with pytest.raises(ConfigError, match="^EMAHook: eval_both needs the name 'raw', and a data set has it; rename"):
+    with pytest.raises(ConfigError, match="^EMAHook: eval_both needs the name 'raw', but a dataset has it; rename"):
         toy_runner(custom_hooks=[EMAHook(eval_both=True)], val={"raw": loop}).train()
-    with pytest.raises(ConfigError, match="^EMAHook: of several EMAHooks the last is measured, so eval_both belongs"):
+    with pytest.raises(ConfigError, match="^EMAHook: only the last of several EMAHooks is evaluated, so set eval"):
         toy_runner(custom_hooks=[EMAHook(eval_both=True), EMAHook()]).train()
 
 
@@ -376,7 +376,7 @@ def test_a_run_that_died_in_the_middle_of_an_epoch_resumes_to_the_same_bits(tmp_
 
 @pytest.fixture
 def trained(tmp_path: Path) -> tuple[Path, State, State]:
-    """A checkpoint, its raw weights and its averaged ones."""
+    """Return a checkpoint, its raw weights and its averaged weights."""
     hook = EMAHook(momentum=0.1)
     model = toy_runner(max_epochs=2, custom_hooks=[hook], work_dir=tmp_path / "trained").train()
     return tmp_path / "trained" / "epoch_2.pth", copied(model), hook.averaged_state_dict()
@@ -436,7 +436,7 @@ def test_a_loaded_checkpoint_is_evaluated_with_its_average(trained: tuple[Path, 
     assert_same(seen[0][1], averaged)
     assert_same(seen[1][1], averaged)
     assert_same(copied(runner.model), raw)
-    assert f"EMAHook: {verb} with the averaged weights of 8 steps" in (runner.work_dir / "run.log").read_text()
+    assert f"EMAHook: {verb} uses the averaged weights of 8 steps" in (runner.work_dir / "run.log").read_text()
 
 
 def test_a_checkpoint_without_an_average_is_evaluated_as_it_is(tmp_path: Path) -> None:
@@ -448,7 +448,7 @@ def test_a_checkpoint_without_an_average_is_evaluated_as_it_is(tmp_path: Path) -
         runner.test()
         assert_same(seen[0][1], raw)
         log = (runner.work_dir / "run.log").read_text()
-        assert "EMAHook: test with the weights as they are: they have no average" in log
+        assert "EMAHook: test uses the raw weights, because there is no average" in log
 
 
 @pytest.mark.parametrize("tested", [False, True])
@@ -481,13 +481,15 @@ def test_an_average_that_does_not_fit_is_refused_or_taken_as_far_as_it_does(
         with pytest.raises(StorageError) as refused:
             strict.train() if "resume" in start else strict.test()
         assert str(refused.value).splitlines() == [
-            "EMAHook: the averaged weights do not fit the model:", *misfits, "strict_load: false takes what fits"
-        ]  # fmt: skip
+            "EMAHook: the averaged weights do not fit the model:",
+            *misfits,
+            "set strict_load: false to load only what fits",
+        ]
         hook = EMAHook(strict_load=False)
         runner = toy_runner(custom_hooks=[hook], **start)
         runner.train() if "resume" in start else runner.test()
         assert_same(hook.averaged_state_dict(), averaged | {name: raw[name] for name in ("2.weight", "2.bias")})
-        said = "EMAHook: the saved average does not fit the model; what is missing starts from the model's weights:"
+        said = "EMAHook: the saved average does not fit the model; mismatches start from the model's weights:"
         assert "\n".join([said, *misfits]) in (runner.work_dir / "run.log").read_text()
 
 
@@ -519,18 +521,18 @@ def test_a_hook_that_joins_in_the_middle_averages_from_there_on() -> None:
     [
         (
             {"ema_type": "ExponentialMovingAvg"},
-            "no average is called 'ExponentialMovingAvg'; did you mean 'Exponential",
+            "unknown average 'ExponentialMovingAvg'; did you mean 'Exponential",
         ),
         (
             {"ema_type": Hook},
-            "ema_type is a name or a subclass of WeightAverage, not <class 'hookline.plan.hook.Hook'>",
+            "ema_type must be a name or a subclass of WeightAverage, not <class 'hookline.plan.hook.Hook'>",
         ),
         ({"momentum": 0}, "momentum must be above 0 and at most 1, not 0"),
         ({"ema_type": "MomentumAnnealingEMA", "gamma": -1}, "gamma must be above 0, not -1"),
         ({"interval": 0}, "interval must be an int of at least 1, not 0"),
         ({"begin_iter": -1}, "begin_iter must be an int of at least 0, not -1"),
         ({"begin_epoch": 1.0}, "begin_epoch must be an int of at least 0, not 1.0"),
-        ({"begin_iter": 1, "begin_epoch": 1}, "give begin_iter or begin_epoch, not both"),
+        ({"begin_iter": 1, "begin_epoch": 1}, "set begin_iter or begin_epoch, not both"),
     ],
 )
 def test_wrong_parameters_are_refused(parameters: dict[str, Any], message: str) -> None:

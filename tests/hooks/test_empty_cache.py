@@ -1,4 +1,4 @@
-"""EmptyCacheHook: the exact sequence of what it does on which device, and that other points cost nothing."""
+"""EmptyCacheHook: the exact sequence of calls on each device, and no cost at other points."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ POINTS = [
 
 
 class Marks(Hook):
-    """Notes the points at which a cache could be emptied, before anybody else is called there."""
+    """Records the points at which a cache could be emptied, before any other hook is called there."""
 
     priority = "HIGHEST"
 
@@ -46,7 +46,7 @@ for _name in POINTS:
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What is called, in order: the caches of all kinds of devices, and the garbage collection."""
+    """Return a list of calls in order: emptied caches of all kinds of devices, and garbage collections."""
     found: list[str] = []
     for kind in ("cuda", "mps", "xpu"):
         monkeypatch.setattr(getattr(torch, kind), "empty_cache", lambda kind=kind: found.append(f"empty {kind}"))
@@ -55,7 +55,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def runner_on(device: str, calls: list[str], *hooks: Any, **parts: Any) -> Runner:
-    """A runner that takes its device for another one."""
+    """Return a runner that believes it is on another device."""
     runner = toy_runner(batches=2, val_batches=1, custom_hooks=[Marks(calls), *hooks], **parts)
     runner.device = torch.device(device)
     runner.model.to = lambda device: runner.model  # type: ignore[method-assign, assignment]  # stays here
@@ -63,7 +63,7 @@ def runner_on(device: str, calls: list[str], *hooks: Any, **parts: Any) -> Runne
 
 
 def expected(device: str, garbage: bool, *asked: str) -> list[str]:
-    """The calls of one epoch with a validation and of a test, when the hook acts after these points."""
+    """Return the calls of one epoch with a validation and of a test, if the hook acts after these points."""
     points = [
         *("before_train_epoch", "after_train_iter", "after_train_iter", "after_train_epoch"),
         *("before_val_epoch", "after_val_iter", "after_val_epoch"),

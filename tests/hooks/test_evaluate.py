@@ -1,4 +1,4 @@
-"""EvaluateHook: when the function runs, what is recorded, which best is kept, and that training does not notice."""
+"""EvaluateHook: when the function runs, what is recorded, which best is kept, and no effect on training."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def assert_same(ours: State, theirs: State) -> None:
 
 
 def accuracy(model: nn.Module) -> torch.Tensor:
-    """A number that no two states of the weights share."""
+    """Return a number that is different for every state of the weights."""
     return torch.stack([parameter.double().abs().sum() for parameter in model.parameters()]).sum()
 
 
 def given(*values: Any) -> Callable[[Runner], Any]:
-    """One value an epoch."""
+    """Return a function that returns one value per epoch."""
 
     def accuracy(runner: Runner) -> Any:
         return values[runner.epoch]
@@ -162,7 +162,7 @@ def test_it_runs_between_the_timer_and_the_logger_and_only_where_it_has_somethin
 
 def test_it_is_called_in_evaluation_mode_without_gradients_and_all_is_put_back(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.BatchNorm1d(8), nn.Linear(8, 2))
-    model[2].eval()  # on purpose, and it stays so
+    model[2].eval()  # on purpose: it must stay in evaluation mode
     seen: list[tuple[list[bool], bool]] = []
 
     def look(model: nn.Module, runner: Runner) -> None:
@@ -260,7 +260,8 @@ def test_anything_else_is_refused(result: Any, what: str) -> None:
     with pytest.raises(ConfigError) as refused:
         run(EvaluateHook(score))
     assert str(refused.value) == (
-        f"EvaluateHook: {label_of(score)} gave {what}; it has to give a number, a mapping of names to numbers, or None"
+        f"EvaluateHook: {label_of(score)} returned {what}; it must return a number, a mapping of names to numbers, "
+        "or None"
     )
 
 
@@ -400,7 +401,7 @@ def test_a_rule_is_for_all_results_or_for_the_one_that_is_saved(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("parameters", "result", "message"),
     [
-        ({"save_best": "accuracy"}, {"acuracy": 1.0}, "gave no 'accuracy'; did you mean 'acuracy'?"),
+        ({"save_best": "accuracy"}, {"acuracy": 1.0}, "returned no 'accuracy'; did you mean 'acuracy'?"),
         ({"save_best": "auto"}, {"odd": 1.0}, "the name 'odd' does not show whether higher or lower is better; set rule: greater or rule: less"),  # noqa: E501  # whole
     ],
 )  # fmt: skip
@@ -410,7 +411,7 @@ def test_a_best_that_cannot_be_told_is_refused(parameters: Any, result: Any, mes
 
     with pytest.raises(ConfigError) as refused:
         run(EvaluateHook(score, **parameters))
-    who = f"{label_of(score)} " if "gave" in message else ""
+    who = f"{label_of(score)} " if "returned" in message else ""
     assert str(refused.value) == f"EvaluateHook: save_best: {who}{message}"
 
 
@@ -470,7 +471,7 @@ def test_an_older_best_stays_until_the_new_one_is_there_and_counts_again_if_that
 
 
 def noisy(model: nn.Module) -> dict[str, Any]:
-    """Draws from every generator: a resumed run must draw the same."""
+    """Draw from every generator. A resumed run must draw the same numbers."""
     return {
         "accuracy": accuracy(model) * 0 + torch.rand(()).item(),
         "loss": random.random() + float(np.random.rand()),
@@ -744,10 +745,10 @@ def test_a_config_names_the_function(tmp_path: Path, monkeypatch: pytest.MonkeyP
         ({"function": 3}, "function must be a function, not 3"),
         ({"interval": 0}, "interval must be an int of at least 1, not 0"),
         ({"interval": True}, "interval must be an int of at least 1, not True"),
-        ({"prefix": ""}, "prefix must be a name, not ''"),
-        ({"prefix": 3}, "prefix must be a name, not 3"),
-        ({"save_best": ""}, "save_best must be a name, not ''"),
-        ({"save_best": ["a"]}, "save_best must be a name, not ['a']"),
+        ({"prefix": ""}, "prefix must be a non-empty string, not ''"),
+        ({"prefix": 3}, "prefix must be a non-empty string, not 3"),
+        ({"save_best": ""}, "save_best must be a non-empty string, not ''"),
+        ({"save_best": ["a"]}, "save_best must be a non-empty string, not ['a']"),
         ({"save_best": "odd"}, "save_best: the name 'odd' does not show whether higher or lower is better; set rule: greater or rule: less"),  # noqa: E501  # whole
         ({"rule": "more"}, "rule cannot be 'more'; available: greater, less"),
     ],
@@ -774,7 +775,7 @@ def test_two_with_one_prefix_are_refused() -> None:
     runner = toy_runner(custom_hooks=[EvaluateHook(lambda model: 1.0), EvaluateHook(lambda model: 2.0)])
     with pytest.raises(ConfigError) as refused:
         runner.train()
-    assert str(refused.value) == "EvaluateHook: two of them have the prefix 'eval'; give each its own"
+    assert str(refused.value) == "EvaluateHook: two EvaluateHooks have the prefix 'eval'; give each its own"
 
 
 def test_an_evaluation_that_failed_is_made_when_training_goes_on() -> None:

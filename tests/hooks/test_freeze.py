@@ -1,4 +1,4 @@
-"""FreezeHook: exactly which iterations train what, what a resume does in between, and that all is put back."""
+"""FreezeHook: which iterations train which parameters, resuming in between, and restoring everything."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ State = dict[str, torch.Tensor]
 
 
 def net() -> Any:
-    """Named parts, a batch norm in the first, and the same weights every time."""
+    """Return a net with named parts, a batch norm in the first, and the same weights every time."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(5)
         backbone = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU())
@@ -35,7 +35,7 @@ def net() -> Any:
 
 
 def sgd(model: nn.Module) -> torch.optim.SGD:
-    """With momentum and decay, which would move what has a gradient of zero."""
+    """Return an optimizer with momentum and decay, which move parameters even if their gradient is zero."""
     return torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=0.1)
 
 
@@ -46,7 +46,7 @@ def runner_with(hooks: Iterable[Any], accumulate: int = 1, **parts: Any) -> Runn
 
 
 def by_hand(frozen: Iterable[bool], parts: Iterable[str] = ("backbone",), batches: int = 4, window: int = 1) -> State:
-    """Train the net with parts of it frozen in some iterations, as one writes it by hand."""
+    """Train the net by hand, with parts of it frozen in some iterations."""
     model, data = net(), toy_data(batches)
     optimizer = sgd(model)
     for number, still in enumerate(frozen):
@@ -71,7 +71,7 @@ def assert_same(ours: State, theirs: State) -> None:
 
 
 def watch(runner: Runner, *names: str) -> list[tuple[bool, ...]]:
-    """Whether parameters ask for gradients, and norms are in training mode, in every iteration."""
+    """Return a list of which parameters require gradients and which norms train, per iteration."""
     seen: list[tuple[bool, ...]] = []
 
     @runner.on("before_backward")
@@ -287,12 +287,12 @@ def test_gradual_unfreezing_and_patterns_that_overlap() -> None:
     assert modes(model) == before
     assert not any("_hookline_frozen_by" in vars(p) for p in (*model.parameters(), *model.modules()))
     assert log_of(runner) == [
-        "FreezeHook: 'b.*' is frozen until iteration 2 is done: 20 parameters in 2 tensors",
-        "FreezeHook: 'a.*', 'b.bias' are frozen until epoch 1 is done: 24 parameters in 3 tensors",
-        "after iteration 2  FreezeHook: 'b.*' is trained from here on: 16 parameters in 1 tensor; 1 more stays frozen "
+        "FreezeHook: 'b.*' is frozen until iteration 2 is finished: 20 parameters in 2 tensors",
+        "FreezeHook: 'a.*', 'b.bias' are frozen until epoch 1 is finished: 24 parameters in 3 tensors",
+        "after iteration 2  FreezeHook: 'b.*' is trained from now on: 16 parameters in 1 tensor; 1 more stays frozen "
         "by another hook",
-        "after epoch 1  FreezeHook: 'a.*', 'b.bias' are trained from here on: 24 parameters in 3 tensors",
-        "after iteration 6  FreezeHook: '*.bias' is frozen from here on: 10 parameters in 3 tensors",
+        "after epoch 1  FreezeHook: 'a.*', 'b.bias' are trained from now on: 24 parameters in 3 tensors",
+        "after iteration 6  FreezeHook: '*.bias' is frozen from now on: 10 parameters in 3 tensors",
     ]
 
 
@@ -320,7 +320,7 @@ def test_hooks_that_together_leave_nothing_end_with_what_to_look_for() -> None:
         runner_with([FreezeHook("head.*"), FreezeHook("backbone.*")]).train()
 
 
-# ---------------------------------------------------------------------------------------- what is put back
+# ---------------------------------------------------------------------------------------- restoring
 
 
 def die(runner: Runner) -> None:
@@ -453,7 +453,7 @@ def test_without_default_hooks_it_works_too() -> None:
 
 
 def noisy_runner(folder: Path, hooks: list[Any], accumulate: int = 1, **parts: Any) -> Runner:
-    """Dropout, momentum, shuffling: much that a resume can get wrong. An epoch has seven batches."""
+    """Return a run with dropout, momentum and shuffling, which a resume can get wrong. An epoch has seven batches."""
     torch.manual_seed(3)
     layers = (nn.Linear(4, 16), nn.BatchNorm1d(16), nn.Dropout(0.5), nn.Linear(16, 8), nn.BatchNorm1d(8))
     model = nn.Sequential(*layers, nn.Linear(8, 2))
@@ -471,7 +471,7 @@ def noisy_runner(folder: Path, hooks: list[Any], accumulate: int = 1, **parts: A
 
 
 def gradual(unit: str) -> list[Any]:
-    """The head first, then the second block, then all; and biases no more in the end."""
+    """Return hooks that train the head first, then the second block, then everything, and freeze biases at the end."""
     first, second, third = (1, 2, 3) if unit == "epoch" else (5, 9, 20)
     limits: list[Any] = [{f"until_{unit}": first}, {f"until_{unit}": second}, {f"from_{unit}": third}]
     hooks = [FreezeHook(pattern, **limit) for pattern, limit in zip(("3.*", "[014].*", "*.bias"), limits, strict=True)]
@@ -528,7 +528,7 @@ def test_a_window_that_was_saved_open_ends_as_it_began(tmp_path: Path, limit: An
         if runner.iter == 6:
             assert runner.accumulating
             runner.request_save()
-            runner.saving.save()  # as it is when workers die of a signal
+            runner.saving.save()  # as when workers are killed by a signal
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -546,10 +546,10 @@ def test_a_resumed_run_says_what_is_frozen_and_takes_a_new_limit(tmp_path: Path)
     assert_same(copied(runner.model), by_hand([True] * 8 + [False] * 4))
     amount = "56 parameters in 4 tensors, the statistics of 1 norm"
     assert log_of(runner) == [
-        "warning: FreezeHook: training ends after epoch 1, and until_epoch=3, so 'backbone.*' is never trained",
-        f"FreezeHook: 'backbone.*' is frozen until epoch 3 is done: {amount}",
-        f"after epoch 1  FreezeHook: 'backbone.*' is frozen until epoch 2 is done: {amount}",
-        f"after epoch 2  FreezeHook: 'backbone.*' is trained from here on: {amount}",
+        "warning: FreezeHook: training ends after epoch 1, but until_epoch=3, so 'backbone.*' is never trained",
+        f"FreezeHook: 'backbone.*' is frozen until epoch 3 is finished: {amount}",
+        f"after epoch 1  FreezeHook: 'backbone.*' is frozen until epoch 2 is finished: {amount}",
+        f"after epoch 2  FreezeHook: 'backbone.*' is trained from now on: {amount}",
     ]
 
 
@@ -590,7 +590,7 @@ def test_a_tied_parameter_is_one_under_any_of_its_names() -> None:
         seen = watch(runner, "a.weight", "a.bias", "b.bias")
         runner.train()
         assert seen == [(False, True, False)] * 2 + [(True, True, True)] * 2
-        assert log_of(runner)[0].endswith(" frozen until iteration 2 is done: 20 parameters in 2 tensors")
+        assert log_of(runner)[0].endswith(" frozen until iteration 2 is finished: 20 parameters in 2 tensors")
 
 
 def test_with_several_optims_each_leaves_alone_what_is_frozen() -> None:
@@ -642,28 +642,28 @@ def test_all_that_one_of_several_optims_trains_cannot_be_frozen() -> None:
     with pytest.raises(ConfigError) as refused:
         runner.train()
     assert str(refused.value) == (
-        "FreezeHook: every parameter that is trained by the optim 'a' is matched by 'a.*', so its loss would have no "
-        "gradient while they are frozen; leave out what is to be trained"
+        "FreezeHook: every parameter that is trained by the optim 'a' is matched by 'a.*', so the loss would have "
+        "no gradient while they are frozen; use patterns that do not match the parameters to train"
     )
 
 
-# ------------------------------------------------------------------------------------------------ refusing
+# ------------------------------------------------------------------------------------------------ checking
 
 
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"patterns": ""}, "patterns is a name pattern, or a list of them, not ''"),
-        ({"patterns": []}, "patterns is a name pattern, or a list of them, not []"),
-        ({"patterns": ["a", 3]}, "patterns is a name pattern, or a list of them, not ['a', 3]"),
-        ({"patterns": 3}, "patterns is a name pattern, or a list of them, not 3"),
+        ({"patterns": ""}, "patterns must be a name pattern or a list of them, not ''"),
+        ({"patterns": []}, "patterns must be a name pattern or a list of them, not []"),
+        ({"patterns": ["a", 3]}, "patterns must be a name pattern or a list of them, not ['a', 3]"),
+        ({"patterns": 3}, "patterns must be a name pattern or a list of them, not 3"),
         ({"until_epoch": 0}, "until_epoch must be an int of at least 1, not 0"),
         ({"until_iter": 2.0}, "until_iter must be an int of at least 1, not 2.0"),
         ({"from_epoch": True}, "from_epoch must be an int of at least 1, not True"),
         ({"from_iter": -1}, "from_iter must be an int of at least 1, not -1"),
         (
             {"until_epoch": 1, "from_iter": 1},
-            "give at most one of until_epoch, until_iter, from_epoch, from_iter, not until_epoch and from_iter",
+            "set at most one of until_epoch, until_iter, from_epoch, from_iter, not until_epoch and from_iter",
         ),
     ],
 )
@@ -692,8 +692,8 @@ def never_trained(model: Any) -> Optim:
         ),
         (
             {"patterns": ["backbone.*", "head.*"], "until_epoch": 1},
-            "every parameter that is trained is matched by 'backbone.*', 'head.*', so its loss would have no gradient "
-            "while they are frozen; leave out what is to be trained",
+            "every parameter that is trained is matched by 'backbone.*', 'head.*', so the loss would have no gradient "
+            "while they are frozen; use patterns that do not match the parameters to train",
         ),
     ],
 )
@@ -729,8 +729,8 @@ def test_parameters_that_no_optimizer_has_are_refused_unless_they_never_train(li
     with pytest.raises(ConfigError) as refused:
         runner_with([FreezeHook("backbone.*", **limit)], model=model, optim=never_trained(model)).train()
     assert str(refused.value) == (
-        "FreezeHook: backbone.0.weight and 3 more would never train, because no optimizer has them; give the optimizer "
-        "all parameters: it leaves those alone that are frozen"
+        "FreezeHook: backbone.0.weight and 3 more would never train, because no optimizer has them; give all "
+        "parameters to the optimizer: it skips those that are frozen"
     )
     runner_with([FreezeHook("backbone.*")], model=model, optim=never_trained(model)).train()
 
@@ -742,7 +742,7 @@ def test_parameters_that_were_frozen_before_are_refused_where_they_are_to_train(
         runner_with([FreezeHook("backbone.*", until_epoch=1)], model=model).train()
     assert str(refused.value) == (
         "FreezeHook: everything matched by 'backbone.*' has requires_grad=False already and stays frozen, so "
-        "until_epoch has no effect; leave requires_grad at True, and freezing to this hook"
+        "until_epoch has no effect; leave requires_grad at True and let this hook freeze them"
     )
     runner = runner_with([FreezeHook("backbone.*")], model=model)
     seen = watch(runner, "backbone.1")
@@ -757,10 +757,10 @@ def test_parameters_that_were_frozen_before_are_refused_where_they_are_to_train(
 @pytest.mark.parametrize(
     ("limit", "length", "warning"),
     [
-        ({"until_epoch": 2}, {"max_epochs": 2}, "epoch 2, and until_epoch=2, so 'head.*' is never trained"),
-        ({"until_iter": 9}, {"max_epochs": 2}, "iteration 8, and until_iter=9, so 'head.*' is never trained"),
-        ({"from_epoch": 3}, {"max_iters": 9}, "epoch 3, and from_epoch=3, so nothing is ever frozen"),
-        ({"from_iter": 9}, {"max_iters": 9}, "iteration 9, and from_iter=9, so nothing is ever frozen"),
+        ({"until_epoch": 2}, {"max_epochs": 2}, "epoch 2, but until_epoch=2, so 'head.*' is never trained"),
+        ({"until_iter": 9}, {"max_epochs": 2}, "iteration 8, but until_iter=9, so 'head.*' is never trained"),
+        ({"from_epoch": 3}, {"max_iters": 9}, "epoch 3, but from_epoch=3, so nothing is ever frozen"),
+        ({"from_iter": 9}, {"max_iters": 9}, "iteration 9, but from_iter=9, so nothing is ever frozen"),
         ({"until_epoch": 1}, {"max_epochs": 2}, ""),
         ({"from_epoch": 2}, {"max_iters": 9}, ""),
     ],

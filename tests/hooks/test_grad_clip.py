@@ -1,4 +1,4 @@
-"""GradClipHook: the same bits as an Optim that clips, once a window, and the norm before it on record."""
+"""GradClipHook: bit-identical to an Optim that clips, once per window, with the norm before clipping recorded."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hookline.testing import MemoryWriter, toy_data, toy_model, toy_runner
 
 
 def by_hand(windows: list[int], max_norm: float) -> tuple[nn.Module, list[float]]:
-    """Train the toy model by hand, so many batches an update; gives it and the norms before clipping."""
+    """Train the toy model by hand, and return it with the norms before clipping."""
     model, data = toy_model(), iter(toy_data(sum(windows)))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     norms = []
@@ -103,7 +103,7 @@ def test_training_is_the_same_to_the_bit_as_with_an_optim_that_clips(
 
 
 class Watch(Hook):
-    """The greatest gradient before and after the optimizer step."""
+    """Records the largest gradient before and after the optimizer step."""
 
     def __init__(self) -> None:
         self.before: list[float] = []
@@ -162,7 +162,7 @@ def two_optims(**settings: Any) -> tuple[nn.ModuleDict, dict[str, Optim], Any]:
 
     def step(model: Any, batch: Any, optim: Any) -> None:
         inputs, target = batch
-        for name in model:  # the gradients of both are there whenever one of them steps
+        for name in model:  # both have gradients whenever one of them steps
             loss = sum(nn.functional.cross_entropy(part(inputs), target) for part in model.values())
             optim[name].update(loss)
 
@@ -174,7 +174,7 @@ def test_with_several_optims_each_is_clipped_when_it_steps_and_has_its_own_recor
     seen: list[list[bool]] = []
 
     class Clipped(Hook):
-        """Which of the two has gradients within the limit when a step is made."""
+        """Records which of the two has gradients within the limit at a step."""
 
         def after_optimizer_step(self, runner: Runner) -> None:
             seen.append([norm_of(part) < 0.0101 for part in model.values()])
@@ -204,7 +204,7 @@ def test_an_optim_that_clips_by_itself_is_refused_before_the_first_step(settings
         f"GradClipHook and the optim (Optim({limit})) both clip the gradients; remove the hook or the {limit}"
     )
     assert runner.iter == 0
-    runner.val()  # which clips nothing
+    runner.val()  # clips nothing
 
 
 def test_of_several_optims_the_one_that_clips_by_itself_is_named() -> None:
@@ -293,9 +293,9 @@ def test_a_config_names_it(tmp_path: Path) -> None:
         ({}, "mode 'norm' needs max_norm"),
         ({"mode": "value"}, "mode 'value' needs clip_value"),
         ({"mode": "nrom", "max_norm": 1.0}, "mode cannot be 'nrom'; did you mean 'norm'?"),
-        ({"clip_value": 1.0}, "clip_value is for mode 'value', and the mode is 'norm'"),
-        ({"max_norm": 1.0, "clip_value": 1.0}, "clip_value is for mode 'value', and the mode is 'norm'"),
-        ({"mode": "value", "max_norm": 1.0}, "max_norm is for mode 'norm', and the mode is 'value'"),
+        ({"clip_value": 1.0}, "clip_value is for mode 'value', but the mode is 'norm'"),
+        ({"max_norm": 1.0, "clip_value": 1.0}, "clip_value is for mode 'value', but the mode is 'norm'"),
+        ({"mode": "value", "max_norm": 1.0}, "max_norm is for mode 'norm', but the mode is 'value'"),
         ({"max_norm": 0}, "max_norm must be a number above 0, not 0"),
         ({"max_norm": math.nan}, "max_norm must be a number above 0, not nan"),
         ({"max_norm": "1"}, "max_norm must be a number above 0, not '1'"),
@@ -314,9 +314,7 @@ def test_two_of_them_are_refused() -> None:
     runner = toy_runner(custom_hooks=[GradClipHook(max_norm=1.0), GradClipHook(max_norm=2.0)])
     with pytest.raises(ConfigError) as refused:
         runner.train()
-    assert str(refused.value) == (
-        "GradClipHook: there are two of them; one holds for all optims, so leave the other out"
-    )
+    assert str(refused.value) == ("GradClipHook: there are two GradClipHooks; one applies to all optims, so remove one")
 
 
 @pytest.mark.parametrize("by_hook", [True, False])

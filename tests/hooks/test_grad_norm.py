@@ -1,4 +1,4 @@
-"""GradNormHook: norms as by hand, at exactly the steps that were asked for, and training does not notice."""
+"""GradNormHook: norms as computed by hand, at exactly the requested steps, and no effect on training."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hookline.testing import MemoryWriter, toy_model, toy_runner
 
 
 class ByHand(Hook):
-    """Gradients and weights of every parameter at every optimizer step, in float64."""
+    """Records gradients and weights of every parameter at every optimizer step, in float64."""
 
     priority = "HIGHEST"
 
@@ -33,7 +33,7 @@ class ByHand(Hook):
 
 
 def norm(tensors: dict[str, Tensor], start: str = "", order: float = 2.0) -> float:
-    """The norm of those whose name begins so, as the definition says."""
+    """Return the norm of those whose name begins with a prefix, by its definition."""
     values = torch.cat([value.flatten() for name, value in tensors.items() if name.startswith(start)]).abs()
     return values.max().item() if order == math.inf else (values**order).sum().item() ** (1 / order)
 
@@ -56,7 +56,7 @@ def test_the_norms_are_those_by_hand(order: float) -> None:
 
 
 class Deep(nn.Module):
-    """A parameter of its own, modules in modules, one of them shared, one that is not used, one called total."""
+    """Has its own parameter and nested modules: one is shared, one is unused, and one is called total."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -101,7 +101,7 @@ def test_modules_are_told_apart_as_deep_as_asked_and_what_is_shared_counts_once(
     expected = {f"train/grad_norm/{group}": norm(gradients, starts[0]) for group, starts in groups.items()}
     expected |= {f"train/weight_norm/{group}": norm(weights, starts[0]) for group, starts in groups.items()}
     expected |= {"train/grad_norm/total": norm(gradients), "train/weight_norm/total": norm(weights)}
-    expected["train/weight_norm/unused"] = norm(weights, "unused.")  # it has no gradient, so no norm of it
+    expected["train/weight_norm/unused"] = norm(weights, "unused.")  # it has no gradient, so it has no gradient norm
     assert recorded(runner) == {name: [pytest.approx(value, rel=1e-6)] for name, value in expected.items()}
 
 
@@ -150,7 +150,7 @@ def test_the_gradients_are_those_before_clipping(who: str) -> None:
     runner = toy_runner(model=model, optim=optim, max_epochs=1, custom_hooks=[*hooks, GradNormHook(1)])
     runner.train()
     found = recorded(runner)
-    assert found["train/grad_norm/total"] == found["train/grad_norm"]  # to the bit: it is the same norm
+    assert found["train/grad_norm/total"] == found["train/grad_norm"]  # bit-identical: it is the same norm
     assert min(found["train/grad_norm/total"]) > 0.01
 
 

@@ -1,4 +1,4 @@
-"""LoggerHook beyond its interval: the name in the log, the steps of evaluations, and copies of the logs."""
+"""LoggerHook, other than its interval: the experiment's name, the steps of evaluations, and copies of the logs."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_a_kill_after_the_logs_were_fetched_loses_and_doubles_nothing(tmp_path: 
 
     attempt(5)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(LogCopies, "copy", lambda self, folder: None)  # a kill: nothing is done at the end
+        patch.setattr(LogCopies, "copy", lambda self, folder: None)  # as after a kill, nothing happens at the end
         attempt(9)
     attempt(99)
     assert steps(tmp_path / "all" / "run" / "metrics.jsonl") == list(range(1, 13))
@@ -170,9 +170,12 @@ def test_a_copy_onto_itself_is_refused(tmp_path: Path) -> None:
     ("parameters", "message"),
     [
         ({"interval_exp_name": 0}, "LoggerHook: interval_exp_name must be an int of at least 1, not 0"),
-        ({"keep_local": False}, "LoggerHook: keep_local=False needs an out_dir, or the logs would be nowhere"),
-        ({"out_suffix": ".log"}, "LoggerHook: out_suffix is a list of endings like '.log', not '.log'"),
-        ({"out_suffix": [1]}, "LoggerHook: out_suffix is a list of endings like '.log', not [1]"),
+        (
+            {"keep_local": False},
+            "LoggerHook: keep_local=False needs an out_dir, because otherwise no logs would be kept",
+        ),
+        ({"out_suffix": ".log"}, "LoggerHook: out_suffix must be a list of suffixes like '.log', not '.log'"),
+        ({"out_suffix": [1]}, "LoggerHook: out_suffix must be a list of suffixes like '.log', not [1]"),
     ],
 )
 def test_what_cannot_be_is_refused(parameters: dict[str, Any], message: str) -> None:

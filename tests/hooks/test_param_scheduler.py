@@ -1,4 +1,4 @@
-"""ParamSchedulerHook: the learning rate of every single iteration, written out by hand, also over a resume."""
+"""ParamSchedulerHook: the learning rate of every iteration, computed by hand, also after a resume."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Schedulers = Callable[[SGD], list[Any]]
 
 
 class Given(Hook):
-    """Gives the metric of each validation by hand."""
+    """Returns metrics that are set by hand."""
 
     priority = "HIGHEST"
 
@@ -30,12 +30,12 @@ class Given(Hook):
 
 
 def warm_up(optimizer: SGD, iterations: int = 3) -> LRScheduler:
-    """A quarter of the rate, and then all of it after so many steps, in a straight line."""
+    """Return a linear warm-up from a quarter of the rate to the full rate."""
     return LinearLR(optimizer, start_factor=0.25, total_iters=iterations)
 
 
 def in_sequence(optimizer: SGD) -> LRScheduler:
-    """A warm-up of three steps; then half the rate after two more, and a quarter after four more."""
+    """Return a warm-up of three steps, then half the rate after two more, and a quarter after four more."""
     return SequentialLR(optimizer, [warm_up(optimizer), MultiStepLR(optimizer, [2, 4], 0.5)], milestones=[3])
 
 
@@ -50,7 +50,7 @@ def plateau(optimizer: SGD) -> LRScheduler:
 PLATEAU = (0.1, 0.2, 0.2, 0.2, 0.2, 0.2, 0.3, 0.4)
 IN_SEQUENCE = [0.25, 0.5, 0.75, 1, 1, 0.5, 0.5, 0.25, 0.25, 0.25]
 
-# Schedulers, the parts of the run, and the rate that each iteration is made with.
+# Schedulers, the parts of the run, and the rate of each iteration.
 RUNS: dict[str, tuple[Schedulers, dict[str, Any], list[float]]] = {
     "a sequence by iterations": (
         lambda optimizer: [in_sequence(optimizer)],
@@ -106,7 +106,7 @@ RUNS: dict[str, tuple[Schedulers, dict[str, Any], list[float]]] = {
 
 
 def run(name: str, **parts: Any) -> tuple[Runner, list[float]]:
-    """A runner of this kind, and the rate of each iteration, filled while it trains."""
+    """Return a runner, and a list that it fills with the rate of each iteration."""
     schedulers, given, _ = RUNS[name]
     given = dict(given)
     model = toy_model()
@@ -222,7 +222,7 @@ def test_only_the_points_of_the_schedulers_are_called() -> None:
 
 
 class TakesAll(LRScheduler):
-    """Notes what it is stepped with."""
+    """Records the metrics that it is stepped with."""
 
     takes_metrics = True
 

@@ -1,4 +1,4 @@
-"""ProfilerHook: exactly which iterations are in which trace, what becomes of a trace, and that it always ends."""
+"""ProfilerHook: which iterations are in which trace, how a trace is output, and that the profiler always stops."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from hookline.testing import toy_runner
 
 @pytest.fixture(autouse=True)
 def _no_profiler_is_left() -> Any:
-    """Whatever happened, torch can profile again."""
+    """Check that torch can profile again, whatever happened."""
     yield
     assert not torch.autograd._profiler_enabled()  # type: ignore[attr-defined]  # what torch itself asks
     with profiler.profile(activities=[profiler.ProfilerActivity.CPU]) as another:
@@ -33,7 +33,7 @@ def _no_profiler_is_left() -> Any:
 
 
 def labels(path: Path) -> list[int]:
-    """The numbers of the iterations in a trace."""
+    """Return the numbers of the iterations in a trace."""
     text = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     names = [event["name"] for event in json.loads(text)["traceEvents"]]
     assert "aten::addmm" in names
@@ -41,7 +41,7 @@ def labels(path: Path) -> list[int]:
 
 
 def traces(folder: Path, stem: str = "profile") -> list[list[int]]:
-    """The iterations in each trace of a run, in the order in which they were written."""
+    """Return the iterations in each trace of a run, in the order in which they were written."""
     numbered = [folder / f"{stem}{f'_{number}' if number > 1 else ''}.json" for number in range(1, 10)]
     found = [path for path in numbered if path.exists()]
     assert sorted(found) == sorted(folder.glob("*.json"))
@@ -100,7 +100,7 @@ def test_exactly_these_iterations_are_in_the_traces(
         ({"wait": 1, "warmup": 1, "active": 2, "repeat": 1}, {"profile_times": 8}, NO_VAL, [[3, 4]]),
         ({"wait": 1, "warmup": 1, "active": 1, "repeat": 2, "skip_first": 2}, {"profile_times": 8}, NO_VAL, [[5], [8]]),
         ({"active": 3}, {"profile_times": 7}, NO_VAL, [[1, 2, 3], [4, 5, 6], [7]]),
-        # A validation ends a trace, and the schedule goes on where it was.
+        # A validation ends a trace, and the schedule continues where it was.
         ({"wait": 2, "active": 4}, {"profile_times": 8}, {}, [[3, 4], [5, 6]]),
         ({"wait": 3, "warmup": 1, "active": 2}, {"profile_times": 8}, {}, [[5, 6]]),
         ({"warmup": 3, "active": 1}, {"by_epoch": True}, {}, [[4]]),
@@ -130,11 +130,13 @@ def test_a_schedule_that_records_nothing_is_said() -> None:
     runner = toy_runner(custom_hooks=[hook])
     runner.train()
     assert traces(runner.work_dir) == []
-    warning = "warning: ProfilerHook: there is no trace of train: the schedule records none of its first 4 iterations"
+    warning = (
+        "warning: ProfilerHook: there is no trace of train, because the schedule records none of its first 4 iterations"
+    )
     assert log_of(runner).count(warning) == 1
 
 
-# ------------------------------------------------------------------------------------- what becomes of a trace
+# ------------------------------------------------------------------------------------- output of a trace
 
 
 def test_by_default_a_table_is_shown_and_a_trace_written_and_both_are_said(capsys: pytest.CaptureFixture[str]) -> None:
@@ -226,7 +228,7 @@ def test_no_file_is_overwritten(tmp_path: Path) -> None:
         hook = ProfilerHook(by_epoch=False, json_trace_path="profile.json")
         runner = toy_runner(max_epochs=1 + resume, work_dir=tmp_path, custom_hooks=[hook], resume=resume)
         runner.train()
-    # The resumed run profiles anew, from the fifth iteration on.
+    # The resumed run profiles again, from the fifth iteration on.
     assert traces(tmp_path) == [[1], [5]]
     (tmp_path / "odd").write_text("mine")
     hook = ProfilerHook(stages=["val"], json_trace_path="odd")
@@ -245,13 +247,15 @@ def test_a_trace_that_cannot_be_written_is_a_warning_and_the_run_goes_on(tmp_pat
         runner = toy_runner(work_dir=tmp_path, custom_hooks=[hook])
         runner.train()
         assert runner.epoch == 2
-        said = f"warning: ProfilerHook: the trace of train iterations 1 to 4 cannot be written: {why}\n"
+        said = (
+            f"warning: ProfilerHook: the trace of train iterations 1 to 4 cannot be written: {why}; the run continues\n"
+        )
         assert log_of(runner).count(said) == 1
 
 
 def test_a_disk_that_is_full_is_a_warning_and_half_a_file_is_not_left(tmp_path: Path) -> None:
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    # Traces are larger than what fits into a file now, and the log is smaller.
+    # From now on, a trace does not fit into a file, but the log does.
     hook = ProfilerHook(
         on_trace_ready=lambda given: resource.setrlimit(resource.RLIMIT_FSIZE, (4000, before[1])),
         json_trace_path="profile.json",
@@ -279,11 +283,11 @@ def test_half_a_file_that_torch_is_silent_about_is_found(tmp_path: Path, monkeyp
     monkeypatch.setattr(profiler.profile, "export_chrome_trace", half)
     runner = toy_runner(work_dir=tmp_path, custom_hooks=[ProfilerHook(json_trace_path="profile.json")])
     runner.train()
-    assert "cannot be written: torch wrote only a part of it" in log_of(runner)
+    assert "cannot be written: torch wrote only a part of the trace" in log_of(runner)
     assert [path.name for path in tmp_path.iterdir() if "profile" in path.name] == []
 
 
-# ------------------------------------------------------------------------------------- it always ends
+# ------------------------------------------------------------------------------------- it always stops
 
 
 class Failing(Hook):
@@ -406,11 +410,11 @@ def test_registered_while_training_it_profiles_from_there_on_and_ends(fails: boo
     assert traces(runner.work_dir) == [[3, 4]]
 
 
-# ------------------------------------------------------------------------------------- a profiler of one's own
+# ------------------------------------------------------------------------------------- another profiler
 
 MESSAGE = (
-    "ProfilerHook: another torch profiler is active in this process, and torch allows one at a time; end that one "
-    "first, or leave this hook out"
+    "ProfilerHook: another torch profiler is active in this process, and torch allows one at a time; stop the "
+    "other one first, or remove this hook"
 )
 
 
@@ -445,7 +449,7 @@ def test_one_that_begins_in_the_middle_is_refused_too() -> None:
     assert str(refused.value) == MESSAGE
 
 
-# ------------------------------------------------------------------------------------- what it costs and changes
+# ------------------------------------------------------------------------------------- cost and effects
 
 
 def test_when_it_is_done_it_is_out_of_the_plan() -> None:
@@ -500,7 +504,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path: Path) -> None:
         assert value.equal(parts.model.state_dict()[name])
 
 
-# ------------------------------------------------------------------------------------- CUDA, which is not here
+# ------------------------------------------------------------------------------------- without CUDA
 
 
 def test_without_cuda_the_cpu_is_profiled_and_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -508,12 +512,12 @@ def test_without_cuda_the_cpu_is_profiled_and_that_is_said(monkeypatch: pytest.M
     runner = toy_runner(custom_hooks=[ProfilerHook(activity_with_cuda=True, json_trace_path="profile.json")])
     runner.train()
     assert traces(runner.work_dir) == [[1, 2, 3, 4]]
-    assert log_of(runner).count("warning: ProfilerHook: there is no CUDA here, so only the CPU is profiled") == 1
+    assert log_of(runner).count("warning: ProfilerHook: CUDA is not available, so only the CPU is profiled") == 1
     runner = toy_runner(custom_hooks=[ProfilerHook(activity_with_cpu=False, activity_with_cuda=True)])
     with pytest.raises(HookError) as refused:
         runner.train()
     assert str(refused.value) == (
-        "ProfilerHook: activity_with_cpu is off, and there is no CUDA here, so it would see nothing"
+        "ProfilerHook: activity_with_cpu is off and CUDA is not available, so there is nothing to profile"
     )
     assert runner.iter == 0
 
@@ -526,24 +530,24 @@ def test_without_cuda_the_cpu_is_profiled_and_that_is_said(monkeypatch: pytest.M
     [
         ({"profile_times": 0}, "profile_times must be an int of at least 1, not 0"),
         ({"profile_times": True}, "profile_times must be an int of at least 1, not True"),
-        ({"activity_with_cpu": False}, "give activity_with_cpu or activity_with_cuda; without both it sees nothing"),
-        ({"schedule": 3}, "schedule is a mapping of wait, warmup, active, repeat, skip_first, not 3"),
-        ({"schedule": {"wait": 1}}, "schedule needs 'active', how many iterations to record"),
+        ({"activity_with_cpu": False}, "turn on activity_with_cpu or activity_with_cuda; with both off, there is nothing to profile"),  # noqa: E501  # whole
+        ({"schedule": 3}, "schedule must be a mapping of wait, warmup, active, repeat, skip_first, not 3"),
+        ({"schedule": {"wait": 1}}, "schedule needs 'active', the number of iterations to record"),
         ({"schedule": {"active": 0}}, "schedule: active must be an int of at least 1, not 0"),
         ({"schedule": {"active": 1, "wait": -1}}, "schedule: wait must be an int of at least 0, not -1"),
-        ({"schedule": {"actve": 1}}, "the key of a schedule cannot be 'actve'; did you mean 'active'?"),
+        ({"schedule": {"actve": 1}}, "a key of schedule cannot be 'actve'; did you mean 'active'?"),
         ({"schedule": {"wait": 1, "warmup": 2, "active": 2}, "by_epoch": False, "profile_times": 3},
-         "the schedule records none of profile_times=3 iterations, because it waits for 3; profile_times counts those, too: give at least 5"),  # noqa: E501  # whole
-        ({"on_trace_ready": 3}, "on_trace_ready is log_trace, tb_trace, a mapping with one of them as its type, or a function that takes the profiler, not 3"),  # noqa: E501  # whole
-        ({"on_trace_ready": "log"}, "the type of on_trace_ready cannot be 'log'; available: log_trace, tb_trace"),
-        ({"on_trace_ready": {"type": "log_trase"}}, "the type of on_trace_ready cannot be 'log_trase'; did you mean 'log_trace'?"),  # noqa: E501  # whole
-        ({"on_trace_ready": {"sort_by": "count"}}, "the type of on_trace_ready cannot be None; available: log_trace, tb_trace"),  # noqa: E501  # whole
-        ({"on_trace_ready": {"type": "tb_trace", "dirname": "x"}}, "on_trace_ready: tb_trace has no setting 'dirname'; did you mean 'dir_name'?"),  # noqa: E501  # whole
-        ({"on_trace_ready": {"type": "tb_trace", "dir_name": 3}}, "on_trace_ready: dir_name is a folder, not 3"),
+         "the schedule records none of profile_times=3 iterations, because it first waits for 3; profile_times counts those, too: set it to at least 5"),  # noqa: E501  # whole
+        ({"on_trace_ready": 3}, "on_trace_ready must be log_trace, tb_trace, a mapping with one of them as its type, or a function that takes the profiler, not 3"),  # noqa: E501  # whole
+        ({"on_trace_ready": "log"}, "on_trace_ready: type cannot be 'log'; available: log_trace, tb_trace"),
+        ({"on_trace_ready": {"type": "log_trase"}}, "on_trace_ready: type cannot be 'log_trase'; did you mean 'log_trace'?"),  # noqa: E501  # whole
+        ({"on_trace_ready": {"sort_by": "count"}}, "on_trace_ready: type cannot be None; available: log_trace, tb_trace"),  # noqa: E501  # whole
+        ({"on_trace_ready": {"type": "tb_trace", "dirname": "x"}}, "on_trace_ready: unknown setting 'dirname' of tb_trace; did you mean 'dir_name'?"),  # noqa: E501  # whole
+        ({"on_trace_ready": {"type": "tb_trace", "dir_name": 3}}, "on_trace_ready: dir_name must be a folder, not 3"),
         ({"on_trace_ready": {"type": "log_trace", "row_limit": 0}}, "on_trace_ready: row_limit must be an int of at least 1, not 0"),  # noqa: E501  # whole
         ({"on_trace_ready": {"type": "log_trace", "sort_by": "cpu_times"}}, "on_trace_ready: sort_by cannot be 'cpu_times'; did you mean 'cpu_time'?"),  # noqa: E501  # whole
-        ({"stages": "train"}, "stages is a list of train, val, test, not 'train'"),
-        ({"stages": []}, "stages is a list of train, val, test, not []"),
+        ({"stages": "train"}, "stages must be a list of train, val, test, not 'train'"),
+        ({"stages": []}, "stages must be a list of train, val, test, not []"),
         ({"stages": ["train", "validation"]}, "stages cannot be 'validation'; available: train, val, test"),
     ],
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""ProgressHook : what is on the screen, and what is left of it."""
+"""ProgressHook: what is on the screen during a run, and what remains after it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def watched(hook: ProgressHook, monkeypatch: pytest.MonkeyPatch, width: int = 100, **parts: Any) -> tuple[Any, Runner]:
-    """The pictures of a run that draws at every chance."""
+    """Return the pictures of a run that draws as often as possible, and the run."""
     monkeypatch.setattr(Pace, "is_due", lambda self, now: True)
     parts = {"batches": 3, "max_epochs": 2, **parts}
     runner = toy_runner(custom_hooks=[hook], **parts)
@@ -38,7 +38,7 @@ def watched(hook: ProgressHook, monkeypatch: pytest.MonkeyPatch, width: int = 10
 
 
 def plain(lines: list[str]) -> list[str]:
-    """Without bars and times."""
+    """Return the text without bars and times."""
     kept = [" ".join(part for part in line.split() if not set(part) & {"━", "─", "▉"}) for line in lines]
     return [line.partition(" it/s")[0].rsplit(" ", 1)[0] if " it/s" in line else line for line in kept]
 

@@ -1,4 +1,4 @@
-"""StatsMonitorHook: exact numbers and lines with a clock that the test moves, and in which records they are."""
+"""StatsMonitorHook: exact numbers and lines with a clock that the test controls, and the records that contain them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NO_DEFAULTS = dict.fromkeys(["runtime_info", "timer", "sampler_seed", "logger", 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """All clocks of a run, in a process of 300 MiB."""
+    """Replace all clocks of a run, in a process of 300 MiB."""
     clock = Clock()
     monkeypatch.setattr(time, "perf_counter", clock)
     monkeypatch.setattr(stats_monitor, "process_memory", lambda: 300 * 2**20)
@@ -29,7 +29,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 class Passing(Hook):
-    """Lets time pass: a step takes as many seconds as its number, or always so many; everything else takes 1000 s."""
+    """Lets time pass: a step takes a fixed time, or as many seconds as its number. All else takes 1000 s."""
 
     priority = "HIGHEST"
 
@@ -67,7 +67,7 @@ def test_exact_numbers_over_a_window_without_validation_and_saving(clock: Clock)
     hook = StatsMonitorHook(step_log_freq=2, epoch_log_freq=9, window_size=3)
     parts: dict[str, Any] = {"max_iters": 8, "train": {"val_interval": 2}}
     runner = monitored(clock, hook=hook, **parts)
-    # Steps of 1, 2, ... s: the last three of each second one.
+    # Steps of 1, 2, ... s: every second step, the mean of the last three.
     means = [1.5, 3.0, 5.0, 7.0]
     assert stats(runner, "step_time") == means
     assert stats(runner, "samples_per_second") == [16 / 3, 24 / 9, 24 / 15, 24 / 21]
@@ -86,7 +86,7 @@ def test_saving_without_validation_and_what_comes_between_epochs_is_not_counted(
 
 def test_the_lines_for_people(clock: Clock) -> None:
     assert lines(monitored(clock, 0.5, max_epochs=2)) == [
-        f"stats  iter {done}/8  16.0 samples/s  500.0 ms a step  eta {eta}  lr 0.1000  memory 300 MiB"
+        f"stats  iter {done}/8  16.0 samples/s  500.0 ms per step  eta {eta}  lr 0.1000  memory 300 MiB"
         for done, eta in ((2, "0:00:03"), (4, "0:00:02"), (6, "0:00:01"), (8, "0:00:00"))
     ]
 
@@ -112,11 +112,11 @@ class Stream:
 def test_an_eta_is_there_only_where_the_length_is_known_or_told(clock: Clock) -> None:
     for hook, etas, first in (
         (StatsMonitorHook(step_log_freq=2), None,
-         "stats  iter 2  8.0 samples/s  1000.0 ms a step  lr 0.1000  memory 300 MiB"),
+         "stats  iter 2  8.0 samples/s  1000.0 ms per step  lr 0.1000  memory 300 MiB"),
         (StatsMonitorHook(step_log_freq=2, steps_per_epoch=4), [6.0, 4.0, 2.0, 0.0],
-         "stats  iter 2/8  8.0 samples/s  1000.0 ms a step  eta 0:00:06  lr 0.1000  memory 300 MiB"),
+         "stats  iter 2/8  8.0 samples/s  1000.0 ms per step  eta 0:00:06  lr 0.1000  memory 300 MiB"),
         (StatsMonitorHook(step_log_freq=2, steps_per_epoch=3), [4.0, 2.0, 0.0, 0.0],
-         "stats  iter 2/6  8.0 samples/s  1000.0 ms a step  eta 0:00:04  lr 0.1000  memory 300 MiB"),
+         "stats  iter 2/6  8.0 samples/s  1000.0 ms per step  eta 0:00:04  lr 0.1000  memory 300 MiB"),
     ):  # fmt: skip
         runner = toy_runner(max_epochs=2, custom_hooks=[hook, Passing(clock, 1.0)])
         runner.train_loop.dataloader = Stream()
@@ -166,14 +166,14 @@ def test_the_memory_of_this_process_is_told_by_the_system() -> None:
 def test_a_clock_that_stands_still_gives_no_speed(clock: Clock) -> None:
     runner = monitored(clock, 0.0, max_epochs=1)
     assert "train/stats/samples_per_second" not in runner.hub.scalars
-    assert lines(runner)[0] == "stats  iter 2/4  0.0 ms a step  eta 0:00:00  lr 0.1000  memory 300 MiB"
+    assert lines(runner)[0] == "stats  iter 2/4  0.0 ms per step  eta 0:00:00  lr 0.1000  memory 300 MiB"
 
 
 # ------------------------------------------------------------------------------------------------- records
 
 
 def records(writer: MemoryWriter) -> list[tuple[int, str]]:
-    """Step and kind of every record: t of training, s of stats, v of validation."""
+    """Return step and kind of every record: t for training, s for stats, v for validation."""
     kinds = {"t": "train/loss", "s": "train/stats/step_time", "v": "val/accuracy"}
     return [
         (record["step"], "".join(kind for kind, name in kinds.items() if name in record)) for record in writer.records
@@ -270,7 +270,7 @@ def test_a_resumed_run_has_the_same_records_and_weights(clock: Clock, tmp_path: 
         assert value.equal(resumed.model.state_dict()[name])
 
 
-# ------------------------------------------------------------------------------------------------- what it must not do
+# ------------------------------------------------------------------------------------------------- side effects
 
 
 def test_nothing_is_read_from_the_device(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:

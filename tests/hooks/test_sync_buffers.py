@@ -1,4 +1,4 @@
-"""SyncBuffersHook: exact values of every buffer in several real processes, when they are averaged, and one alone."""
+"""SyncBuffersHook: exact values of every buffer in several real processes or one, and when they are averaged."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _end_children() -> Iterator[None]:
 
 
 def in_group(scenario: str, rank: int, world: int, folder: str) -> None:
-    """What a process of the group does; it meets the others through a file, on this machine alone."""
+    """Run a scenario in one process of the group. The processes meet through a file."""
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     torch.set_num_threads(1)
     distributed.init_process_group(
@@ -47,7 +47,7 @@ def in_group(scenario: str, rank: int, world: int, folder: str) -> None:
 
 
 def together(scenario: str, folder: Path, world: int = 2) -> list[Any]:
-    """What a scenario gives in each of several processes."""
+    """Return what a scenario returns in each of several processes."""
     children = [start(in_group, scenario, rank, world, str(folder)) for rank in range(world)]
     codes = [child.wait() for child in children]
     assert codes == [0] * world, "\n".join(child.output() for child in children)
@@ -72,12 +72,12 @@ LOWEST = torch.finfo(torch.float32).min
 
 
 def constant() -> torch.Tensor:
-    """Numbers that are the same everywhere."""
+    """Return numbers that are equal in all processes."""
     return torch.randn(1000, generator=torch.Generator().manual_seed(0))
 
 
 def averaged(rank: int, folder: Path) -> State:
-    """Buffers of all kinds, different in every process, and averaged."""
+    """Average buffers of all kinds that are different in every process."""
     model, inner = nn.Module(), nn.BatchNorm1d(2)
     inner.running_mean = torch.tensor([1.0, 2.0]) * rank
     inner.num_batches_tracked = torch.tensor(10 - 3 * rank)
@@ -151,7 +151,7 @@ def net() -> nn.Sequential:
 
 
 def runner_of(rank: int, folder: Path, *hooks: Any, **parts: Any) -> Runner:
-    """A run with data of its own, in a folder of its own."""
+    """Return a run with its own data, in its own folder."""
     given: dict[str, Any] = {"work_dir": folder / f"{parts.pop('name', 'run')}-{rank}", "model": net(), **parts}
     runner = toy_runner(custom_hooks=[SyncBuffersHook(), *hooks], **given)
     runner.train_loop.dataloader = toy_data(4, seed=10 + rank)
@@ -159,7 +159,7 @@ def runner_of(rank: int, folder: Path, *hooks: Any, **parts: Any) -> Runner:
 
 
 def recorded() -> list[tuple[int, State, State]]:
-    """Number, buffers before and buffers after of every time that they are averaged, filled while a runner runs."""
+    """Return a list that a runner fills with the number and the buffers before and after each averaging."""
     events: list[tuple[int, State, State]] = []
     real = sync_buffers.average_buffers
 
@@ -168,12 +168,12 @@ def recorded() -> list[tuple[int, State, State]]:
         real(model)
         events.append((len(events), before, buffers_of(model)))
 
-    sync_buffers.average_buffers = average  # in a process of its own
+    sync_buffers.average_buffers = average  # this process is used for nothing else
     return events
 
 
 def points_of(runner: Runner, events: list[Any]) -> list[list[Any]]:
-    """Where training stands, and how often buffers were averaged until then."""
+    """Return the place in training, and how often buffers were averaged so far."""
     seen: list[list[Any]] = []
 
     def watch(point: str) -> None:
@@ -217,7 +217,7 @@ def stopped(rank: int, folder: Path) -> Any:
 
 
 def failed(rank: int, folder: Path) -> Any:
-    """A training that fails in the middle of an epoch, and evaluations after it."""
+    """Fail in the middle of an epoch, and evaluate afterwards."""
     events = recorded()
     runner = runner_of(rank, folder, max_epochs=2)
     seen = points_of(runner, events)
@@ -283,7 +283,7 @@ def test_buffers_are_averaged_exactly_where_training_went_on_since(tmp_path: Pat
 
 
 def resumed(rank: int, folder: Path) -> Any:
-    """A run that dies after its first epoch was saved, and before that was validated."""
+    """Fail after the first epoch was saved, but before it was validated."""
     whole = runner_of(rank, folder, max_epochs=2, name="whole")
     whole.train()
     broken = runner_of(rank, folder, max_epochs=2, name="broken")
@@ -305,7 +305,7 @@ def test_a_resumed_run_averages_no_more_often_than_a_whole_one(tmp_path: Path) -
 
 
 def left_alone(rank: int, folder: Path) -> Any:
-    """The other process is gone when this one averages."""
+    """Average when the other process is gone."""
     runner = runner_of(rank, folder, max_epochs=1)
     if rank == 1:
         return None
@@ -319,14 +319,14 @@ def left_alone(rank: int, folder: Path) -> Any:
 def test_a_group_that_fails_ends_the_run_with_the_name_of_the_hook(tmp_path: Path) -> None:
     found, _ = together("left_alone", tmp_path)
     assert found == [
-        ["SyncBuffersHook", "the buffers could not be averaged over 2 processes"],
+        ["SyncBuffersHook", "cannot average the buffers over 2 processes"],
         6,
         "in hook SyncBuffersHook, at after_train_epoch, epoch=0 iter=4 rank=0",
     ]
 
 
 def with_average(rank: int, folder: Path) -> Any:
-    """While EMAHook has its own buffers in the model, those of the training are averaged."""
+    """Average the training buffers, even if EMAHook has its own buffers in the model."""
     events = recorded()
     average = EMAHook(momentum=0.5, update_buffers=True)
     runner = runner_of(rank, folder, average, max_iters=4, train={"val_interval": 2})

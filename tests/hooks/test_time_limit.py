@@ -1,4 +1,4 @@
-"""TimeLimitHook: the exact iteration of the stop, the checkpoint that is there, and the run that goes on."""
+"""TimeLimitHook: the exact iteration of the stop, the checkpoint, and the resumed run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.clock import Clock
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """All clocks of a run, in a process that has just been started."""
+    """Replace all clocks of a run, in a process that has just been started."""
     clock = Clock()
     monkeypatch.setattr(time, "perf_counter", clock)
     monkeypatch.setattr(time_limit, "process_age", lambda: 0.0)
@@ -48,7 +48,7 @@ class Passing(Hook):
 
 
 def run(clock: Clock, hook: TimeLimitHook | dict[str, Any], passing: Passing | None = None, **parts: Any) -> Runner:
-    """Train with the clock; by iterations, without validation, and with a checkpoint only at the end, unless given."""
+    """Train by iterations, without validation and with a checkpoint only at the end, unless set otherwise."""
     if "max_epochs" not in parts:
         parts = {"max_iters": 50, "val": None, "default_hooks": {"checkpoint": {"interval": 0}}, **parts}
     runner = toy_runner(custom_hooks=[hook, passing or Passing(clock)], **parts)
@@ -66,15 +66,15 @@ def files(runner: Runner) -> list[str]:
 @pytest.mark.parametrize(
     ("limit", "margin", "step", "save", "stops_at", "saved"),
     [
-        # 10 s a step: after 9 of them, the tenth just fits into 100 s.
+        # 10 s per step: after 9 of them, the tenth just fits into 100 s.
         (100, 0, 10, 0, 10, [5, 10]),
         (99, 0, 10, 0, 9, [5, 9]),
         (100, 10, 10, 0, 9, [5, 9]),
         ("1m40s", "10.5s", 10, 0, 8, [5, 8]),
-        # Half of the budget is gone after 50 s; the save then takes 15 s, and 22.5 s are kept for the last one.
+        # Half of the limit is over after 50 s. The save then takes 15 s, and 22.5 s are reserved for the last one.
         (100, 0, 10, 15, 6, [5, 6]),
         (120, 0, 10, 15, 8, [6, 8]),
-        # 2 s a step, and a save of 4 s in the middle: 4 + 32 + 60, and 8 = 2 + 1.5 x 4 s are kept.
+        # 2 s per step, and a save of 4 s in the middle: 4 + 32 + 60, and 8 = 2 + 1.5 x 4 s are reserved.
         (100, 0, 2, 4, 45, [25, 45]),
         # Shorter than anything: one iteration in any case.
         (1, 0, 10, 0, 1, [1]),
@@ -98,7 +98,7 @@ def test_it_stops_after_exactly_this_iteration_with_a_checkpoint(
 def test_a_window_of_accumulation_is_one_piece(clock: Clock, limit: float, stops_at: int) -> None:
     runner = run(clock, TimeLimitHook(limit), accumulate=3)
     assert (runner.iter, runner.optims.sole.micro) == (stops_at, 0)
-    assert runner.stopped.reason.endswith("and 30s are kept for the next iteration and a save")
+    assert runner.stopped.reason.endswith("and 30s are reserved for the next iteration and a save")
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_a_window_of_accumulation_is_one_piece(clock: Clock, limit: float, stops
         (190, 2, 9, 2, "the next iteration"),
         (209, 2, 10, 2, "the next iteration"),
         (100, 1, 5, 1, "the next iteration"),
-        # Its first two batches are taken to need 10 s each.
+        # Each of its first two batches is assumed to take 10 s.
         (59, 1, 4, 0, "the validation"),
         (60, 1, 4, 1, "the next iteration"),
         (39, 0, 3, 0, "the next iteration"),
@@ -124,7 +124,7 @@ def test_a_validation_that_is_due_has_to_fit(
     runner = run(clock, TimeLimitHook(limit), Passing(clock, val=50), max_epochs=5)
     at = runner.position
     assert (at.epoch, at.iter, at.validations) == (epochs, iters, validations)
-    assert (f"kept for {waits_for} and a save" in runner.stopped.reason) if waits_for else not runner.stopped
+    assert (f"reserved for {waits_for} and a save" in runner.stopped.reason) if waits_for else not runner.stopped
     assert f"epoch_{epochs}.pth" in files(runner) or f"iter_{iters}.pth" in files(runner)
 
 
@@ -158,13 +158,13 @@ def test_slow_iterations_count_as_long_as_they_are_recent(monkeypatch: pytest.Mo
 
 def test_the_reason_says_what_has_passed_the_limit_and_what_is_kept(clock: Clock) -> None:
     runner = run(clock, TimeLimitHook("1h30m", margin="2m"), Passing(clock, step=600.5, save=30))
-    # Half of it is gone after 5 iterations, when the first save is made.
-    reason = "1h20m34s of 1h30m have passed, and 12m45s are kept for the next iteration and a save"
+    # Half of it is over after 5 iterations, when the first save happens.
+    reason = "1h20m34s of 1h30m have passed, and 12m45s are reserved for the next iteration and a save"
     assert (runner.iter, runner.stopped.reason, runner.stopped.for_now) == (8, reason, True)
     assert f"stopped by TimeLimitHook: {reason}" in (runner.work_dir / "run.log").read_text()
 
 
-# ------------------------------------------------------------------------------------------- what it counts from
+# ------------------------------------------------------------------------------------------- start of the time
 
 
 def test_the_budget_counts_from_the_start_of_the_process_or_of_the_run(
@@ -237,7 +237,7 @@ def test_a_save_beside_the_training_tells_how_long_it_took_too(clock: Clock, mon
     assert seen == [(False, 0, 0), (False, 0, 0), (True, 0, 0), (False, 0, 15)]
 
 
-# ------------------------------------------------------------------------------------------- going on
+# ------------------------------------------------------------------------------------------- resuming
 
 
 @pytest.mark.parametrize("limit", [35, 70, 100, 145])
@@ -312,7 +312,7 @@ def test_registered_while_training_it_counts_from_the_process(clock: Clock) -> N
             runner.register_hook(TimeLimitHook(100))
 
     runner.train()
-    # It is asked for the first time after iteration 4, and stops after ten more.
+    # It is called for the first time after iteration 4, and stops after ten more.
     assert runner.iter == 14
 
 
@@ -345,8 +345,8 @@ LENGTH = "must be a duration such as '11h50m', '1d2h', '45m' or '90s', or a numb
     [
         *[({"limit": wrong}, f"limit {LENGTH}, not {wrong!r}") for wrong in WRONG],
         ({"limit": "5m", "margin": "soon"}, f"margin {LENGTH}, not 'soon'"),
-        ({"limit": 0}, "limit must be more than the margin of '0s', not 0"),
-        ({"limit": "5m", "margin": 300}, "limit must be more than the margin of 300, not '5m'"),
+        ({"limit": 0}, "limit must be greater than the margin of '0s', not 0"),
+        ({"limit": "5m", "margin": 300}, "limit must be greater than the margin of 300, not '5m'"),
         ({"limit": "5m", "start": "now"}, "start cannot be 'now'; available: process, run"),
     ],
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""VisualizationHook: which images reach the writers, under which names, when, and what is said without any."""
+"""VisualizationHook: which images reach the writers, their names, when, and the error if there are none."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from hookline.plan.functions import label_of
 from hookline.record.images import as_grid, as_image
 from hookline.testing import MemoryWriter, toy_data, toy_runner
 
-# Three batches of four gray images of 2 x 2 pixels; the mean of an image, in fifths, tells its class.
+# Three batches of four gray images of 2 x 2 pixels; the mean of an image, in fifths, is its class.
 IMAGES = (torch.arange(48, dtype=torch.uint8) * 5).reshape(3, 4, 1, 2, 2)
 BATCHES = [(images, torch.tensor([0, 1, 2, 3])) for images in IMAGES]
 
 
 def read(model: nn.Module, batch: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """As if every image were of class 2, except for the first."""
+    """Predict class 2 for every image except the first."""
     scores = torch.zeros(4, 4)
     scores[0, 1] = scores[1:, 2] = 1.0
     return scores, batch[1]
@@ -41,7 +41,7 @@ def looking(hook: Any, data: Any = BATCHES, step: Any = read, **parts: Any) -> t
 
 
 def shown(hook: VisualizationHook, data: Any, step: Any = lambda model, batch: None) -> list[Any]:
-    """The images of one validation."""
+    """Return the images of one validation."""
     runner, writer = looking(hook, data, step)
     runner.val()
     return [image.tolist() for _, image, _, _ in writer.images]
@@ -114,25 +114,25 @@ def test_a_writer_without_images_is_fine(tmp_path: Path) -> None:
 
 # ------------------------------------------------------------------------------------------- images of the batch
 
-COLOURS = torch.rand(4, 3, 5, 6, generator=torch.Generator().manual_seed(0))
+COLORS = torch.rand(4, 3, 5, 6, generator=torch.Generator().manual_seed(0))
 FEATURES = torch.zeros(4, 7)
 
 
 @pytest.mark.parametrize(
     ("batch", "key", "expected"),
     [
-        (COLOURS, None, as_grid(COLOURS)),
-        ((FEATURES, COLOURS), None, as_grid(COLOURS)),
-        ({"a": {"ids": torch.zeros(4, 5, 6, dtype=torch.int64), "pixels": COLOURS}}, None, as_grid(COLOURS)),
-        ([COLOURS.permute(0, 2, 3, 1).numpy(), np.zeros(4)], None, as_grid(COLOURS)),
-        ((COLOURS[:, 0], COLOURS), None, as_grid(COLOURS)),  # four dimensions before three
-        ((FEATURES, COLOURS[:, 0]), None, as_grid(COLOURS[:, 0])),
-        ([COLOURS[:, 0], COLOURS[:, 1]], None, as_grid(COLOURS[:, 0])),  # two parts of a batch, not two images
-        (([COLOURS[0], COLOURS[1][:, :4]], [{"boxes": FEATURES}] * 2), None, as_grid([COLOURS[0], COLOURS[1][:, :4]])),
-        ((COLOURS, 1 - COLOURS), 1, as_grid(1 - COLOURS)),
-        ({"a": COLOURS, "b": COLOURS[:, 0] > 0.5}, "b", as_grid(COLOURS[:, 0] > 0.5)),
-        ({"a": COLOURS, "b": [COLOURS[0]]}, "b", as_grid([COLOURS[0]])),
-        ((COLOURS.bfloat16(),), 0, as_grid(COLOURS.bfloat16())),
+        (COLORS, None, as_grid(COLORS)),
+        ((FEATURES, COLORS), None, as_grid(COLORS)),
+        ({"a": {"ids": torch.zeros(4, 5, 6, dtype=torch.int64), "pixels": COLORS}}, None, as_grid(COLORS)),
+        ([COLORS.permute(0, 2, 3, 1).numpy(), np.zeros(4)], None, as_grid(COLORS)),
+        ((COLORS[:, 0], COLORS), None, as_grid(COLORS)),  # four dimensions before three
+        ((FEATURES, COLORS[:, 0]), None, as_grid(COLORS[:, 0])),
+        ([COLORS[:, 0], COLORS[:, 1]], None, as_grid(COLORS[:, 0])),  # two parts of a batch, not two images
+        (([COLORS[0], COLORS[1][:, :4]], [{"boxes": FEATURES}] * 2), None, as_grid([COLORS[0], COLORS[1][:, :4]])),
+        ((COLORS, 1 - COLORS), 1, as_grid(1 - COLORS)),
+        ({"a": COLORS, "b": COLORS[:, 0] > 0.5}, "b", as_grid(COLORS[:, 0] > 0.5)),
+        ({"a": COLORS, "b": [COLORS[0]]}, "b", as_grid([COLORS[0]])),
+        ((COLORS.bfloat16(),), 0, as_grid(COLORS.bfloat16())),
     ],
 )
 def test_the_images_of_a_batch_are_found(batch: Any, key: Any, expected: Any) -> None:
@@ -141,14 +141,14 @@ def test_the_images_of_a_batch_are_found(batch: Any, key: Any, expected: Any) ->
 
 def test_a_key_can_be_an_attribute() -> None:
     class Batch:
-        pixels = COLOURS
+        pixels = COLORS
 
-    assert shown(VisualizationHook(key="pixels"), [Batch()]) == [as_grid(COLOURS).tolist()]
+    assert shown(VisualizationHook(key="pixels"), [Batch()]) == [as_grid(COLORS).tolist()]
 
 
 HINT = (
-    "Images are (N, C, H, W) or (N, H, W, C) with 1, 3 or 4 channels, or (N, H, W), of uint8, bool or floats. Say with "
-    "key which part holds them, or make them with a function"
+    "Images are (N, C, H, W) or (N, H, W, C) with 1, 3 or 4 channels, or (N, H, W), of uint8, bool or floats. Set "
+    "key to the part that holds them, or create them with a function"
 )
 
 
@@ -169,8 +169,8 @@ HINT = (
         ),
         (FEATURES, None, "no images", "Tensor of shape (4, 7) and dtype float32"),
         ((), None, "no images", "nothing"),
-        ({"x": COLOURS}, "y", "no images at key 'y'", "['x'] Tensor of shape (4, 3, 5, 6) and dtype float32"),
-        ((COLOURS,), 1, "no images at key 1", "[0] Tensor of shape (4, 3, 5, 6) and dtype float32"),
+        ({"x": COLORS}, "y", "no images at key 'y'", "['x'] Tensor of shape (4, 3, 5, 6) and dtype float32"),
+        ((COLORS,), 1, "no images at key 1", "[0] Tensor of shape (4, 3, 5, 6) and dtype float32"),
         ((FEATURES,), 0, "no images at key 0", "[0] Tensor of shape (4, 7) and dtype float32"),
         ([1] * 20, None, "no images", "; ".join(f"[{number}] int" for number in range(8))),
     ],
@@ -182,7 +182,7 @@ def test_a_batch_without_images_is_refused_at_the_first(
     runner, _ = looking(VisualizationHook(interval, key=key), [batch], lambda model, batch: None)
     with pytest.raises(ConfigError) as refused:
         runner.train()
-    assert str(refused.value) == f"VisualizationHook: there are {what} in the batch, which holds {holds}. {HINT}"
+    assert str(refused.value) == f"VisualizationHook: found {what} in the batch, which holds {holds}. {HINT}"
     assert runner.iter == 2
 
 
@@ -226,16 +226,16 @@ def test_a_function_makes_the_images_from_what_it_asks_for() -> None:
 
     def of_outputs(outputs: Any) -> Any:
         seen.append(outputs)
-        return COLOURS
+        return COLORS
 
     def of_all(runner: Runner, outputs: Any, data_batch: Any) -> Any:
         assert runner.running == "val"
-        return {"first": data_batch[0][0], "none": None, "list": [COLOURS[0], COLOURS[1]], "four": COLOURS}
+        return {"first": data_batch[0][0], "none": None, "list": [COLORS[0], COLORS[1]], "four": COLORS}
 
     runner, writer = looking(VisualizationHook(function=of_outputs, max_images=2))
     runner.val()
     assert [(name, image.tolist(), caption) for name, image, _, caption in writer.images] == [
-        ("val/images", as_grid(COLOURS[:2]).tolist(), None)
+        ("val/images", as_grid(COLORS[:2]).tolist(), None)
     ]
     assert len(seen) == 1
     assert seen[0][1] is BATCHES[0][1]
@@ -245,7 +245,7 @@ def test_a_function_makes_the_images_from_what_it_asks_for() -> None:
         *(f"val/images/{name}/{number}" for number in (0, 1) for name in ("first", "list", "four"))
     ]
     assert [image.tolist() for _, image, _, _ in writer.images[:3]] == [
-        *(as_image(IMAGES[0, 0]).tolist(), as_grid(COLOURS[:2]).tolist(), as_grid(COLOURS[:3]).tolist())
+        *(as_image(IMAGES[0, 0]).tolist(), as_grid(COLORS[:2]).tolist(), as_grid(COLORS[:3]).tolist())
     ]
     assert shown(VisualizationHook(function=lambda: None), BATCHES) == []
 
@@ -258,8 +258,8 @@ def test_what_a_function_gives_and_is_no_image_is_refused_with_its_name() -> Non
     with pytest.raises(DataError) as refused:
         runner.val()
     assert str(refused.value).startswith(
-        f"VisualizationHook: of {label_of(broken)}: Tensor of shape (2, 5, 7) and dtype float32 is not an image; "
-        "expected (H, W), "
+        f"VisualizationHook: an image from {label_of(broken)}: Tensor of shape (2, 5, 7) and dtype float32 is not an "
+        "image; expected (H, W), "
     )
 
 
@@ -350,11 +350,11 @@ def test_a_config_names_it_and_its_function(tmp_path: Path, monkeypatch: pytest.
         ({"interval": 0}, "interval must be an int of at least 1, not 0"),
         ({"batches": 0}, "batches must be an int of at least 1, not 0"),
         ({"max_images": 1.5}, "max_images must be an int of at least 1, not 1.5"),
-        ({"name": ""}, "name must be a name, not ''"),
-        ({"key": True}, "key must be a name or a number, not True"),
-        ({"key": 1.5}, "key must be a name or a number, not 1.5"),
+        ({"name": ""}, "name must be a non-empty string, not ''"),
+        ({"key": True}, "key must be a string or an int, not True"),
+        ({"key": 1.5}, "key must be a string or an int, not 1.5"),
         ({"function": "draw"}, "function must be a function, not 'draw'"),
-        ({"function": toy_data, "key": 0}, "give a function or a key, not both"),
+        ({"function": toy_data, "key": 0}, "set function or key, not both"),
         ({"function": accuracy}, f"function: there is no value for the parameter 'preds' of {label_of(accuracy)}; it can take data_batch and outputs and runner, by name"),  # noqa: E501  # whole
     ],
 )  # fmt: skip
@@ -369,5 +369,5 @@ def test_images_that_nobody_keeps_are_said() -> None:
     runner = toy_runner(max_epochs=1, writers=["jsonl", "console"], custom_hooks=hooks)
     runner.train()
     lines = (runner.work_dir / "run.log").read_text().splitlines()
-    said = "warning: VisualizationHook: no writer of this run keeps images, so nobody will see them"
+    said = "warning: VisualizationHook: no writer of this run keeps images, so they will be lost"
     assert [line.split("  ", 1)[1] for line in lines if "keeps images" in line] == [said]

@@ -204,8 +204,8 @@ def test_names_outside_of_the_stages_are_part_of_trainings_records() -> None:
 def test_a_rule_that_nothing_matches_is_told_at_the_end(capsys: pytest.CaptureFixture[str]) -> None:
     shown([{"match": "trian/n", "method": "max"}], quiet=False)
     assert (
-        "warning: LoggerHook: smoothing[0] is for 'trian/n', and nothing was recorded so; did you mean 'train/n'?"
-        in capsys.readouterr().out
+        "warning: LoggerHook: smoothing[0] matches 'trian/n', but nothing was recorded under such a name; did you mean "
+        "'train/n'?" in capsys.readouterr().out
     )
 
 

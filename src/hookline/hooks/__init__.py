@@ -1,6 +1,6 @@
-"""The built-in hooks, one file each. `from hookline.hooks import CheckpointHook`; `hookline hooks` lists them.
+"""The built-in hooks, one file each: `from hookline.hooks import CheckpointHook`. `hookline hooks` lists them.
 
-The names are found by reading this folder; `make docs` writes them into `__init__.pyi` for editors and type checkers.
+The names are found by reading this folder. `make docs` writes them into `__init__.pyi` for editors and type checkers.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ __all__ = list(HOOKS.builtin)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:
-    """Import a hook when it is first asked for."""
+    """Import a hook on first access."""
     if name in HOOKS.builtin:
         return HOOKS.get(name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""AutogradAnomalyHook: which line of the forward pass a failing gradient comes from."""
+"""AutogradAnomalyHook: finds the line of the forward pass that a failing gradient comes from."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from hookline.plan.hook import Hook
 if TYPE_CHECKING:
     from hookline.engine.runner import Runner
 
-# How torch begins its warning about where in the forward pass something was computed, and a frame in it.
+# The beginning of torch's warning about where in the forward pass something was computed, and a stack frame in it.
 REPORT = re.compile(r"\s*(?:Error detected in|Previous calculation was induced by) (\w+)")
 FRAME = re.compile(r'^  File "(.+)", line (\d+), in (.+)(?:\n    (.+))?', re.MULTILINE)
 
 
 class AutogradAnomalyHook(Hook):
-    """Names the line of the forward pass when a backward pass fails or gives a NaN.
+    """Names the line of the forward pass when a backward pass fails or produces NaN.
 
-    This is autograd's anomaly detection, for a whole run or a range of iterations. A NaN in a gradient ends the run
-    with exit code 4, before it reaches the weights. With fp16, this also holds for an overflow that the gradient scaler
-    would have passed over. A square root or a norm of 0, a division of 0 by 0 and a `where` around one of them are the
-    usual reasons.
+    This turns on autograd's anomaly detection for the whole run or for a range of iterations. A NaN gradient ends the
+    run with exit code 4 before it reaches the weights. With fp16, this includes overflows that the gradient scaler
+    would have skipped. The usual causes are the square root or norm of 0, 0 divided by 0, and a `where` around one of
+    these.
 
-    Anomaly detection is on during the chosen iterations, their hooks included, and afterwards as it was before.
-    torch's warning about the line is kept for the error; all other warnings are shown as ever.
+    Anomaly detection is on during the chosen iterations, including their hooks. Afterwards, the previous setting is
+    restored. torch's warning about the line becomes part of the error. All other warnings are shown as usual.
 
-    Cost: a stack trace at every operation and a look for NaN in every gradient, which waits for the device. Measured on
-    a CPU: 4 to 6 times the time of an iteration where there is little to compute (three small linear layers), 1.1 times
-    where there is more (two convolutions of 32 images). Before the range, a comparison an iteration; behind it,
+    Cost: a stack trace per operation and a NaN check of every gradient, which waits for the device. Measured on a CPU:
+    an iteration takes 4 to 6 times as long if there is little to compute (three small linear layers), and 1.1 times as
+    long if there is more (two convolutions of 32 images). Before the range, one comparison per iteration. After it,
     nothing.
 
     Example:
@@ -50,9 +50,9 @@ class AutogradAnomalyHook(Hook):
           - {type: AutogradAnomalyHook, end: 100}
 
     Args:
-        begin: From how many finished iterations on: 0 is from the start.
-        end: Until how many iterations are finished; None is until the end.
-        check_nan: Also fail when a gradient is NaN, and not only where the backward pass itself fails.
+        begin: Start after this many finished iterations. 0 starts with the first one.
+        end: Stop after this many finished iterations. None means at the end of the run.
+        check_nan: Also fail if a gradient is NaN, not only if the backward pass itself fails.
     """
 
     def __init__(self, begin: int = 0, end: int | None = None, check_nan: bool = True) -> None:
@@ -60,30 +60,33 @@ class AutogradAnomalyHook(Hook):
         if end is not None:
             check_int("AutogradAnomalyHook: end", end, least=1)
             if end <= begin:
-                raise ConfigError(f"AutogradAnomalyHook: end must be above begin, so {begin} to {end} is no range")
+                raise ConfigError(f"AutogradAnomalyHook: end must be greater than begin ({begin}), not {end}")
         self.begin = begin
         self.end = end
         self.check_nan = check_nan
         self._reports: list[Report] = []
 
     def idle_points(self, runner: Runner) -> list[str]:
-        """A run that ends before the range begins, or is behind it."""
+        """Return the points to skip: both scopes if the run ends before the range, or is already past it."""
         never = runner.max_iters is not None and self.begin >= runner.max_iters
         over = self.end is not None and runner.iter >= self.end
         return ["around_train", "around_train_iter"] if never or over else []
 
     def before_train(self, runner: Runner) -> None:
-        """Warn of a beginning that never comes; it counts finished iterations, so the last is one too late."""
+        """Warn if `begin` is never reached. It counts finished iterations, so the last iteration must come after it."""
         last = None if runner.max_iters is None else runner.max_iters - 1
         warn_if_never_reached("AutogradAnomalyHook: begin", self.begin, last)
 
     def around_train(self, runner: Runner) -> Iterator[None]:
-        """Keep torch's reports. Once for all iterations: changing filters makes Python forget what it has shown."""
-        with reports_kept_in(self._reports):
+        """Collect torch's reports during the whole training.
+
+        Setting the filters once is enough. Each change of the filters makes Python forget which warnings it has shown.
+        """
+        with capture_reports(self._reports):
             yield
 
     def around_train_iter(self, runner: Runner) -> Iterator[None]:
-        """An iteration with anomaly detection; its failure is told where it comes from."""
+        """Run the iteration with anomaly detection. If it fails, add the line to the error."""
         if self.end is not None and runner.iter >= self.end:
             runner.plan.skip_idle_points(self)
             yield
@@ -100,37 +103,37 @@ class AutogradAnomalyHook(Hook):
             self._explain(error)
             raise
         finally:
-            for report in self._reports:  # of a failure that the step has dealt with
+            for report in self._reports:  # the step has handled these failures itself
                 report.show()
             self._reports.clear()
 
     def _explain(self, error: Exception) -> None:
-        """Note on the error what torch has reported; a NaN has its own exit code."""
+        """Add torch's reports to the error as notes. A NaN also sets the exit code."""
         nan = isinstance(error, RuntimeError) and "returned nan values" in str(error)
         for report in self._reports:
             blame(
                 error, f"AutogradAnomalyHook: {describe(str(report.message))}", NumericsError.exit_code if nan else None
             )
         if nan and not self._reports:
-            blame(error, "AutogradAnomalyHook: torch has said above where it was computed", NumericsError.exit_code)
+            blame(error, "AutogradAnomalyHook: torch's warning above names the line", NumericsError.exit_code)
         self._reports.clear()
 
 
 class Report(NamedTuple):
-    """A warning of torch as it was about to be shown, and what would have shown it."""
+    """A warning from torch that was not shown yet, and the function that would have shown it."""
 
     message: Warning | str
     arguments: tuple[Any, ...]
     shown_by: Any
 
     def show(self) -> None:
-        """Show it after all."""
+        """Show the warning now."""
         self.shown_by(self.message, *self.arguments)
 
 
 @contextmanager
-def reports_kept_in(reports: list[Report]) -> Iterator[None]:
-    """Keep what torch reports about failing backward passes, whatever the filters; all other warnings go their way."""
+def capture_reports(reports: list[Report]) -> Iterator[None]:
+    """Collect torch's reports about failing backward passes, whatever the filters. Show other warnings as usual."""
     with warnings.catch_warnings():
         show = warnings.showwarning
 
@@ -146,18 +149,18 @@ def reports_kept_in(reports: list[Report]) -> Iterator[None]:
 
 
 def describe(report: str) -> str:
-    """The line of the forward pass that a report is about, and from where it was called."""
+    """Return the line of the forward pass that a report is about, and its callers."""
     found = REPORT.match(report)
     what = found[1] if found else "it"
     frames = user_frames(report)
     if not frames:
-        return f"{what} failed, and was computed where anomaly detection was not on"
+        return f"{what} failed; its line is unknown, because it was computed while anomaly detection was off"
     *callers, line = frames
-    return "\n  called at ".join([f"{what} failed; it belongs to {line}", *reversed(callers)])
+    return "\n  called from ".join([f"{what} failed; its forward pass is {line}", *reversed(callers)])
 
 
 def user_frames(report: str) -> list[str]:
-    """The frames of a forward pass from the user's step on, without those of torch, as `file:line, in name: source`."""
+    """Return the frames of a forward pass below the training loop, without torch's: `file:line, in name: source`."""
     import torch
 
     from hookline.engine import loops

@@ -1,4 +1,4 @@
-"""CheckInvalidLossHook: what to do about a loss that is NaN or Inf, before it reaches the weights."""
+"""CheckInvalidLossHook: what happens when a loss is NaN or Inf, before it reaches the weights."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Loss(NamedTuple):
-    """The loss of an iteration, counted from 1."""
+    """The loss of one iteration. Iterations are counted from 1."""
 
     iteration: int
     value: Any
@@ -29,25 +29,27 @@ class Loss(NamedTuple):
 
 
 class CheckInvalidLossHook(Hook):
-    """Ends the run, leaves out the batch, or stops training when a loss is NaN or Inf.
+    """Ends the run, skips the batch, or stops training when a loss is NaN or Inf.
 
-    It looks before the backward pass. `raise` ends the run with exit code 4 before anything has come of the loss: the
-    weights are those before the step, which is what `save_on_exception` of CheckpointHook then saves. `skip` leaves the
-    batch out, in an accumulation window just this one, and counts it as `train/skipped`; the learning rates move on as
-    ever. `stop` leaves the batch out and ends training in order, with the last checkpoint; `hookline train` then exits
-    with 4, too.
+    The loss is checked before the backward pass. There are three policies:
 
-    With an `interval` above 1 the losses in between are kept on the device and read at the next check, or before a
-    save. Then the error names the first bad one, but it was trained on by then, so `skip` and `stop` cannot help any
-    more: they end the run just as `raise` does. Only with fp16 do they pass over it, because the gradient scaler has
-    left out such a step. LoggerHook and CheckpointHook refuse a bad loss as well when they come across one
-    earlier.
+    - `raise` ends the run with exit code 4. The optimizer step is not taken, so the weights are those from before it.
+      The `save_on_exception` option of CheckpointHook saves exactly these.
+    - `skip` skips the batch and records the number of skipped batches as `train/skipped`. In an accumulation window,
+      only this batch is skipped. Learning rates advance as usual.
+    - `stop` skips the batch and ends training normally, with a last checkpoint. `hookline train` then exits with code
+      4, too.
 
-    A step that updates by itself is checked at each of its updates; once one was bad, the further ones of that
-    iteration are left out, and those before it stay.
+    With an `interval` above 1, the losses in between stay on the device until the next check or save. The error then
+    names the first bad loss, but training has already used it. Therefore, `skip` and `stop` come too late and end the
+    run as `raise` does. With fp16, they ignore it, because the gradient scaler has skipped that step. LoggerHook and
+    CheckpointHook also refuse a bad loss if they find one earlier.
 
-    Cost: one wait for the device every `interval` iterations; in between, a reference to a tensor, and no work for the
-    device. On the CPU there is nothing to wait for.
+    If a step calls `optim.update` itself, each of its updates is checked. After a bad loss, the remaining updates of
+    that iteration are skipped. Updates before it are kept.
+
+    Cost: one wait for the device every `interval` iterations. In between, one reference to a tensor, and no work for
+    the device. On the CPU there is nothing to wait for.
 
     Example:
         from hookline.hooks import CheckInvalidLossHook
@@ -60,12 +62,12 @@ class CheckInvalidLossHook(Hook):
           - {type: CheckInvalidLossHook, policy: skip, max_skips: 10}
 
     Args:
-        interval: Every how many iterations.
-        policy: `raise` an error, `skip` the batch, or `stop` training in order.
-        max_skips: How many batches in a row may be skipped; one more ends the run with an error.
+        interval: Check every `interval` iterations.
+        policy: `raise` an error, `skip` the batch, or `stop` training normally.
+        max_skips: The number of batches in a row that may be skipped. One more ends the run with an error.
     """
 
-    # After hooks that put another loss there, before LoggerHook.
+    # After hooks that replace the loss, and before LoggerHook.
     priority = 55
 
     def __init__(
@@ -77,7 +79,7 @@ class CheckInvalidLossHook(Hook):
         self.interval = interval
         self.policy = policy
         self.max_skips = max_skips
-        #: How many batches were skipped so far, how many of them in a row, and the iteration of the last.
+        #: The number of batches skipped so far, how many of them in a row, and the iteration of the last one.
         self.skipped = 0
         self.in_a_row = 0
         self.skipped_at = 0
@@ -85,15 +87,15 @@ class CheckInvalidLossHook(Hook):
         self._checked_at = -1
 
     def how_often(self) -> dict[str, int]:
-        """Iterations."""
+        """Return the interval of the check, in iterations."""
         return {"before_backward": self.interval}
 
     def idle_points(self, runner: Runner) -> list[str]:
-        """There is no loss between two checks when every one is checked."""
+        """Return the points to skip: if every loss is checked, none has to be kept for later."""
         return ["after_backward", "before_save_checkpoint", "after_train"] if self.interval == 1 else []
 
     def before_train(self, runner: Runner) -> None:
-        """Nothing is left to read from an earlier run; one that was stopped here is still not fine."""
+        """Drop unread losses of an earlier run. If this hook stopped that run, keep its exit code."""
         self._unread = []
         if runner.stopped and runner.stopped.by == runner.plan.name_of(self):
             runner.requests.end_with(NumericsError.exit_code)
@@ -101,7 +103,7 @@ class CheckInvalidLossHook(Hook):
     def before_backward(self, runner: Runner, outputs: dict[str, Any]) -> None:
         """Check this loss, and those since the last check."""
         self._checked_at = runner.iter
-        if runner.skipped:  # it is left out already
+        if runner.skipped:  # another hook has already skipped this batch
             return
         self._unread.append(Loss(runner.iter + 1, outputs["loss"].detach()))
         *earlier, own = self._read()
@@ -116,17 +118,17 @@ class CheckInvalidLossHook(Hook):
             self._unread.append(Loss(runner.iter + 1, loss.detach()))
 
     def before_save_checkpoint(self, runner: Runner) -> None:
-        """Nothing is saved on a bad loss, and nothing is left that a resumed run would have to read."""
+        """Check the losses since the last check, so that no save contains the effect of a bad one."""
         self._refuse_earlier(runner, self._read())
 
     def after_train(self, runner: Runner) -> None:
-        """The losses since the last check."""
+        """Check the losses since the last check."""
         self._refuse_earlier(runner, self._read())
 
-    # -- what comes of a bad one
+    # -- bad losses
 
     def _read(self) -> list[Loss]:
-        """The losses that were kept, as numbers."""
+        """Return the kept losses as numbers, and forget them."""
         unread, self._unread = self._unread, []
         values = read_numbers(loss.value for loss in unread)
         return [Loss(loss.iteration, value) for loss, value in zip(unread, values, strict=True)]
@@ -136,40 +138,40 @@ class CheckInvalidLossHook(Hook):
         scaled = any(optim.scaler is not None for optim in runner.optims.values())
         if bad is None or (scaled and self.policy != "raise"):
             return
-        self._fail(f"{bad}, and was trained on before this check; interval: 1 finds it in time")
+        self._fail(f"{bad}, and training used it before this check; set interval: 1 to find it in time")
 
     def _act(self, runner: Runner, loss: Loss) -> None:
         odd = find_non_finite(dict(runner.model.named_parameters()), ())
         if odd:
             self._fail(
-                f"{loss}, because {odd[0]} of the model has become NaN in an earlier step, although its loss was "
-                "finite; autograd's anomaly detection names the line that such a gradient comes from"
+                f"{loss}, because the model's {odd[0]} became NaN in an earlier step, although the loss of that step "
+                "was finite; autograd's anomaly detection shows the line that such a gradient comes from"
             )
         if self.policy == "raise":
             self._fail(
-                f"{loss}; its step was not made, so the weights are as before. Look at the learning rate, the data and "
-                "the precision, or leave such batches out with policy: skip"
+                f"{loss}; the optimizer step was not taken, so the weights are unchanged. Check the learning rate, the "
+                "data and the precision, or skip such batches with policy: skip"
             )
         if self.policy == "skip":
             self._count(runner, loss)
         runner.skip_step(str(loss))
         if self.policy == "stop":
-            # The window is flushed, because no good batch may ever fill it.
+            # Without the flush, training would wait for a good batch to fill the window, and there may be none.
             runner.stop(str(loss), flush_window=True, exit_code=NumericsError.exit_code)
 
     def _count(self, runner: Runner, loss: Loss) -> None:
-        """Count a batch that is left out, and say so: the first time on the screen, too."""
+        """Count a skipped batch and log it. The first one is also shown on the screen."""
         follows = self.skipped and loss.iteration - self.skipped_at <= self.interval
         self.in_a_row = self.in_a_row + 1 if follows else 1
         if self.in_a_row > self.max_skips:
             self._fail(
-                f"{loss}, after {self.max_skips} left out in a row (max_skips). Look at the learning rate, the data "
-                "and the precision"
+                f"{loss}, after {self.max_skips} skipped batch{'es' * (self.max_skips > 1)} in a row (max_skips). "
+                "Check the learning rate, the data and the precision"
             )
         self.skipped += 1
         self.skipped_at = loss.iteration
         runner.hub.update_scalar("train/skipped", self.skipped)
-        line = f"CheckInvalidLossHook: {loss}; its batch is left out ({self.skipped} so far)"
+        line = f"CheckInvalidLossHook: {loss}; skipped its batch ({self.skipped} so far)"
         if self.skipped == 1:
             runner.terminal.say(line)
         else:
@@ -179,9 +181,9 @@ class CheckInvalidLossHook(Hook):
         raise NumericsError(f"CheckInvalidLossHook: {message}")
 
     def state_dict(self) -> dict[str, Any]:
-        """What was skipped."""
+        """Return the counts of skipped batches."""
         return {"skipped": self.skipped, "in_a_row": self.in_a_row, "skipped_at": self.skipped_at}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on counting from there."""
+        """Restore the counts."""
         self.skipped, self.in_a_row, self.skipped_at = state["skipped"], state["in_a_row"], state["skipped_at"]

@@ -1,4 +1,4 @@
-"""CheckpointHook: saves the run by interval and at its end, and the best of it."""
+"""CheckpointHook: saves checkpoints at an interval, at the end of training, and for the best metrics."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from hookline.common.checks import check_choice, check_int
 from hookline.common.monitor import AUTO, monitor
 from hookline.common.numbers import as_number
 from hookline.errors import ConfigError, did_you_mean, nearest
-from hookline.hooks.best import Best, remove_others, rules_of
+from hookline.hooks.best import Best, check_rules, remove_others
 from hookline.plan.hook import Hook
 
 if TYPE_CHECKING:
     from hookline.engine.runner import Runner
 
 
-#: The parts that every checkpoint has; hooks may add others.
+#: The entries that every checkpoint has. Hooks may add others.
 CHECKPOINT_KEYS = (
     *("meta", "state_dict", "optimizer", "param_schedulers", "scaler"),
     *("message_hub", "hooks", "rng", "position", "writers"),
@@ -28,15 +28,16 @@ CHECKPOINT_KEYS = (
 
 
 class CheckpointHook(Hook):
-    """Saves checkpoints every so often, at the end of training, and the best ones.
+    """Saves checkpoints at an interval, at the end of training, and for the best metrics.
 
-    They are `epoch_5.pth` or `iter_100.pth`, also when training is stopped early, and `best_accuracy_epoch_5.pth`. A
-    save is made at the end of the iteration, epoch or validation, after all hooks and after the counters. Every file is
-    verified, and, unless parts are left out of it, can be resumed from.
+    The files are called `epoch_5.pth` or `iter_100.pth`, also when training stops early, and
+    `best_accuracy_epoch_5.pth`. They are written at the end of the iteration, epoch or validation, after all hooks have
+    run and the counters have advanced. Every file is verified. A run can be resumed from any of them, unless parts are
+    left out.
 
-    Cost: nothing between two saves. Then training waits for the writing of the file, or, with `async_save`, for a copy
-    of the state in memory. `save_on_exception` copies the state at every step, or every n: for a small model that may
-    take longer than the step.
+    Cost: nothing between two saves. During a save, training waits until the file is written, or, with `async_save`,
+    until the state is copied in memory. `save_on_exception` copies the state every step, or every n steps. For a small
+    model, this can take longer than the step.
 
     Example:
         from hookline.testing import toy_runner
@@ -49,28 +50,29 @@ class CheckpointHook(Hook):
           checkpoint: {interval: 1, max_keep_ckpts: 2, save_best: accuracy}
 
     Args:
-        interval: Every how many epochs or iterations; 0 or less saves only at the end. By default every epoch, or, by
-            iterations, as often as validation.
-        by_epoch: Count epochs or iterations; as the training loop does, unless given.
-        save_optimizer: Save the state of the optimizers; a run can only go on from a checkpoint that has it.
-        save_param_scheduler: Save the state of the schedulers, likewise.
-        out_dir: Save into a folder of the run's name in here instead of the run's folder.
-        max_keep_ckpts: Keep only so many of the newest checkpoints, besides the best; less than 1 keeps all.
-        save_last: Save at the end of training, whatever the interval.
-        save_best: Names of validation metrics whose best checkpoint is kept, or `auto`: the first metric.
-        rule: Whether `greater` or `less` is better, for all or for each; the name of a metric tells, unless given.
-        greater_keys: Words in the name of a metric that mean more is better, instead of the usual ones.
-        less_keys: Words that mean less is better, likewise.
-        filename_tmpl: The name of a file, with `{}` for the number of the epoch or iteration.
-        max_keep_best: How many of the best to keep, of each metric.
-        published_keys: Parts of a checkpoint to publish at the end, for the last and each best: a file with just
-            these, named after its SHA-256.
-        save_begin: The first epoch or iteration to save; the interval counts from there.
-        async_save: Write beside the training; the step waits only for a copy of the state.
-        save_on_exception: Keep a copy of the state in memory at every step, or every n, and write the newest when the
-            run fails. The state in which it failed is never saved.
-        on_save_error: `raise` ends the run when a checkpoint cannot be written; `go_on` says so and tries again at the
-            next one. The last one has to be written in any case.
+        interval: Save every `interval` epochs or iterations. 0 or less saves only at the end. By default, save every
+            epoch, or, when training by iterations, as often as validation.
+        by_epoch: Count epochs instead of iterations. By default, as the training loop does.
+        save_optimizer: Save the state of the optimizers. A run can only be resumed from a checkpoint that has it.
+        save_param_scheduler: Save the state of the schedulers. It is also needed to resume.
+        out_dir: Save into `<out_dir>/<name of the run's folder>` instead of the run's folder.
+        max_keep_ckpts: Keep at most this many of the newest checkpoints, besides the best. Less than 1 keeps all.
+        save_last: Save at the end of training, regardless of the interval.
+        save_best: Names of validation metrics whose best checkpoint is kept, or `auto` for the first metric.
+        rule: `greater` or `less`, whichever is better, for all metrics or one per metric. By default, it is inferred
+            from the metric's name.
+        greater_keys: Words in a metric's name that mean greater is better. They replace the built-in ones.
+        less_keys: Words in a metric's name that mean less is better. They replace the built-in ones.
+        filename_tmpl: The file name template, with `{}` for the number of the epoch or iteration.
+        max_keep_best: The number of best checkpoints to keep per metric.
+        published_keys: Entries of the checkpoint to publish at the end. The last and each best checkpoint get an
+            additional file with only these entries, named after its SHA-256.
+        save_begin: The first epoch or iteration to save. The interval counts from there.
+        async_save: Write in the background. The step only waits for a copy of the state.
+        save_on_exception: Keep a copy of the state in memory every step, or every n steps, and write the newest copy if
+            the run fails. The state at the failure itself is never saved.
+        on_save_error: `raise` ends the run if a checkpoint cannot be written. `go_on` warns and tries again at the next
+            save. The last checkpoint must be written in any case.
     """
 
     priority = "VERY_LOW"
@@ -99,7 +101,7 @@ class CheckpointHook(Hook):
     ) -> None:
         if filename_tmpl is not None and not re.fullmatch(r"[^{}/\\\0]*\{\}[^{}/\\\0]*\.pth", filename_tmpl):
             raise ConfigError(
-                f"CheckpointHook: filename_tmpl is a file name with one {{}} in it and the ending .pth, not "
+                f"CheckpointHook: filename_tmpl must be a file name with one {{}} that ends with .pth, not "
                 f"{filename_tmpl!r}"
             )
         check_int("CheckpointHook: save_begin", save_begin, least=0)
@@ -107,7 +109,7 @@ class CheckpointHook(Hook):
         check_choice("CheckpointHook: on_save_error", on_save_error, ("raise", "go_on"))
         if save_on_exception < 0:
             raise ConfigError(
-                f"CheckpointHook: save_on_exception is true, false or every how many steps, not {save_on_exception}"
+                f"CheckpointHook: save_on_exception must be true, false or a number of steps, not {save_on_exception}"
             )
         self.interval = interval
         self._interval = 0
@@ -125,9 +127,9 @@ class CheckpointHook(Hook):
         self.async_save = async_save
         self.save_on_exception = int(save_on_exception)
         self.on_save_error = on_save_error
-        self._rules = rules_of(self.save_best, rule)
+        self._rules = check_rules(self.save_best, rule)
         self._keys = (greater_keys, less_keys)
-        #: The best so far, by metric.
+        #: The best checkpoints so far, by metric.
         self.best: dict[str, Best] = {}
         self._last: Path | None = None
 
@@ -142,10 +144,10 @@ class CheckpointHook(Hook):
         self.best[name] = Best(watched, self.max_keep_best)
         return self.best[name]
 
-    # -- what other parts ask
+    # -- questions from other parts
 
     def idle_points(self, runner: Runner) -> list[str]:
-        """Epochs or iterations, whichever is not counted, and what is for options that are off."""
+        """Return the points to skip: those of the unit that is not counted, and those of options that are off."""
         if not runner.has_training:
             return []
         epochs, never = self._counts_epochs(runner), not self.save_last and self.interval is not None
@@ -162,24 +164,24 @@ class CheckpointHook(Hook):
         return [point for point, nothing_to_do in idle.items() if nothing_to_do]
 
     def watched_metrics(self) -> Sequence[str]:
-        """Those whose best is kept."""
+        """Return the metrics whose best checkpoint is kept."""
         return self.save_best
 
     def know_metrics(self, metrics: Mapping[str, Any]) -> None:
-        """Every metric is a number, and its rule is known."""
+        """Check that every monitored metric is a number and that its rule is known."""
         for best in self._all_best(metrics):
             best.monitor.value(metrics, "CheckpointHook: save_best")
 
     def checkpoint_folder(self, runner: Runner) -> Path:
-        """Where this hook saves."""
+        """Return the folder that this hook saves to."""
         return Path(self.out_dir) / runner.work_dir.resolve().name if self.out_dir is not None else runner.work_dir
 
     def state_dict(self) -> dict[str, Any]:
-        """The best so far."""
+        """Return the best values so far."""
         return {name: best.state_dict() for name, best in self.best.items() if best.kept}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on comparing with the best so far; what is not watched any more is left."""
+        """Restore the best values so far. Metrics that are no longer monitored are ignored."""
         for name, saved in state.items():
             if name in self.best:
                 self.best[name].load_state_dict(saved)
@@ -190,7 +192,7 @@ class CheckpointHook(Hook):
                 self._save_if_missing(best)
 
     def _save_if_missing(self, best: Best) -> None:
-        """A kill between two saves of one moment leaves the first, which counts on the second: it is made up for."""
+        """If the process was killed between the regular save and the best save, write the missing best file now."""
         options = self._best_options(best)
         path = self.runner.checkpoint_path(**options)
         if path.name in [name for _, name in best.kept] and not path.exists():
@@ -202,21 +204,20 @@ class CheckpointHook(Hook):
     # -- points
 
     def before_train(self, runner: Runner) -> None:
-        """Refuse what cannot be, and settle the interval."""
+        """Validate the options and resolve the default interval."""
         loop = runner.train_loop
         for key in self.published_keys:
             best = nearest(key, CHECKPOINT_KEYS, 0.8) if key not in CHECKPOINT_KEYS else None
             if best is not None:
                 raise ConfigError(
-                    f"CheckpointHook: published_keys names '{key}', which checkpoints do not have; "
-                    f"did you mean '{best}'?"
+                    f"CheckpointHook: published_keys: checkpoints have no entry '{key}'; did you mean '{best}'?"
                 )
         as_validation = not loop.by_epoch and bool(runner.val_loops)
         default = 1 if self._counts_epochs(runner) else loop.val_interval if as_validation else 1000
         self._interval = default if self.interval is None else self.interval
 
     def after_train_iter(self, runner: Runner) -> None:
-        """By iterations."""
+        """Save when training by iterations, if it is due. Keep a copy for `save_on_exception`."""
         if self.save_on_exception and (runner.iter + 1) % self.save_on_exception == 0:
             runner.request_save(**self._options(runner, in_memory=True, name="iter_{}.pth", by_epoch=False))
         if self._counts_epochs(runner):
@@ -226,13 +227,13 @@ class CheckpointHook(Hook):
             runner.request_save(**self._options(runner))
 
     def after_train_epoch(self, runner: Runner) -> None:
-        """By epochs."""
+        """Save when training by epochs, if it is due."""
         due = self.every_n_epochs(runner, self._interval, self.save_begin)
         if due or (self.save_last and self.is_last_train_epoch(runner)):
             runner.request_save(**self._options(runner))
 
     def after_val_epoch(self, runner: Runner, metrics: Mapping[str, Any]) -> None:
-        """Save what is among the best; by-the-interval saves go on as if nothing had happened."""
+        """Save a checkpoint if it is among the best. This does not affect the saves at an interval."""
         for best in self._all_best(metrics):
             value = best.monitor.value(metrics, "CheckpointHook: save_best")
             if runner.running != "train" or not best.is_worth_keeping(value):
@@ -242,11 +243,11 @@ class CheckpointHook(Hook):
             runner.request_save(**self._best_options(best, before))
             self._tell(best)
             if best.top[1] == path.name:
-                text = f"the best {best.monitor.name} so far: {as_number(value)}, to be saved as {path.name}"
+                text = f"new best {best.monitor.name}: {as_number(value)}, to be saved as {path.name}"
                 runner.terminal.detail(lambda text=text: text)  # type: ignore[misc]  # bound now
 
     def after_train(self, runner: Runner) -> None:
-        """The last checkpoint is also there when training was stopped early; one that somebody else had made counts."""
+        """Save the last checkpoint, also after an early stop, unless another hook has already saved it."""
         saving = runner.saving
         saving.finish()
         last = self._options(runner, needed=True)
@@ -259,9 +260,9 @@ class CheckpointHook(Hook):
             runner.request_save(**last)
 
     def after_run(self, runner: Runner) -> None:
-        """Publish the last and the best."""
+        """Publish the last and the best checkpoints."""
         if self.published_keys and runner.running == "train":
-            from hookline.checkpoint import publishing  # it needs torch, and a hook's parameters are read without
+            from hookline.checkpoint import publishing  # it imports torch, and `hookline hooks` must not
 
             folder = self.checkpoint_folder(runner)
             names = [best_name for best in self.best.values() for _, best_name in best.kept]
@@ -270,33 +271,33 @@ class CheckpointHook(Hook):
                 runner.terminal.say(f"published {path}")
 
     def before_save_checkpoint(self, runner: Runner, checkpoint: Mapping[str, Any]) -> None:
-        """What is to be published has to be there."""
+        """Check that the checkpoint has all entries to publish."""
         for key in self.published_keys:
             if key not in checkpoint:
                 raise ConfigError(
-                    f"CheckpointHook: published_keys names '{key}', which checkpoints do not have; "
+                    f"CheckpointHook: published_keys: checkpoints have no entry '{key}'; "
                     f"{did_you_mean(key, checkpoint)}"
                 )
 
     def on_exception(self, runner: Runner, error: BaseException) -> None:
-        """The newest state that was kept in memory goes to the disk."""
+        """Write the newest state that was kept in memory."""
         if self.save_on_exception and isinstance(error, Exception):
             path = runner.saving.write_kept()
             if path is not None:
-                runner.terminal.say(f"the run failed; its state before that is saved in {path}")
+                runner.terminal.say(f"the run failed; saved its last state before the failure to {path}")
 
-    # -- asking, and keeping order in the folder
+    # -- requesting saves, and cleaning up the folder
 
     def _all_best(self, metrics: Mapping[str, Any]) -> list[Best]:
         if self.save_best and not self.best:
             if not metrics:
-                raise ConfigError("CheckpointHook: save_best needs a metric, and validation gives none")
+                raise ConfigError("CheckpointHook: save_best needs a metric, but validation returns none")
             for name in self.save_best:
                 self._watch(name if name != AUTO else next(iter(metrics)))
         return list(self.best.values())
 
     def _options(self, runner: Runner, **changes: Any) -> dict[str, Any]:
-        """Return the options of a save by interval."""
+        """Return the options of a save at the interval."""
         return {
             "name": self.filename_tmpl,
             "by_epoch": self._counts_epochs(runner),
@@ -310,14 +311,14 @@ class CheckpointHook(Hook):
         }
 
     def _best_options(self, best: Best, before: list[tuple[float, str]] | None = None) -> dict[str, Any]:
-        """Return the options of a save of the best so far; if it cannot be written, those `before` it count again."""
+        """Return the options of a best save. If it cannot be written, the entries in `before` are the best again."""
         keep = {name for _, name in best.kept}
         done = partial(remove_others, self._names(best.prefix), keep=keep)
         failed = partial(self._tell, best, best.kept if before is None else before)
         return self._options(self.runner, prefix=best.prefix, done=done, failed=failed)
 
     def _tell(self, best: Best, kept: list[tuple[float, str]] | None = None) -> None:
-        """Others find the best of all in the hub; `kept` puts back what was the best before."""
+        """Publish the best value in the hub. If `kept` is given, restore these earlier entries first."""
         best.kept = best.kept if kept is None else kept
         several = f"_{best.monitor.name}" if len(self.best) > 1 else ""
         score, name = best.kept[0] if best.kept else (None, None)
@@ -325,11 +326,14 @@ class CheckpointHook(Hook):
         self.runner.hub.update_info(f"best_ckpt{several}", None if name is None else self._as_told(name))
 
     def _as_told(self, name: str) -> str:
-        """How others are told of a file."""
+        """Return how the hub refers to a file."""
         return name
 
     def _names(self, prefix: str = "") -> re.Pattern[str]:
-        """What its files are called; those that others asked for count too, if it is the only hook that saves."""
+        """Return the pattern of this hook's file names.
+
+        If no other hook saves, the pattern includes the names of saves that other hooks request.
+        """
         saving_hooks = [entry for entry in self.runner.plan if entry.checkpoint_folder(self.runner) is not None]
         own = self.filename_tmpl or ("epoch_{}.pth" if self._counts_epochs(self.runner) else "iter_{}.pth")
         templates = {own, "epoch_{}.pth", "iter_{}.pth"} if prefix or len(saving_hooks) == 1 else {own}
@@ -337,7 +341,7 @@ class CheckpointHook(Hook):
         return re.compile(f"{re.escape(prefix)}({numbered})")
 
     def _saved(self, saved: Path) -> None:
-        """Remove all but the newest."""
+        """Remember the newest checkpoint, and remove those beyond `max_keep_ckpts`."""
         self._last = saved
         if self.max_keep_ckpts >= 1:
             keep_newest(self.max_keep_ckpts, self._names(), saved)

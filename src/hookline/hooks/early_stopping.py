@@ -1,4 +1,4 @@
-"""EarlyStoppingHook: ends training when a metric no longer improves."""
+"""EarlyStoppingHook: stops training when a metric no longer improves."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ log = logging.getLogger("hookline")
 
 
 class EarlyStoppingHook(Hook):
-    """Stops training when a metric of validation no longer improves.
+    """Stops training when a validation metric no longer improves.
 
-    It has not improved for `patience` validations, has passed a threshold, or is no longer finite. The reason that the
-    hook gives names the metric, its best value and when that was.
+    Training stops when the metric has not improved for `patience` validations, has passed a threshold, or is NaN or
+    Inf. The reason for the stop names the metric, its best value, and where in training that was reached.
 
-    Equal is not better, so a plateau ends the run. The last checkpoint is there after a stop, and best value and
-    patience go on where they were after a resume. `runner.val()` alone counts nothing.
+    An equal value is not an improvement, so a plateau stops training. The last checkpoint is saved after a stop. A
+    resumed run continues with the best value and the patience of the checkpoint. `runner.val()` alone counts nothing.
 
-    Cost: a comparison of two numbers a validation.
+    Cost: one comparison of two numbers per validation.
 
     Example:
         from hookline.hooks import EarlyStoppingHook
@@ -41,13 +41,13 @@ class EarlyStoppingHook(Hook):
           - {type: EarlyStoppingHook, monitor: accuracy, patience: 3}
 
     Args:
-        monitor: The name of a metric of validation.
-        rule: Whether `greater` or `less` is better; told by the name, unless given.
-        min_delta: By how much more than this a value must be better to count as an improvement.
-        strict: Refuse a metric that validation does not give; otherwise it is warned about once, and ignored.
+        monitor: The name of a validation metric.
+        rule: `greater` or `less`, whichever is better. By default, it is inferred from the metric's name.
+        min_delta: A value must be better by more than this to count as an improvement.
+        strict: Raise an error if validation does not return the metric. Otherwise, warn once and ignore it.
         check_finite: Stop when the metric is NaN or Inf.
-        patience: After how many validations in a row without an improvement to stop.
-        stopping_threshold: Stop once the metric is better than this; to meet it is not enough.
+        patience: Stop after this many validations in a row without an improvement.
+        stopping_threshold: Stop once the metric is better than this. An equal value is not enough.
     """
 
     priority = "LOWEST"
@@ -63,14 +63,14 @@ class EarlyStoppingHook(Hook):
         stopping_threshold: float | None = None,
     ) -> None:
         if not isinstance(monitor, str) or not monitor:
-            raise ConfigError(f"EarlyStoppingHook: monitor is the name of a metric, not {monitor!r}")
+            raise ConfigError(f"EarlyStoppingHook: monitor must be the name of a metric, not {monitor!r}")
         check_number("EarlyStoppingHook: min_delta", min_delta, least=0)
         check_int("EarlyStoppingHook: patience", patience, least=1)
         if stopping_threshold is not None:
             check_number("EarlyStoppingHook: stopping_threshold", stopping_threshold)
         self.monitor = monitor
         self.best = BestSoFar(Monitor(monitor, "greater"))
-        #: What to say if validation has this metric, and its name does not tell the rule.
+        #: The error to raise if validation returns this metric, but its rule cannot be inferred from its name.
         self._undecided: ConfigError | None = None
         try:
             self.best = BestSoFar(watch(monitor, rule, who="EarlyStoppingHook"))
@@ -83,28 +83,28 @@ class EarlyStoppingHook(Hook):
         self.check_finite = check_finite
         self.patience = patience
         self.stopping_threshold = stopping_threshold
-        #: How many validations there were since the best.
+        #: The number of validations since the best value.
         self.waited = 0
         self._warned = False
 
     def watched_metrics(self) -> tuple[str, ...]:
-        """The metric, when it has to be there; a name that tells no rule may just be misspelt."""
+        """Return the metric if it must exist, or if no rule can be inferred from it, because it may be misspelled."""
         return (self.monitor,) if self.strict or self._undecided is not None else ()
 
     def know_metrics(self, metrics: Mapping[str, Any]) -> None:
-        """It is there, so it is the rule that is missing."""
+        """Refuse a metric without a rule. It exists, so its name is not misspelled."""
         if self._undecided is not None:
             raise self._undecided
 
     def before_train(self, runner: Runner) -> None:
-        """Without any validation, the metric is never there."""
-        if self._undecided is not None:  # validation could not be tried
+        """Refuse a metric without a rule. Refuse or warn if the run has no validation."""
+        if self._undecided is not None:  # no dry validation was possible, so `know_metrics` was not called
             raise self._undecided
         if not runner.val_loops:
             self._refuse_or_warn({})
 
     def after_val_epoch(self, runner: Runner, metrics: dict[str, Any]) -> None:
-        """Compare, and stop where there is a reason to."""
+        """Compare the metric with its best value, and stop training if there is a reason to."""
         if runner.running != "train":
             return
         if self.best.monitor.name not in metrics:
@@ -116,10 +116,10 @@ class EarlyStoppingHook(Hook):
             runner.stop(reason)
 
     def _reason(self, value: float) -> str:
-        """Why to stop; empty when there is no reason."""
+        """Return the reason to stop, or an empty string."""
         name, threshold, best = self.best.monitor.name, self.stopping_threshold, str(self.best)
         if self.check_finite and not math.isfinite(value):
-            return f"{name} has become {value}; {best}"
+            return f"{name} became {value}; {best}"
         if threshold is not None and self.best.monitor.better(value, threshold):
             return f"{name} has passed {threshold:.6g}; {best}"
         if self.waited >= self.patience:
@@ -133,20 +133,20 @@ class EarlyStoppingHook(Hook):
             if self.strict:
                 raise
             if not self._warned:
-                log.warning("%s (so it stops nothing)", error)
+                log.warning("%s (early stopping has no effect)", error)
             self._warned = True
 
     def state_dict(self) -> dict[str, Any]:
-        """The best value, when it came, and how many validations there were since."""
+        """Return the best value, where it was reached, and the number of validations since then."""
         return {**self.best.state_dict(), "waited": self.waited}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there."""
+        """Restore what `state_dict` returned."""
         if self.best.load_state_dict(state, "EarlyStoppingHook"):
             self.waited = state["waited"]
 
 
 def _place(runner: Runner) -> str:
-    """Where training stands; in the middle of an epoch, only the iteration says so."""
+    """Return the current place in training: the epoch, or the iteration in the middle of an epoch."""
     by_epoch = runner.train_loop.by_epoch and runner.position.batch == 0
     return f"epoch {runner.epoch}" if by_epoch else f"iteration {runner.iter}"

@@ -1,4 +1,4 @@
-"""EmptyCacheHook: gives memory that the allocator holds on to back to the device."""
+"""EmptyCacheHook: returns unused memory of torch's allocator to the device."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ STAGES = ("train", "val", "test")
 
 
 class EmptyCacheHook(Hook):
-    """Gives memory that torch holds on to, but does not use, back to the device.
+    """Returns memory that torch holds but does not use to the device.
 
-    For CUDA, MPS and XPU. It helps where training and validation need memory in different shapes, or where others use
-    the same device. It is the same for training, validation and test. Training by iterations has one epoch, around all
-    of it; validations come again and again there, too.
+    This works on CUDA, MPS and XPU. It helps if training and validation need memory of different sizes, or if other
+    processes use the same device. It applies to training, validation and test. When training by iterations, all of
+    training is one epoch, but every validation still has its own.
 
-    With `garbage_collection`, Python first collects objects that refer to each other in circles, since their tensors
-    are in use until then. On a CPU that is all there is to do.
+    With `garbage_collection`, Python first collects objects that refer to each other in cycles, because their tensors
+    stay in use until then. On a CPU, this is the only effect.
 
-    Cost: a wait for the device, and afterwards new memory is slower to come by, so `after_iter` slows down every step;
-    a collection takes about 0.1 s in a large process. Points that were not asked for cost nothing.
+    Cost: a wait for the device. New memory is slower to allocate afterwards, so `after_iter` slows down every step. A
+    garbage collection takes about 0.1 s in a large process. Points that are off cost nothing.
 
     Example:
         from hookline.hooks import EmptyCacheHook
@@ -38,10 +38,10 @@ class EmptyCacheHook(Hook):
           - {type: EmptyCacheHook, before_epoch: true, garbage_collection: true}
 
     Args:
-        before_epoch: Do it before every epoch.
-        after_epoch: Do it after every epoch.
-        after_iter: Do it after every iteration.
-        garbage_collection: Let Python collect garbage before that.
+        before_epoch: Empty the cache before every epoch.
+        after_epoch: Empty the cache after every epoch.
+        after_iter: Empty the cache after every iteration.
+        garbage_collection: Run Python's garbage collection first.
     """
 
     priority = "NORMAL"
@@ -61,7 +61,7 @@ class EmptyCacheHook(Hook):
         self.garbage_collection = garbage_collection
 
     def idle_points(self, runner: Runner) -> list[str]:
-        """Those that were not asked for; all of them where there is nothing to empty and nothing to collect."""
+        """Return the points to skip: those that are off, or all of them if there is nothing to empty or collect."""
         works = self.garbage_collection or self._empty_cache(runner) is not None
         asked = {
             "before_{}_epoch": self.before_epoch,
@@ -71,7 +71,7 @@ class EmptyCacheHook(Hook):
         return [point.format(stage) for point, on in asked.items() if not (on and works) for stage in STAGES]
 
     def before_train_epoch(self, runner: Runner) -> None:
-        """Collect garbage, if asked for, and empty the cache, where there is one."""
+        """Collect garbage if that is on, and empty the cache if the device has one."""
         if self.garbage_collection:
             gc.collect()
         empty_cache = self._empty_cache(runner)
@@ -83,6 +83,6 @@ class EmptyCacheHook(Hook):
     after_train_iter = after_val_iter = after_test_iter = before_train_epoch
 
     def _empty_cache(self, runner: Runner) -> Callable[[], Any] | None:
-        from hookline.common.devices import device_function  # it needs torch, and a hook's parameters are read without
+        from hookline.common.devices import device_function  # it imports torch, and `hookline hooks` must not
 
         return device_function(runner.device, "empty_cache")

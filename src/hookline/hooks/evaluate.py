@@ -1,4 +1,4 @@
-"""EvaluateHook: a function of the user's, every so often, and the best of what it gives."""
+"""EvaluateHook: calls the user's evaluation function at an interval, and keeps the best result."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hookline.common.monitor import AUTO, BestSoFar, Rule
 from hookline.common.monitor import monitor as watch
 from hookline.common.numbers import as_number
 from hookline.errors import ConfigError, did_you_mean
-from hookline.hooks.best import in_file_name, remove_others
+from hookline.hooks.best import remove_others, safe_file_name
 from hookline.plan.functions import asked_for, label_of, name_of
 from hookline.plan.hook import Hook
 
@@ -22,26 +22,27 @@ if TYPE_CHECKING:
 
 
 class EvaluateHook(Hook):
-    """Runs a function of yours every so often and at the end of training, and keeps the best.
+    """Calls your evaluation function at an interval and at the end, and keeps the best.
 
-    The function takes the model, or `(model, runner)`, or the runner if that is what its first parameter is called, or
-    nothing. It is called in evaluation mode, without gradients, and the random numbers that it draws do not change the
-    training. It gives a number, a mapping of names to numbers, or None where there is nothing to record. A single
-    number goes by the name of the function.
+    The function takes the model, or `(model, runner)`, or only the runner if its first parameter has that name, or
+    nothing. It is called in evaluation mode and without gradients. The random numbers that it draws do not change the
+    training. It returns a number, a mapping of names to numbers, or None if there is nothing to record. A single number
+    is recorded under the name of the function.
 
-    Results are recorded as `eval/<name>`: in the hub, as a record of their own for the writers, and as a line. The best
-    of each result whose name tells whether more or less is better is the fact `best_eval/<name>` of the hub, and where
-    it came is `best_eval/<name>_at`. Two of these hooks in one run need different prefixes.
+    Results are recorded as `eval/<name>`: in the hub, as a separate record for the writers, and as a line in the log.
+    The best value of a result is the fact `best_eval/<name>` in the hub, and where it was reached is
+    `best_eval/<name>_at`. Results whose name does not show whether greater or less is better have no best value. Two of
+    these hooks in one run need different prefixes.
 
-    With `save_best`, the best of one result is kept as a checkpoint, `best_eval_<name>_epoch_3.pth`. If it cannot be
-    written, that is said, and the best before it counts on. An evaluation that falls inside an accumulation window
-    waits for its end, as saves do, so that what is saved is what was measured.
+    With `save_best`, the best checkpoint for one result is kept as `best_eval_<name>_epoch_3.pth`. If it cannot be
+    written, the hook warns, and the previous best remains. An evaluation that falls inside an accumulation window waits
+    for its end, as saves do. So the saved state is the one that was evaluated.
 
-    The function sees the raw weights. Where an EMAHook averages, `with averaging.average.swapped(model):` in the
-    function gives it the averaged ones. Lower precision is the function's choice, too: `with runner.autocast():`.
+    The function sees the raw weights. For the averaged weights of an EMAHook, use
+    `with averaging.average.swapped(model):` in the function. For lower precision, use `with runner.autocast():`.
 
-    Cost: the time of the function, which is left out of step times and ETA; between two of them, by iterations, a
-    comparison an iteration, by epochs nothing.
+    Cost: the time of the function, which is excluded from step times and ETA. Between two evaluations, one comparison
+    per iteration if iterations are counted, and nothing if epochs are counted.
 
     Example:
         from hookline.hooks import EvaluateHook
@@ -59,20 +60,20 @@ class EvaluateHook(Hook):
           - {type: EvaluateHook, function: "mynet:holdout_accuracy", interval: 2, save_best: auto}
 
     Args:
-        function: What to run; in YAML `module:name`.
-        interval: Every how many epochs or iterations.
-        by_epoch: Count epochs or iterations; as the training loop does, unless given.
-        at_begin: Also before the first step.
-        at_end: Also after the last iteration, unless that was just done.
-        prefix: What stands before the names of the results.
-        save_best: The name of a result whose best checkpoint is kept, or `auto`: the first.
-        rule: Whether `greater` or `less` is better, for the result of `save_best`, or else for all; told by the name,
-            unless given.
+        function: The function to call. In YAML, `module:name`.
+        interval: Evaluate every `interval` epochs or iterations.
+        by_epoch: Count epochs instead of iterations. By default, as the training loop does.
+        at_begin: Also evaluate before the first step.
+        at_end: Also evaluate after the last iteration, unless that has just been done.
+        prefix: The prefix of the results' names.
+        save_best: The name of the result whose best checkpoint is kept, or `auto` for the first result.
+        rule: `greater` or `less`, whichever is better. It applies to the result of `save_best`, or, without
+            `save_best`, to all results. By default, it is inferred from the result's name.
     """
 
     priority = 55
     role = "observer"
-    draws_random_numbers = False  # the function may, and is isolated by itself: the points are called every iteration
+    draws_random_numbers = False  # the function may; it alone is isolated, because the points run every iteration
     runs_after = ("IterTimerHook",)
     runs_before = ("LoggerHook",)
 
@@ -91,7 +92,7 @@ class EvaluateHook(Hook):
         check_int("EvaluateHook: interval", interval, least=1)
         for name, value in (("prefix", prefix), ("save_best", save_best)):
             if value is not None and (not isinstance(value, str) or not value):
-                raise ConfigError(f"EvaluateHook: {name} must be a name, not {value!r}")
+                raise ConfigError(f"EvaluateHook: {name} must be a non-empty string, not {value!r}")
         if rule is not None:
             check_choice("EvaluateHook: rule", rule, get_args(Rule))
         if save_best not in (None, AUTO):
@@ -104,23 +105,23 @@ class EvaluateHook(Hook):
         self.prefix = prefix
         self.save_best = save_best
         self.rule = rule
-        #: The best of each result so far.
+        #: The best value of each result so far.
         self.best: dict[str, BestSoFar] = {}
-        #: After how many iterations the newest evaluation was, and the one whose checkpoint is kept.
+        #: The iteration of the last evaluation, and of the one whose checkpoint is kept.
         self.evaluated_at = -1
         self.saved_at = -1
-        # The result whose best is saved, once that is known; and whether an evaluation waits for the end of a window.
+        # The result whose best checkpoint is kept, once known, and whether an evaluation waits for a window to end.
         self._saved = save_best if save_best != AUTO else None
         self._owed = False
 
     # -- when
 
     def how_often(self) -> dict[str, int]:
-        """By iterations it looks at each: one that is due may have to wait."""
+        """Return the interval in epochs. Iterations are counted by the hook, because an evaluation may have to wait."""
         return {"after_train_epoch": self.interval}
 
     def idle_points(self, runner: Runner) -> list[str]:
-        """Epochs or iterations, whichever is not counted."""
+        """Return the point to skip: that of epochs or iterations, whichever is not counted."""
         if not runner.has_training:
             return []
         return ["after_train_iter" if self._counts_epochs(runner) else "after_train_epoch"]
@@ -129,15 +130,15 @@ class EvaluateHook(Hook):
         return runner.train_loop.counts_epochs(self.by_epoch, "EvaluateHook")
 
     def before_train(self, runner: Runner) -> None:
-        """Refuse what cannot be; evaluate a run that begins here."""
+        """Refuse a prefix that is used twice. With `at_begin`, evaluate before a run that starts from scratch."""
         prefixes = [entry.hook.prefix for entry in runner.plan if isinstance(entry.hook, EvaluateHook)]
         if prefixes.count(self.prefix) > 1:
-            raise ConfigError(f"EvaluateHook: two of them have the prefix '{self.prefix}'; give each its own")
+            raise ConfigError(f"EvaluateHook: two EvaluateHooks have the prefix '{self.prefix}'; give each its own")
         if self.at_begin and runner.iter == 0 and runner.saving.resumed_at < 0 and self.evaluated_at < 0:
             self._evaluate(runner, 0, 0 if self._counts_epochs(runner) else None)
 
     def after_train_iter(self, runner: Runner) -> None:
-        """By iterations; inside an accumulation window it has to wait."""
+        """When counting iterations, evaluate if it is due. Inside an accumulation window, wait for its end."""
         if self._counts_epochs(runner):
             return
         self._owed = self._owed or self.every_n_train_iters(runner, self.interval)
@@ -145,20 +146,20 @@ class EvaluateHook(Hook):
             self._evaluate(runner, runner.iter + 1)
 
     def after_train_epoch(self, runner: Runner) -> None:
-        """By epochs."""
+        """When counting epochs, evaluate."""
         if self._counts_epochs(runner):
             self._evaluate(runner, runner.iter, runner.epoch + 1)
 
     def after_train(self, runner: Runner) -> None:
-        """At the end, also of a training that was stopped."""
+        """Evaluate at the end of training, also after an early stop."""
         if self.at_end and self.evaluated_at != runner.iter:
             between = self._counts_epochs(runner) and runner.position.batch == 0
             self._evaluate(runner, runner.iter, runner.epoch if between else None)
 
-    # -- what
+    # -- one evaluation
 
     def _evaluate(self, runner: Runner, step: int, epoch: int | None = None) -> None:
-        """After so many iterations, and, at the end of one, so many epochs."""
+        """Evaluate after `step` iterations. `epoch` is the number of finished epochs, if one has just ended."""
         results = results_of(self.function, self._measure(runner))
         self.evaluated_at, self._owed = step, False
         if not results:
@@ -177,21 +178,21 @@ class EvaluateHook(Hook):
         runner.terminal.say("  ".join([place, self.prefix, *texts]))
 
     def _measure(self, runner: Runner) -> Any:
-        from hookline.common import rng  # they need torch, and a hook's parameters are read without
+        from hookline.common import rng  # it imports torch, and `hookline hooks` must not
 
         with runner.paused(), rng.preserved(), in_mode(runner.model, training=False):
             return self._call(model=runner.model, runner=runner)
 
-    # -- the best of it
+    # -- the best result
 
     def _compare(self, runner: Runner, results: Mapping[str, float], place: str, step: int) -> set[str]:
-        """The names of those that are the best so far."""
+        """Compare the results with the best so far, and return the names of those that are better."""
         if self.save_best == AUTO and self._saved is None:
             self._saved = next(iter(results))
             self.best.pop(self._saved, None)
         if self._saved is not None and self._saved not in results:
             raise ConfigError(
-                f"EvaluateHook: save_best: {label_of(self.function)} gave no '{self._saved}'; "
+                f"EvaluateHook: save_best: {label_of(self.function)} returned no '{self._saved}'; "
                 f"{did_you_mean(self._saved, results)}"
             )
         better = set()
@@ -203,14 +204,14 @@ class EvaluateHook(Hook):
             if not best.take(value, place):
                 continue
             better.add(name)
-            self._tell(runner, best)
+            self._publish_best(runner, best)
             if name == self._saved:
                 self.saved_at = step
-                runner.request_save(**self._options(runner, best, before))
+                runner.request_save(**self._save_options(runner, best, before))
         return better
 
     def _best_of(self, name: str) -> BestSoFar | None:
-        """The best of a result; None where nothing tells whether more or less of it is better."""
+        """Return the best value of a result, or None if its rule is unknown."""
         if name not in self.best:
             rule = self.rule if self.save_best is None or name == self._saved else None
             try:
@@ -221,32 +222,32 @@ class EvaluateHook(Hook):
                 return None
         return self.best[name]
 
-    def _tell(self, runner: Runner, best: BestSoFar) -> None:
+    def _publish_best(self, runner: Runner, best: BestSoFar) -> None:
         name = f"best_{self.prefix}/{best.monitor.name}"
         runner.hub.update_info(name, best.value)
         runner.hub.update_info(f"{name}_at", best.at)
 
-    def _options(self, runner: Runner, best: BestSoFar, before: tuple[float | None, str, int]) -> dict[str, Any]:
-        """A checkpoint of the best that was found now; when it is there, those of earlier ones go."""
-        prefix = f"best_{in_file_name(self.prefix)}_{in_file_name(best.monitor.name)}_"
+    def _save_options(self, runner: Runner, best: BestSoFar, before: tuple[float | None, str, int]) -> dict[str, Any]:
+        """Return the options to save the new best checkpoint. Once it is written, earlier ones are removed."""
+        prefix = f"best_{safe_file_name(self.prefix)}_{safe_file_name(best.monitor.name)}_"
         names = re.compile(re.escape(prefix) + r"(epoch|iter)_[0-9]+\.pth")
         return {
             "by_epoch": self._counts_epochs(runner),
             "prefix": prefix,
             "needed": False,
             "done": partial(remove_others, names),
-            "failed": partial(self._take_back, best, before),
+            "failed": partial(self._undo_best, best, before),
         }
 
-    def _take_back(self, best: BestSoFar, before: tuple[float | None, str, int]) -> None:
-        """It could not be written: the best before it, whose file is still there, counts again."""
+    def _undo_best(self, best: BestSoFar, before: tuple[float | None, str, int]) -> None:
+        """Restore the previous best, whose file still exists, because the new one could not be written."""
         best.value, best.at, self.saved_at = before
-        self._tell(self.runner, best)
+        self._publish_best(self.runner, best)
 
     # -- across a resume
 
     def state_dict(self) -> dict[str, Any]:
-        """When the newest evaluation was, and the bests."""
+        """Return when the last evaluation was, and the best values."""
         if self.evaluated_at < 0 and not self._owed:
             return {}
         return {
@@ -258,7 +259,10 @@ class EvaluateHook(Hook):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on comparing; the best of a result that was not saved until now begins anew."""
+        """Restore what `state_dict` returned.
+
+        If `save_best` names another result now, its best value starts from scratch.
+        """
         self.evaluated_at, self._owed = state["evaluated_at"], state["owed"]
         if self.save_best == AUTO:
             self._saved = state["saved"]
@@ -272,16 +276,16 @@ class EvaluateHook(Hook):
                     self._save_if_missing(best)
 
     def _save_if_missing(self, best: BestSoFar) -> None:
-        """A kill between two saves of one moment leaves the first, which counts on the second: it is made up for."""
+        """If the process was killed between the regular save and the best save, write the missing best file now."""
         runner = self.runner
-        options = self._options(runner, best, (None, "", -1))
+        options = self._save_options(runner, best, (None, "", -1))
         if self.saved_at == runner.iter and not runner.checkpoint_path(**options).exists():
             runner.request_save(**options)
 
 
 def results_of(function: Any, given: Any) -> dict[str, float]:
-    """What a function that evaluates has given, as numbers by name; None is none at all."""
-    from hookline.engine.metrics import plain  # it needs torch, and a hook's parameters are read without
+    """Check what an evaluation function returned, and return it as numbers by name. None becomes an empty dict."""
+    from hookline.engine.metrics import plain  # it imports torch, and `hookline hooks` must not
 
     if given is None:
         return {}
@@ -293,8 +297,8 @@ def results_of(function: Any, given: Any) -> dict[str, float]:
             shape = f" of shape {tuple(value.shape)}" if hasattr(value, "shape") else ""
             what = f"{type(found).__name__}{shape}" + (f" as {name!r}" if named is given else "")
             raise ConfigError(
-                f"EvaluateHook: {label_of(function)} gave {what}; it has to give a number, a mapping of names to "
-                "numbers, or None"
+                f"EvaluateHook: {label_of(function)} returned {what}; it must return a number, a mapping of names "
+                "to numbers, or None"
             )
         results[name] = float(value)
     return results

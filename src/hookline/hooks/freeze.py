@@ -1,4 +1,4 @@
-"""FreezeHook: parameters that do not train, until an epoch or iteration, from one on, or at all."""
+"""FreezeHook: freezes parameters until an epoch or iteration, from one on, or for the whole run."""
 
 from __future__ import annotations
 
@@ -19,31 +19,32 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("hookline")
 
-# Several hooks may freeze the same thing. How many do is noted on the thing itself, so that none needs to know of
-# another: the first one turns it off, and the last one on again.
+# Several hooks may freeze the same parameter or module. It carries the number of hooks that do, so that they need not
+# know each other: the first one turns it off, and the last one turns it on again.
 HOLDERS = "_hookline_frozen_by"
 
 
 class FreezeHook(Hook):
     """Freezes parameters by name until an epoch or iteration, from one on, or for the whole run.
 
-    A frozen parameter asks for no gradient and has none, so the optimizer leaves it alone: no weight decay, and its
-    momentum is kept. Give all parameters to the optimizer, also those that are frozen in the beginning. A parameter
-    whose `requires_grad` is False before training stays as it is.
+    A frozen parameter has no gradient, so the optimizer skips it: no weight decay is applied, and its momentum is kept.
+    Give all parameters to the optimizer, including those that are frozen at first. A parameter whose `requires_grad` is
+    False before training stays frozen.
 
-    Epochs and iterations are counted as finished: with `until_epoch=3`, epochs 1 to 3 are frozen and the fourth trains;
-    with `from_iter=100`, the first 100 iterations train. A change waits for the end of an accumulation window. Training
-    by iterations, an epoch is a pass over the data.
+    The limits count finished epochs and iterations. With `until_epoch=3`, epochs 1 to 3 are frozen, and the fourth
+    trains. With `from_iter=100`, the first 100 iterations train. A change waits for the end of an accumulation window.
+    When training by iterations, an epoch is one pass over the data.
 
-    Batch and instance norms all of whose parameters it freezes keep their running statistics, and normalise with them;
-    so do those without parameters that are matched by name. They are in evaluation mode meanwhile, which a step that
-    calls `model.train()` itself would undo. Dropout goes on.
+    If all parameters of a batch or instance norm are frozen, its running statistics are frozen, too, and it normalizes
+    with them. The same holds for norms without parameters whose name matches. These norms are in evaluation mode while
+    frozen. A step that calls `model.train()` itself would undo this. Dropout stays active.
 
-    Several FreezeHooks work together (the head first, then one block after the other): a parameter trains when none of
-    them freezes it. When training ends, in whatever way, the model asks for gradients as it did before.
+    Several FreezeHooks can be combined, for example to train the head first and then one block after the other. A
+    parameter trains if none of them freezes it. When training ends, for whatever reason, every `requires_grad` is
+    restored.
 
-    Cost: nothing when epochs are trained and counted; otherwise a comparison of two numbers an iteration. The backward
-    pass and the optimizer step have less to do.
+    Cost: nothing if training runs by epochs and the limit is in epochs. Otherwise, one comparison of two numbers per
+    iteration. The backward pass and the optimizer step have less to do.
 
     Example:
         from hookline.hooks import FreezeHook
@@ -56,12 +57,14 @@ class FreezeHook(Hook):
           - {type: FreezeHook, patterns: ["features.*"], until_epoch: 1}
 
     Args:
-        patterns: What to freeze: a pattern, or several, for full names of parameters, such as `backbone.*` or `*.bias`.
-        until_epoch: Train them after so many epochs; or
-        until_iter: after so many iterations; or
-        from_epoch: freeze them after so many epochs; or
-        from_iter: after so many iterations. Without any of these four, they are frozen for the whole run.
-        norm_stats: Keep the running statistics of frozen norms, too.
+        patterns: A pattern, or a list of patterns, for the full names of the parameters to freeze, such as `backbone.*`
+            or `*.bias`.
+        until_epoch: Freeze until this many epochs are finished.
+        until_iter: Freeze until this many iterations are finished.
+        from_epoch: Freeze once this many epochs are finished.
+        from_iter: Freeze once this many iterations are finished. Set at most one of these four limits. Without one, the
+            parameters are frozen for the whole run.
+        norm_stats: Also freeze the running statistics of frozen norms.
     """
 
     def __init__(
@@ -76,7 +79,7 @@ class FreezeHook(Hook):
         self.patterns = [patterns] if isinstance(patterns, str) else patterns
         listed = isinstance(self.patterns, (list, tuple)) and bool(self.patterns)
         if not listed or not all(isinstance(pattern, str) and pattern for pattern in self.patterns):
-            raise ConfigError(f"FreezeHook: patterns is a name pattern, or a list of them, not {patterns!r}")
+            raise ConfigError(f"FreezeHook: patterns must be a name pattern or a list of them, not {patterns!r}")
         limits = {
             "until_epoch": until_epoch,
             "until_iter": until_iter,
@@ -85,10 +88,10 @@ class FreezeHook(Hook):
         }
         given = [name for name, limit in limits.items() if limit is not None]
         if len(given) > 1:
-            raise ConfigError(f"FreezeHook: give at most one of {', '.join(limits)}, not {' and '.join(given)}")
+            raise ConfigError(f"FreezeHook: set at most one of {', '.join(limits)}, not {' and '.join(given)}")
         for name in given:
             check_int(f"FreezeHook: {name}", limits[name], least=1)
-        #: Which of the four was given, and its value.
+        #: The name of the limit that is set, and its value.
         self.limited_by = given[0] if given else ""
         self.limit = limits[given[0]] if given else None
         self.norm_stats = norm_stats
@@ -97,18 +100,18 @@ class FreezeHook(Hook):
         self._begun = False
         self._frozen = False
         self._held: list[Tensor] = []
-        self._still: list[nn.Module] = []
-        # The optims whose accumulation windows a change has to wait for.
+        self._held_norms: list[nn.Module] = []
+        # The optims whose accumulation windows a change must wait for.
         self._windows: list[Optim] = []
 
     def idle_points(self, runner: Runner) -> list[str]:
-        """What does not count is not looked at; for the whole run, nothing is."""
+        """Return the points to skip: those of the unit that is not counted, or both without a limit."""
         if self.limit is None or not runner.has_training:
             return ["before_train_epoch", "before_train_iter"]
         return ["before_train_iter" if self._by_epoch and runner.train_loop.by_epoch else "before_train_epoch"]
 
     def around_train(self, runner: Runner) -> Iterator[None]:
-        """Refuse what cannot be right, and put everything back at the end."""
+        """Check the patterns and limits, and restore everything at the end."""
         self._begin(runner)
         try:
             yield
@@ -116,37 +119,37 @@ class FreezeHook(Hook):
             self._end()
 
     def before_train(self, runner: Runner) -> None:
-        """Freeze, if the run stands where it is due; the modes of modules are settled only now."""
-        self._follow(runner)
+        """Freeze, if it is due at this point of the run. Only now do the modules have their training mode."""
+        self._update(runner)
 
     def before_train_epoch(self, runner: Runner) -> None:
         """Freeze or unfreeze, if it is due."""
-        self._follow(runner)
+        self._update(runner)
 
     def before_train_iter(self, runner: Runner) -> None:
         """Freeze or unfreeze, if it is due."""
-        self._follow(runner)
+        self._update(runner)
 
     def after_train(self) -> None:
-        """A hook that joined in the middle is not around the training."""
+        """Restore everything, also for a hook that was registered during training, which has no scope around it."""
         self._end()
 
     def on_exception(self) -> None:
-        """Likewise."""
+        """Restore everything, as `after_train` does."""
         self._end()
 
     def state_dict(self) -> dict[str, Any]:
-        """Whether it is frozen now; the counters tell that too, except in an accumulation window."""
+        """Return whether the parameters are frozen. Inside an accumulation window, the counters do not show this."""
         return {"frozen": self._frozen}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """In a window that was saved open, what it began with holds until its end."""
+        """If the checkpoint is from inside an accumulation window, stay frozen until its end, as before."""
         if any(optim.micro for optim in self._windows) and state.get("frozen"):
             self._freeze(self.runner)
 
     # -- freezing
 
-    def _follow(self, runner: Runner) -> None:
+    def _update(self, runner: Runner) -> None:
         if not self._begun:
             self._begin(runner)
         due = self.limit is None or ((runner.epoch if self._by_epoch else runner.iter) < self.limit) is self._until
@@ -161,43 +164,43 @@ class FreezeHook(Hook):
         matched = self._matched(runner.model).values()
         norms = self._norms(runner.model, matched) if self.norm_stats else []
         self._held = [parameter for parameter in matched if _hold(parameter, "requires_grad")]
-        self._still = [norm for norm in norms if _hold(norm, "training")]
+        self._held_norms = [norm for norm in norms if _hold(norm, "training")]
         for parameter in self._held:
             parameter.grad = None
-        when = "for the whole run" if self.limit is None else "from here on"
+        when = "for the whole run" if self.limit is None else "from now on"
         if self._until:
-            when = f"until {self._unit} {self.limit} is done"
-        amount = _amount(self._held, self._still)
+            when = f"until {self._unit} {self.limit} is finished"
+        amount = _describe_amount(self._held, self._held_norms)
         runner.terminal.say(f"{self._place(runner)}FreezeHook: {self._listed} frozen {when}: {amount}")
 
     def _unfreeze(self, runner: Runner) -> None:
         self._frozen = False
-        free = [parameter for parameter in self._held if _let_go(parameter)]
-        moving = [norm for norm in self._still if _let_go(norm)]
+        free = [parameter for parameter in self._held if _release(parameter)]
+        moving = [norm for norm in self._held_norms if _release(norm)]
         for parameter in free:
             parameter.requires_grad = True
         for norm in moving:
             norm.training = True
         kept = len(self._held) - len(free)
         others = f"; {kept} more stay{'s' * (kept == 1)} frozen by another hook" if kept else ""
-        amount = _amount(free, moving)
-        runner.terminal.say(f"{self._place(runner)}FreezeHook: {self._listed} trained from here on: {amount}{others}")
-        self._held, self._still = [], []
+        amount = _describe_amount(free, moving)
+        runner.terminal.say(f"{self._place(runner)}FreezeHook: {self._listed} trained from now on: {amount}{others}")
+        self._held, self._held_norms = [], []
 
     def _end(self) -> None:
-        """Put back what is frozen; the loop itself puts modes back."""
+        """Unfreeze everything. The loop itself restores the modes of modules."""
         for parameter in self._held:
-            if _let_go(parameter):
+            if _release(parameter):
                 parameter.requires_grad = True
-        for norm in self._still:
-            _let_go(norm)
-        self._held, self._still = [], []
+        for norm in self._held_norms:
+            _release(norm)
+        self._held, self._held_norms = [], []
         self._begun = self._frozen = False
 
-    # -- what is meant
+    # -- matching
 
     def _matched(self, model: nn.Module) -> dict[str, Tensor]:
-        """The parameters that are meant; one that is tied has several names, and any of them will do."""
+        """Return the parameters that match. A tied parameter has several names, and one match is enough."""
         named = dict(model.named_parameters(remove_duplicate=False))
         found: dict[int, str] = {}
         for name in matching(self.patterns, named):
@@ -205,20 +208,23 @@ class FreezeHook(Hook):
         return {name: named[name] for name in found.values()}
 
     def _norms(self, model: nn.Module, matched: Iterable[Tensor]) -> list[nn.Module]:
-        """The norms with running statistics that are meant: all their parameters are, or, without any, their name."""
+        """Return the norms with running statistics to freeze.
+
+        These are the norms whose parameters are all frozen, and those without parameters whose name matches.
+        """
         meant = {id(parameter) for parameter in matched}
         found = _bare_norms(model, self.patterns)
-        for module in _statistical(model).values():
+        for module in _norms_with_statistics(model).values():
             own = list(module.parameters(recurse=False))
             frozen = all(id(parameter) in meant or not _trains(parameter) for parameter in own)
             if frozen and any(id(parameter) in meant for parameter in own):
                 found.append(module)
         return list({id(module): module for module in found}.values())
 
-    # -- refusing
+    # -- checking
 
     def _begin(self, runner: Runner) -> None:
-        """Refuse what cannot be right with this model and these optimizers."""
+        """Refuse patterns and limits that do not fit this model and its optimizers."""
         self._begun = True
         named = dict(runner.model.named_parameters(remove_duplicate=False))
         for pattern in self.patterns:
@@ -228,7 +234,7 @@ class FreezeHook(Hook):
         matched = self._matched(runner.model)
         meant = {name: parameter for name, parameter in matched.items() if _trains(parameter)}
         if self.limit is not None:
-            self._refuse_lifeless(runner, matched, meant)
+            self._refuse_untrainable(runner, matched, meant)
             self._warn_of_the_end(runner)
         ours = {id(parameter) for parameter in meant.values()}
         self._windows = [
@@ -239,24 +245,25 @@ class FreezeHook(Hook):
             if trains and all(id(parameter) in ours for parameter in trains):
                 which = f" by the optim '{name}'" if name else ""
                 raise ConfigError(
-                    f"FreezeHook: every parameter that is trained{which} is matched by {self._quoted}, so its loss "
-                    "would have no gradient while they are frozen; leave out what is to be trained"
+                    f"FreezeHook: every parameter that is trained{which} is matched by {self._quoted}, so the loss "
+                    "would have no gradient while they are frozen; use patterns that do not match the parameters to "
+                    "train"
                 )
 
-    def _refuse_lifeless(self, runner: Runner, matched: dict[str, Tensor], meant: dict[str, Tensor]) -> None:
-        """Refuse parameters that would not train either when this hook lets them."""
+    def _refuse_untrainable(self, runner: Runner, matched: dict[str, Tensor], meant: dict[str, Tensor]) -> None:
+        """Refuse parameters that would not train even when this hook does not freeze them."""
         if matched and not meant:
             raise ConfigError(
                 f"FreezeHook: everything matched by {self._quoted} has requires_grad=False already and stays frozen, "
-                f"so {self.limited_by} has no effect; leave requires_grad at True, and freezing to this hook"
+                f"so {self.limited_by} has no effect; leave requires_grad at True and let this hook freeze them"
             )
         updated = {id(parameter) for optim in runner.optims.values() for parameter in optim.parameters()}
         lacking = [name for name, parameter in meant.items() if id(parameter) not in updated]
         if lacking:
             more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
             raise ConfigError(
-                f"FreezeHook: {lacking[0]}{more} would never train, because no optimizer has them; give the optimizer "
-                "all parameters: it leaves those alone that are frozen"
+                f"FreezeHook: {lacking[0]}{more} would never train, because no optimizer has them; give all parameters "
+                "to the optimizer: it skips those that are frozen"
             )
 
     def _warn_of_the_end(self, runner: Runner) -> None:
@@ -264,12 +271,12 @@ class FreezeHook(Hook):
         if end is not None and self.limit is not None and self.limit >= end:
             effect = f"{self._listed} never trained" if self._until else "nothing is ever frozen"
             log.warning(
-                "FreezeHook: training ends after %s %s, and %s=%s, so %s",
+                "FreezeHook: training ends after %s %s, but %s=%s, so %s",
                 *(self._unit, end, self.limited_by, self.limit, effect),
             )
 
     def _place(self, runner: Runner) -> str:
-        """Where training stands, unless it has just begun."""
+        """Return the current place in training as a prefix, or an empty string at the start."""
         by_epoch = runner.train_loop.by_epoch and runner.position.batch == 0
         place = f"epoch {runner.epoch}" if by_epoch else f"iteration {runner.iter}"
         return f"after {place}  " if runner.iter else ""
@@ -288,7 +295,7 @@ class FreezeHook(Hook):
 
 
 def _hold(thing: Any, switch: str) -> bool:
-    """Turn off a parameter's `requires_grad` or a module's `training`; False if somebody else had done so before."""
+    """Set `requires_grad` or `training` to False and return True. Return False if it was off without any hook."""
     holders = thing.__dict__.get(HOLDERS, 0)
     if not holders and not getattr(thing, switch):
         return False
@@ -297,8 +304,8 @@ def _hold(thing: Any, switch: str) -> bool:
     return True
 
 
-def _let_go(thing: Any) -> bool:
-    """Hold it no longer; whether nobody does now."""
+def _release(thing: Any) -> bool:
+    """Stop holding a parameter or module, and return whether no other hook holds it."""
     holders = thing.__dict__[HOLDERS] - 1
     if holders:
         setattr(thing, HOLDERS, holders)
@@ -308,12 +315,12 @@ def _let_go(thing: Any) -> bool:
 
 
 def _trains(parameter: Tensor) -> bool:
-    """Whether it would train if no hook froze it."""
+    """Return whether a parameter would train if no hook froze it."""
     return parameter.requires_grad or HOLDERS in parameter.__dict__
 
 
-def _statistical(model: nn.Module) -> dict[str, nn.Module]:
-    """Modules that keep running statistics of what they normalise."""
+def _norms_with_statistics(model: nn.Module) -> dict[str, nn.Module]:
+    """Return the modules that keep running statistics, by name."""
     from torch.nn.modules.batchnorm import _NormBase
 
     named = model.named_modules(remove_duplicate=False)
@@ -321,16 +328,16 @@ def _statistical(model: nn.Module) -> dict[str, nn.Module]:
 
 
 def _bare_norms(model: nn.Module, patterns: list[str]) -> list[nn.Module]:
-    """Those without parameters that are matched by name."""
+    """Return the norms without parameters whose name matches."""
     return [
         module
-        for name, module in _statistical(model).items()
+        for name, module in _norms_with_statistics(model).items()
         if not list(module.parameters(recurse=False)) and matching(patterns, [name, f"{name}.running_mean"])
     ]
 
 
-def _amount(parameters: list[Tensor], norms: list[nn.Module]) -> str:
-    """For people: how much is frozen, or no longer."""
+def _describe_amount(parameters: list[Tensor], norms: list[nn.Module]) -> str:
+    """Return a text that says how many parameters and norms are affected."""
     numbers, tensors = sum(parameter.numel() for parameter in parameters), len(parameters)
     text = f"{numbers:,} parameters in {tensors} tensor{'s' * (tensors != 1)}"
     return text + (f", the statistics of {len(norms)} norm{'s' * (len(norms) != 1)}" if norms else "")

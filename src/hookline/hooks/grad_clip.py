@@ -1,4 +1,4 @@
-"""GradClipHook: bounds the gradients before an optimizer step."""
+"""GradClipHook: clips the gradients before an optimizer step."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ LIMITS = {"norm": "max_norm", "value": "clip_value"}
 
 
 class GradClipHook(Hook):
-    """Clips the gradients before every optimizer step, by their total norm or each by its value.
+    """Clips the gradients before every optimizer step, by total norm or by value.
 
-    It does just what `Optim(clip_norm=...)` and `Optim(clip_value=...)` do, to the bit; as a hook it can be named in
-    `custom_hooks`, and one setting holds for all optims. Having both is refused. Clipped are the parameters of the
-    optim that makes the step, once an accumulation window, when the gradients are complete and unscaled.
+    It does exactly what `Optim(clip_norm=...)` and `Optim(clip_value=...)` do, bit for bit. As a hook, it can be listed
+    in `custom_hooks`, and one setting applies to all optims. Using both is refused. It clips the gradients of the optim
+    that steps, once per accumulation window, when they are complete and unscaled.
 
-    The total norm before clipping is recorded as `train/grad_norm` (with several optims `train/<optim>/grad_norm`), and
-    stands in `optim.grad_norm`.
+    The total norm before clipping is recorded as `train/grad_norm` (with several optims, `train/<optim>/grad_norm`),
+    and is available as `optim.grad_norm`.
 
-    It runs last at `before_optimizer_step`: other hooks see the whole gradients there, also GradNormHook, and may
-    change them. At `after_optimizer_step` they are clipped.
+    It runs last at `before_optimizer_step`. There, other hooks (such as GradNormHook) see the unclipped gradients and
+    may change them. At `after_optimizer_step`, the gradients are clipped.
 
-    Cost: one multi-tensor norm and one multi-tensor multiplication an optimizer step, without a wait for the device.
+    Cost: one multi-tensor norm and one multi-tensor multiplication per optimizer step, without waiting for the device.
 
     Example:
         from hookline.hooks import GradClipHook
@@ -42,11 +42,11 @@ class GradClipHook(Hook):
           - {type: GradClipHook, max_norm: 1.0}
 
     Args:
-        mode: `norm` scales all gradients so that their total norm is at most `max_norm`; `value` cuts each off at
-            `clip_value` and its negative.
-        max_norm: The greatest total norm; needed in mode `norm`, and only there.
-        clip_value: The greatest absolute value; needed in mode `value`, and only there.
-        norm_type: Which norm is meant and recorded: 2 is the usual one, `.inf` the greatest absolute value.
+        mode: `norm` scales all gradients so that their total norm is at most `max_norm`. `value` limits each gradient
+            value to the range from `-clip_value` to `clip_value`.
+        max_norm: The largest allowed total norm. Required in mode `norm`, and only allowed there.
+        clip_value: The largest allowed absolute value. Required in mode `value`, and only allowed there.
+        norm_type: The norm to limit and record. 2 is the usual one, and `.inf` is the largest absolute value.
     """
 
     priority = "LOWEST"
@@ -65,19 +65,19 @@ class GradClipHook(Hook):
         for name, limit in limits.items():
             if name != needed and limit is not None:
                 other = next(mode for mode, needed in LIMITS.items() if needed == name)
-                raise ConfigError(f"GradClipHook: {name} is for mode '{other}', and the mode is '{mode}'")
+                raise ConfigError(f"GradClipHook: {name} is for mode '{other}', but the mode is '{mode}'")
         if limits[needed] is None:
             raise ConfigError(f"GradClipHook: mode '{mode}' needs {needed}")
         check_number(f"GradClipHook: {needed}", limits[needed], above=0)
         check_norm_type("GradClipHook: norm_type", norm_type)
         self.mode = mode
-        #: What is done to the gradients.
+        #: The clipping that is applied.
         self.clip = Clip(max_norm, clip_value, norm_type)
 
     def before_train(self, runner: Runner) -> None:
-        """Refuse anybody else that clips: the second to do so would see, and record, what the first has left."""
+        """Refuse a second clipping: it would see, and record, gradients that are already clipped."""
         if sum(isinstance(entry.hook, GradClipHook) for entry in runner.plan) > 1:
-            raise ConfigError("GradClipHook: there are two of them; one holds for all optims, so leave the other out")
+            raise ConfigError("GradClipHook: there are two GradClipHooks; one applies to all optims, so remove one")
         for name, optim in runner.optims.items():
             if optim.clip is not None:
                 limit = f"clip_norm={optim.clip.norm}" if optim.clip.norm else f"clip_value={optim.clip.value}"
@@ -87,8 +87,8 @@ class GradClipHook(Hook):
                 )
 
     def before_optimizer_step(self, runner: Runner) -> None:
-        """Clip the gradients of the optim that makes this step, and record their norm as it was."""
-        if runner.skipped:  # the step is not made
+        """Clip the gradients of the optim that steps, and record their norm before clipping."""
+        if runner.skipped:  # there will be no step
             return
         for prefix, optim in runner.optims.prefixed.items():
             if optim.updating:

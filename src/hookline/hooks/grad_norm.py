@@ -15,25 +15,25 @@ if TYPE_CHECKING:
     from hookline.engine.optim import Optim
     from hookline.engine.runner import Runner
 
-# What the norm of everything is called.
+# The name of the norm over all parameters.
 TOTAL = "total"
 
 
 class GradNormHook(Hook):
-    """Records the norms of gradients and weights, in total and by module.
+    """Records the norms of gradients and weights, in total and per module.
 
-    Scalars, every `interval` optimizer steps: `train/grad_norm/total` and `train/grad_norm/<module>`,
-    `train/weight_norm/total` and `train/weight_norm/<module>`. They are of the parameters that the optimizer updates. A
-    parameter that several modules share counts once, for the first of them; one that is not the model's counts in the
-    total alone. What has no gradient has no norm of it.
+    Every `interval` optimizer steps, it records the scalars `train/grad_norm/total`, `train/grad_norm/<module>`,
+    `train/weight_norm/total` and `train/weight_norm/<module>`. They cover the parameters that the optimizer updates. A
+    parameter that several modules share counts once, for the first of them. A parameter that is not part of the model
+    counts only in the total. Parameters without a gradient have no gradient norm.
 
-    The gradients are complete, unscaled and not yet clipped, by whomever. The weights are those before the step.
+    The gradients are complete, unscaled and not yet clipped, whoever clips them. The weights are those before the step.
 
-    With several optims, each has its own numbers, of its own parameters, every `interval` of its own steps:
+    With several optims, each has its own scalars for its own parameters, every `interval` of its own steps:
     `train/<optim>/grad_norm/total`.
 
-    Cost: a comparison an optimizer step; at a record, two multi-tensor norms a module and two in total, without a wait
-    for the device.
+    Cost: one comparison per optimizer step. A record computes two multi-tensor norms per module and two in total,
+    without waiting for the device.
 
     Example:
         from hookline.hooks import GradNormHook
@@ -46,11 +46,11 @@ class GradNormHook(Hook):
           - {type: GradNormHook, interval: 5, depth: 2}
 
     Args:
-        interval: Every how many optimizer steps.
-        norm_type: Which norm: 2 is the usual one, `.inf` the greatest absolute value.
-        depth: How deep modules are told apart: 1 names the children of the model, 2 theirs as `child.grandchild`.
-            A parameter that stands on the model itself goes by its own name.
-        weights: Record the norms of weights, too.
+        interval: Record every `interval` optimizer steps.
+        norm_type: The norm to record. 2 is the usual one, and `.inf` is the largest absolute value.
+        depth: The depth of the modules that get their own norms. 1 is the children of the model, 2 is their children as
+            `child.grandchild`. A parameter of the model itself is listed under its own name.
+        weights: Also record the norms of the weights.
     """
 
     role = "observer"
@@ -66,18 +66,18 @@ class GradNormHook(Hook):
         self.weights = weights
 
     def how_often(self) -> dict[str, int]:
-        """Optimizer steps."""
+        """Return the interval of the records, in optimizer steps."""
         return {"before_optimizer_step": self.interval}
 
     def before_optimizer_step(self, runner: Runner) -> None:
-        """Record the norms for the optim that makes this step."""
+        """Record the norms for the optim that steps."""
         for prefix, optim in runner.optims.prefixed.items():
             if optim.updating:
                 self._record(runner, optim, prefix)
 
     def _record(self, runner: Runner, optim: Optim, prefix: str) -> None:
         hub, parameters = runner.hub, optim.parameters()
-        for name, members in {TOTAL: parameters, **by_module(runner.model, parameters, self.depth)}.items():
+        for name, members in {TOTAL: parameters, **group_by_module(runner.model, parameters, self.depth)}.items():
             gradients = [parameter.grad for parameter in members if parameter.grad is not None]
             if gradients:
                 hub.update_scalar(f"{prefix}grad_norm/{name}", self._norm(gradients))
@@ -90,8 +90,8 @@ class GradNormHook(Hook):
         return get_total_norm([tensor.detach() for tensor in tensors], self.norm_type)
 
 
-def by_module(model: nn.Module, parameters: Iterable[Tensor], depth: int) -> dict[str, list[Tensor]]:
-    """Those of the model's parameters that are among the given ones, by the module so deep in it that they are in."""
+def group_by_module(model: nn.Module, parameters: Iterable[Tensor], depth: int) -> dict[str, list[Tensor]]:
+    """Group those of the given parameters that are part of the model by their module at this depth."""
     wanted = {id(parameter) for parameter in parameters}
     groups: dict[str, list[Tensor]] = {}
     for name, parameter in model.named_parameters():

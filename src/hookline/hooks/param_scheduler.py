@@ -1,4 +1,4 @@
-"""ParamSchedulerHook: steps the schedulers of every optim when their time has come."""
+"""ParamSchedulerHook: steps the schedulers of every optim."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ POINTS_OF = {
 class ParamSchedulerHook(Hook):
     """Steps the schedulers after epochs, iterations, optimizer steps or validations.
 
-    When each one steps is said where it is given: `Optim(optimizer, schedulers=[(scheduler, "iter")])`. One at `val`
-    gets the metric that it was paired with, or the first. One at `step` does not move when a scaler skipped the
-    optimizer's step. `runner.val()` alone steps nothing.
+    Each scheduler is given together with the time at which it steps:
+    `Optim(optimizer, schedulers=[(scheduler, "iter")])`. A scheduler at `val` gets the metric that it was paired with,
+    or else the first one. A scheduler at `step` does not advance if a scaler skipped the optimizer's step.
+    `runner.val()` alone steps no scheduler.
 
-    Cost: nothing without schedulers; otherwise the step of torch's scheduler.
+    Cost: nothing without schedulers. Otherwise, the step of torch's scheduler.
 
     Example:
         import torch
@@ -54,41 +55,41 @@ class ParamSchedulerHook(Hook):
         self._at: defaultdict[str | None, list[tuple[Optim, Scheduled]]] = defaultdict(list)
 
     def idle_points(self, runner: Runner) -> list[str]:
-        """Where no scheduler steps."""
+        """Return the points to skip: those at which no scheduler steps."""
         used = {when for optim in runner.optims.values() for scheduled in optim.schedulers for when in scheduled.times}
         return [point for when, point in POINTS_OF.items() if when not in used]
 
     def before_train(self, runner: Runner) -> None:
-        """Sort the schedulers by when they step; one that never would is refused."""
+        """Sort the schedulers by when they step. Refuse one that would never step."""
         self._at = defaultdict(list)
         for optim in runner.optims.values():
             for scheduled in optim.schedulers:
                 if scheduled.when == "val" and not runner.val_loops:
                     raise ConfigError(
-                        f"{type(scheduled.scheduler).__name__} steps at 'val', and this run has no validation: "
-                        "Runner(..., val=EvalLoop(loader, ...))"
+                        f"{type(scheduled.scheduler).__name__} steps at 'val', but this run has no validation; add "
+                        "one: Runner(..., val=EvalLoop(loader, ...))"
                     )
                 for when in scheduled.times:
                     self._at[when].append((optim, scheduled))
 
     def after_train_iter(self) -> None:
-        """Schedulers at `iter`."""
+        """Step the schedulers at `iter`."""
         for _, scheduled in self._at["iter"]:
             scheduled.step()
 
     def after_optimizer_step(self) -> None:
-        """Schedulers at `step`, of the optim that has just made one."""
+        """Step the schedulers at `step` of the optim that has just stepped."""
         for optim, scheduled in self._at["step"]:
             if optim.stepping:
                 scheduled.step()
 
     def after_train_epoch(self) -> None:
-        """Schedulers at `epoch`."""
+        """Step the schedulers at `epoch`."""
         for _, scheduled in self._at["epoch"]:
             scheduled.step()
 
     def after_val_epoch(self, runner: Runner, metrics: dict[str, Any]) -> None:
-        """Schedulers at `val`."""
+        """Step the schedulers at `val`."""
         if runner.running == "train":
             for _, scheduled in self._at["val"]:
                 scheduled.step(metrics)

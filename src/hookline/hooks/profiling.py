@@ -1,7 +1,7 @@
-"""A torch profiler that ends well: its trace is written whole or not at all, and as often as asked.
+"""A torch profiler whose trace can be written more than once, and is never left incomplete.
 
-torch's own writes a trace once only, leaves half a file behind when the disk is full without a word, and brings the
-process down when two of them are active.
+torch's own profiler writes a trace only once, silently leaves half a file if the disk is full, and crashes the process
+if two of them are active.
 """
 
 from __future__ import annotations
@@ -21,23 +21,25 @@ from torch import profiler
 
 from hookline.errors import HookError
 
-#: What the label of an iteration begins with. torch's own tools know it: a table has one row for all of them.
+#: The prefix of an iteration's label. torch's own tools know it: a table has one row for all of them.
 LABEL = "ProfilerStep#"
 
-# Those of this module that have begun and not ended; torch does not tell of one that waits.
+# The profilers of this module that are active. torch does not report one that waits.
 _active: set[Profile] = set()
 
 RECORDING = (profiler.ProfilerAction.RECORD, profiler.ProfilerAction.RECORD_AND_SAVE)
 
 
 class Profile(profiler.profile):
-    """A profiler that has begun; `end` ends it. Its trace can be written more than once, or says why it cannot be.
+    """A profiler that starts when it is created. `end` stops it.
+
+    Its trace can be written more than once. An OSError explains why it cannot be written.
 
     Args:
-        activities: What to look at.
-        schedule: Which steps to record, as torch.profiler.schedule takes it; without one, all of them.
-        steps: How many steps of the schedule are over already.
-        options: More of what torch.profiler.profile takes.
+        activities: The activities to profile.
+        schedule: The steps to record, as for torch.profiler.schedule. If empty, all of them.
+        steps: The number of steps of the schedule that are already over.
+        options: Further options of torch.profiler.profile.
         ready: Called with the profiler when a trace is complete.
     """
 
@@ -49,14 +51,14 @@ class Profile(profiler.profile):
         options: Mapping[str, Any],
         ready: Callable[[Profile], None],
     ) -> None:
-        #: Where the current trace was written first.
+        #: The first file that the current trace was written to.
         self.written: Path | None = None
         self._ready = ready
         when = _schedule(schedule, steps) if schedule else None
         super().__init__(activities=activities, schedule=when, on_trace_ready=self._is_ready, **options)
-        self.record_steps = False  # torch would label steps by its own count, which begins at 0
+        self.record_steps = False  # torch would label steps by its own count, which starts at 0
         _active.add(self)
-        with _quiet():
+        with _no_torch_warnings():
             self.start()
 
     def _is_ready(self, _: profiler.profile) -> None:
@@ -64,33 +66,33 @@ class Profile(profiler.profile):
         self._ready(self)
 
     def step(self) -> None:
-        """The next step begins."""
-        with _quiet():
+        """Begin the next step."""
+        with _no_torch_warnings():
             super().step()
 
     def end(self) -> None:
-        """End it; a trace that is under way is complete with that."""
+        """Stop the profiler. This completes the current trace."""
         _active.discard(self)
-        with _quiet():
+        with _no_torch_warnings():
             self.__exit__(None, None, None)  # type: ignore[no-untyped-call]  # torch has no annotations here
 
     def label(self, number: int) -> AbstractContextManager[Any]:
-        """What the iteration of this number is to be surrounded with."""
+        """Return the context manager that labels the iteration with this number."""
         return profiler.record_function(f"{LABEL}{number}")
 
     @property
     def records(self) -> bool:
-        """Whether what happens now goes into a trace."""
+        """Return whether the current step is part of a trace."""
         return self.current_action in RECORDING
 
     def export_chrome_trace(self, path: str, *arguments: Any, **options: Any) -> None:
-        """Write the trace, compressed if the name ends with `.gz`; an OSError when that cannot be done."""
+        """Write the trace, compressed if the name ends with `.gz`. Raise an OSError if that fails."""
         target = Path(path)
         if self.written is None:
             part = target.with_name(f".{target.name}.part")
             try:
                 super().export_chrome_trace(str(part), *arguments, **options)
-                _refuse_half(part)
+                _refuse_incomplete(part)
                 if target.suffix == ".gz":
                     _copy(part, target)
                 else:
@@ -104,22 +106,22 @@ class Profile(profiler.profile):
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """Without torch's warnings about what is meant to be: no warm-up, and a table of each cycle for itself."""
+def _no_torch_warnings() -> Iterator[None]:
+    """Hide torch's warnings about intended settings: no warmup, and a separate table for each cycle."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Profiler won't be using warmup")
         warnings.filterwarnings("ignore", ".*Profiler clears events at the end of each cycle")
         yield
 
 
-def _refuse_half(path: Path) -> None:
-    """Nothing is said when a trace could not be written to its end, but it ends with a brace."""
+def _refuse_incomplete(path: Path) -> None:
+    """Refuse an incomplete trace. torch reports no error, but a complete trace ends with a brace."""
     if not path.exists():
-        raise OSError(f"torch could not write {path.parent}: the disk may be full")
+        raise OSError(f"torch could not write to {path.parent}: the disk may be full")
     with open(path, "rb") as file:
         file.seek(max(0, path.stat().st_size - 16))
         if not file.read().rstrip().endswith(b"}"):
-            raise OSError(f"torch wrote only a part of it to {path.parent}: the disk may be full")
+            raise OSError(f"torch wrote only a part of the trace to {path.parent}: the disk may be full")
 
 
 def _copy(source: Path, target: Path) -> None:
@@ -132,24 +134,24 @@ def _open(path: Path, mode: str) -> IO[bytes]:
 
 
 def _schedule(given: Mapping[str, int], steps: int) -> Callable[[int], profiler.ProfilerAction]:
-    """The schedule of torch for a profiler that begins in the middle of it."""
-    with _quiet():
+    """Return torch's schedule for a profiler that starts in the middle of it."""
+    with _no_torch_warnings():
         whole = profiler.schedule(**{"wait": 0, "warmup": 0, **given})
     return lambda step: whole(step + steps)
 
 
 def refuse_another(thoroughly: bool = True) -> None:
-    """Refuse to begin while a profiler of somebody else is active; two at once end the process without a message.
+    """Refuse to start while another profiler is active, because two at once crash the process without a message.
 
-    torch tells only whether one records. One that is in the `wait` or `warmup` of its schedule is found, if that has to
-    be thorough, among all objects of the process, which takes a moment.
+    torch only knows whether a profiler records. One that is in the `wait` or `warmup` phase of its schedule is found by
+    searching all objects of the process. This takes a moment, and is only done if `thoroughly` is set.
     """
-    if _active or torch._C._autograd._profiler_enabled() or (thoroughly and any(map(_waits, gc.get_objects()))):
+    if _active or torch._C._autograd._profiler_enabled() or (thoroughly and any(map(_is_active, gc.get_objects()))):
         raise HookError(
-            "ProfilerHook: another torch profiler is active in this process, and torch allows one at a time; end that "
-            "one first, or leave this hook out"
+            "ProfilerHook: another torch profiler is active in this process, and torch allows one at a time; stop "
+            "the other one first, or remove this hook"
         )
 
 
-def _waits(thing: object) -> bool:
+def _is_active(thing: object) -> bool:
     return issubclass(type(thing), profiler.profile) and getattr(thing, "step_rec_fn", None) is not None

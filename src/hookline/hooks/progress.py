@@ -19,22 +19,22 @@ if TYPE_CHECKING:
     from hookline.engine.runner import Runner
 
 MIB = 2**20
-# What surrounds the batches of an evaluation, besides its name.
-WHERE = (("before", "_epoch"), ("after", "_iter"), ("after", "_epoch"))
+# The points of an evaluation's bar, without the name of the stage.
+EVAL_POINTS = (("before", "_epoch"), ("after", "_iter"), ("after", "_epoch"))
 
 
 class ProgressHook(Hook):
-    """Shows a progress bar with step, rate, time left, loss, best metric and memory.
+    """Shows a progress bar with step, speed, ETA, loss, best metric and memory.
 
-    Validations and tests have a bar of their own below it, and a save that takes long is named there. On a narrow
-    screen, what does not fit is left out. Where there is no terminal (a file, a pipe, CI) it does nothing, and the
-    lines of the log tell the same.
+    Validations and tests have their own bar below it. A save that takes long is shown there, too. If the screen is too
+    narrow, some items are left out. Without a terminal (a file, a pipe, CI), this hook does nothing, and the log lines
+    show the same information.
 
-    The loss is smoothed: the mean of the last `window` steps, or, with a `smoothing_factor`, an exponential average in
-    which each new one counts so much.
+    The loss is smoothed. By default, it is the mean of the last `window` steps. With a `smoothing_factor`, it is an
+    exponential average in which each new loss has this weight.
 
-    Cost: one reading of the clock an iteration. It draws at most four times a second, and for at most a hundredth of
-    the time; only then does it wait for the device.
+    Cost: one reading of the clock per iteration. It draws at most four times per second and uses at most one percent of
+    the time. It only waits for the device when it draws.
 
     Example:
         from hookline.hooks import ProgressHook
@@ -47,10 +47,11 @@ class ProgressHook(Hook):
           - {type: ProgressHook, window: 50}
 
     Args:
-        window: Over how many steps the loss is smoothed.
-        smoothing_factor: How much the newest loss counts in an exponential average, instead of a window.
-        monitor: The metric whose best is shown; the first one whose name tells its rule, unless given.
-        rule: Whether `greater` or `less` is better; told by the name, unless given.
+        window: The number of steps over which the loss is averaged.
+        smoothing_factor: The weight of the newest loss in an exponential average, which replaces the window.
+        monitor: The metric whose best value is shown. By default, the first one whose rule can be inferred from its
+            name.
+        rule: `greater` or `less`, whichever is better. By default, it is inferred from the metric's name.
     """
 
     priority = "LOWEST"
@@ -79,63 +80,63 @@ class ProgressHook(Hook):
         self._seen = 0
         self._pace = Pace()
         self._draw: Callable[[Picture], None] | None = None
-        self._beside: Bar | None = None
+        self._eval_bar: Bar | None = None
 
     def idle_points(self, runner: Runner) -> list[str]:
-        """Without a screen that redraws itself, all of them."""
+        """Return the points to skip: all of them on a screen that cannot be redrawn."""
         if runner.terminal.is_live:
             return []
         bars = ("around_train", "around_test", "after_train_iter")
-        return [*bars, *(f"{when}_{stage}{what}" for when, what in WHERE for stage in ("val", "test"))]
+        return [*bars, *(f"{when}_{stage}{what}" for when, what in EVAL_POINTS for stage in ("val", "test"))]
 
     def watched_metrics(self) -> list[str]:
-        """The metric that was asked for."""
+        """Return the metric to monitor, if one is set."""
         return [self.monitor] if self.monitor is not None else []
 
-    # -- where
+    # -- points
 
     def around_train(self, runner: Runner) -> Iterator[None]:
-        """The display is there as long as training is, whatever ends it."""
+        """Show the display during training, and remove it however training ends."""
         self._seen = runner.iter
         with self._display(runner):
             self._show(runner)
-            self._pace = Pace()  # the first time takes longest, and nobody waits for it yet
+            self._pace = Pace()  # the first drawing is the slowest, so it must not count
             yield
 
     def around_test(self, runner: Runner) -> Iterator[None]:
-        """Likewise for a test."""
+        """Show the display during a test."""
         with self._display(runner):
             yield
 
     def after_train_iter(self, runner: Runner) -> None:
-        """Draw, unless that was just done."""
+        """Draw, unless the last drawing is recent."""
         if self._pace.is_due(clock()):
             self._show(runner, 1)
 
     def before_val_epoch(self, runner: Runner) -> None:
-        """A bar for the validation."""
+        """Add a bar for the validation."""
         self._begin(runner, "val")
 
     def after_val_iter(self, runner: Runner) -> None:
-        """One batch more of it."""
+        """Advance the bar by one batch."""
         self._advance(runner)
 
     def after_val_epoch(self, runner: Runner, metrics: dict[str, Any]) -> None:
-        """It is over; its metric may be the best."""
-        self._beside = None
+        """Remove the bar, and compare the metric with its best value."""
+        self._eval_bar = None
         self._compare(runner, metrics)
 
     def before_test_epoch(self, runner: Runner) -> None:
-        """A bar for the test."""
+        """Add a bar for the test."""
         self._begin(runner, "test")
 
     def after_test_iter(self, runner: Runner) -> None:
-        """One batch more of it."""
+        """Advance the bar by one batch."""
         self._advance(runner)
 
     def after_test_epoch(self, runner: Runner) -> None:
-        """It is over."""
-        self._beside = None
+        """Remove the bar."""
+        self._eval_bar = None
 
     @contextmanager
     def _display(self, runner: Runner) -> Iterator[None]:
@@ -143,37 +144,37 @@ class ProgressHook(Hook):
             try:
                 yield
             finally:
-                self._draw = self._beside = None
+                self._draw = self._eval_bar = None
 
-    # -- what
+    # -- drawing
 
     def _begin(self, runner: Runner, stage: Literal["val", "test"]) -> None:
         loops = runner.val_loops if stage == "val" else runner.test_loops
         lengths = [loop.length for loop in loops.values()]
         total = sum(length for length in lengths if length is not None) if None not in lengths else None
-        self._beside = Bar(stage, 0, total)
+        self._eval_bar = Bar(stage, 0, total)
 
     def _advance(self, runner: Runner) -> None:
-        if self._beside is not None:
-            self._beside.done += 1
+        if self._eval_bar is not None:
+            self._eval_bar.done += 1
             if self._pace.is_due(clock()):
                 self._show(runner)
 
     def _show(self, runner: Runner, under_way: int = 0) -> None:
-        """Draw the run after so many finished iterations, and one that is not counted yet."""
+        """Draw the current state. `under_way` is 1 if an iteration is done but not counted yet."""
         if self._draw is None:
             return
         began = clock()
-        if runner.running == "test" and self._beside is not None:
-            self._draw(Picture(self._beside, [self._memory(runner)]))
+        if runner.running == "test" and self._eval_bar is not None:
+            self._draw(Picture(self._eval_bar, [self._memory(runner)]))
         else:
-            self._draw(Picture(self._bar(runner, under_way), self._facts(runner, under_way), self._beside))
+            self._draw(Picture(self._bar(runner, under_way), self._facts(runner, under_way), self._eval_bar))
         self._pace.drawn(began, clock())
 
     def _bar(self, runner: Runner, under_way: int) -> Bar:
         loop, hub, done = runner.train_loop, runner.hub, runner.iter + under_way
-        # A validation comes when its epoch is counted already.
-        epoch = runner.epoch + (self._beside is None or runner.epoch == 0)
+        # During a validation, its epoch has already been counted.
+        epoch = runner.epoch + (self._eval_bar is None or runner.epoch == 0)
         label = f"epoch {min(epoch, loop.max_epochs or 0)}/{loop.max_epochs}" if loop.by_epoch else "iter"
         texts = []
         if "train/time" in hub.scalars:
@@ -193,7 +194,7 @@ class ProgressHook(Hook):
         return [*facts, self._memory(runner)]
 
     def _smoothed(self, runner: Runner, under_way: int) -> float:
-        """The loss; with a factor, all since the last look are taken in."""
+        """Return the smoothed loss. An exponential average first takes in all losses since the last drawing."""
         history = runner.hub.get_scalar("train/loss")
         if self._mean is None:
             return history.mean(self.window)
@@ -218,7 +219,7 @@ class ProgressHook(Hook):
             try:
                 self._best = BestSoFar(watch(name, who="ProgressHook"))
                 break
-            except ConfigError:  # its name does not tell
+            except ConfigError:  # no rule can be inferred from its name
                 continue
         if self._best is not None and runner.running == "train" and self._best.monitor.name in metrics:
             value = metrics[self._best.monitor.name]
@@ -226,11 +227,11 @@ class ProgressHook(Hook):
                 self._best.take(float(value), f"iteration {runner.iter}")
 
     def state_dict(self) -> dict[str, Any]:
-        """The best that is shown."""
+        """Return the best value that is shown."""
         return self._best.state_dict() if self._best is not None and self._best.value is not None else {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on showing it."""
+        """Restore the best value."""
         if state and self._best is None:
             self._best = BestSoFar(watch(state["monitor"], state["rule"], who="ProgressHook"))
         if state and self._best is not None:

@@ -1,4 +1,4 @@
-"""RuntimeInfoHook: what the run knows, into the hub."""
+"""RuntimeInfoHook: records the state and the results of the run in the hub."""
 
 from __future__ import annotations
 
@@ -17,12 +17,17 @@ if TYPE_CHECKING:
 class RuntimeInfoHook(Hook):
     """Puts epoch, iter, learning rates, outputs and metrics into the hub.
 
-    So others need not know the runner. Scalars: `train/lr` (of further groups `train/lr_1`, or `train/lr_<name>` where
-    a group has a name), every single number that the step gives as `train/<name>`, the norm of the gradients before an
-    optim clips them as `train/grad_norm`, every metric as `val/<name>` or `test/<name>`. Facts: `experiment_name`,
-    `seed`, `epoch`, `iter`, `max_epochs`, `max_iters`, and metrics that are no single number.
+    So other hooks can read them without the runner. These are the scalars:
 
-    Cost: one entry in the hub a number; tensors are not read.
+    - `train/lr`, and `train/lr_1` for further parameter groups, or `train/lr_<name>` for a group with a name
+    - `train/<name>`, for every single number that the step returns
+    - `train/grad_norm`, the norm of the gradients before an optim clips them
+    - `val/<name>` and `test/<name>`, for every metric
+
+    These are the facts: `experiment_name`, `seed`, `epoch`, `iter`, `max_epochs`, `max_iters`, and metrics that are not
+    single numbers.
+
+    Cost: one entry in the hub per number. Tensors are not read.
 
     Example:
         from hookline.testing import toy_runner
@@ -44,12 +49,12 @@ class RuntimeInfoHook(Hook):
         self._clipping: list[tuple[History, Optim]] = []
 
     def before_run(self, runner: Runner) -> None:
-        """The facts that do not change."""
+        """Record the facts that do not change."""
         runner.hub.update_info("experiment_name", runner.experiment_name, resumed=False)
         runner.hub.update_info("seed", runner.seed, resumed=False)
 
     def before_train(self, runner: Runner) -> None:
-        """How long training will be, and where to record what each step gives."""
+        """Record the length of training, and prepare the scalars of each step."""
         runner.hub.update_info("max_epochs", runner.max_epochs, resumed=False)
         runner.hub.update_info("max_iters", runner.max_iters, resumed=False)
         self._groups, self._outputs, self._clipping = [], {}, []
@@ -60,11 +65,11 @@ class RuntimeInfoHook(Hook):
                 self._clipping.append((runner.hub.history(f"{prefix}grad_norm"), optim))
 
     def _rates_of(self, optim: Optim) -> list[tuple[str, dict[str, Any]]]:
-        """The groups whose learning rates are recorded, by what these are called."""
+        """Return the parameter groups whose learning rates are recorded, with the names of the scalars."""
         return optim.named_groups()
 
     def before_train_iter(self, runner: Runner) -> None:
-        """Finished epochs and iterations, and the learning rates that the step is made with."""
+        """Record the finished epochs and iterations, and the learning rates of this step."""
         info, at = runner.hub.info, runner.position
         info["epoch"], info["iter"] = at.epoch, at.iter
         for history, group in self._groups:
@@ -72,7 +77,7 @@ class RuntimeInfoHook(Hook):
             history.fresh += 1
 
     def after_train_iter(self, runner: Runner, outputs: dict[str, Any]) -> None:
-        """Every single number that the step gave; of a batch that was left out of training, none."""
+        """Record every single number that the step returned, unless the batch was skipped."""
         for history, optim in self._clipping:
             history.fresh += len(optim.norms)
             history.values.extend(optim.norms)
@@ -80,7 +85,7 @@ class RuntimeInfoHook(Hook):
         if runner.requests.skip:
             return
         for name, value in outputs.items():
-            if value.__class__ is not float and name != "loss":  # the loss is one tensor, and the loop's own
+            if value.__class__ is not float and name != "loss":  # the loop has checked the loss and owns it
                 value = number_of(value)
                 if value is None:
                     continue
@@ -91,15 +96,15 @@ class RuntimeInfoHook(Hook):
             recorded.fresh += 1
 
     def after_train(self, runner: Runner) -> None:
-        """A loss that is not a number ends the run also where nobody has logged or saved it."""
+        """Refuse a NaN or Inf loss that no other hook has logged or saved."""
         check_loss_is_finite(runner)
 
     def after_val_epoch(self, runner: Runner, metrics: dict[str, Any]) -> None:
-        """The metrics of a validation."""
+        """Record the metrics of a validation."""
         self._record(runner, "val", metrics)
 
     def after_test_epoch(self, runner: Runner, metrics: dict[str, Any]) -> None:
-        """The metrics of a test."""
+        """Record the metrics of a test."""
         self._record(runner, "test", metrics)
 
     def _record(self, runner: Runner, stage: str, metrics: dict[str, Any]) -> None:
@@ -112,5 +117,5 @@ class RuntimeInfoHook(Hook):
 
 
 def number_of(value: Any) -> Any:
-    """A single number as the hub keeps it; None for anything else, a yes or no included."""
+    """Return a single number in the form that the hub keeps, or None for anything else, including a bool."""
     return None if isinstance(value, bool) else recordable(value)

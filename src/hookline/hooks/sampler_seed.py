@@ -1,4 +1,4 @@
-"""DistSamplerSeedHook: samplers learn which pass over the data this is."""
+"""DistSamplerSeedHook: tells samplers the number of the current epoch."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ if TYPE_CHECKING:
 
 
 class DistSamplerSeedHook(Hook):
-    """Tells samplers which pass over the data begins, so that each has an order of its own.
+    """Calls `set_epoch` on samplers, so that each pass over the data has its own order.
 
-    Calls `set_epoch` on the training loader, its sampler, or its batch sampler's sampler, whichever has it first.
-    Loaders without one are left alone.
+    It calls `set_epoch` on the training loader, on its sampler, or on its batch sampler's sampler, whichever is the
+    first to have it. Loaders without `set_epoch` are left alone.
 
-    Cost: one call a pass; nothing where there is nobody to tell.
+    Cost: one call per pass over the data. Nothing for loaders without `set_epoch`.
 
     Example:
         from hookline.testing import toy_runner
 
-        toy_runner(default_hooks={"sampler_seed": None}).train()  # it is there unless it is left out
+        toy_runner(default_hooks={"sampler_seed": None}).train()  # a default hook; None removes it
 
     YAML:
         default_hooks:
@@ -32,28 +32,32 @@ class DistSamplerSeedHook(Hook):
     priority = "NORMAL"
 
     def idle_points(self, runner: Runner) -> list[str]:
-        """By epochs, `before_train_epoch` is enough; without a sampler that wants to know, neither is needed."""
-        if not runner.has_training or listener(runner.train_loop.dataloader) is None:
+        """Return the points to skip: both without `set_epoch`, the iteration point when training by epochs."""
+        if not runner.has_training or find_epoch_listener(runner.train_loop.dataloader) is None:
             return ["before_train_epoch", "before_train_iter"]
         return ["before_train_iter"] if runner.train_loop.by_epoch else []
 
     def before_train_epoch(self, runner: Runner) -> None:
-        """The first pass, or, by epochs, each."""
-        self._tell(runner, runner.epoch)
+        """Set the epoch for this pass. When training by iterations, this is only the first one."""
+        self._set_epoch(runner, runner.epoch)
 
     @every("1ep")
     def before_train_iter(self, runner: Runner) -> None:
-        """By iterations, the epoch points come once; the next pass begins behind this batch, also if it is skipped."""
-        self._tell(runner, runner.epoch + 1)
+        """When training by iterations, set the epoch for the next pass, which begins after this batch.
 
-    def _tell(self, runner: Runner, epoch: int) -> None:
-        found = listener(runner.train_loop.dataloader)
+        This point is used because the epoch points are called only once then, and because `after_train_iter` is not
+        called for a skipped batch.
+        """
+        self._set_epoch(runner, runner.epoch + 1)
+
+    def _set_epoch(self, runner: Runner, epoch: int) -> None:
+        found = find_epoch_listener(runner.train_loop.dataloader)
         if found is not None:
             found.set_epoch(epoch)
 
 
-def listener(loader: Iterable[Any]) -> Any:
-    """The first of loader, sampler and batch sampler's sampler that wants to know the pass; None where none does."""
+def find_epoch_listener(loader: Iterable[Any]) -> Any:
+    """Return the first of loader, sampler and batch sampler's sampler that has `set_epoch`, or None."""
     sampler = getattr(loader, "sampler", None)
     inner = getattr(getattr(loader, "batch_sampler", None), "sampler", None)
     candidates: tuple[Any, ...] = (loader, sampler, inner)

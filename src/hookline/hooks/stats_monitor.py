@@ -1,4 +1,4 @@
-"""StatsMonitorHook: how fast training is, how long it still takes, and how much memory it uses."""
+"""StatsMonitorHook: records the speed of training, the ETA, and memory."""
 
 from __future__ import annotations
 
@@ -20,30 +20,31 @@ MIB = 2**20
 
 
 def process_memory() -> int:
-    """How many bytes of main memory this process uses."""
+    """Return the main memory of this process in bytes."""
     import psutil
 
     return int(psutil.Process().memory_info().rss)
 
 
 class StatsMonitorHook(Hook):
-    """Records samples a second, step time, ETA, learning rates and memory.
+    """Records samples per second, step time, ETA, learning rates and memory.
 
-    Every so many steps and epochs, they are scalars of the hub, `train/stats/<name>`, and one line for people:
+    It records them at an interval of steps and epochs: as scalars `train/stats/<name>` in the hub, and as one line in
+    the log.
 
-    - `samples_per_second` and `step_time` (seconds, data and step together), over the last `window_size` steps. What
-      validation, saving and evaluations of hooks take is not counted. With several processes, the samples of all of
+    - `samples_per_second` and `step_time` (in seconds, data and step together), over the last `window_size` steps. The
+      time of validation, saving and evaluations by hooks is excluded. With several processes, the samples of all of
       them count.
-    - `eta`: seconds of training that are left; not there where nobody knows how long the run is.
-    - `lr` of the first group of parameters, `lr_1` or `lr_<name>` of further ones; with several optims, `<optim>/lr`.
-    - `process_mib`, the main memory of this process, and `device_mib`, the most that was in use on its CUDA or XPU
-      device so far.
+    - `eta`: the remaining seconds of training, if the length of the run is known.
+    - `lr` of the first parameter group, and `lr_1` or `lr_<name>` of further ones. With several optims, `<optim>/lr`.
+    - `process_mib`, the main memory of this process, and `device_mib`, the peak memory of its CUDA or XPU device so
+      far.
 
-    Where LoggerHook makes a record of the same step, they are in it. Otherwise they are a record of their own, so none
-    is lost, whatever the logger's interval.
+    If LoggerHook writes a record for the same step, they are part of it. Otherwise, they are written as a separate
+    record. So none is lost, whatever the logger's interval is.
 
-    Cost: a reading of the clock and a look at the shape of the batch an iteration; never a wait for the device. About
-    0.1 ms when it records.
+    Cost: one reading of the clock and one check of the batch's shape per iteration. It never waits for the device. A
+    record takes about 0.1 ms.
 
     Example:
         from hookline.hooks import StatsMonitorHook
@@ -56,11 +57,11 @@ class StatsMonitorHook(Hook):
           - {type: StatsMonitorHook, step_log_freq: 4, window_size: 50}
 
     Args:
-        batch_size: Samples of a batch in each process; found from the batch, unless given.
-        steps_per_epoch: Iterations of an epoch, for the ETA; those of the loader, unless given.
-        step_log_freq: Record every so many iterations.
-        epoch_log_freq: Record at the end of every so many epochs.
-        window_size: Over how many steps to measure.
+        batch_size: The number of samples in a batch of each process. By default, it is read from the batch.
+        steps_per_epoch: The number of iterations per epoch, for the ETA. By default, the length of the loader.
+        step_log_freq: Record every `step_log_freq` iterations.
+        epoch_log_freq: Record at the end of every `epoch_log_freq`-th epoch.
+        window_size: The number of steps over which speed is measured.
     """
 
     priority = 55
@@ -89,22 +90,22 @@ class StatsMonitorHook(Hook):
         self.window_size = window_size
         self._times: deque[float] = deque(maxlen=window_size)
         self._samples: deque[int] = deque(maxlen=window_size)
-        #: Since when the current step takes; None before the first run.
+        #: When the current step began; None before the first run.
         self._since: float | None = None
         self._paused = 0.0
         self._size_of: Callable[[Any], int] = lambda batch: batch_size or 0
-        #: Step and epoch of numbers that may not be in a record yet.
+        #: The step and epoch of numbers that may not be in a record yet.
         self._unwritten: tuple[int, int] | None = None
 
     # -- measuring
 
     def idle_points(self, runner: Runner) -> list[str]:
-        """Without training, all of them."""
+        """Return the points to skip: all of them without training."""
         points = ("around_train", "before_train_epoch", "after_train_iter", "before_val", "after_val")
         return [] if runner.running == "train" else list(points)
 
     def around_train(self, runner: Runner) -> Iterator[None]:
-        """Begin anew: times of an earlier start say nothing about this one. At its end, nothing is left over."""
+        """Start from scratch, because times of an earlier run are irrelevant. At the end, write what is left."""
         self._begin(runner)
         try:
             yield
@@ -116,7 +117,7 @@ class StatsMonitorHook(Hook):
         self._samples.clear()
         self._unwritten = None
         if self.batch_size is None:
-            from hookline.engine.metrics import batch_size  # it needs torch, and a hook's parameters are read without
+            from hookline.engine.metrics import batch_size  # it imports torch, and `hookline hooks` must not
 
             self._size_of = batch_size
         self._restart(runner)
@@ -125,17 +126,17 @@ class StatsMonitorHook(Hook):
         self._since, self._paused = clock(), runner.seconds_waited
 
     def before_train_epoch(self, runner: Runner) -> None:
-        """From here on the loader is waited for."""
+        """Start measuring: from here on, training waits for the loader."""
         self._restart(runner)
 
     def after_val(self, runner: Runner) -> None:
-        """What follows is training again."""
+        """Restart measuring after a validation."""
         self._restart(runner)
 
     def after_train_iter(self, runner: Runner, data_batch: Any) -> None:
-        """One more step is measured; a record, when it is due."""
+        """Measure the step, and record if it is due."""
         now, paused = clock(), runner.seconds_waited
-        if self._since is None:  # registered while training is under way: the next step is the first that is whole
+        if self._since is None:  # registered during training: the next step is the first complete one
             self._begin(runner)
             return
         if self._unwritten is not None:
@@ -151,13 +152,13 @@ class StatsMonitorHook(Hook):
 
     def _record(self, runner: Runner) -> None:
         total = self._total_iters(runner)
-        found = self._speed(runner, total) | learning_rates(runner) | memory(runner)
+        found = self._speed(runner, total) | learning_rates(runner) | memory_in_mib(runner)
         runner.hub.update_scalars(found, prefix=PREFIX)
         self._unwritten = (runner.iter + 1, runner.epoch + 1)
-        runner.terminal.detail(partial(line_of, runner.iter + 1, total, found))
+        runner.terminal.detail(partial(format_line, runner.iter + 1, total, found))
 
     def _total_iters(self, runner: Runner) -> int | None:
-        """How many iterations there will be, where that is known."""
+        """Return the total number of iterations, or None if it is unknown."""
         if self.steps_per_epoch is not None and runner.max_epochs is not None:
             return self.steps_per_epoch * runner.max_epochs
         return runner.max_iters
@@ -172,11 +173,11 @@ class StatsMonitorHook(Hook):
         return found
 
     def before_val(self, runner: Runner) -> None:
-        """Their record comes before that of the validation."""
+        """Write what is left before the record of the validation."""
         self._write_left_over(runner)
 
     def _write_left_over(self, runner: Runner) -> None:
-        """Numbers that no record of their step has taken make one themselves."""
+        """Write numbers that are in no record of their step yet as a separate record."""
         if self._unwritten is None:
             return
         (step, epoch), self._unwritten = self._unwritten, None
@@ -185,17 +186,17 @@ class StatsMonitorHook(Hook):
             runner.writers.write_scalars({"epoch": epoch, **found}, step)
 
     def state_dict(self) -> dict[str, Any]:
-        """Of which step the hub has numbers that may not be in a record yet."""
+        """Return the step and epoch of numbers that may not be in a record yet."""
         return {} if self._unwritten is None else {"unwritten": list(self._unwritten)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there."""
+        """Restore what `state_dict` returned."""
         unwritten = state.get("unwritten")
         self._unwritten = None if unwritten is None else (unwritten[0], unwritten[1])
 
 
 def learning_rates(runner: Runner) -> dict[str, float]:
-    """The learning rate of every group of every optim: `lr`, `lr_1`, `lr_<name>`, `<optim>/lr`."""
+    """Return the learning rate of every group of every optim: `lr`, `lr_1`, `lr_<name>`, `<optim>/lr`."""
     found = {}
     for name, optim in runner.optims.items():
         for label, group in optim.named_groups():
@@ -203,9 +204,9 @@ def learning_rates(runner: Runner) -> dict[str, float]:
     return found
 
 
-def memory(runner: Runner) -> dict[str, float]:
-    """MiB of main memory, and the most so far on a device that counts it, which is no wait for the device."""
-    from hookline.common.devices import device_function  # it needs torch, and a hook's parameters are read without
+def memory_in_mib(runner: Runner) -> dict[str, float]:
+    """Return the main memory, and the device's peak memory if it counts that. Do not wait for the device."""
+    from hookline.common.devices import device_function  # it imports torch, and `hookline hooks` must not
 
     found = {"process_mib": process_memory() / MIB}
     most = device_function(runner.device, "max_memory_allocated")
@@ -214,12 +215,12 @@ def memory(runner: Runner) -> dict[str, float]:
     return found
 
 
-def line_of(done: int, total: int | None, found: dict[str, float]) -> str:
-    """The line for people."""
+def format_line(done: int, total: int | None, found: dict[str, float]) -> str:
+    """Format the line for the log."""
     parts = [f"stats  iter {done}" + (f"/{total}" if total is not None else "")]
     if "samples_per_second" in found:
         parts.append(f"{found['samples_per_second']:.1f} samples/s")
-    parts.append(f"{found['step_time'] * 1e3:.1f} ms a step")
+    parts.append(f"{found['step_time'] * 1e3:.1f} ms per step")
     if "eta" in found:
         parts.append(f"eta {as_time(found['eta'])}")
     parts += [f"{name} {as_number(value)}" for name, value in found.items() if "lr" in name.split("/")[-1].split("_")]

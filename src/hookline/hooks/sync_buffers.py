@@ -1,4 +1,4 @@
-"""SyncBuffersHook: the same buffers in all processes."""
+"""SyncBuffersHook: keeps the buffers equal in all processes."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ if TYPE_CHECKING:
 class SyncBuffersHook(Hook):
     """Averages the buffers of the model over all processes after every training epoch.
 
-    Batch norms, for one, have seen other data in every process. Buffers are also averaged before a validation in the
-    middle of an epoch, or by iterations, and when training ends, if there were steps since the last time. Evaluation
-    alone averages nothing.
+    For example, batch norms see different data in every process. The buffers are also averaged before a validation in
+    the middle of an epoch or when training by iterations, and at the end of training, if there were steps since the
+    last time. Evaluation alone averages nothing.
 
-    All processes end with the same bits. Floating-point and complex buffers become their mean, computed in 64 bits, so
-    that what is the same everywhere in up to 32 bits stays as it is, infinities too. Integer ones become their maximum:
-    a counter, such as that of a batch norm's batches, stays whole and never goes back. Of bools, it is enough that one
-    is true. Buffers that the model does not save are averaged, too; sparse and quantized ones are left alone.
+    Afterwards, the buffers are bit-identical in all processes. Floating-point and complex buffers become their mean,
+    computed in 64 bits. So a buffer of up to 32 bits that is already equal everywhere does not change, even if it
+    contains infinities. Integer buffers become their maximum, so that a counter, such as the one of a batch norm, stays
+    an integer and never decreases. A bool becomes true if it is true in any process. Buffers that the model does not
+    save are averaged, too. Sparse and quantized ones are left alone.
 
-    The processes are those of torch.distributed's default group. In a single process there is nothing to do.
+    The processes are those of torch.distributed's default group. With a single process there is nothing to do.
 
-    Cost: nothing in one process; otherwise, for each device, one `all_reduce` of all floating-point buffers and one of
-    all others, an epoch.
+    Cost: nothing with one process. Otherwise, per epoch and device, one `all_reduce` of all floating-point buffers and
+    one of all others.
 
     Example:
         from hookline.hooks import SyncBuffersHook
@@ -42,27 +43,27 @@ class SyncBuffersHook(Hook):
           - {type: SyncBuffersHook}
     """
 
-    # Inside of its validation the model may have averaged buffers, and those that train are meant.
+    # EMAHook may swap averaged buffers in for validation. The training buffers must be synchronized before that.
     runs_before = ("EMAHook",)
 
     def __init__(self) -> None:
-        # The iteration after which the buffers were the same everywhere.
+        # The iteration after which the buffers were last averaged.
         self._synced_at = 0
 
     def idle_points(self, runner: Runner) -> list[str]:
-        """All of them, in one process."""
+        """Return the points to skip: all of them with one process."""
         return ["after_train_epoch", "after_train", "around_val"] if processes() == 1 else []
 
     def after_train_epoch(self, runner: Runner) -> None:
-        """Average."""
+        """Average the buffers."""
         self._sync(runner)
 
     def after_train(self, runner: Runner) -> None:
-        """A run that was stopped has not come to the end of its epoch."""
+        """Average the buffers of a run that was stopped before the end of its epoch."""
         self._sync(runner)
 
     def around_val(self, runner: Runner) -> Iterator[None]:
-        """All processes validate with the same buffers."""
+        """Average the buffers, so that all processes validate with the same ones."""
         if runner.running == "train":
             self._sync(runner)
         yield
@@ -72,23 +73,23 @@ class SyncBuffersHook(Hook):
             return
         try:
             average_buffers(runner.model)
-        except RuntimeError as error:  # what torch.distributed raises
+        except RuntimeError as error:  # raised by torch.distributed
             raise DistributedError(
-                f"SyncBuffersHook: the buffers could not be averaged over {processes()} processes: {error}"
+                f"SyncBuffersHook: cannot average the buffers over {processes()} processes: {error}"
             ) from error
         self._synced_at = runner.iter
 
     def state_dict(self) -> dict[str, Any]:
-        """The iteration after which the buffers were the same everywhere."""
+        """Return the iteration after which the buffers were last averaged."""
         return {"synced_at": self._synced_at}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there."""
+        """Restore what `state_dict` returned."""
         self._synced_at = state["synced_at"]
 
 
 def processes() -> int:
-    """How many processes train together, as far as torch.distributed knows."""
+    """Return the number of processes that train together, according to torch.distributed."""
     from torch import distributed
 
     return distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 1

@@ -1,4 +1,4 @@
-"""TimeLimitHook: stops, with a checkpoint, before a wall-clock budget ends."""
+"""TimeLimitHook: stops training, with a checkpoint, before a time limit is reached."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ if TYPE_CHECKING:
     from hookline.engine.position import Position
     from hookline.engine.runner import Runner
 
-# How much longer than the longest so far the last save may take: the disks of a cluster are shared.
+# The last save may take this many times as long as the longest so far, because the disks of a cluster are shared.
 SAFETY = 1.5
-# How many iterations count as recent, at least; one slow one long ago says little about the next.
+# The minimum number of iterations that count as recent. A slow one long ago says little about the next.
 RECENT = 500
 
 
 def process_age() -> float:
-    """How long ago this process was started, in seconds."""
+    """Return the seconds since this process was started."""
     import psutil
 
     return max(0.0, time.time() - float(psutil.Process().create_time()))
 
 
 class TimeLimitHook(Hook):
-    """Stops training, with a checkpoint, before a wall-clock budget ends.
+    """Stops training, with a checkpoint, before a wall-clock time limit is reached.
 
-    Such as the time limit of a batch job. It stops when what comes next might not fit: the longest of the recent
-    iterations (or windows, with accumulation), or the validation that is due, and one and a half times the longest save
-    so far. The first validation is taken to need as long for a batch as training does. If nothing was saved by the time
-    that half of the budget is gone, a save is made then, which also tells how long one takes. What else takes long, as
-    what other hooks do after training, has to fit into `margin`.
+    Use this for the time limit of a batch job, for example. Training stops when the next piece of work might not fit:
+    the longest of the recent iterations (or accumulation windows), or a validation that is due, plus one and a half
+    times the longest save so far. The first validation is assumed to take as long per batch as training. If nothing was
+    saved after half of the time, a save is requested. This also shows how long a save takes. Everything else that takes
+    long, such as the work of other hooks after training, must fit into `margin`.
 
-    A validation that is due is left to the run that goes on. That one, resumed, has a full budget again, and remembers
-    how long saves and validations take. The checkpoint
-    is there whatever CheckpointHook is told. With `val()` and `test()` this hook does nothing.
+    A validation that is due is left to the resumed run. That run has the full time limit again, and remembers how long
+    saves and validations take. The checkpoint is saved regardless of the settings of CheckpointHook. This hook does
+    nothing in `val()` and `test()`.
 
-    The budget counts from the start of the process, so that imports and the preparation of data are in it; in a
-    notebook, `start: run` counts from the call of `train()`. At least one iteration is made in any case.
+    Time is counted from the start of the process, so it includes imports and the preparation of data. In a notebook,
+    use `start: run` to count from the call of `train()`. At least one iteration always runs.
 
-    Cost: a reading of the clock and a few additions an iteration.
+    Cost: one reading of the clock and a few additions per iteration.
 
     Example:
         from hookline.hooks import TimeLimitHook
@@ -57,10 +57,11 @@ class TimeLimitHook(Hook):
           - {type: TimeLimitHook, limit: 11h50m, margin: 2m}
 
     Args:
-        limit: The budget: `11h50m`, `1d2h`, `45m`, `90s`, `11:50:00`, `1-02:00:00`, or a number of seconds.
-        margin: How much of it to leave in any case, written likewise.
-        start: What it counts from: the start of the `process`, or of the `run`.
-        exit_code: What `hookline train` ends with after such a stop, so that a script knows to start it again.
+        limit: The time limit: `11h50m`, `1d2h`, `45m`, `90s`, `11:50:00`, `1-02:00:00`, or a number of seconds.
+        margin: The part of the limit to leave unused, in the same format.
+        start: Count from the start of the `process` or of the `run`.
+        exit_code: The exit code of `hookline train` after such a stop, so that a script knows that it must restart the
+            run.
     """
 
     priority = "LOWEST"
@@ -75,12 +76,12 @@ class TimeLimitHook(Hook):
         self.limit = seconds_of("TimeLimitHook: limit", limit)
         self.margin = seconds_of("TimeLimitHook: margin", margin)
         if self.limit <= self.margin:
-            raise ConfigError(f"TimeLimitHook: limit must be more than the margin of {margin!r}, not {limit!r}")
+            raise ConfigError(f"TimeLimitHook: limit must be greater than the margin of {margin!r}, not {limit!r}")
         check_choice("TimeLimitHook: start", start, ("process", "run"))
         check_int("TimeLimitHook: exit_code", exit_code, least=0)
         self.start = start
         self.exit_code = exit_code
-        #: When the budget began, on the clock; None before the first run.
+        #: When the time began; None before the first run.
         self._began: float | None = None
         self._since = self._paused = 0.0
         self._val_since: float | None = None
@@ -90,41 +91,44 @@ class TimeLimitHook(Hook):
         self._asked_early = False
 
     def idle_points(self, runner: Runner) -> list[str]:
-        """Without training, all of them."""
+        """Return the points to skip: all of them without training."""
         points = ("before_run", "before_train", "after_train_iter", "after_train_epoch", "before_val", "after_val")
         return [] if runner.running == "train" else list(points)
 
     def before_run(self, runner: Runner) -> None:
-        """The budget begins now, or has begun with the process; nothing is known yet about this run."""
+        """Determine when the time began, and forget the measurements of an earlier run."""
         self._began = clock() - (process_age() if self.start == "process" else 0.0)
         self._work = Times()
         self._validation = self._save = 0.0
         self._asked_early = False
 
     def before_train(self, runner: Runner) -> None:
-        """From here on iterations are measured."""
-        if self._began is None:  # registered while the run is under way
+        """Start measuring iterations."""
+        if self._began is None:  # registered during the run
             self.before_run(runner)
         self._since, self._paused, self._first = clock(), runner.saving.seconds, runner.iter
 
     def after_train_iter(self, runner: Runner) -> None:
-        """Look at the clock, where a stop can act, and the end of an epoch does not follow, where it is looked at."""
+        """Check the time, except inside an accumulation window, where a stop would have to wait.
+
+        At the end of an epoch, `after_train_epoch` does this.
+        """
         if not (runner.accumulating or (runner.ends_epoch and runner.train_loop.by_epoch)):
             self._after_work(runner, iters=1)
 
     def after_train_epoch(self, runner: Runner) -> None:
-        """Look at the clock before this epoch is saved and validated."""
+        """Check the time before this epoch is saved and validated."""
         if runner.train_loop.by_epoch:
             self._after_work(runner, epochs=1)
 
     def before_val(self, runner: Runner) -> None:
-        """From here on the validation is measured."""
+        """Start measuring the validation."""
         self._val_since = clock()
 
     def after_val(self, runner: Runner) -> None:
-        """Look at the clock before training goes on; before the first iteration, nothing is stopped."""
+        """Check the time before training continues, but never stop before the first iteration."""
         now = clock()
-        if self._began is None or self._val_since is None:  # registered in the middle of this validation
+        if self._began is None or self._val_since is None:  # registered during this validation
             return
         self._validation = max(self._validation, now - self._val_since)
         self._since, self._paused = now, runner.saving.seconds
@@ -132,15 +136,15 @@ class TimeLimitHook(Hook):
             self._decide(runner, now - self._began)
 
     def state_dict(self) -> dict[str, Any]:
-        """How long the longest save and validation took: the run that goes on need not guess."""
+        """Return the times of the longest save and validation, so that a resumed run need not guess."""
         return {"save": self._save, "validation": self._validation}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Know it from the start."""
+        """Restore what `state_dict` returned."""
         self._save, self._validation = state["save"], state["validation"]
 
     def _after_work(self, runner: Runner, iters: int = 0, epochs: int = 0) -> None:
-        """An iteration, a window of them, or an epoch is finished, and not yet counted."""
+        """Measure an iteration, an accumulation window or an epoch that is finished, but not yet counted."""
         if self._began is None:
             self.before_train(runner)
             return
@@ -150,48 +154,48 @@ class TimeLimitHook(Hook):
         self._decide(runner, now - self._began, iters, epochs)
 
     def _decide(self, runner: Runner, elapsed: float, iters: int = 0, epochs: int = 0) -> None:
-        """Stop, or save for the first time, if it is time to."""
+        """Stop, or request the first save, if it is time."""
         self._save = max(self._save, runner.saving.took)
         if not self._save and not self._asked_early and 2 * elapsed >= self.limit:
             self._asked_early = True
             runner.request_save()
-        at = runner.position
-        validation = self._validation or self._first_validation(runner, at.iter + iters)
+        position = runner.position
+        validation = self._validation or self._estimate_validation(runner, position.iter + iters)
         most = self._work.longest + validation + (1 + SAFETY) * self._save + self.margin
         if elapsed + most <= self.limit:
             return
-        batch = 0 if epochs else at.batch + iters
-        ahead = replace(at, iter=at.iter + iters, epoch=at.epoch + epochs, batch=batch)
-        what, takes = self._what_comes(runner, ahead, validation)
+        batch = 0 if epochs else position.batch + iters
+        ahead = replace(position, iter=position.iter + iters, epoch=position.epoch + epochs, batch=batch)
+        what, takes = self._next_work(runner, ahead, validation)
         reserve = takes + SAFETY * self._save + (self._save if runner.saving.busy else 0.0) + self.margin
         if what and elapsed + reserve > self.limit:
             runner.stop(
-                f"{as_duration(elapsed)} of {as_duration(self.limit)} have passed, and {as_duration(reserve)} are kept "
-                f"for {what} and a save",
+                f"{as_duration(elapsed)} of {as_duration(self.limit)} have passed, and {as_duration(reserve)} are "
+                f"reserved for {what} and a save",
                 for_now=True,
                 exit_code=self.exit_code,
             )
             runner.request_save()
 
-    def _what_comes(self, runner: Runner, ahead: Position, validation: float) -> tuple[str, float]:
-        """What the run would go on with from a position, and how long that may take; nothing at its end."""
+    def _next_work(self, runner: Runner, ahead: Position, validation: float) -> tuple[str, float]:
+        """Return the next piece of work after a position and its estimated time. At the end, return an empty name."""
         if runner.val_loops and runner.validation_due(ahead):
             return "the validation", validation
         if runner.train_loop.is_over(ahead):
             return "", 0.0
         return "the next iteration", self._work.longest
 
-    def _first_validation(self, runner: Runner, iters: int) -> float:
-        """How long a validation may take while there was none: a batch as long as one of training, on average."""
+    def _estimate_validation(self, runner: Runner, iters: int) -> float:
+        """Estimate the time of the first validation: per batch, as long as training takes on average."""
         lengths = [loop.length for loop in runner.val_loops.values()]
         made = iters - self._first
         return sum(length or 0 for length in lengths) * self._work.total / made if made > 0 else 0.0
 
 
 class Times:
-    """How long pieces of work took: all together, and the longest of the recent ones.
+    """The total time of pieces of work, and the longest of the recent ones.
 
-    Recent are at least so many as the constant says, and at most twice as many, so that none has to be kept.
+    The recent ones are at least the last `RECENT` and at most twice as many. So single times need not be kept.
     """
 
     __slots__ = ("_before", "_now", "count", "total")
@@ -201,7 +205,7 @@ class Times:
         self.count = 0
 
     def add(self, seconds: float) -> None:
-        """One more."""
+        """Add the time of one piece of work."""
         if self.count % RECENT == 0:
             self._before, self._now = self._now, 0.0
         self.count += 1
@@ -211,5 +215,5 @@ class Times:
 
     @property
     def longest(self) -> float:
-        """The longest, in seconds; 0 where there was none."""
+        """Return the longest recent time in seconds, or 0 if there is none."""
         return self._before if self._before > self._now else self._now

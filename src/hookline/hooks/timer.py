@@ -1,4 +1,4 @@
-"""IterTimerHook: how long data and steps take, and how long the run still will."""
+"""IterTimerHook: measures the time of data and steps, and estimates the remaining time."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ from hookline.record.hub import History
 if TYPE_CHECKING:
     from hookline.engine.runner import Runner
 
-# What a stage's times are called, behind its name.
+# The names of a stage's times, without the prefix.
 TIMES = ("time", "data_time")
 
 
 class IterTimerHook(Hook):
-    """Times data and steps, and tells how long training still takes.
+    """Measures the time of data and steps, and estimates the remaining training time.
 
-    Records `train/data_time` and `train/time` (data and step together) of every iteration, likewise for `val` and
-    `test`, and the fact `eta`: seconds of training that are left. That is the mean time of the iterations since the
-    start, or since the resume, times those that are left; validation, saving and evaluations of hooks are not counted.
-    At the end, the fact `seconds_of` has the seconds of `data`, `steps`, `hooks`, `validation` and `saving`, and
-    `seconds_of_hooks` those of every hook at each of its points. What comes in every iteration is measured in one of
-    31, and the rest is taken to be like it.
+    For every iteration, it records `train/data_time` and `train/time` (data and step together), and the same for `val`
+    and `test`. The fact `eta` is the remaining seconds of training: the mean time per iteration since the start or the
+    resume, times the remaining iterations. Validation, saving and evaluations by hooks are excluded.
 
-    Cost: two readings of the clock and two entries in the hub an iteration.
+    At the end, the fact `seconds_of` has the seconds of `data`, `steps`, `hooks`, `validation` and `saving`. The fact
+    `seconds_of_hooks` has the seconds of every hook at each of its points. Points that are called every iteration are
+    measured in one of 31 iterations and extrapolated.
+
+    Cost: two readings of the clock and two entries in the hub per iteration.
 
     Example:
         from hookline.testing import toy_runner
@@ -47,7 +48,7 @@ class IterTimerHook(Hook):
         self._paused = 0.0
         self._spent = 0.0
         self._done = 0
-        #: When training began, how long the loader was waited for, how long it was validated, and what saves had taken.
+        #: When training began, and the time spent so far waiting for the loader, validating and saving.
         self._began = 0.0
         self._waiting = Cost()
         self._waited = self._waited_before = 0.0
@@ -58,7 +59,7 @@ class IterTimerHook(Hook):
         self._data_time, self._time = History(), History()
 
     def before_train(self, runner: Runner) -> None:
-        """Begin anew: times of an earlier start say nothing about this one."""
+        """Start from scratch, because times of an earlier run are irrelevant."""
         self._spent, self._done = 0.0, 0
         self._began, self._validated, self._saved = time.perf_counter(), 0.0, runner.saving.seconds
         self._waiting = runner.measure_data_wait()
@@ -70,35 +71,35 @@ class IterTimerHook(Hook):
         runner.hub.update_info("eta", None, resumed=False)
 
     def before_train_epoch(self, runner: Runner) -> None:
-        """From here on the loader is waited for."""
+        """Start measuring: from here on, training waits for the loader."""
         self._restart(runner)
 
     def before_val_epoch(self, runner: Runner) -> None:
-        """From here on the loader is waited for."""
+        """Start measuring: from here on, the validation waits for the loader."""
         self._restart(runner)
 
     def before_test_epoch(self, runner: Runner) -> None:
-        """From here on the loader is waited for."""
+        """Start measuring: from here on, the test waits for the loader."""
         self._restart(runner)
 
     def before_val(self) -> None:
-        """From here on it is validated."""
+        """Start measuring the validation."""
         self._val_since = time.perf_counter()
 
     def after_val(self, runner: Runner) -> None:
-        """What follows is training again."""
+        """Add the time of the validation, and restart measuring training."""
         self._validated += time.perf_counter() - self._val_since
         self._restart(runner)
 
     def after_train(self, runner: Runner) -> None:
-        """Where the time of training went, as the facts `seconds_of` and `seconds_of_hooks`."""
+        """Record where the time went, as the facts `seconds_of` and `seconds_of_hooks`."""
         costs = runner.plan.costs(self._done)
         runner.plan.measure("none")
         runner.hub.update_info("seconds_of_hooks", costs, resumed=False)
         runner.hub.update_info("seconds_of", self._shares(runner, costs), resumed=False)
 
     def _shares(self, runner: Runner, costs: dict[str, dict[str, float]]) -> dict[str, float]:
-        """The parts of training's time; what is none of the others is steps."""
+        """Return how the time of training is divided. Time that belongs to nothing else counts as steps."""
         validating = sum(
             seconds for hook in costs.values() for point, seconds in hook.items() if point.split("_")[1] == "val"
         )
@@ -112,7 +113,7 @@ class IterTimerHook(Hook):
         return {"data": parts.pop("data"), "steps": steps, **parts}
 
     def before_train_iter(self, runner: Runner) -> None:
-        """The batch is here."""
+        """Record the time of the batch, which has just arrived."""
         paused = runner.seconds_waited
         if paused != self._paused:
             self._since += paused - self._paused
@@ -123,13 +124,13 @@ class IterTimerHook(Hook):
         self._waited = waited
 
     def after_train_iter(self, runner: Runner) -> None:
-        """The step is made."""
+        """Record the time of the iteration and the ETA."""
         now = time.perf_counter()
         taken, self._since = now - self._since, now
         self._spent += taken
         self._done += 1
         turn = self._done % PERIOD - FIRST
-        if turn == 0 or turn == 1:  # the next iteration is measured, or this one was
+        if turn == 0 or turn == 1:  # the next iteration will be measured, or this one was
             runner.plan.measure("all" if turn == 0 else "rare")
         self._time.values.append(taken)
         self._time.fresh += 1
@@ -137,19 +138,19 @@ class IterTimerHook(Hook):
             runner.hub.info["eta"] = self._spent / self._done * (self._max_iters - runner.position.iter - 1)
 
     def before_val_iter(self, runner: Runner) -> None:
-        """The batch is here."""
+        """Record the time of the batch, which has just arrived."""
         runner.hub.update_scalar("val/data_time", time.perf_counter() - self._since)
 
     def after_val_iter(self, runner: Runner) -> None:
-        """The batch is evaluated."""
+        """Record the time of the batch's evaluation."""
         self._evaluated(runner, "val")
 
     def before_test_iter(self, runner: Runner) -> None:
-        """The batch is here."""
+        """Record the time of the batch, which has just arrived."""
         runner.hub.update_scalar("test/data_time", time.perf_counter() - self._since)
 
     def after_test_iter(self, runner: Runner) -> None:
-        """The batch is evaluated."""
+        """Record the time of the batch's evaluation."""
         self._evaluated(runner, "test")
 
     def _evaluated(self, runner: Runner, stage: str) -> None:

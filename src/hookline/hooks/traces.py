@@ -1,4 +1,4 @@
-"""What becomes of a trace of ProfilerHook: a table, a Chrome trace, TensorBoard's, or what a user's function does."""
+"""The output of ProfilerHook's traces: a table, a Chrome trace, a trace for TensorBoard, or a user's function."""
 
 from __future__ import annotations
 
@@ -17,42 +17,42 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("hookline")
 
-# What `on_trace_ready` may hold besides its type.
+# The settings of `on_trace_ready`, by type.
 SETTINGS = {"log_trace": ("sort_by", "row_limit"), "tb_trace": ("dir_name",)}
-_OF = ("cpu_{}", "self_cpu_{}", "cuda_{}", "self_cuda_{}")
+_UNITS = ("cpu_{}", "self_cpu_{}", "cuda_{}", "self_cuda_{}")
 SORTED_BY = (
     "count",
     "cpu_time",
     "cuda_time",
-    *(by.format(what) for what in ("time_total", "memory_usage") for by in _OF),
+    *(by.format(what) for what in ("time_total", "memory_usage") for by in _UNITS),
 )
-# Where a trace goes when nothing is said.
+# The default file of a trace.
 DEFAULT_PATH = "profile.json"
 
 
 class Traces:
-    """Where traces go.
+    """The outputs of a trace. Without any option, these are a table and `profile.json`.
 
     Args:
-        on_trace_ready: As ProfilerHook takes it.
-        json_trace_path: Likewise. Without both, a table and `profile.json`.
+        on_trace_ready: As for ProfilerHook.
+        json_trace_path: As for ProfilerHook.
     """
 
     def __init__(self, on_trace_ready: Any, json_trace_path: str | None) -> None:
         if on_trace_ready is None and json_trace_path is None:
             on_trace_ready, json_trace_path = "log_trace", DEFAULT_PATH
-        self.on_trace_ready = _checked(on_trace_ready)
+        self.on_trace_ready = _check_handler(on_trace_ready)
         self.json_trace_path = json_trace_path
 
-    def take(self, runner: Runner, what: str, profile: Profile) -> None:
-        """Bring out a trace; one that cannot be written is warned about."""
-        for bring_out in (self._hand_over, self._write_json):
+    def output(self, runner: Runner, what: str, profile: Profile) -> None:
+        """Output a trace. If it cannot be written, warn."""
+        for write in (self._call_handler, self._write_json):
             try:
-                bring_out(runner, what, profile)
+                write(runner, what, profile)
             except OSError as error:
-                log.warning("ProfilerHook: the trace of %s cannot be written: %s", what, error)
+                log.warning("ProfilerHook: the trace of %s cannot be written: %s; the run continues", what, error)
 
-    def _hand_over(self, runner: Runner, what: str, profile: Profile) -> None:
+    def _call_handler(self, runner: Runner, what: str, profile: Profile) -> None:
         given = self.on_trace_ready
         if given is None:
             return
@@ -74,39 +74,39 @@ class Traces:
         if self.json_trace_path is None:
             return
         rank = f"_rank{runner.rank}" if runner.world_size > 1 else ""
-        path = _free(runner.work_dir / self.json_trace_path, rank)
+        path = _free_path(runner.work_dir / self.json_trace_path, rank)
         path.parent.mkdir(parents=True, exist_ok=True)
         profile.export_chrome_trace(str(path))
         runner.terminal.say(f"ProfilerHook: {what}: the trace is in {path}")
 
 
-def _free(path: Path, rank: str) -> Path:
-    """The path itself, or, where a file is there already, with the next number behind its name."""
+def _free_path(path: Path, rank: str) -> Path:
+    """Return the path, with the next free number after its name if the file already exists."""
     ending = next((ending for ending in (".json.gz", ".json") if path.name.endswith(ending)), path.suffix)
     stem = path.name.removesuffix(ending) + rank
     names = (f"{stem}{'' if number == 1 else f'_{number}'}{ending}" for number in count(1))
     return next(found for name in names if not (found := path.with_name(name)).exists())
 
 
-def _checked(given: Any) -> Callable[..., Any] | dict[str, Any] | None:
+def _check_handler(given: Any) -> Callable[..., Any] | dict[str, Any] | None:
     if given is None or (callable(given) and not isinstance(given, (str, Mapping))):
         return given
     settings = {"type": given} if isinstance(given, str) else dict(given) if isinstance(given, Mapping) else {}
     if not settings:
         raise ConfigError(
-            "ProfilerHook: on_trace_ready is log_trace, tb_trace, a mapping with one of them as its type, or a "
+            "ProfilerHook: on_trace_ready must be log_trace, tb_trace, a mapping with one of them as its type, or a "
             f"function that takes the profiler, not {given!r}"
         )
     kind = settings.get("type")
-    check_choice("ProfilerHook: the type of on_trace_ready", kind, SETTINGS)
+    check_choice("ProfilerHook: on_trace_ready: type", kind, SETTINGS)
     for name in settings:
         if name != "type" and name not in SETTINGS[str(kind)]:
             hint = did_you_mean(str(name), SETTINGS[str(kind)])
-            raise ConfigError(f"ProfilerHook: on_trace_ready: {kind} has no setting '{name}'; {hint}")
+            raise ConfigError(f"ProfilerHook: on_trace_ready: unknown setting '{name}' of {kind}; {hint}")
     if "row_limit" in settings:
         check_int("ProfilerHook: on_trace_ready: row_limit", settings["row_limit"], least=1)
     if "sort_by" in settings:
         check_choice("ProfilerHook: on_trace_ready: sort_by", settings["sort_by"], SORTED_BY)
     if not isinstance(settings.get("dir_name", ""), str):
-        raise ConfigError(f"ProfilerHook: on_trace_ready: dir_name is a folder, not {settings['dir_name']!r}")
+        raise ConfigError(f"ProfilerHook: on_trace_ready: dir_name must be a folder, not {settings['dir_name']!r}")
     return settings

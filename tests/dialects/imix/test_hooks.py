@@ -345,7 +345,9 @@ def test_what_an_evaluation_gives_has_to_be_numbers(tmp_path: Path) -> None:
     def words() -> dict[str, str]:
         return {"answer": "yes"}
 
-    with pytest.raises(ConfigError, match=r"^EvaluateHook: words \(.*\) gave str as 'answer'; it has to give a num"):
+    with pytest.raises(
+        ConfigError, match=r"^EvaluateHook: words \(.*\) returned str as 'answer'; it must return a num"
+    ):
         engine_in(tmp_path, custom_hooks=[{"type": "EvaluateHook", "eval_function": words}]).train()
 
 
@@ -362,7 +364,7 @@ def test_a_gradient_that_is_nan_names_the_line_that_made_it(tmp_path: Path) -> N
     with pytest.raises(RuntimeError, match="returned nan values") as caught:
         engine.train()
     note = next(note for note in caught.value.__notes__ if note.startswith("AutogradAnomalyHook: "))
-    assert "AbsBackward0 failed; it belongs to tests/dialects/imix/test_hooks.py:" in note
+    assert "AbsBackward0 failed; its forward pass is tests/dialects/imix/test_hooks.py:" in note
     assert exit_code_of(caught.value) == 4
     assert not torch.is_anomaly_enabled()
 

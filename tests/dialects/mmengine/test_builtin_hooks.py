@@ -287,7 +287,7 @@ def test_an_average_with_a_custom_formula(tmp_path: Path, base: Any) -> None:
         ({"ema_type": "ExponentialMovingAverag"}, "not 'ExponentialMovingAverag'; did you mean 'ExponentialMovingAver"),
         ({"ema_type": ToyNet}, "ema_type must be the name of an average or a BaseAveragedModel, not"),
         ({"momentum": 3}, "EMAHook: momentum must be above 0 and at most 1, not 3"),
-        ({"begin_iter": 1, "begin_epoch": 1}, "EMAHook: give begin_iter or begin_epoch, not both"),
+        ({"begin_iter": 1, "begin_epoch": 1}, "EMAHook: set begin_iter or begin_epoch, not both"),
     ],
 )
 def test_invalid_averages_are_refused(settings: dict[str, Any], message: str) -> None:

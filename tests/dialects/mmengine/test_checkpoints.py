@@ -298,7 +298,7 @@ def test_a_checkpoint_for_a_runner_that_only_tests(tmp_path: Path) -> None:
 
     runner = runner_of(tmp_path / "tests", [*TRAIN, *VAL], **tests)
     assert list(runner.test()) == ["accuracy"]
-    assert "with the averaged weights of 16 steps" in (tmp_path / "tests" / "run.log").read_text()
+    assert "uses the averaged weights of 16 steps" in (tmp_path / "tests" / "run.log").read_text()
 
 
 def test_load_checkpoint_of_a_runner_is_immediate_and_hooks_see_it(tmp_path: Path) -> None:
