@@ -93,8 +93,8 @@ def refuse_missing(trainer: BaseTrainer) -> None:
     for name in ("datapipeline", "model", "optimizer"):
         if getattr(trainer, name) is None:
             raise ConfigError(
-                f"training needs a {name}: add a section '{name}' to the config, or set trainer.{name} after "
-                "super().__init__"
+                f"trainer.{name} is not set, and training needs it: add a section '{name}' to the config, or set "
+                f"trainer.{name} after super().__init__"
             )
     _refuse_unfit_optimizer(trainer.optimizer)
     if not hasattr(trainer, "white_bg"):
@@ -106,13 +106,12 @@ def _refuse_unfit_optimizer(optimizer: Any) -> None:
     who = type(optimizer).__name__
     if not hasattr(optimizer, "update_model"):
         raise ConfigError(
-            f"the optimizer, a {who}, has no update_model; wrap it: BaseOptimizer(None, optimizer) of "
-            "pointrix.optimizer"
+            f"the optimizer ({who}) has no update_model; wrap it: BaseOptimizer(None, optimizer) of pointrix.optimizer"
         )
     missing = [name for name in ("state_dict", "load_state_dict") if not hasattr(optimizer, name)]
     if missing:
         raise ConfigError(
-            f"the optimizer, a {who}, has no {' and no '.join(missing)}, which checkpoints need; write "
+            f"the optimizer ({who}) has no {' and no '.join(missing)}, which checkpoints need; write "
             "state_dict(self), which returns its state, and load_state_dict(self, state), which restores it, or "
             "inherit from BaseOptimizer of pointrix.optimizer, which has both"
         )

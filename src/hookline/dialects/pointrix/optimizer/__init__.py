@@ -46,7 +46,7 @@ def _build_optimizer(name: str, cfg: Mapping[str, Any], model: nn.Module, offere
             raise ConfigError(f"{who} has no key '{key}'; {did_you_mean(key, known)}")
     algorithm = getattr(torch.optim, str(cfg.get("name")), None)
     if not (isinstance(algorithm, type) and issubclass(algorithm, torch.optim.Optimizer)):
-        raise ConfigError(f"{who}: 'name' must be an optimizer of torch, such as Adam, not {cfg.get('name')!r}")
+        raise ConfigError(f"{who}: 'name' must be a torch optimizer, such as Adam, not {cfg.get('name')!r}")
     groups = [
         {"params": _find_parameters(model, each, who), "name": each, **args} for each, args in _items(cfg, "params")
     ]
