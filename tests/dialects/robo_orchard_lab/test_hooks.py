@@ -30,7 +30,7 @@ from hookline.dialects.robo_orchard_lab.pipeline.hooks import (
     StatsMonitorConfig,
     ValidationHookConfig,
 )
-from hookline.dialects.robo_orchard_lab.pipeline.hooks.metric import give_back, state_of
+from hookline.dialects.robo_orchard_lab.pipeline.hooks.metric import get_state, restore_state
 from hookline.errors import ConfigError
 from tests.dialects.robo_orchard_lab import parts
 from tests.dialects.robo_orchard_lab.parts import counters
@@ -348,7 +348,7 @@ def test_what_a_metric_wraps_is_kept_as_well() -> None:
     metric = MinMaxMetric(SumMetric())
     metric.update(torch.tensor(2.0))
     other = MinMaxMetric(SumMetric())
-    give_back(other, state_of(metric))
+    restore_state(other, get_state(metric))
     for one in (metric, other):
         one.update(torch.tensor(3.0))
         assert one.compute()["raw"] == 5
@@ -393,10 +393,10 @@ def test_speed_and_learning_rates_are_logged(caplog: pytest.LogCaptureFixture) -
 def test_what_is_left_is_counted_from_what_is_known(caplog: pytest.LogCaptureFixture) -> None:
     args = PipelineHookArgs(None, max_epoch=3, max_step=7, dataloader=[1, 2])
     monitor = StatsMonitorConfig()()
-    assert monitor._left(args, 2) == 4
-    assert monitor._left(args.copy_with_updates(max_step=5), 2) == 3
-    assert monitor._left(args.copy_with_updates(max_step=None, dataloader=iter(())), 2) is None
-    assert StatsMonitorConfig(steps_per_epoch=10)()._left(args.copy_with_updates(max_step=None), 2) == 28
+    assert monitor._count_left(args, 2) == 4
+    assert monitor._count_left(args.copy_with_updates(max_step=5), 2) == 3
+    assert monitor._count_left(args.copy_with_updates(max_step=None, dataloader=iter(())), 2) is None
+    assert StatsMonitorConfig(steps_per_epoch=10)()._count_left(args.copy_with_updates(max_step=None), 2) == 28
 
 
 @pytest.mark.parametrize(("at", "every", "times"), [("epoch", 1, 2), ("epoch", 2, 1), ("step", 4, 2)])
