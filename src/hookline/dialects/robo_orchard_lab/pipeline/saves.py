@@ -217,7 +217,7 @@ class FolderSaving(Saving):
             old = archive.move_aside(beside, dict.fromkeys(found))
             if old is not None:
                 where = " and ".join(dict.fromkeys(str(one.parent) for one in found))
-                log.warning("moved the saves of an earlier run in %s to %s", where, old)
+                log.warning("moved the saves of an earlier run from %s to %s", where, old)
 
     def _find_leftovers(self, target: Target, resumed: Path | None) -> list[Path]:
         """Return the saves of other runs in the folder in which this run saves."""
