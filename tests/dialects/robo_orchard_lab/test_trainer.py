@@ -485,7 +485,8 @@ def test_accumulation_may_change_during_training(windows: dict[int, int], update
         (
             {"validation": forward},
             TypeError,
-            "^validation must be a ValidationHookConfig, not a function; write validation=ValidationHookConfig\\(...\\)$",
+            "^validation must be a ValidationHookConfig, not a function; write "
+            "validation=ValidationHookConfig\\(...\\)$",
         ),
         (
             {"grad_clip": LossTrackerConfig()},
@@ -496,7 +497,8 @@ def test_accumulation_may_change_during_training(windows: dict[int, int], update
         (
             {"validation": LossTrackerConfig()},
             TypeError,
-            "^validation must create a ValidationHook, but LossTrackerConfig creates a LossTracker; write validation=Val",
+            "^validation must create a ValidationHook, but LossTrackerConfig creates a LossTracker; write "
+            "validation=Val",
         ),
         (
             {"resume_from": "workspace"},
@@ -603,7 +605,8 @@ def test_a_loss_with_parameters_is_prepared_and_saved_too(tmp_path: Path) -> Non
         (
             lambda model, batch: (None, None),
             LossNotProvidedError,
-            "^<FunctionInfo function <lambda> from .*test_trainer.py:\\d+> returned no loss; return \\(outputs, loss\\)",
+            "^<FunctionInfo function <lambda> from .*test_trainer.py:\\d+> returned no loss; "
+            "return \\(outputs, loss\\)",
         ),
         (
             lambda model, batch: forward(model, batch)[1],
