@@ -1,4 +1,4 @@
-"""A run in a process of its own, which may be killed: python -m tests.dialects.pointrix.killed FOLDER [STEP [POINT]]"""
+"""A run in its own process, which may be killed: python -m tests.dialects.pointrix.killed FOLDER [STEP [POINT]]"""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HOOK_REGISTRY.register(Densify)
 
 @HOOK_REGISTRY.register()
 class Kills(Hook):
-    """Kills the process at a point, in the middle of a step or of a validation; or fails."""
+    """Kills the process, or fails, at a point in the middle of a step or of a validation."""
 
     def __init__(self, step: int, point: str) -> None:
         self.step = step

@@ -1,4 +1,4 @@
-"""A scene in small: coloured points that are blurred onto a 4 x 4 image, with all that a trainer needs."""
+"""A small scene: colored points that are blurred onto a 4 x 4 image, with every part that a trainer needs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Points(nn.Module):
 
 
 class Scene(nn.Module):
-    """What a trainer asks of a model."""
+    """A model with the methods that a trainer calls."""
 
     def __init__(self, number: int = 6) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class Blur:
 
 
 class Views:
-    """The data pipeline: an image that depends on the step alone."""
+    """The data pipeline: images that depend only on the step."""
 
     def __init__(self, validation: int = 2) -> None:
         self.validation_dataset = list(range(validation))
@@ -88,7 +88,7 @@ class Fall:
 
 
 class SceneTrainer(DefaultTrainer):
-    """Sets its parts itself, as a user's subclass does."""
+    """A trainer that sets its parts itself, as a user's subclass does."""
 
     points = 6
 
@@ -107,7 +107,7 @@ class SceneTrainer(DefaultTrainer):
 
 
 class Densify(Hook):
-    """Doubles a random point every few steps, at a point of its own."""
+    """Duplicates a random point every few steps, at a custom hook point."""
 
     def __init__(self, every: int = 2) -> None:
         self.every = every
@@ -137,5 +137,5 @@ class Densify(Hook):
 
 
 def config(**changes: Any) -> dict[str, Any]:
-    """A config of a few steps, without hooks."""
+    """Return a config for a few steps, without hooks."""
     return {"max_steps": 5, "val_interval": 2, "seed": 0, **changes}

@@ -1,4 +1,4 @@
-"""Saving, and going on exactly where a run stood."""
+"""Saving checkpoints, and resuming exactly from them."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def assert_same_runs(one: Path, other: Path) -> None:
     assert_same(left, right)
 
 
-def test_one_layout_and_one_kind_of_name(tmp_path: Path) -> None:
+def test_all_checkpoints_have_the_same_layout_and_naming(tmp_path: Path) -> None:
     trainer_in(tmp_path, CheckPointHook(save_step=2), LogHook()).train_loop()
     assert checkpoints(tmp_path) == ["chkpnt00002.pth", "chkpnt00004.pth", "chkpnt00005.pth"]
     for name in checkpoints(tmp_path):
@@ -99,19 +99,21 @@ def test_one_layout_and_one_kind_of_name(tmp_path: Path) -> None:
         (CheckPointHook(save_step=1, max_keep=2), 3, [4, 5]),
     ],
 )
-def test_when_checkpoints_are_saved(tmp_path: Path, hook: CheckPointHook, save_step: int, saved: list[int]) -> None:
+def test_checkpoints_are_saved_at_the_interval_and_at_the_end(
+    tmp_path: Path, hook: CheckPointHook, save_step: int, saved: list[int]
+) -> None:
     trainer_in(tmp_path, hook, save_step=save_step).train_loop()
     assert checkpoints(tmp_path) == [f"chkpnt{step:05d}.pth" for step in saved]
 
 
-def test_a_point_cloud_that_can_is_saved_as_ply_too(tmp_path: Path) -> None:
+def test_a_point_cloud_with_save_ply_is_also_saved_as_ply(tmp_path: Path) -> None:
     trainer = trainer_in(tmp_path, CheckPointHook(save_step=3))
     trainer.model.point_cloud.save_ply = lambda path: Path(path).write_text("ply")
     trainer.train_loop()
     assert sorted(path.name for path in tmp_path.glob("*.ply")) == ["00003.ply", "00005.ply"]
 
 
-def test_hooks_may_add_to_a_checkpoint_and_find_it_again(tmp_path: Path) -> None:
+def test_hooks_may_add_entries_to_a_checkpoint_and_read_them_back(tmp_path: Path) -> None:
     class Adds(Hook):
         found = None
 
@@ -127,14 +129,14 @@ def test_hooks_may_add_to_a_checkpoint_and_find_it_again(tmp_path: Path) -> None
     assert adds.found.tolist() == [1.0, 1.0]
 
 
-# -- going on
+# -- resuming
 
 
 def broken_and_whole(tmp_path: Path, at: int, *, kind: type[SceneTrainer] = SceneTrainer, **changes: Any) -> None:
-    """A run of nine steps, and one that ends after some and goes on, leave the same."""
+    """Check that a run of nine steps and a run that stops early and resumes leave the same results."""
     for folder, stops in (("whole", [9]), ("broken", [at, 9])):
         for stop in stops:
-            torch.manual_seed(77 * stop)  # what this process has drawn before must not matter
+            torch.manual_seed(77 * stop)  # random numbers drawn earlier in this process must not matter
             hooks = (Densify(2), LogHook(), CheckPointHook(save_step=3))
             trainer = trainer_in(tmp_path / folder, *hooks, kind=kind, max_steps=stop, resume=True, **changes)
             trainer.writer = JsonlWriter(tmp_path / folder)
@@ -143,16 +145,16 @@ def broken_and_whole(tmp_path: Path, at: int, *, kind: type[SceneTrainer] = Scen
 
 
 @pytest.mark.parametrize("at", [1, 2, 4, 8])
-def test_a_run_that_goes_on_ends_in_the_same_bits_with_a_model_that_has_grown(tmp_path: Path, at: int) -> None:
+def test_a_resumed_run_is_bit_exact_even_if_the_model_has_grown(tmp_path: Path, at: int) -> None:
     broken_and_whole(tmp_path, at, val_interval=0)
     records = [(tmp_path / name / "metrics.jsonl").read_text().splitlines() for name in ("whole", "broken")]
     assert records[0] == records[1]
     assert [json.loads(line)["step"] for line in records[0]] == list(range(1, 10))
 
 
-def test_a_trainer_grows_its_model_in_its_own_way(tmp_path: Path) -> None:
+def test_a_trainer_may_override_grow_model(tmp_path: Path) -> None:
     class Flat(nn.Module):
-        """Its points are no `point_cloud`."""
+        """A model whose points are not in `point_cloud`."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -197,7 +199,7 @@ def test_a_trainer_grows_its_model_in_its_own_way(tmp_path: Path) -> None:
     assert checkpoints(tmp_path) == ["chkpnt00005.pth", "chkpnt00007.pth"]
 
 
-def test_a_model_may_not_leave_its_optimizer_behind_while_it_is_loaded(tmp_path: Path) -> None:
+def test_a_model_that_creates_new_parameters_when_loaded_is_refused(tmp_path: Path) -> None:
     class Remakes(SceneTrainer):
         def __init__(self, *given: Any) -> None:
             super().__init__(*given)
@@ -210,12 +212,12 @@ def test_a_model_may_not_leave_its_optimizer_behind_while_it_is_loaded(tmp_path:
 
     trainer_in(tmp_path, CheckPointHook()).train_loop()
     with pytest.raises(
-        StorageError, match="the model has made new parameters while it was loaded, and the optimizer ha"
+        StorageError, match="the model created new parameters in load_state_dict, and the optimizer still has the"
     ):
         trainer_in(tmp_path, kind=Remakes, resume=True).train_loop()
 
 
-def test_parts_that_have_a_state_keep_it(tmp_path: Path) -> None:
+def test_parts_with_a_state_are_restored(tmp_path: Path) -> None:
     class Counts:
         def __init__(self, inner: Any) -> None:
             self.inner, self.calls = inner, 0
@@ -244,7 +246,7 @@ def test_parts_that_have_a_state_keep_it(tmp_path: Path) -> None:
 
 
 class Shuffles(BaseDataPipeline):
-    """A pipeline that inherits, and gives what it likes."""
+    """A subclass whose batches do not depend on the step."""
 
     def __init__(self) -> None:
         self.validation_dataset = []
@@ -267,31 +269,31 @@ class Remembers(Shuffles):
 
 
 @pytest.mark.parametrize(
-    ("pipeline", "steps", "said"),
+    ("pipeline", "steps", "warned"),
     [
         (Views, 5, True),
-        (Views, 2, False),  # there is nothing to go on with
+        (Views, 2, False),  # the run is already complete
         (Shuffles, 5, True),
         (Remembers, 5, False),
         (HasNothing, 5, False),
     ],
 )
-def test_what_a_pipeline_without_a_state_has_to_keep_is_said_when_a_run_goes_on(
-    tmp_path: Path, pipeline: Any, steps: int, said: bool
+def test_resuming_warns_about_a_pipeline_without_a_state(
+    tmp_path: Path, pipeline: Any, steps: int, warned: bool
 ) -> None:
     for stop in (2, steps):
         trainer = trainer_in(tmp_path, CheckPointHook(), max_steps=stop, val_interval=0, resume=True)
         trainer.datapipeline = pipeline()
         trainer.train_loop()
-    told = (
-        f"{pipeline.__name__} has no state_dict: the run goes on exactly if what its next_train(step) gives depends on "
-        "the step alone; otherwise it needs state_dict and load_state_dict"
+    message = (
+        f"{pipeline.__name__} has no state_dict: the resumed run is exact only if the batch that its next_train(step) "
+        "returns depends only on the step; otherwise, add state_dict and load_state_dict"
     )
     lines = (tmp_path / "run.log").read_text().splitlines()
-    assert [line.endswith(told) for line in lines if "state_dict" in line] == [True] * said
+    assert [line.endswith(message) for line in lines if "state_dict" in line] == [True] * warned
 
 
-def test_the_validation_that_a_killed_run_owes_is_made_first(tmp_path: Path) -> None:
+def test_a_resumed_run_first_makes_the_validation_that_was_missed(tmp_path: Path) -> None:
     class Fails(Hook):
         def before_val(self, trainner: Any) -> None:
             raise RuntimeError("gone")
@@ -322,14 +324,14 @@ def run_apart(folder: Path, *more: str) -> int:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An unbroken run."""
+    """Return the folder of an uninterrupted run."""
     folder = tmp_path_factory.mktemp("whole")
     assert run_apart(folder) == 0
     return folder
 
 
 @pytest.mark.parametrize(("step", "point"), [(6, "after_train_iter"), (8, "after_val_iter"), (13, "after_train_iter")])
-def test_a_run_goes_on_exactly_after_kill_9(whole: Path, tmp_path: Path, step: int, point: str) -> None:
+def test_a_run_resumes_exactly_after_kill_9(whole: Path, tmp_path: Path, step: int, point: str) -> None:
     assert run_apart(tmp_path, str(step), point) == -signal.SIGKILL
     assert checkpoints(tmp_path) == [f"chkpnt{saved:05d}.pth" for saved in range(4, step + 1, 4)]
     assert run_apart(tmp_path) == 0
@@ -337,11 +339,11 @@ def test_a_run_goes_on_exactly_after_kill_9(whole: Path, tmp_path: Path, step: i
     assert (whole / "metrics.jsonl").read_bytes() == (tmp_path / "metrics.jsonl").read_bytes()
 
 
-def test_a_process_whose_run_fails_does_not_end_with_0(tmp_path: Path) -> None:
+def test_a_process_whose_run_fails_has_a_nonzero_exit_code(tmp_path: Path) -> None:
     assert run_apart(tmp_path, "2", "fails") == 1
 
 
-def test_a_damaged_checkpoint_is_passed_over_and_with_none_intact_the_run_is_refused(tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_skipped_and_a_run_without_an_intact_one_is_refused(tmp_path: Path) -> None:
     trainer_in(tmp_path, CheckPointHook(save_step=2)).train_loop()
     whole = (tmp_path / "chkpnt00005.pth").read_bytes()
     (tmp_path / "chkpnt00005.pth").write_bytes(whole[: len(whole) // 2])
@@ -355,7 +357,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_with_none_intact_the_run_is_ref
         trainer_in(tmp_path, resume=True).train_loop()
 
 
-def test_going_on_from_a_path_sets_later_checkpoints_aside(tmp_path: Path) -> None:
+def test_resuming_from_a_path_moves_later_checkpoints_away(tmp_path: Path) -> None:
     trainer_in(tmp_path, CheckPointHook(save_step=2)).train_loop()
     trainer = trainer_in(tmp_path, CheckPointHook(), resume=str(tmp_path / "chkpnt00002.pth"))
     trainer.train_loop()
@@ -364,7 +366,7 @@ def test_going_on_from_a_path_sets_later_checkpoints_aside(tmp_path: Path) -> No
     assert checkpoints(tmp_path / "old-1") == ["chkpnt00004.pth", "chkpnt00005.pth"]
 
 
-def test_a_fresh_run_makes_way_for_itself_and_two_runs_do_not_share_a_folder(tmp_path: Path) -> None:
+def test_a_fresh_run_moves_old_files_away_and_two_runs_cannot_share_a_folder(tmp_path: Path) -> None:
     trainer_in(tmp_path, CheckPointHook()).train_loop()
 
     class Second(Hook):
@@ -379,7 +381,7 @@ def test_a_fresh_run_makes_way_for_itself_and_two_runs_do_not_share_a_folder(tmp
     )
 
 
-def test_a_run_that_is_refused_before_its_first_step_puts_back_what_made_way(tmp_path: Path) -> None:
+def test_a_run_that_is_refused_before_its_first_step_puts_the_old_files_back(tmp_path: Path) -> None:
     class Refuses(Hook):
         def before_train(self, trainner: Any) -> None:
             raise ConfigError("not like this")
@@ -391,14 +393,14 @@ def test_a_run_that_is_refused_before_its_first_step_puts_back_what_made_way(tmp
     assert sorted(path.name for path in tmp_path.iterdir()) == before
 
 
-def test_with_nothing_to_go_on_from_it_starts_afresh(tmp_path: Path) -> None:
+def test_resuming_without_any_checkpoint_starts_from_scratch(tmp_path: Path) -> None:
     trainer = trainer_in(tmp_path, CheckPointHook(), resume=True)
     trainer.train_loop()
     assert trainer.datapipeline.asked == [1, 2, 3, 4, 5]
     assert f"there is no checkpoint in {tmp_path} yet: starting from scratch" in (tmp_path / "run.log").read_text()
 
 
-# -- ends
+# -- signals and failures
 
 
 @pytest.mark.parametrize(
@@ -421,7 +423,7 @@ def test_a_signal_finishes_the_step_and_saves_it(tmp_path: Path, number: int, ki
     assert trainer.datapipeline.asked == [4, 5]
 
 
-def test_a_loss_or_weights_that_are_not_finite_are_never_saved(tmp_path: Path) -> None:
+def test_a_nonfinite_loss_or_weight_is_never_saved(tmp_path: Path) -> None:
     class Spoils(Hook):
         def __init__(self, what: str) -> None:
             self.what = what
@@ -433,7 +435,7 @@ def test_a_loss_or_weights_that_are_not_finite_are_never_saved(tmp_path: Path) -
                 trainner.model.point_cloud.position.data[0] = float("inf")
 
     with pytest.raises(
-        NumericsError, match="^the loss has become nan by step 2, so training cannot go on; look at the"
+        NumericsError, match="^the loss has become nan by step 2, so training cannot continue; check the"
     ):
         trainer_in(tmp_path, Spoils("loss"), CheckPointHook(save_step=2), val_interval=0).train_loop()
     with pytest.raises(NumericsError, match=r"^point_cloud\.position of the model became NaN or Inf by iteration 2"):
@@ -441,10 +443,10 @@ def test_a_loss_or_weights_that_are_not_finite_are_never_saved(tmp_path: Path) -
     assert checkpoints(tmp_path) == []
 
 
-# -- by hand
+# -- save_model, load_model, request_save
 
 
-def test_save_model_writes_now_and_load_model_takes_the_weights(tmp_path: Path) -> None:
+def test_save_model_writes_at_once_and_load_model_loads_the_weights(tmp_path: Path) -> None:
     class Saves(Hook):
         def after_train_iter(self, trainner: Any) -> None:
             if trainner.global_step == 3:
@@ -479,7 +481,7 @@ def test_a_loss_of_an_earlier_training_does_not_end_the_next(tmp_path: Path) -> 
     assert "asked.pth" in checkpoints(tmp_path)
 
 
-def test_the_best_is_saved_under_a_name_of_ones_own(tmp_path: Path) -> None:
+def test_a_hook_may_save_the_best_checkpoint_under_a_custom_name(tmp_path: Path) -> None:
     class KeepsBest(Hook):
         best = float("-inf")
 

@@ -64,13 +64,13 @@ def test_files_are_merged_with_the_command_line_and_keywords_and_references_reso
         ("trainer=null", []),
     ],
 )
-def test_null_on_the_command_line_takes_out_what_a_file_has(files: list[Path], given: str, hooks: list[str]) -> None:
+def test_null_on_the_command_line_removes_an_entry_of_a_file(files: list[Path], given: str, hooks: list[str]) -> None:
     cfg = load_config(*files, cli_args=[given, f"exp_dir={files[0].parent / 'out'}"])
     trainer = DefaultTrainer(cfg.trainer, cfg.exp_dir, "cpu")
     assert [type(hook).__name__ for hook in trainer.hooks] == hooks
 
 
-def test_a_section_that_is_null_is_an_empty_one_unless_its_class_allows_none(tmp_path: Path) -> None:
+def test_a_null_section_is_empty_unless_its_field_allows_none(tmp_path: Path) -> None:
     sections = ("model", "renderer", "optimizer", "scheduler", "writer", "hooks", "datapipeline")
     trainer = DefaultTrainer(dict.fromkeys(sections), tmp_path, "cpu")
     assert (trainer.cfg.hooks, trainer.cfg.model, trainer.cfg.scheduler) == ({}, {}, None)
@@ -78,7 +78,7 @@ def test_a_section_that_is_null_is_an_empty_one_unless_its_class_allows_none(tmp
         DefaultTrainer({"max_steps": None}, tmp_path, "cpu")
 
 
-def test_an_experiment_has_a_folder_of_its_name_with_the_time_unless_told(tmp_path: Path) -> None:
+def test_the_experiment_folder_has_its_name_and_by_default_a_timestamp(tmp_path: Path) -> None:
     stamped = load_config(f"trainer: {{output_path: {tmp_path}}}", from_string=True)
     assert re.fullmatch(re.escape(f"{tmp_path}/default") + r"@\d{8}-\d{6}", stamped.exp_dir)
     assert stamped.exp_dir.endswith(stamped.timestamp)
@@ -87,7 +87,7 @@ def test_an_experiment_has_a_folder_of_its_name_with_the_time_unless_told(tmp_pa
     assert Path(named.exp_dir).is_dir()
 
 
-def test_what_load_config_gives_is_what_a_trainer_takes(files: list[Path]) -> None:
+def test_a_trainer_takes_the_result_of_load_config(files: list[Path]) -> None:
     cfg = load_config(*files)
     before = OmegaConf.to_yaml(cfg)
     trainer = DefaultTrainer(cfg.trainer, cfg.exp_dir, "cpu")
@@ -138,29 +138,27 @@ def test_parse_structured_takes_mappings_nodes_dataclasses_and_nothing() -> None
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"step": 5}, "Fields has no 'step'; did you mean 'steps'?"),
+        ({"step": 5}, "Fields has no key 'step'; did you mean 'steps'?"),
         ({"steps": "many"}, "Fields: steps: Value 'many' of type 'str' could not be converted to Integer"),
     ],
 )
-def test_a_config_that_cannot_be_right_is_refused_as_a_type_error_and_a_value_error(
-    given: dict[str, Any], message: str
-) -> None:
+def test_an_invalid_config_raises_a_type_error_and_value_error(given: dict[str, Any], message: str) -> None:
     for kind in (ConfigError, TypeError, ValueError):
         with pytest.raises(kind) as caught:
             parse_structured(Fields, given)
         assert str(caught.value) == message
 
 
-def test_a_file_that_is_not_there_or_refers_to_nothing_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"^there is no config file .*none\.yaml$"):
+def test_a_missing_file_or_a_dangling_reference_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^config file not found: .*none\.yaml$"):
         load_config(tmp_path / "none.yaml")
     with pytest.raises(ConfigError, match=r"^the config cannot be read: Interpolation key 'b' not found$"):
         load_config("a: ${b}", from_string=True)
-    with pytest.raises(ConfigError, match=r"^ExperimentConfig has no 'trainr'; did you mean 'trainer'\?$"):
+    with pytest.raises(ConfigError, match=r"^ExperimentConfig has no key 'trainr'; did you mean 'trainer'\?$"):
         load_config("trainr: {}", from_string=True)
 
 
-def test_without_omegaconf_it_is_said_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_omegaconf_the_error_names_the_extra_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hookline.dialects.pointrix.utils.config.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"^these configs need omegaconf, .*: pip install 'hookline\[pointrix\]'$"):
         parse_structured(Fields)
@@ -173,7 +171,7 @@ def test_a_config_is_written_as_yaml_and_read_again(tmp_path: Path) -> None:
     assert ExperimentConfig(exp_dir=str(tmp_path)).trainer == {}
 
 
-def test_an_object_with_a_config_is_set_up_with_the_rest() -> None:
+def test_an_object_with_a_config_is_set_up_with_the_other_arguments() -> None:
     class Grid(BaseObject):
         Config = Fields  # type: ignore[assignment]  # any dataclass will do
 
@@ -183,7 +181,7 @@ def test_an_object_with_a_config_is_set_up_with_the_rest() -> None:
     assert Grid({"steps": 2}, 4, device="cpu").size == (8, "cpu")
 
 
-def test_a_registry_imports_its_modules_when_first_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_registry_imports_its_modules_at_the_first_lookup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     registry = Registry("SHAPE", modules=["own_shapes"])
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr("tests.dialects.pointrix.test_config.SHAPES", registry, raising=False)

@@ -1,4 +1,4 @@
-"""What the document about hooks shows, as code of one's own: only the imports name another package."""
+"""The examples of Pointrix's document about hooks, written as user code; only the imports differ."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def apart(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class ListWriter(Writer):
-    """The three functions that a writer has to have."""
+    """A writer with only the three required methods."""
 
     def __init__(self, log_dir: Path) -> None:
         super().__init__(log_dir)
@@ -39,7 +39,7 @@ class ListWriter(Writer):
     def write_config(self, name: str, config_dict: Any, step: int) -> None: ...
 
 
-def test_a_log_hook_of_ones_own_under_the_built_in_name(tmp_path: Path) -> None:
+def test_a_custom_log_hook_under_the_built_in_name(tmp_path: Path) -> None:
     @HOOK_REGISTRY.register()
     class LogHook(Hook):
         def __init__(self) -> None:
@@ -70,7 +70,7 @@ def test_a_log_hook_of_ones_own_under_the_built_in_name(tmp_path: Path) -> None:
 
 
 def test_the_trainer_of_the_document_written_out(tmp_path: Path) -> None:
-    """A subclass with the loop and the validation as the document has them: the same training."""
+    """Check that a subclass with the loop and the validation of the document trains exactly as DefaultTrainer does."""
 
     class Written(SceneTrainer):
         @torch.no_grad()

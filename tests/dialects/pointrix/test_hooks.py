@@ -1,4 +1,4 @@
-"""The loop of the document, and how its hooks are called."""
+"""The loop that Pointrix documents, and the calls of its hooks."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_training_starts_where_start_steps_says(tmp_path: Path) -> None:
     assert not [name for name, _ in recorder.seen if "val" in name]
 
 
-def test_before_run_comes_first_and_finds_cfg_exp_dir_and_device_alone(tmp_path: Path) -> None:
+def test_before_run_is_called_first_with_only_cfg_exp_dir_and_device_set(tmp_path: Path) -> None:
     found = {}
 
     @HOOK_REGISTRY.register()
@@ -128,7 +128,7 @@ def test_hooks_run_in_the_order_of_the_config_and_get_its_parameters(tmp_path: P
     assert given == before
 
 
-def test_parse_hooks_makes_all_of_a_config_and_none_of_an_empty_one() -> None:
+def test_parse_hooks_builds_all_hooks_and_none_for_an_empty_config() -> None:
     made = parse_hooks(
         OmegaConf.create({"log": {"name": "LogHook"}, "save": {"name": "CheckPointHook", "max_keep": 2}})
     )
@@ -147,12 +147,12 @@ def test_parse_hooks_makes_all_of_a_config_and_none_of_an_empty_one() -> None:
         ),
         (
             {"max_keep": 2},
-            "hooks: 'save' is a mapping with the name of a hook, as {name: LogHook}, not {'max_keep': 2}",
+            "hooks: 'save' must be a mapping with the name of a hook, such as {name: LogHook}, not {'max_keep': 2}",
         ),
         ({"name": "CheckPointHook", "save_step": -1}, "CheckPointHook: save_step must be an int of at least 0, not -1"),
     ],
 )
-def test_a_hook_that_cannot_be_made_is_refused(given: dict[str, Any], message: str) -> None:
+def test_an_invalid_hook_config_is_refused(given: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_hooks({"save": given})
     assert str(caught.value) == message
@@ -163,14 +163,14 @@ def test_an_unknown_name_is_a_key_error_too() -> None:
         HOOK_REGISTRY.get("Nothing")
 
 
-def test_a_users_class_takes_the_place_of_a_built_in_one_with_a_notice(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_user_class_replaces_a_built_in_one_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "hookline"):
         own = HOOK_REGISTRY.register()(type("LogHook", (Hook,), {}))
     assert caplog.messages == [f"the hook 'LogHook' from {__name__} replaces the built-in one"]
     assert type(parse_hooks({"log": {"name": "LogHook"}})[0]) is own
 
 
-def test_points_of_ones_own_run_when_call_hook_names_them(tmp_path: Path) -> None:
+def test_custom_points_run_when_call_hook_names_them(tmp_path: Path) -> None:
     seen: list[Any] = []
 
     class Prunes(Hook):
@@ -188,7 +188,7 @@ def test_points_of_ones_own_run_when_call_hook_names_them(tmp_path: Path) -> Non
     assert seen == [(0, 3, 0), (0, 1, 2), "prune"]
 
 
-def test_a_misspelt_point_is_refused_in_a_hook_and_in_a_call(tmp_path: Path) -> None:
+def test_a_misspelled_point_is_refused_in_a_hook_and_in_a_call(tmp_path: Path) -> None:
     class Misspelt(Hook):
         def before_trian(self, trainner: Any) -> None: ...
 
@@ -227,7 +227,7 @@ def test_a_type_error_names_the_hook_and_keeps_its_traceback(tmp_path: Path) -> 
         ("after_load_checkpoint", {}, r"^after_load_checkpoint\(runner, checkpoint\) was called without checkpoint$"),
     ],
 )
-def test_a_call_that_hooks_cannot_answer_is_a_type_error(
+def test_a_call_with_wrong_arguments_is_a_type_error(
     tmp_path: Path, point: str, arguments: dict[str, Any], message: str
 ) -> None:
     class Draws(Hook):
@@ -239,7 +239,7 @@ def test_a_call_that_hooks_cannot_answer_is_a_type_error(
     assert isinstance(caught.value, HookError)
 
 
-def test_exception_is_called_when_a_step_fails_and_the_error_goes_on(tmp_path: Path) -> None:
+def test_exception_is_called_when_a_step_fails_and_the_error_is_raised_again(tmp_path: Path) -> None:
     class Fails(Hook):
         def after_train_iter(self, trainner: Any) -> None:
             if trainner.global_step == 2:
@@ -284,7 +284,7 @@ def test_exception_is_called_when_the_constructor_fails(tmp_path: Path) -> None:
     assert told == ["told", "told"]
 
 
-def test_hooks_may_surround_steps_and_validations_and_come_every_so_often(tmp_path: Path) -> None:
+def test_hooks_may_wrap_steps_and_validations_and_run_at_an_interval(tmp_path: Path) -> None:
     seen: list[Any] = []
 
     class Surrounds(Hook):

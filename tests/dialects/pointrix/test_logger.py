@@ -30,7 +30,7 @@ from tests.dialects.pointrix.scene import SceneTrainer, config
 
 
 class Keeps(Writer):
-    """A writer of a user's own, with nothing but the three functions."""
+    """A custom writer with only the three required methods."""
 
     def __init__(self, log_dir: Path) -> None:
         super().__init__(log_dir)
@@ -48,7 +48,7 @@ class Keeps(Writer):
 
 @pytest.fixture
 def screen(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
-    """A live terminal, and what it was sent."""
+    """Set up a live terminal and return its output."""
     sent, terminal = io.StringIO(), Terminal()
     options: dict[str, Any] = {"width": 90, "color_system": None, "soft_wrap": True, "highlight": False}
     terminal._console = Console(file=sent, force_terminal=True, **options)
@@ -64,7 +64,7 @@ def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
 # -- Logger
 
 
-def test_logger_prints_texts_tables_and_what_a_console_can(screen: io.StringIO, tmp_path: Path) -> None:
+def test_logger_prints_texts_and_tables_and_offers_the_console_methods(screen: io.StringIO, tmp_path: Path) -> None:
     Logger.terminal.open_log(tmp_path / "run.log")
     table = Table("psnr")
     table.add_row("27.31")
@@ -131,7 +131,7 @@ def test_without_a_terminal_nothing_is_drawn_and_an_unknown_task_is_refused(quie
     bars.update("train")
     bars.stop()
     assert bars.tasks["train"].bar.done == 1
-    with pytest.raises(HooklineError, match=r"^there is no task 'trian'; did you mean 'train'\?$"):
+    with pytest.raises(HooklineError, match=r"^unknown task 'trian'; did you mean 'train'\?$"):
         bars.update("trian")
 
 
@@ -172,7 +172,7 @@ def test_the_wandb_writer_writes_offline(tmp_path: Path, monkeypatch: pytest.Mon
     assert list((tmp_path / "wandb").glob("offline-run-*"))
 
 
-def test_a_writer_of_ones_own_is_registered_and_named_in_the_config(
+def test_a_custom_writer_is_registered_and_named_in_the_config(
     tmp_path: Path, quiet: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(LOGGER_REGISTRY, "_registered", {})
@@ -194,7 +194,7 @@ def test_a_writer_of_ones_own_is_registered_and_named_in_the_config(
 
 
 class Text(Keeps):
-    """A writer of a user's own with a file in the folder."""
+    """A custom writer with a file in the folder."""
 
     def begin(self, work_dir: Path, experiment_name: str) -> None:
         self.file = (work_dir / "numbers.txt").open("a")
@@ -210,7 +210,7 @@ class Text(Keeps):
         return ["numbers.txt"]
 
 
-def test_the_files_of_a_writer_of_ones_own_make_way_for_a_fresh_run(tmp_path: Path, quiet: None) -> None:
+def test_the_files_of_a_custom_writer_are_moved_away_by_a_fresh_run(tmp_path: Path, quiet: None) -> None:
     for steps in (1, 2):
         trainer = SceneTrainer(config(max_steps=steps, val_interval=0), tmp_path / "run")
         trainer.writer = Text(tmp_path / "run")
@@ -222,7 +222,7 @@ def test_the_files_of_a_writer_of_ones_own_make_way_for_a_fresh_run(tmp_path: Pa
     assert (tmp_path / "run/numbers.txt").read_text().splitlines() == ["run", *one, *two]
 
 
-def test_a_validation_that_failed_is_no_part_of_the_next(tmp_path: Path, quiet: None) -> None:
+def test_a_failed_validation_does_not_affect_the_next_one(tmp_path: Path, quiet: None) -> None:
     trainer = SceneTrainer(config(val_interval=0), tmp_path)
     trainer.register_hook(log := LogHook())
     trainer.writer = Keeps(tmp_path)
@@ -238,7 +238,7 @@ def test_a_validation_that_failed_is_no_part_of_the_next(tmp_path: Path, quiet: 
     assert log.losses_test["psnr"] == first * 2
 
 
-def test_a_writer_that_lacks_one_of_the_three_functions_cannot_be_made(tmp_path: Path) -> None:
+def test_a_writer_without_one_of_the_three_methods_cannot_be_instantiated(tmp_path: Path) -> None:
     class Lacks(Writer):
         def write_scalar(self, name: str, scalar: Any, step: int) -> None: ...
         def write_image(self, name: str, image: Any, step: int, caption: str | None = None) -> None: ...
@@ -250,7 +250,10 @@ def test_a_writer_that_lacks_one_of_the_three_functions_cannot_be_made(tmp_path:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"name": "TensorboardWriter"}, "a writer's config names it as 'writer_type'; this one has ['name']"),
+        (
+            {"name": "TensorboardWriter"},
+            "the config of a writer needs its class as 'writer_type'; this one has ['name']",
+        ),
         (
             {"writer_type": "TensorbordWriter"},
             "unknown logger 'TensorbordWriter'; did you mean 'TensorboardWriter'?",
@@ -261,13 +264,13 @@ def test_a_writer_that_lacks_one_of_the_three_functions_cannot_be_made(tmp_path:
         ),
     ],
 )
-def test_a_writer_that_cannot_be_made_is_refused(tmp_path: Path, given: dict[str, Any], message: str) -> None:
+def test_an_invalid_writer_config_is_refused(tmp_path: Path, given: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_writer(given, tmp_path)
     assert str(caught.value) == message
 
 
-def test_what_is_written_before_the_run_waits_for_it(tmp_path: Path, quiet: None) -> None:
+def test_records_written_before_the_run_wait_until_it_starts(tmp_path: Path, quiet: None) -> None:
     trainer = SceneTrainer(config(max_steps=1), tmp_path)
     trainer.logger = JsonlWriter(tmp_path)
     trainer.writer.write_scalar("early", 1.0, 0)
@@ -279,7 +282,7 @@ def test_what_is_written_before_the_run_waits_for_it(tmp_path: Path, quiet: None
 # -- LogHook
 
 
-def test_the_loss_is_shown_as_a_running_mean_that_begins_with_the_first(tmp_path: Path, quiet: None) -> None:
+def test_the_loss_is_shown_as_a_running_mean_that_starts_with_the_first_loss(tmp_path: Path, quiet: None) -> None:
     class Trainer(SceneTrainer):
         def train_step(self, batch: Any) -> None:
             super().train_step(batch)
@@ -297,7 +300,7 @@ def test_the_bar_and_the_table_of_a_validation(screen: io.StringIO, tmp_path: Pa
     trainer = SceneTrainer(config(hooks={"log": {"name": "LogHook"}}), tmp_path)
     trainer.train_loop()
     text = screen.getvalue()
-    assert text.startswith(f"The experiment is {tmp_path}\n")
+    assert text.startswith(f"experiment folder: {tmp_path}\n")
     assert "Training" in text
     for step in (2, 4, 5):
         assert f"validation after step {step}" in text
@@ -306,7 +309,7 @@ def test_the_bar_and_the_table_of_a_validation(screen: io.StringIO, tmp_path: Pa
     assert Logger.terminal.progress is None
 
 
-def test_it_needs_neither_points_nor_names_of_groups_nor_a_writer(tmp_path: Path, quiet: None) -> None:
+def test_log_hook_works_without_points_group_names_and_a_writer(tmp_path: Path, quiet: None) -> None:
     trainer = SceneTrainer(config(hooks={"log": {"name": "LogHook"}}), tmp_path)
     for group in trainer.optimizer.param_groups:
         del group["name"]
@@ -317,7 +320,7 @@ def test_it_needs_neither_points_nor_names_of_groups_nor_a_writer(tmp_path: Path
     other.train_loop()
 
 
-def test_the_bar_goes_when_the_run_fails(screen: io.StringIO, tmp_path: Path) -> None:
+def test_the_bar_is_removed_when_the_run_fails(screen: io.StringIO, tmp_path: Path) -> None:
     trainer = SceneTrainer(config(hooks={"log": {"name": "LogHook"}}), tmp_path)
     trainer.model.get_metric_dict = None
     with pytest.raises(TypeError, match="'NoneType' object is not callable"):

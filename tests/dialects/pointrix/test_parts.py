@@ -1,4 +1,4 @@
-"""The parts of a trainer: sections that build them, sections that do not, and parts that are missing."""
+"""The parts of a trainer: sections that build them, ignored sections, and missing parts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.dialects.pointrix.scene import SIDE, Blur, Fall, Scene, SceneTrainer,
 
 
 class Pictures:
-    """A data set: twelve images to train with and two to validate with."""
+    """A data set of twelve training images and two validation images."""
 
     radius = 2.0
 
@@ -106,7 +106,7 @@ def test_every_section_builds_its_part(tmp_path: Path) -> None:
     assert trainer.optimizer_dict["white_bg"] is True
 
 
-def test_a_run_built_of_sections_goes_on_exactly(tmp_path: Path) -> None:
+def test_a_run_built_from_sections_resumes_exactly(tmp_path: Path) -> None:
     last = []
     for folder, stops in (("whole", [7]), ("broken", [2, 7])):
         for stop in stops:
@@ -117,7 +117,7 @@ def test_a_run_built_of_sections_goes_on_exactly(tmp_path: Path) -> None:
     assert all(torch.equal(last[0][name], last[1][name]) for name in last[0])
 
 
-def test_which_batch_comes_depends_on_the_step_alone() -> None:
+def test_the_batch_depends_only_on_the_step() -> None:
     cfg = {"data_set": "Pictures", "batch_size": 5, "dataset": {"seed": 0}}
 
     def indices(pipeline: BaseDataPipeline, *steps: int) -> list[list[int]]:
@@ -148,18 +148,18 @@ def test_without_training_neither_optimizer_nor_scheduler_is_built(tmp_path: Pat
 
 
 @pytest.mark.parametrize("part", ["datapipeline", "model", "optimizer"])
-def test_a_part_that_nobody_made_is_named(tmp_path: Path, part: str) -> None:
+def test_training_without_a_needed_part_is_refused(tmp_path: Path, part: str) -> None:
     trainer = SceneTrainer(config(), tmp_path)
     setattr(trainer, part, None)
     with pytest.raises(ConfigError) as caught:
         trainer.train_loop()
     assert str(caught.value) == (
-        f"there is no {part} to train with: give the config a section '{part}', or set trainer.{part} after "
-        "super().__init__"
+        f"trainer.{part} is not set, and training needs it: add a section '{part}' to the config, or set "
+        f"trainer.{part} after super().__init__"
     )
 
 
-def test_renderer_schedulers_and_what_a_model_need_not_have_may_be_missing(tmp_path: Path) -> None:
+def test_renderer_schedulers_and_optional_methods_of_a_model_may_be_missing(tmp_path: Path) -> None:
     class Line(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -186,18 +186,19 @@ def test_renderer_schedulers_and_what_a_model_need_not_have_may_be_missing(tmp_p
 def test_an_optimizer_needs_update_model_and_a_validation_needs_data(tmp_path: Path) -> None:
     trainer = SceneTrainer(config(), tmp_path)
     wrapped, trainer.optimizer = trainer.optimizer, trainer.optimizer.optimizer
-    with pytest.raises(
-        ConfigError, match=r"^the optimizer is a Adam and has no update_model; wrap it: BaseOptimizer\(None"
-    ):
+    with pytest.raises(ConfigError, match=r"^the optimizer \(Adam\) has no update_model; wrap it: BaseOptimizer\(None"):
         trainer.train_loop()
     trainer.optimizer = wrapped
     del trainer.datapipeline.validation_dataset
-    with pytest.raises(ConfigError, match=r"^datapipeline has no validation_dataset; without one, set val_interval: 0"):
+    with pytest.raises(
+        ConfigError,
+        match=r"^datapipeline has no validation_dataset; to train without validation, set val_interval: 0",
+    ):
         trainer.train_loop()
 
 
 class StepsOnly:
-    """An optimizer of a user's own that makes steps, and remembers nothing."""
+    """A custom optimizer that makes steps and has no state."""
 
     def __init__(self, cfg: Any, optimizer: Any) -> None:
         self.optimizer = optimizer
@@ -216,8 +217,8 @@ class Saves(StepsOnly):
 
 
 NEEDS = (
-    ", which checkpoints need; write state_dict(self), which gives what it remembers, and "
-    "load_state_dict(self, state), which takes it back, or inherit from BaseOptimizer of "
+    ", which checkpoints need; write state_dict(self), which returns its state, and "
+    "load_state_dict(self, state), which restores it, or inherit from BaseOptimizer of "
     "pointrix.optimizer, which has both"
 )
 
@@ -234,17 +235,17 @@ def test_an_optimizer_that_cannot_be_saved_is_refused_before_training(
     trainer.optimizer = OptimizerList({"main": optimizer}) if several else optimizer
     with pytest.raises(ConfigError) as refused:
         trainer.train_loop()
-    assert str(refused.value) == f"the optimizer is a {kind.__name__} and has {missing}{NEEDS}"
+    assert str(refused.value) == f"the optimizer ({kind.__name__}) has {missing}{NEEDS}"
     assert trainer.datapipeline.asked == []
 
 
 @pytest.mark.parametrize("given", [None, 5])
-def test_a_folder_that_is_no_path_is_refused(given: Any) -> None:
+def test_an_exp_dir_that_is_not_a_path_is_refused(given: Any) -> None:
     with pytest.raises(ConfigError) as refused:
         SceneTrainer(config(), given)
     assert str(refused.value) == (
-        f"exp_dir is the path of the folder of the run, not {given}; load_config makes one of output_path and name: "
-        "cfg.exp_dir"
+        f"exp_dir must be the path of the folder of the run, not {given}; load_config builds one from output_path "
+        "and name: cfg.exp_dir"
     )
 
 
@@ -262,14 +263,17 @@ def test_the_model_is_in_evaluation_mode_without_gradients_while_it_is_validated
     assert trainer.model.training
 
 
-def test_what_has_no_part_here_is_left_out_or_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_unsupported_sections_are_ignored_or_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "hookline"):
         SceneTrainer(config(gui={"port": 80}, exporter={"a": {}}), tmp_path)
     assert caplog.messages == [
-        "the section 'exporter' of the trainer's config is left out: there is none here",
-        "the section 'gui' of the trainer's config is left out: there is none here",
+        "the section 'exporter' of the trainer's config is ignored: it is not supported here",
+        "the section 'gui' of the trainer's config is ignored: it is not supported here",
     ]
-    with pytest.raises(ConfigError, match="^there are no controllers here: add and remove points in a hook"):
+    with pytest.raises(
+        ConfigError,
+        match="^controllers are not supported: leave the section 'controller' empty, and add and remove points in a ho",
+    ):
         SceneTrainer(config(controller={"name": "DensificationController"}), tmp_path)
 
 
@@ -277,26 +281,30 @@ def test_what_has_no_part_here_is_left_out_or_refused(tmp_path: Path, caplog: py
     ("section", "given", "message"),
     [
         ("model", {"name": "Scen"}, "unknown model 'Scen'; available: PictureScene"),
-        ("model", {"points": 2}, "the section of a model names its class as 'name'; this one has ['points']"),
+        ("model", {"points": 2}, "the section of a model needs its class as 'name'; this one has ['points']"),
         ("renderer", {"name": "PlainBlurr"}, "unknown renderer 'PlainBlurr'; did you mean 'PlainBlur'?"),
-        ("scheduler", {"params": {}}, "the section of a scheduler names its class as 'name'; this one has ['params']"),
+        ("scheduler", {"params": {}}, "the section of a scheduler needs its class as 'name'; this one has ['params']"),
         (
             "scheduler",
             {"name": "ExponLRScheduler", "params": {"p": {"init": 1.0, "final": 1.0}}},
             "scheduler: params of 'p' have no 'max_steps'; available: init, final",
         ),
-        ("optimizer", {"a": {"name": "Adma"}}, "optimizer 'a': 'name' is an optimizer of torch, as Adam, not 'Adma'"),
-        ("optimizer", {"a": {"nam": "Adam"}}, "optimizer 'a' has no 'nam'; did you mean 'name'?"),
+        (
+            "optimizer",
+            {"a": {"name": "Adma"}},
+            "optimizer 'a': 'name' must be a torch optimizer, such as Adam, not 'Adma'",
+        ),
+        ("optimizer", {"a": {"nam": "Adam"}}, "optimizer 'a' has no key 'nam'; did you mean 'name'?"),
         (
             "optimizer",
             {"a": {"name": "Adam", "params": {"point_cloud.positon": {}}}},
-            "optimizer 'a': params names 'point_cloud.positon', which the model has not; "
+            "optimizer 'a': params names 'point_cloud.positon', which the model does not have; "
             "did you mean 'point_cloud.position'?",
         ),
         (
             "optimizer",
             {"a": {"name": "Adam", "params": {"made_with": {}}}},
-            "optimizer 'a': 'made_with' is a tuple, neither a parameter nor a module",
+            "optimizer 'a': 'made_with' must be a parameter or a module of the model, not a tuple",
         ),
         (
             "optimizer",
@@ -305,7 +313,7 @@ def test_what_has_no_part_here_is_left_out_or_refused(tmp_path: Path, caplog: py
         ),
     ],
 )
-def test_a_section_that_cannot_be_right_is_refused(tmp_path: Path, section: str, given: Any, message: str) -> None:
+def test_an_invalid_section_is_refused(tmp_path: Path, section: str, given: Any, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         DefaultTrainer({**SECTIONS, section: given}, tmp_path, "cpu")
     assert str(caught.value) == message
@@ -313,7 +321,7 @@ def test_a_section_that_cannot_be_right_is_refused(tmp_path: Path, section: str,
 
 def test_an_optimizer_section_needs_a_model(tmp_path: Path) -> None:
     with pytest.raises(
-        ConfigError, match="^the config has a section 'optimizer' and none for the model: where the mod"
+        ConfigError, match="^the config has a section 'optimizer' but no section 'model'; if you set the model"
     ):
         DefaultTrainer({"optimizer": SECTIONS["optimizer"]}, tmp_path, "cpu")
 
@@ -333,16 +341,16 @@ def test_several_optimizers_step_as_one_and_a_module_may_be_a_group() -> None:
     assert torch.allclose(model.point_cloud.position, before - 0.5)  # the first has cleared the gradients
     state = optimizers.state_dict()
     optimizers.load_state_dict(state)
-    with pytest.raises(ConfigError, match=r"^there is no optimizer 'c' here; available: a, b$"):
+    with pytest.raises(ConfigError, match=r"^unknown optimizer 'c'; available: a, b$"):
         optimizers.load_state_dict({"c": {}})
 
 
-def test_an_optimizer_that_is_null_is_left_out() -> None:
+def test_a_null_optimizer_is_left_out() -> None:
     one = {"name": "SGD", "args": {"lr": 0.1}}
     assert list(parse_optimizer({"main": one, "other": None}, Scene()).optimizer_dict) == ["main"]
 
 
-def test_schedulers_are_asked_with_the_step_and_the_optimizer() -> None:
+def test_schedulers_get_the_step_and_the_optimizer() -> None:
     class Groups:
         param_groups = ({"name": "a", "lr": 1.0}, {"lr": 1.0})
 
@@ -354,13 +362,13 @@ def test_schedulers_are_asked_with_the_step_and_the_optimizer() -> None:
 
 
 @pytest.mark.parametrize(("cfg", "given", "device"), [({}, "cpu", "cpu"), ({"device": "cpu"}, None, "cpu")])
-def test_the_device_is_what_the_argument_or_the_config_says(
+def test_the_device_is_taken_from_the_argument_or_the_config(
     tmp_path: Path, cfg: dict[str, Any], given: str | None, device: str
 ) -> None:
     assert DefaultTrainer(cfg, tmp_path, given).device == device
 
 
-def test_a_device_that_is_not_there_is_refused_and_the_default_is_what_is_there(
+def test_a_missing_device_is_refused_and_the_default_is_an_available_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
@@ -381,26 +389,26 @@ def test_a_device_that_is_not_there_is_refused_and_the_default_is_what_is_there(
         (torch.zeros(()), "a tensor of shape ()"),
     ],
 )
-def test_a_model_has_to_give_its_loss_as_loss(tmp_path: Path, losses: Any, found: str) -> None:
+def test_a_model_must_return_its_loss_as_loss(tmp_path: Path, losses: Any, found: str) -> None:
     trainer = SceneTrainer(config(), tmp_path)
     trainer.model.get_loss_dict = lambda rendered, batch: losses
     with pytest.raises(ConfigError) as caught:
         trainer.train_loop()
     assert str(caught.value) == (
-        f"Scene.get_loss_dict gave {found}; it has to give a mapping with the sum of all losses as 'loss', a tensor "
-        "with one element: train_step calls its backward()"
+        f"Scene.get_loss_dict returned {found}; it must return a mapping with the sum of all losses as 'loss', a "
+        "tensor with one element, because train_step calls its backward()"
     )
     assert isinstance(caught.value, KeyError)
 
 
-def test_a_loss_without_a_gradient_is_said_to_have_none(tmp_path: Path) -> None:
+def test_a_loss_without_a_gradient_is_refused(tmp_path: Path) -> None:
     trainer = SceneTrainer(config(), tmp_path)
     trainer.model.get_loss_dict = lambda rendered, batch: {"loss": rendered["rgb"].detach().sum()}
     with pytest.raises(HooklineError, match=r"^the loss has no gradient: it was detached"):
         trainer.train_loop()
 
 
-def test_the_step_makes_the_gradients_and_hooks_see_losses_without_a_graph(tmp_path: Path) -> None:
+def test_the_step_computes_the_gradients_and_hooks_see_losses_without_a_graph(tmp_path: Path) -> None:
     seen: list[Any] = []
 
     class Sees(Hook):
@@ -420,7 +428,7 @@ def test_the_step_makes_the_gradients_and_hooks_see_losses_without_a_graph(tmp_p
     assert seen == [True, [False, False], False]
 
 
-def test_a_step_or_a_validation_that_fails_says_where(tmp_path: Path) -> None:
+def test_the_error_of_a_failed_step_or_validation_shows_where(tmp_path: Path) -> None:
     class Fails(Views):
         bad = (4, -1)
 
@@ -446,7 +454,7 @@ def test_a_step_or_a_validation_that_fails_says_where(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("hooks", "step"), [([LogHook], 2), ([], 3)])
-def test_a_loss_that_is_not_a_number_ends_the_run_where_it_is_logged_and_at_the_end(
+def test_a_nonfinite_loss_ends_the_run_where_it_is_logged_and_at_the_end(
     tmp_path: Path, hooks: list[type[Hook]], step: int
 ) -> None:
     class Diverges(SceneTrainer):
@@ -461,5 +469,5 @@ def test_a_loss_that_is_not_a_number_ends_the_run_where_it_is_logged_and_at_the_
     with pytest.raises(NumericsError) as caught:
         trainer.train_loop()
     assert str(caught.value) == (
-        f"the loss has become inf by step {step}, so training cannot go on; look at the learning rate and the data"
+        f"the loss has become inf by step {step}, so training cannot continue; check the learning rate and the data"
     )

@@ -1,4 +1,4 @@
-"""A small training: a net with dropout, shuffled data, a momentum and a schedule."""
+"""A small training: a net with dropout, shuffled data, momentum and a schedule."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hookline.dialects.robo_orchard_lab.pipeline.batch_processor import SimpleBa
 from hookline.dialects.robo_orchard_lab.pipeline.hooks.mixin import HookContext, PipelineHookArgs, PipelineHooks
 
 SAMPLES, BATCH = 18, 4
-#: Of an epoch.
+#: The number of steps per epoch.
 STEPS = 5
 
 
@@ -46,7 +46,7 @@ def forward(model: Any, batch: Any) -> tuple[Any, Tensor]:
 
 
 def trainer(folder: Path | None = None, **options: Any) -> HookBasedTrainer:
-    """A trainer with everything that is not given."""
+    """Return a trainer with a default for everything that is not given."""
     set_seed(options.pop("seed", 3))
     model = options.pop("make_model", net)()
     optimizer = options.pop("optimizer", None) or torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
@@ -75,7 +75,7 @@ def counters(args: PipelineHookArgs) -> str:
 
 
 class Recorder(PipelineHooks):
-    """Notes every passage through some channels, with the counters and what failed."""
+    """Records every pass through some channels, with the counters and the error."""
 
     def __init__(self, *channels: Any) -> None:
         super().__init__()
@@ -94,5 +94,5 @@ class Recorder(PipelineHooks):
 
 
 def folders(path: Path) -> list[str]:
-    """What is in a folder."""
+    """Return the names in a folder."""
     return sorted(entry.name for entry in path.iterdir()) if path.is_dir() else []

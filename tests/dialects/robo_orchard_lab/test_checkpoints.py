@@ -1,4 +1,4 @@
-"""Checkpoints: when they are written, what is kept, and that a run goes on from any of them as if nothing had been."""
+"""Checkpoints: when they are written, which are kept, and that a run resumes exactly from any of them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ EVERY_STEP = SaveCheckpointConfig(save_step_freq=1)
 
 
 class Remembers(PipelineHooks):
-    """Counts batches and draws a number for each; it comes after the hook that saves."""
+    """Counts batches and draws a random number for each; it runs after the hook that saves."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ def resume(path: Path | str) -> ResumeCheckpointConfig:
     return ResumeCheckpointConfig(resume_from=str(path))
 
 
-# -- what is written
+# -- contents and retention
 
 
 def test_checkpoints_are_written_after_steps_epochs_and_the_loop(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_frequencies_count_from_1(tmp_path: Path, options: dict[str, Any], left:
     assert "model" not in folders(tmp_path / "checkpoints" / "checkpoint_0")
 
 
-def test_the_oldest_go_when_there_are_more_than_total_limit(tmp_path: Path) -> None:
+def test_the_oldest_are_removed_beyond_total_limit(tmp_path: Path) -> None:
     parts.trainer(accelerator=parts.accelerator(tmp_path, total_limit=3), hooks=EVERY_STEP)()
     assert folders(tmp_path / "checkpoints") == ["checkpoint_10", "checkpoint_11", "checkpoint_12"]
 
@@ -139,22 +139,26 @@ def test_without_automatic_names_save_root_keeps_the_newest(tmp_path: Path) -> N
     assert folders(root) == ["checkpoint_3", "checkpoint_4", "notes.txt"]
 
 
-def test_a_save_without_a_place_is_refused_before_training() -> None:
+def test_a_save_without_a_folder_is_refused_before_training() -> None:
     recorder = Recorder("on_loop")
     for hook in (SaveCheckpointConfig(), SaveModelConfig()):
-        with pytest.raises(ValueError, match="^a save needs a place: give save_root, or the Accelerator a Project"):
+        with pytest.raises(
+            ValueError, match="^there is no folder to save to: set save_root, or pass the Accelerator a P"
+        ):
             parts.trainer(hooks=[recorder, hook])()
     assert recorder.seen == []
 
 
 @pytest.mark.parametrize("config", [SaveCheckpointConfig, SaveModelConfig])
 @pytest.mark.parametrize("options", [{"save_epoch_freq": 0}, {"save_epoch_freq": None}, {"save_step_freq": -1}])
-def test_frequencies_that_make_no_sense_are_refused(config: Any, options: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"(has to say how often|is a number of steps or epochs, at least 1, not)"):
+def test_invalid_frequencies_are_refused(config: Any, options: dict[str, Any]) -> None:
+    with pytest.raises(
+        ValueError, match=r"(at least one of .* must be set|must be a number of steps or epochs, at least 1, not)"
+    ):
         config(**options)
 
 
-def test_weights_alone_are_saved_under_their_epoch_and_step(tmp_path: Path) -> None:
+def test_save_model_names_the_weights_after_epoch_and_step(tmp_path: Path) -> None:
     trainer = parts.trainer(tmp_path, hooks=SaveModelConfig(save_step_freq=4))
     trainer()
     found = tmp_path / "saved_models"
@@ -190,7 +194,7 @@ def test_models_have_the_weights_of_their_name_also_while_gradients_are_accumula
     for name, weight in then.items():
         assert torch.equal(load_file(found / name / "0" / "model.safetensors")["0.weight"], weight), name
     assert [text for text in caplog.messages if "checkpoint_" in text] == [
-        f"saved after step {step}, as asked at the end of {when}: {tmp_path / 'checkpoints' / f'checkpoint_{number}'}"
+        f"saved after step {step}, requested at the end of {when}: {tmp_path / 'checkpoints' / f'checkpoint_{number}'}"
         for number, (step, when) in enumerate([(6, "step 3"), (9, "step 7"), (10, "epoch 1")])
     ]
 
@@ -218,7 +222,7 @@ def test_the_model_is_the_first_of_several_modules(tmp_path: Path) -> None:
         assert sorted(load_file(tmp_path / file)) == names, file
 
 
-def test_weights_that_are_not_finite_are_never_saved(tmp_path: Path) -> None:
+def test_nonfinite_weights_are_never_saved(tmp_path: Path) -> None:
     def spoil(args: PipelineHookArgs) -> None:
         if args.global_step_id == 1:
             args.model[0].weight.data[0, 0] = float("nan")
@@ -256,14 +260,16 @@ def test_a_hook_whose_state_could_not_be_read_back_is_refused_before_training(tm
     with pytest.raises(HookError, match=r"^the state of Odd\['path'\] is a pathlib.*, which a checkpoint cannot store"):
         parts.trainer(tmp_path, hooks=[odd, SaveCheckpointConfig()])()
     assert odd.seen == []
-    parts.trainer(tmp_path, max_step=1, hooks=odd)()  # nothing is saved here
+    parts.trainer(tmp_path, max_step=1, hooks=odd)()  # allowed, because nothing is saved
     assert odd.seen == [">loop e0 s0 g0", "<loop e1 s0 g1"]
 
 
-# -- going on
+# -- resuming
 
 
-def test_hooks_that_came_or_went_since_a_checkpoint_are_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_hooks_added_or_removed_since_a_checkpoint_are_reported(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     run(tmp_path, max_step=2)
     caplog.clear()
     trainer = parts.trainer(
@@ -276,7 +282,7 @@ def test_hooks_that_came_or_went_since_a_checkpoint_are_said(tmp_path: Path, cap
     ]
 
 
-def test_a_run_goes_on_exactly_from_every_checkpoint(tmp_path: Path) -> None:
+def test_a_run_resumes_exactly_from_every_checkpoint(tmp_path: Path) -> None:
     straight, memory = run(tmp_path / "straight")
     numbers = range(len(folders(tmp_path / "straight" / "checkpoints")))
     assert len(numbers) == 2 * STEPS + 3
@@ -284,14 +290,14 @@ def test_a_run_goes_on_exactly_from_every_checkpoint(tmp_path: Path) -> None:
         path = tmp_path / "straight" / "checkpoints" / f"checkpoint_{number}"
         resumed, remembered = run(tmp_path / f"{number}", resume_from=resume(path), seed=100 + number)
         assert parts.equal(parts.weights(resumed), parts.weights(straight)), number
-        if number < len(numbers) - 2:  # otherwise there is nothing to do, and nothing is given back
+        if number < len(numbers) - 2:  # otherwise training is complete, and no states are restored
             assert remembered.drawn == memory.drawn
         assert resumed.trainer_progress_state == straight.trainer_progress_state
         assert resumed.optimizer.state_dict()["param_groups"] == straight.optimizer.state_dict()["param_groups"]
 
 
 class Rises(PipelineHooks):
-    """A level that is used from the beginning of an epoch on, and rises at its end."""
+    """A level that is used from the beginning of an epoch and rises at its end."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -317,7 +323,7 @@ class Rises(PipelineHooks):
         self.level, self.begun = state["level"], state["begun"]
 
 
-def test_hooks_have_their_states_from_the_beginning(tmp_path: Path) -> None:
+def test_hooks_have_their_states_when_the_loop_begins(tmp_path: Path) -> None:
     parts.trainer(tmp_path, hooks=[Rises(), SaveCheckpointConfig(save_step_freq=4)])()
     for number, used in ((1, [("loop", 2), ("epoch", 2)]), (2, [("loop", 2), ("epoch", 2)])):
         path = tmp_path / "checkpoints" / f"checkpoint_{number}"  # at the end of an epoch; in the next one
@@ -327,7 +333,7 @@ def test_hooks_have_their_states_from_the_beginning(tmp_path: Path) -> None:
         assert (rises.level, rises.begun) == (3, 3)
 
 
-def test_a_hook_may_need_its_before_to_take_its_state(tmp_path: Path) -> None:
+def test_a_hook_may_need_its_before_to_load_its_state(tmp_path: Path) -> None:
     class Opens(Rises):
         def __init__(self) -> None:
             super().__init__()
@@ -349,7 +355,7 @@ def test_a_hook_may_need_its_before_to_take_its_state(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("at_ends", [True, False], ids=["windows end with the data", "windows go over the end"])
 @pytest.mark.parametrize("steps", [1, 4, 5, 6, 7])
-def test_a_run_that_ends_while_gradients_are_accumulated_goes_on_exactly(
+def test_a_run_that_ends_while_gradients_are_accumulated_resumes_exactly(
     tmp_path: Path, steps: int, at_ends: bool
 ) -> None:
     def run(**options: Any) -> list[torch.Tensor]:
@@ -381,7 +387,7 @@ def test_no_batch_is_repeated_or_left_out(tmp_path: Path) -> None:
         seen.clear()
 
 
-def test_the_counters_go_on_where_they_were(tmp_path: Path) -> None:
+def test_the_counters_continue_after_resuming(tmp_path: Path) -> None:
     parts.trainer(tmp_path, max_step=3, hooks=SaveCheckpointConfig())()
     recorder = Recorder("on_loop", "on_epoch", "on_step")
     trainer = parts.trainer(max_epoch=1, hooks=recorder, resume_from=resume(tmp_path))
@@ -392,9 +398,7 @@ def test_the_counters_go_on_where_they_were(tmp_path: Path) -> None:
     ]
 
 
-def test_a_loader_with_a_sampler_of_its_own_goes_on_too_and_says_what_it_cannot_promise(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_loader_with_its_own_sampler_resumes_with_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     def loader() -> DataLoader[Any]:
         return DataLoader(dataset(), batch_size=BATCH, sampler=SubsetRandomSampler(range(17)))
 
@@ -404,11 +408,12 @@ def test_a_loader_with_a_sampler_of_its_own_goes_on_too_and_says_what_it_cannot_
         resumed, _ = run(tmp_path / str(number), dataloader=loader(), resume_from=resume(path))
         assert parts.equal(parts.weights(resumed), parts.weights(straight)), number
     assert (
-        "the DataLoader goes on at batch 3; what it draws at random may be other than in the interrupt" in caplog.text
+        "the DataLoader resumes at batch 3; its random numbers may differ from those of the interrupted r"
+        in caplog.text
     )
 
 
-def test_of_a_folder_the_newest_intact_checkpoint_is_taken(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_folder_means_its_newest_intact_checkpoint(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     straight, _ = run(tmp_path)
     found = tmp_path / "checkpoints"
     last = len(folders(found)) - 1
@@ -417,11 +422,11 @@ def test_of_a_folder_the_newest_intact_checkpoint_is_taken(tmp_path: Path, caplo
     (found / f"checkpoint_{last - 2}" / "model.safetensors").unlink()
     resumed, _ = run(tmp_path, max_epoch=3, resume_from=resume(tmp_path))
     assert [
-        record.message.split(": ", 2)[2].split(" (")[0] for record in caplog.records if "passed over" in record.message
+        record.message.split(": ", 2)[2].split(" (")[0] for record in caplog.records if "skipped" in record.message
     ] == [
-        "it has no intact trainer_state.pth, so it is not complete or was not written by this trainer",
+        "it has no intact trainer_state.pth, so it is incomplete or was not written by this trainer",
         "the bytes of optimizer.bin do not match their SHA-256",
-        "model.safetensors is not there",
+        "model.safetensors is missing",
     ]
     assert resumed._resumed == found / f"checkpoint_{last - 3}"
     assert folders(tmp_path / "old-1") == [f"checkpoint_{number}" for number in (last - 2, last - 1, last)]
@@ -431,13 +436,13 @@ def test_of_a_folder_the_newest_intact_checkpoint_is_taken(tmp_path: Path, caplo
 @pytest.mark.parametrize(
     ("where", "message"),
     [
-        ("nowhere", "^there is no checkpoint in .*nowhere to go on from$"),
-        ("checkpoint_3", "checkpoint_3 cannot be resumed from: there is no such folder$"),
-        ("broken", "^there is no intact checkpoint in .*broken to go on from:\n  .*checkpoint_0: it has no intact"),
-        ("https://example.org/checkpoint_0", "^resume_from is a folder, not 'https://example.org/checkpoint_0'"),
+        ("nowhere", "^there is no checkpoint in .*nowhere to resume from$"),
+        ("checkpoint_3", "^cannot resume from .*checkpoint_3: there is no such folder$"),
+        ("broken", "^there is no intact checkpoint in .*broken to resume from:\n  .*checkpoint_0: it has no intact"),
+        ("https://example.org/checkpoint_0", "^resume_from must be a folder, not 'https://example.org/checkpoint_0'"),
     ],
 )
-def test_what_cannot_be_resumed_is_refused(tmp_path: Path, where: str, message: str) -> None:
+def test_resuming_from_an_invalid_path_is_refused(tmp_path: Path, where: str, message: str) -> None:
     (tmp_path / "broken" / "checkpoint_0").mkdir(parents=True)
     with pytest.raises((StorageError, ValueError), match=message):
         parts.trainer(resume_from=resume(where if "://" in where else tmp_path / where))
@@ -453,7 +458,7 @@ def test_a_checkpoint_of_another_optimizer_or_scheduler_is_refused(tmp_path: Pat
         with pytest.raises(StorageError) as refused:
             parts.trainer(tmp_path, max_step=2, resume_from=resume(folder), **options)
         assert str(refused.value) == (
-            f"{folder} does not fit: it was saved with SGD, StepLR, and this trainer has {has}"
+            f"{folder} does not fit: it was saved with SGD, StepLR, but this trainer has {has}"
         )
 
 
@@ -462,19 +467,21 @@ def test_a_checkpoint_of_something_else_is_refused(tmp_path: Path) -> None:
     disk.seal_folder(tmp_path / "checkpoint_0", {}, 1)
     with pytest.raises(
         StorageError,
-        match="has no place, seed, kinds, hooks, hook_names: it was not saved by a trainer, so none can go on",
+        match="has no place, seed, kinds, hooks, hook_names: it was not saved by a trainer, so a trainer cannot resume",
     ):
         parts.trainer(resume_from=resume(tmp_path / "checkpoint_0"))
 
 
 class Owned:
-    """What a hostile file does when it is unpickled."""
+    """The code that a hostile file executes when it is unpickled."""
 
     def __reduce__(self) -> Any:
         return (os.mkdir, ("owned",))
 
 
-def test_nothing_in_a_file_is_run_also_where_accelerate_would(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_code_in_a_file_is_executed_even_where_accelerate_would(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Counter:
         def __init__(self) -> None:
             self.count = 4
@@ -505,7 +512,7 @@ def test_nothing_in_a_file_is_run_also_where_accelerate_would(tmp_path: Path, mo
 
 
 def with_hostile(folder: Path, name: str) -> Path:
-    """A checkpoint in which one file is exchanged for a hostile one, and the seal made to fit."""
+    """Create a checkpoint with one file replaced by a hostile one, and a seal that matches it."""
     torch.save(Owned(), folder / name)
     state = store.read(folder / "trainer_state.pth", sealed=True)
     state["files"][name] = seal.digest(folder / name)
@@ -514,21 +521,21 @@ def with_hostile(folder: Path, name: str) -> Path:
 
 
 @pytest.mark.parametrize("name", ["optimizer.bin", "scheduler.bin", "random_states_0.pkl", "trainer_rng_0.pth"])
-def test_no_file_of_a_checkpoint_is_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_file_of_a_checkpoint_executes_code(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     parts.trainer(tmp_path, max_step=1, hooks=SaveCheckpointConfig())()
     folder = with_hostile(tmp_path / "checkpoints" / "checkpoint_0", name)
-    with contextlib.suppress(StorageError, pickle.UnpicklingError):  # of random states accelerate only says so
+    with contextlib.suppress(StorageError, pickle.UnpicklingError):  # accelerate only warns about random states
         parts.trainer(tmp_path, max_step=2, resume_from=resume(folder))
     assert not (tmp_path / "owned").exists()
-    torch.load(folder / name, weights_only=False)  # what it would have done
+    torch.load(folder / name, weights_only=False)  # a plain unpickling does execute it
     assert (tmp_path / "owned").exists()
 
 
-# -- the same folder again
+# -- a folder with earlier runs
 
 
-def test_a_fresh_run_sets_an_earlier_one_aside(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_fresh_run_moves_an_earlier_one_aside(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     hooks = [SaveCheckpointConfig(), SaveModelConfig()]
     for _ in range(2):
         parts.trainer(tmp_path, hooks=hooks, max_epoch=1)()
@@ -537,13 +544,13 @@ def test_a_fresh_run_sets_an_earlier_one_aside(tmp_path: Path, caplog: pytest.Lo
     assert folders(tmp_path / "old-1") == ["checkpoint_0", "checkpoint_1", *models]
     assert folders(tmp_path / "checkpoints") == ["checkpoint_0", "checkpoint_1"]
     both = f"{tmp_path / 'checkpoints'} and {tmp_path / 'saved_models'}"
-    assert f"what an earlier run had saved in {both} is in {tmp_path / 'old-1'} now" in caplog.text
+    assert f"moved the saves of an earlier run from {both} to {tmp_path / 'old-1'}" in caplog.text
     assert {record.name for record in caplog.records if "earlier run" in record.message} == {
         "robo_orchard_lab.pipeline.saves"
     }
 
 
-def test_a_resumed_run_goes_on_with_the_numbers_and_sets_later_ones_aside(tmp_path: Path) -> None:
+def test_a_resumed_run_continues_the_numbers_and_moves_later_ones_aside(tmp_path: Path) -> None:
     straight = parts.trainer(tmp_path, hooks=SaveCheckpointConfig())
     straight()
     parts.trainer(
@@ -562,12 +569,12 @@ def test_a_resumed_run_goes_on_with_the_numbers_and_sets_later_ones_aside(tmp_pa
         (4, None),
     ],
 )
-def test_models_that_are_later_than_the_checkpoint_go_aside_too(
+def test_models_later_than_the_checkpoint_are_moved_aside_too(
     tmp_path: Path, number: int, stay: list[str] | None
 ) -> None:
     hooks = [SaveCheckpointConfig(save_step_freq=4), SaveModelConfig(save_step_freq=4)]
     parts.trainer(tmp_path, hooks=hooks)()
-    (tmp_path / "saved_models" / "model_epoch_best").mkdir()  # the user's own
+    (tmp_path / "saved_models" / "model_epoch_best").mkdir()  # a folder of the user
     models = [name for name in folders(tmp_path / "saved_models") if name != "model_epoch_best"]
     assert len(models) == 5
     path = tmp_path / "checkpoints" / f"checkpoint_{number}"
@@ -583,7 +590,7 @@ def test_models_that_are_later_than_the_checkpoint_go_aside_too(
     assert gone == [name for name in models if name not in stay]
 
 
-def test_a_hook_that_comes_while_training_writes_over_nothing(tmp_path: Path) -> None:
+def test_a_hook_registered_during_training_overwrites_nothing(tmp_path: Path) -> None:
     earlier: list[Any] = [SaveCheckpointConfig(), SaveModelConfig()]
     parts.trainer(tmp_path, hooks=earlier)()
     late = parts.trainer(tmp_path)
@@ -599,10 +606,10 @@ def test_a_hook_that_comes_while_training_writes_over_nothing(tmp_path: Path) ->
     models = ["model_epoch_0_step_5", "model_epoch_1_step_5", "model_epoch_2_step_0"]
     assert folders(tmp_path / "old-2") == models
     assert folders(tmp_path / "checkpoints") == ["checkpoint_0", "checkpoint_1"]
-    assert folders(tmp_path / "saved_models") == models[:2]  # at the loop it came too late
+    assert folders(tmp_path / "saved_models") == models[:2]  # registered too late for the end of the loop
 
 
-def test_a_hook_that_comes_while_training_keeps_other_runs_out(tmp_path: Path) -> None:
+def test_a_hook_registered_during_training_locks_its_folder(tmp_path: Path) -> None:
     late, other = parts.trainer(tmp_path, max_step=3), parts.trainer(tmp_path, hooks=EVERY_STEP)
 
     def come(args: PipelineHookArgs) -> None:
@@ -618,7 +625,7 @@ def test_a_hook_that_comes_while_training_keeps_other_runs_out(tmp_path: Path) -
     assert folders(tmp_path / "old-1") == ["checkpoint_0", "checkpoint_1"]
 
 
-def test_a_resumed_run_goes_on_with_the_numbers_also_where_the_hook_comes_late(tmp_path: Path) -> None:
+def test_a_resumed_run_continues_the_numbers_also_for_a_hook_registered_late(tmp_path: Path) -> None:
     parts.trainer(tmp_path, hooks=SaveCheckpointConfig())()
     found = tmp_path / "checkpoints"
     late = parts.trainer(tmp_path, resume_from=resume(found / "checkpoint_0"))
@@ -631,7 +638,7 @@ def test_a_resumed_run_goes_on_with_the_numbers_also_where_the_hook_comes_late(t
     assert folders(tmp_path / "old-1") == ["checkpoint_1", "checkpoint_2"]
 
 
-def test_numbers_that_the_user_has_given_and_that_are_taken_are_refused_before_training(tmp_path: Path) -> None:
+def test_a_first_number_that_is_taken_is_refused_before_training(tmp_path: Path) -> None:
     parts.trainer(tmp_path, hooks=SaveCheckpointConfig())()
     recorder = Recorder("on_loop")
     for number, taken in ((7, None), (1, 1), (5, 7)):
@@ -645,8 +652,8 @@ def test_numbers_that_the_user_has_given_and_that_are_taken_are_refused_before_t
             with pytest.raises(StorageError) as refused:
                 again()
             assert str(refused.value) == (
-                f"{tmp_path / 'checkpoints' / f'checkpoint_{taken}'} is there already, and would be written over by a "
-                f"run that counts from iteration {number} on; give the ProjectConfiguration an iteration above 8, or "
+                f"{tmp_path / 'checkpoints' / f'checkpoint_{taken}'} already exists, and a run that counts from "
+                f"iteration {number} would overwrite it; set the iteration of the ProjectConfiguration above 8, or "
                 "resume from that checkpoint"
             )
         else:
@@ -693,14 +700,14 @@ parts.trainer(accelerator=accelerator, hooks=SaveCheckpointConfig(save_step_freq
 """
 
 
-def test_a_kill_in_the_middle_of_a_save_costs_that_save_alone(tmp_path: Path) -> None:
+def test_a_kill_in_the_middle_of_a_save_loses_only_that_save(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(textwrap.dedent(KILLED))
     project = tmp_path / "project"
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([os.getcwd(), *sys.path])}
 
     def start(*words: str) -> int:
-        # Asked once before training, and twice for every save: by the check before it, and by accelerate in it.
+        # Called once before training and twice per save: by the check before it, and by accelerate during it.
         return subprocess.run([sys.executable, script, project, *words], env=environment, check=False).returncode
 
     assert start("9") == -signal.SIGKILL  # in the fourth save
@@ -717,7 +724,7 @@ def test_a_kill_in_the_middle_of_a_save_costs_that_save_alone(tmp_path: Path) ->
     assert folders(project / "old-1") == ["checkpoint_3"]
 
 
-def test_a_save_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_save_leaves_earlier_saves_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = parts.trainer(tmp_path, hooks=EVERY_STEP)
     save, calls = trainer.accelerator.save_state, []
 
@@ -730,9 +737,7 @@ def test_a_save_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(trainer.accelerator, "save_state", full)
     with pytest.raises(OSError, match="No space left") as caught:
         trainer()
-    assert caught.value.__notes__ == [
-        f"in a save to {tmp_path / 'checkpoints'}; what was saved there before is as it was"
-    ]
+    assert caught.value.__notes__ == [f"while saving to {tmp_path / 'checkpoints'}; earlier saves there are unchanged"]
     assert folders(tmp_path / "checkpoints") == ["checkpoint_0", "checkpoint_1"]
     assert trainer.accelerator.project_configuration.automatic_checkpoint_naming
     resumed = parts.trainer(tmp_path, hooks=EVERY_STEP, resume_from=resume(tmp_path))
@@ -770,7 +775,7 @@ ENDINGS = [
 
 
 def signals_itself(number: int, at: int) -> PipelineHooks:
-    """A hook that sends a signal to its process in the middle of a step."""
+    """Create a hook that sends a signal to its process in the middle of a step."""
     hooks = PipelineHooks()
     hooks.register_hook(
         "on_batch",
@@ -798,7 +803,9 @@ def test_a_signal_finishes_the_step_and_saves_it(
     found = tmp_path / "checkpoints"
     assert folders(found) == ["checkpoint_0", "checkpoint_1"]
     name = signal.Signals(number).name
-    assert f"ended by {name} after step 7: {found / 'checkpoint_1'} goes on from here" in caplog.text
+    saved = found / "checkpoint_1"
+    message = f"saved {saved}; to continue, pass resume_from=ResumeCheckpointConfig(resume_from='{saved}')"
+    assert f"ended by {name} after step 7: {message}" in caplog.text
     resumed = parts.trainer(tmp_path, resume_from=resume(tmp_path))
     assert resumed.place.step == 7
     resumed()
@@ -818,12 +825,12 @@ def test_a_signal_waits_for_the_gradients_that_are_accumulated_and_is_saved_once
     assert folders(tmp_path / "saved_models") == []
 
 
-def test_a_signal_also_ends_training_where_nothing_is_saved(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_signal_also_ends_training_that_saves_nothing(caplog: pytest.LogCaptureFixture) -> None:
     trainer = parts.trainer(hooks=signals_itself(signal.SIGTERM, at=2))
     with pytest.raises(SystemExit):
         trainer()
-    assert "ended by SIGTERM after step 3: nothing was saved, since no hook saves checkpoints" in caplog.text
-    trainer()  # goes on
+    assert "ended by SIGTERM after step 3: nothing was saved, because no hook saves checkpoints" in caplog.text
+    trainer()  # continues
     assert trainer.place.step == 2 * STEPS
 
 
@@ -854,10 +861,10 @@ parts.trainer(Path(sys.argv[1]), hooks=[signals_itself(int(sys.argv[2]), at=1), 
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, -signal.SIGINT)]
 )
-def test_how_a_process_ends_after_a_signal(tmp_path: Path, number: int, code: int) -> None:
+def test_the_exit_code_after_a_signal(tmp_path: Path, number: int, code: int) -> None:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([os.getcwd(), *sys.path])}
     ended = subprocess.run(
         [sys.executable, "-c", SIGNALLED, tmp_path, str(int(number))], env=environment, check=False, capture_output=True
     )
-    assert ended.returncode == code  # a shell calls the end by SIGINT 130
+    assert ended.returncode == code  # a shell reports 130 for a process that SIGINT ended
     assert folders(tmp_path / "checkpoints") == ["checkpoint_0"]

@@ -1,4 +1,4 @@
-"""A schedule, which RoboOrchard steps after every step of the optimizer, ends in the bits of the native one."""
+"""With a schedule, which RoboOrchard steps after every optimizer step, training is bit-identical to native training."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ from hookline.dialects.robo_orchard_lab.pipeline.hooks import (
     StatsMonitorConfig,
     ValidationHookConfig,
 )
-from hookline.dialects.robo_orchard_lab.pipeline.hooks.metric import give_back, state_of
+from hookline.dialects.robo_orchard_lab.pipeline.hooks.metric import get_state, restore_state
 from hookline.errors import ConfigError
 from tests.dialects.robo_orchard_lab import parts
 from tests.dialects.robo_orchard_lab.parts import counters
@@ -44,7 +44,7 @@ def messages(caplog: pytest.LogCaptureFixture, module: str) -> list[str]:
 
 
 @pytest.mark.parametrize("with_model", [True, False])
-def test_validation_comes_exactly_when_it_is_due(with_model: bool) -> None:
+def test_validation_runs_exactly_when_it_is_due(with_model: bool) -> None:
     seen: list[Any] = []
     steps: list[int] = []
 
@@ -70,7 +70,7 @@ def test_validation_comes_exactly_when_it_is_due(with_model: bool) -> None:
     assert trainer.model.training
 
 
-def test_validation_may_come_before_the_first_step() -> None:
+def test_validation_may_run_before_the_first_step() -> None:
     seen: list[str] = []
 
     def frozen_stays_frozen(model: nn.Module) -> None:
@@ -89,24 +89,22 @@ def test_validation_may_come_before_the_first_step() -> None:
 @pytest.mark.parametrize(
     ("options", "kind", "message"),
     [
-        ({"eval_callback": print}, ValueError, "one of step_eval_freq and epoch_eval_freq has to say how often"),
+        ({"eval_callback": print}, ValueError, "at least one of step_eval_freq and epoch_eval_freq must be set"),
         (
             {"eval_callback": print, "step_eval_freq": 0},
             ValueError,
-            "step_eval_freq is a number of steps or epochs, at",
+            "step_eval_freq must be a number of steps or epochs, at",
         ),
         ({"step_eval_freq": 1}, ValueError, "eval_callback\n  Field required"),
     ],
 )
-def test_a_validation_that_cannot_be_right_is_refused(options: Any, kind: type[Exception], message: str) -> None:
+def test_an_invalid_validation_config_is_refused(options: Any, kind: type[Exception], message: str) -> None:
     with pytest.raises(kind, match=message):
         ValidationHookConfig(**options)
 
 
-def test_a_callback_that_wants_more_is_refused() -> None:
-    with pytest.raises(
-        TypeError, match="^eval_callback is called with the model, or with nothing, not as <FunctionInfo"
-    ):
+def test_a_callback_with_more_parameters_is_refused() -> None:
+    with pytest.raises(TypeError, match="^eval_callback must take the model or no arguments, unlike <FunctionInfo"):
         ValidationHookConfig(eval_callback=lambda model, data: None, step_eval_freq=1)()
 
 
@@ -142,7 +140,7 @@ def test_gradients_are_clipped_before_the_step(mode: Any) -> None:
     "options", [{"clip_mode": "norm"}, {"clip_mode": "value", "max_norm": 1}, {"clip_mode": "norm", "max_norm": -1}]
 )
 def test_a_clip_without_its_limit_is_refused(options: Any) -> None:
-    with pytest.raises(ValueError, match="needs (max_norm|clip_value), at least 0, not"):
+    with pytest.raises(ValueError, match="needs (max_norm|clip_value) of at least 0, not"):
         GradientClippingHookConfig(**options)
 
 
@@ -161,7 +159,7 @@ def lines_of(caplog: pytest.LogCaptureFixture, forward: Any, config: Any, **opti
     return messages(caplog, "loss_tracker")
 
 
-def test_losses_are_logged_as_means_since_the_line_before(caplog: pytest.LogCaptureFixture) -> None:
+def test_losses_are_logged_as_means_since_the_previous_line(caplog: pytest.LogCaptureFixture) -> None:
     losses: list[float] = []
 
     def watched(model: Any, batch: Any) -> Any:
@@ -192,7 +190,7 @@ def test_outputs_without_names_are_logged_as_the_loss(caplog: pytest.LogCaptureF
     assert re.fullmatch(r"Epoch\[0/NA\] Step\[0\] GlobalStep\[0/0\]: loss\[\d\.\d{4}\]", line)
 
 
-def test_outputs_may_say_which_are_losses(caplog: pytest.LogCaptureFixture) -> None:
+def test_outputs_may_name_their_losses(caplog: pytest.LogCaptureFixture) -> None:
     class Outputs(dict[str, Any]):
         def loss_keys(self) -> list[str]:
             return ["error"]
@@ -209,7 +207,7 @@ def test_outputs_may_say_which_are_losses(caplog: pytest.LogCaptureFixture) -> N
     )
 
 
-def test_a_loss_that_is_no_tensor_is_named() -> None:
+def test_a_loss_that_is_not_a_tensor_is_refused() -> None:
     def plain(model: Any, batch: Any) -> Any:
         outputs, loss = parts.forward(model, batch)
         return {**outputs, "aux_loss": 0.5}, loss
@@ -218,8 +216,8 @@ def test_a_loss_that_is_no_tensor_is_named() -> None:
     with pytest.raises(TypeError) as refused:
         trainer()
     assert str(refused.value) == (
-        "the loss 'aux_loss' is a float, and LossTracker takes tensors; make it one, or say which of the outputs are "
-        "losses: loss_keys()"
+        "the loss 'aux_loss' is a float, but LossTracker needs tensors; make it one, or name the losses among the "
+        "outputs with loss_keys()"
     )
 
 
@@ -247,7 +245,7 @@ class TrackerConfig(MetricTrackerConfig):
 
 
 class Both:
-    """A metric with two values and a state of its own."""
+    """A metric with two values and its own state."""
 
     def __init__(self) -> None:
         self.seen = 0
@@ -286,7 +284,9 @@ def test_metrics_are_logged_and_reset(caplog: pytest.LogCaptureFixture) -> None:
     assert f"mean[{mean:.4f}]" in lines[1]
 
 
-def test_metrics_may_be_reset_by_steps_and_go_on_in_the_middle(caplog: pytest.LogCaptureFixture, tmp_path: Any) -> None:
+def test_metrics_may_be_reset_by_steps_and_resume_in_the_middle(
+    caplog: pytest.LogCaptureFixture, tmp_path: Any
+) -> None:
     caplog.set_level(logging.INFO)
     config = TrackerConfig(
         metric_entrys=[MetricEntry("all", CatMetric()), MetricEntry(["count", "text"], Both())],
@@ -326,7 +326,7 @@ def collection(*more: Any) -> Any:
     )
 
 
-def test_a_collection_of_metrics_goes_on_in_the_middle(caplog: pytest.LogCaptureFixture, tmp_path: Any) -> None:
+def test_a_collection_of_metrics_resumes_in_the_middle(caplog: pytest.LogCaptureFixture, tmp_path: Any) -> None:
     caplog.set_level(logging.INFO)
     saves = SaveCheckpointConfig(save_step_freq=3, save_epoch_freq=None)
     parts.trainer(tmp_path, hooks=[collection(BinaryAUROC()), saves], max_epoch=1)()
@@ -344,22 +344,22 @@ def test_a_collection_of_metrics_goes_on_in_the_middle(caplog: pytest.LogCapture
         parts.trainer(tmp_path / "less", hooks=[collection(), saves], **again)()
 
 
-def test_what_a_metric_wraps_is_kept_as_well() -> None:
+def test_a_wrapped_metric_is_saved_too() -> None:
     metric = MinMaxMetric(SumMetric())
     metric.update(torch.tensor(2.0))
     other = MinMaxMetric(SumMetric())
-    give_back(other, state_of(metric))
+    restore_state(other, get_state(metric))
     for one in (metric, other):
         one.update(torch.tensor(3.0))
         assert one.compute()["raw"] == 5
 
 
 def test_names_and_values_of_a_metric_must_match() -> None:
-    with pytest.raises(ValueError, match="^Both gives 2 values, and there are 1 names for them: \\['count'\\]$"):
+    with pytest.raises(ValueError, match="^Both returned 2 values, but there are 1 names for them: \\['count'\\]$"):
         MetricEntry("count", Both()).get()
 
 
-def test_the_config_of_a_tracker_without_an_update_says_what_to_write() -> None:
+def test_the_error_for_a_tracker_without_an_update_says_what_to_write() -> None:
     with pytest.raises(TypeError) as refused:
         MetricTrackerConfig(metric_entrys=entries())()
     assert isinstance(refused.value, ConfigError)
@@ -390,13 +390,13 @@ def test_speed_and_learning_rates_are_logged(caplog: pytest.LogCaptureFixture) -
         assert re.fullmatch(f"{where}{rest}{rate}", line), line
 
 
-def test_what_is_left_is_counted_from_what_is_known(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_remaining_steps_are_computed_from_the_known_limits(caplog: pytest.LogCaptureFixture) -> None:
     args = PipelineHookArgs(None, max_epoch=3, max_step=7, dataloader=[1, 2])
     monitor = StatsMonitorConfig()()
-    assert monitor._left(args, 2) == 4
-    assert monitor._left(args.copy_with_updates(max_step=5), 2) == 3
-    assert monitor._left(args.copy_with_updates(max_step=None, dataloader=iter(())), 2) is None
-    assert StatsMonitorConfig(steps_per_epoch=10)()._left(args.copy_with_updates(max_step=None), 2) == 28
+    assert monitor._count_left(args, 2) == 4
+    assert monitor._count_left(args.copy_with_updates(max_step=5), 2) == 3
+    assert monitor._count_left(args.copy_with_updates(max_step=None, dataloader=iter(())), 2) is None
+    assert StatsMonitorConfig(steps_per_epoch=10)()._count_left(args.copy_with_updates(max_step=None), 2) == 28
 
 
 @pytest.mark.parametrize(("at", "every", "times"), [("epoch", 1, 2), ("epoch", 2, 1), ("step", 4, 2)])
@@ -440,7 +440,7 @@ def test_the_cache_is_really_cleared() -> None:
     ids=lambda config: type(config).__name__,
 )
 @pytest.mark.parametrize("format", ["json", "yaml", "toml"])
-def test_every_config_goes_to_text_and_back(config: Any, format: Any) -> None:
+def test_every_config_survives_a_round_trip_through_text(config: Any, format: Any) -> None:
     found = type(config).from_str(config.to_str(format=format), format=format, allow=[counters.__module__])
     assert found == config
     assert isinstance(found(), config.class_type)

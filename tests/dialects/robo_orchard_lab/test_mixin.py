@@ -1,4 +1,4 @@
-"""PipelineHooks: registering, adding, taking out, showing; and the arguments of hooks."""
+"""PipelineHooks: registering, combining, removing and printing hooks; and the arguments of hooks."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class GreetsConfig(PipelineHooksConfig[Greets]):
 
 
 class Hasty(PipelineHooks):
-    """Its constructor leaves out that of the base class."""
+    """A hook whose constructor does not call the one of the base class."""
 
     def __init__(self) -> None:
         self.register_hook("on_step", HookContext.from_callable(after=print))
@@ -50,7 +50,7 @@ def sizes(hooks: PipelineHooks) -> dict[str, int]:
     return {name: len(channel) for name, channel in hooks.hooks.items() if len(channel)}
 
 
-def test_the_channels_are_there_without_the_constructor() -> None:
+def test_the_channels_exist_without_the_base_constructor() -> None:
     assert sizes(Hasty()) == {"on_step": 1}
     assert sizes(PipelineHooks.from_hooks([Hasty(), Hasty()])) == {"on_step": 2}
 
@@ -61,8 +61,8 @@ def test_there_are_six_channels_and_an_unknown_one_is_refused() -> None:
     assert all(isinstance(channel, HookContextChannel) for channel in hooks.hooks.values())
     with pytest.raises(KeyError) as caught:
         hooks.register_hook("on_stpe", HookContext.from_callable())  # type: ignore[arg-type]
-    assert str(caught.value) == "there is no channel 'on_stpe'; did you mean 'on_step'?"
-    with pytest.raises(KeyError, match="there is no channel 'on_optimizer_step'; available: on_loop, "):
+    assert str(caught.value) == "unknown channel 'on_stpe'; did you mean 'on_step'?"
+    with pytest.raises(KeyError, match="unknown channel 'on_optimizer_step'; available: on_loop, "):
         hooks.begin("on_optimizer_step", PipelineHookArgs(None))  # type: ignore[arg-type]
 
 
@@ -79,7 +79,7 @@ def test_hooks_are_added_as_a_whole_and_once() -> None:
 
 
 @pytest.mark.parametrize("call", [False, True])
-def test_a_handle_takes_all_of_them_out(call: bool) -> None:
+def test_a_handle_removes_all_of_them(call: bool) -> None:
     hooks, greets = PipelineHooks(), Greets()
     handle = hooks.register_pipeline_hooks(greets)
     single = hooks.register_hook("on_epoch", HookContext.from_callable(before=print))
@@ -97,22 +97,24 @@ def test_from_hooks_takes_hooks_and_configs() -> None:
     several = PipelineHooks.from_hooks([GreetsConfig(), Greets()])
     assert sizes(several) == {"on_loop": 2, "on_step": 2}
     assert [type(member).__name__ for member in several.members()][:1] == ["Greets"]
-    with pytest.raises(TypeError, match="^hooks are PipelineHooks or configs of them, not 3$"):
+    with pytest.raises(TypeError, match="^hooks must be PipelineHooks or their configs, not 3$"):
         PipelineHooks.from_hooks([3])
     hooks = PipelineHooks()
-    with pytest.raises(TypeError, match="^PipelineHooks can be added here, not a GreetsConfig; a config is called$"):
+    with pytest.raises(
+        TypeError, match="^hooks must be a PipelineHooks, not a GreetsConfig; if it is a config, call it$"
+    ):
         hooks += GreetsConfig()  # type: ignore[arg-type]
     with pytest.raises(TypeError):
         PipelineHooks() + PipelineHooks()  # type: ignore[operator]
 
 
-def test_a_config_makes_its_hook_with_itself() -> None:
+def test_a_config_creates_its_hook_with_itself() -> None:
     made = GreetsConfig(often=3)()
     assert isinstance(made, Greets)
     assert made.cfg == GreetsConfig(often=3)
 
 
-def test_begin_gives_the_arguments_and_works_without_a_trainer() -> None:
+def test_begin_returns_the_arguments_and_works_without_a_trainer() -> None:
     seen, hooks = list[str](), PipelineHooks()
     hooks.register_hook(
         "on_step", HookContext.from_callable(None, lambda args: seen.append("before"), seen_after(seen))
@@ -135,7 +137,7 @@ def test_arguments_are_copied_with_what_hooks_have_added() -> None:
     copy = args.copy_with_updates(step_id=2, batch=[1])
     assert (copy.epoch_id, copy.step_id, copy.batch, copy.mine) == (3, 2, [1], "note")  # type: ignore[attr-defined]
     assert (args.step_id, args.batch) == (0, None)
-    with pytest.raises(AttributeError, match="^hooks get no argument 'step_idx'; did you mean 'step_id'\\?$"):
+    with pytest.raises(AttributeError, match="^unknown hook argument 'step_idx'; did you mean 'step_id'\\?$"):
         args.copy_with_updates(step_idx=1)
 
 
@@ -179,7 +181,7 @@ def test_the_tree_of_a_trainer_is_that_of_the_document() -> None:
     assert str(PipelineHooks()) == "<robo_orchard_lab.pipeline.hooks.mixin.PipelineHooks(\n  hooks={})>"
 
 
-def test_a_hook_may_be_added_and_taken_out_while_training() -> None:
+def test_a_hook_may_be_added_and_removed_during_training() -> None:
     seen, trainer = list[int](), parts.trainer(max_step=4)
 
     def change(args: PipelineHookArgs) -> None:
@@ -194,11 +196,11 @@ def test_a_hook_may_be_added_and_taken_out_while_training() -> None:
     late: list[Any] = []
     trainer.hooks.register_hook("on_step", HookContext.from_callable(before=change))
     trainer()
-    assert seen == [1, 2]  # the passage in which it was taken out had begun with it
+    assert seen == [1, 2]  # it still runs to the end of the pass in which it was removed
 
 
 class Changing(PipelineHooks):
-    """Takes itself out at one step, adds something at another, and parts of others at a third."""
+    """Removes itself at one step, adds a hook at another, and removes parts of others at a third."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -218,7 +220,7 @@ class Changing(PipelineHooks):
         self.seen.append(f"late {args.global_step_id}")
 
 
-def test_a_hook_that_was_given_to_a_trainer_may_change_itself() -> None:
+def test_a_hook_of_a_trainer_may_change_itself_during_training() -> None:
     changing = Changing()
     trainer = parts.trainer(max_step=3, hooks=[changing])
     trainer()

@@ -1,4 +1,4 @@
-"""Two processes share the batches, agree in their weights, and go on exactly."""
+"""Two processes share the batches, end with the same weights, and resume exactly."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Path(sys.argv[1], f"rank_{trainer.accelerator.process_index}").write_text(f"{tra
 """
 
 
-def test_two_processes_train_and_go_on_exactly(tmp_path: Path) -> None:
+def test_two_processes_train_and_resume_exactly(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(TRAIN)
     environment = os.environ | {
@@ -43,7 +43,7 @@ def test_two_processes_train_and_go_on_exactly(tmp_path: Path) -> None:
 
     first, second = start(tmp_path / "straight")
     assert first == second
-    assert first.split()[0] == "6"  # 18 samples, 2 x 4 a step: 3 steps an epoch
+    assert first.split()[0] == "6"  # 18 samples, 2 x 4 per step: 3 steps per epoch
     checkpoint = tmp_path / "straight" / "checkpoints" / "checkpoint_1"
     assert {"trainer_rng_0.pth", "trainer_rng_1.pth"} <= {path.name for path in checkpoint.iterdir()}
     assert start(tmp_path / "resumed", str(checkpoint)) == [first, first]

@@ -1,4 +1,4 @@
-"""The loop of the trainer: what comes when, with which counters, and what happens when something fails."""
+"""The loop of the trainer: the order of calls, the counters, and failures."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def two_batches() -> DataLoader[Any]:
     return DataLoader(torch.utils.data.Subset(dataset(), range(2 * BATCH)), batch_size=BATCH)
 
 
-# -- the way of a batch
+# -- the path of a batch
 
 
-def test_the_channels_come_in_the_order_of_the_pipeline() -> None:
+def test_the_channels_run_in_the_order_of_the_pipeline() -> None:
     recorder = Recorder(*ALL)
     parts.trainer(dataloader=two_batches(), max_step=1, hooks=recorder)()
     assert recorder.seen == [
@@ -88,14 +88,12 @@ def test_max_step_ends_an_epoch_in_the_middle() -> None:
     assert (trainer.place.epoch, trainer.place.batch, trainer.place.step) == (0, 2, 2)
 
 
-def test_the_same_trainer_goes_on_in_the_epoch_that_max_step_had_cut(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_same_trainer_continues_in_the_epoch_that_max_step_cut_off(caplog: pytest.LogCaptureFixture) -> None:
     recorder = Recorder("on_epoch")
     trainer = parts.trainer(max_step=2, max_epoch=2, hooks=[recorder])
     trainer()
     trainer()
-    assert (
-        "there is nothing left to train: TrainerProgressState(epoch_id=1, step_id=0, global_step_id=2)" in caplog.text
-    )
+    assert "training is already complete: TrainerProgressState(epoch_id=1, step_id=0, global_step_id=2)" in caplog.text
     trainer.max_step = None
     trainer()
     assert recorder.seen == [
@@ -107,14 +105,14 @@ def test_the_same_trainer_goes_on_in_the_epoch_that_max_step_had_cut(caplog: pyt
     assert parts.equal(parts.weights(trainer), parts.weights(straight))
 
 
-def test_of_two_limits_the_first_to_come_ends_training() -> None:
+def test_the_limit_that_is_reached_first_ends_training() -> None:
     for max_step, max_epoch, steps in ((3, 9, 3), (99, 1, STEPS)):
         trainer = parts.trainer(max_step=max_step, max_epoch=max_epoch)
         trainer()
         assert trainer.trainer_progress_state.global_step_id == steps
 
 
-def test_what_hooks_are_given() -> None:
+def test_the_arguments_of_hooks() -> None:
     seen: dict[str, PipelineHookArgs] = {}
     hooks = PipelineHooks()
     for channel in ALL:
@@ -139,7 +137,7 @@ def test_what_hooks_are_given() -> None:
     assert len({id(args) for args in seen.values()}) == len(ALL)
 
 
-def test_the_optimizer_steps_first_of_all_when_a_step_is_left() -> None:
+def test_the_optimizer_steps_before_other_hooks_at_the_end_of_a_step() -> None:
     seen = []
 
     def before(args: PipelineHookArgs) -> None:
@@ -160,7 +158,7 @@ def test_the_optimizer_steps_first_of_all_when_a_step_is_left() -> None:
     assert trainer.lr_scheduler.scheduler.last_epoch == 1
 
 
-def test_it_trains_as_a_loop_written_by_hand() -> None:
+def test_it_trains_like_a_loop_written_by_hand() -> None:
     trainer = parts.trainer(
         max_epoch=3, lr_scheduler=None, grad_clip=GradientClippingHookConfig(clip_mode="norm", max_norm=0.3)
     )
@@ -244,7 +242,7 @@ def test_a_hook_that_fails_is_named_and_the_hooks_after_it_know(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("channels", [(), ("on_step", "on_batch", "on_model_forward", "on_model_backward")])
-def test_nothing_of_a_forward_that_failed_is_kept(channels: Any) -> None:
+def test_nothing_of_a_failed_forward_stays_in_memory(channels: Any) -> None:
     alive: list[weakref.ref[Any]] = []
 
     def fail(model: Any, batch: Any) -> Any:
@@ -254,7 +252,7 @@ def test_nothing_of_a_forward_that_failed_is_kept(channels: Any) -> None:
 
     recorder = Recorder(*channels)
     trainer = parts.trainer(hooks=recorder, batch_processor=SimpleBatchProcessor.from_callable(fail))
-    gc.disable()  # nothing is in a circle that only a collection would find
+    gc.disable()  # no reference cycle must keep anything alive
     try:
         with contextlib.suppress(KeyError):
             trainer()
@@ -266,7 +264,7 @@ def test_nothing_of_a_forward_that_failed_is_kept(channels: Any) -> None:
     ]
 
 
-def test_nothing_of_a_step_that_failed_is_kept() -> None:
+def test_nothing_of_a_failed_step_stays_in_memory() -> None:
     alive: list[weakref.ref[Any]] = []
 
     def fail(args: PipelineHookArgs) -> None:
@@ -278,11 +276,11 @@ def test_nothing_of_a_step_that_failed_is_kept() -> None:
     trainer = parts.trainer(hooks=hook)
     with contextlib.suppress(KeyError):
         trainer()
-    gc.collect()  # an error that began on the way out, and the way out, know each other
+    gc.collect()  # the error and the frames of the cleanup refer to each other
     assert [one() for one in alive] == [None, None, None]
 
 
-def test_a_second_call_after_a_failure_goes_on_with_the_step_that_failed() -> None:
+def test_a_second_call_after_a_failure_continues_with_the_failed_step() -> None:
     straight = parts.trainer()
     straight()
     broken = parts.trainer(batch_processor=Breaks(at=3))
@@ -294,15 +292,13 @@ def test_a_second_call_after_a_failure_goes_on_with_the_step_that_failed() -> No
     assert parts.equal(parts.weights(broken), parts.weights(straight))
 
 
-def test_training_that_is_done_says_so(caplog: pytest.LogCaptureFixture) -> None:
+def test_training_that_is_complete_logs_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     recorder = Recorder("on_loop")
     trainer = parts.trainer(max_step=1, hooks=recorder)
     trainer()
     trainer()
     assert recorder.seen == [">loop e0 s0 g0", "<loop e1 s0 g1"]
-    assert (
-        "there is nothing left to train: TrainerProgressState(epoch_id=1, step_id=0, global_step_id=1)" in caplog.text
-    )
+    assert "training is already complete: TrainerProgressState(epoch_id=1, step_id=0, global_step_id=1)" in caplog.text
 
 
 # -- data
@@ -314,7 +310,7 @@ class Stream(IterableDataset[Tensor]):
 
 
 class Drawn(Dataset[Tensor]):
-    """Every sample has a number that was drawn for it."""
+    """A data set in which every sample has its own random number."""
 
     epochs: list[int]
 
@@ -350,13 +346,13 @@ def batches_of(loader: Any, **options: Any) -> list[Any]:
     return seen
 
 
-def test_any_iterable_gives_batches() -> None:
+def test_any_iterable_may_be_the_loader() -> None:
     assert batches_of([1, 2, 3], max_step=5) == [1, 2, 3, 1, 2]
     assert batches_of(DataLoader(Stream(), batch_size=4), max_epoch=1) == [[[0.0], [1.0], [2.0], [3.0]], [[4.0], [5.0]]]
     assert len(batches_of(range(4), max_epoch=2)) == 8
 
 
-def test_the_order_and_what_samples_draw_are_functions_of_the_seed() -> None:
+def test_the_order_and_the_random_samples_depend_only_on_the_seed() -> None:
     drawn = Drawn()
     torch.manual_seed(7)
     first = batches_of(DataLoader(drawn, batch_size=2, shuffle=True), max_epoch=2)
@@ -371,20 +367,20 @@ def test_the_order_and_what_samples_draw_are_functions_of_the_seed() -> None:
     assert batches_of(DataLoader(drawn, batch_size=2, shuffle=True), max_epoch=2) != first
 
 
-def test_data_without_a_batch_are_refused() -> None:
-    with pytest.raises(DataError, match="^the list gave no batch, so there is nothing to train on"):
+def test_data_without_a_batch_is_refused() -> None:
+    with pytest.raises(DataError, match="^the list yielded no batch, so there is nothing to train on"):
         batches_of([], max_step=1)
 
 
-def test_data_that_can_be_gone_through_only_once_say_so() -> None:
+def test_exhausted_single_use_data_is_refused() -> None:
     recorder = Recorder("on_epoch")
     once: Any
     for once in (iter(list(two_batches())), (batch for batch in two_batches())):
         with pytest.raises(DataError) as refused:
             parts.trainer(dataloader=once, max_epoch=2, hooks=recorder)()
         assert str(refused.value) == (
-            f"the {type(once).__name__} can be gone through only once, and nothing is left in it; give data "
-            "that can be gone through again, as a DataLoader or a list, or less to train"
+            f"the {type(once).__name__} can be iterated only once, and it is exhausted; pass data that can be "
+            "iterated again, such as a DataLoader or a list, or train for fewer steps or epochs"
         )
     assert recorder.seen[:4] == [">epoch e0 s0 g0", "<epoch e0 s2 g2", ">epoch e1 s0 g2", "<epoch e1 s0 g2 DataError"]
 
@@ -392,7 +388,7 @@ def test_data_that_can_be_gone_through_only_once_say_so() -> None:
 # -- accumulation
 
 
-def test_gradients_are_accumulated_as_accelerate_is_told(tmp_path: Path) -> None:
+def test_gradients_are_accumulated_as_accelerate_is_configured(tmp_path: Path) -> None:
     trainer = parts.trainer(
         accelerator=parts.accelerator(tmp_path, gradient_accumulation_steps=2),
         make_model=lambda: nn.Linear(4, 3),
@@ -420,13 +416,13 @@ def test_gradients_are_accumulated_as_accelerate_is_told(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("windows", "updates"),
     [
-        # by the step before which it changes: how many micro-batches make an update
+        # the number of micro-batches per update, by the step before which it changes
         ({0: 1, 5: 5}, [True] * 5 + [False] * 4 + [True]),
         ({0: 4, 6: 1}, [False] * 3 + [True, True] + [False] + [True] * 4),
     ],
     ids=["begins", "ends in the middle of a window"],
 )
-def test_accumulation_may_change_while_training(windows: dict[int, int], updates: list[bool]) -> None:
+def test_accumulation_may_change_during_training(windows: dict[int, int], updates: list[bool]) -> None:
     changed: list[bool] = []
     seen: list[Tensor] = []
 
@@ -453,76 +449,78 @@ def test_accumulation_may_change_while_training(windows: dict[int, int], updates
     assert trainer.lr_scheduler.scheduler.last_epoch == sum(updates)
 
 
-# -- what is refused
+# -- wrong parts
 
 
 @pytest.mark.parametrize(
     ("options", "kind", "message"),
     [
-        ({"max_epoch": None}, ValueError, "^how long to train\\? Give max_step or max_epoch$"),
-        ({"max_epoch": 0}, ValueError, "^max_epoch is how many there will be, at least 1, not 0$"),
-        ({"max_step": -1}, ValueError, "^max_step is how many there will be, at least 1, not -1$"),
-        ({"hooks": OptimizerHookConfig()}, ValueError, "^the trainer has an OptimizerHook by itself; a second one"),
-        ({"hooks": [GradientClippingHookConfig(clip_mode="norm", max_norm=1)]}, ValueError, "give its config to the"),
-        ({"hooks": ["LossTracker"]}, TypeError, "^hooks are PipelineHooks or configs of them, not 'LossTracker'$"),
-        ({"hooks": "LossTracker"}, TypeError, "^hooks are PipelineHooks or configs of them, not 'LossTracker'$"),
+        ({"max_epoch": None}, ValueError, "^the trainer needs a limit: set max_step or max_epoch$"),
+        ({"max_epoch": 0}, ValueError, "^max_epoch must be an int of at least 1, not 0$"),
+        ({"max_step": -1}, ValueError, "^max_step must be an int of at least 1, not -1$"),
+        ({"hooks": OptimizerHookConfig()}, ValueError, "^the trainer already has an OptimizerHook, and a second"),
+        ({"hooks": [GradientClippingHookConfig(clip_mode="norm", max_norm=1)]}, ValueError, "pass its config to the"),
+        ({"hooks": ["LossTracker"]}, TypeError, "^hooks must be PipelineHooks or their configs, not 'LossTracker'$"),
+        ({"hooks": "LossTracker"}, TypeError, "^hooks must be PipelineHooks or their configs, not 'LossTracker'$"),
         (
             {"hooks": LossTrackerConfig},
             TypeError,
-            "^hooks are PipelineHooks or configs of them, not the class LossTrackerConfig; write LossTrackerConfig",
+            "^hooks must be PipelineHooks or their configs, not the class LossTrackerConfig; write LossTrackerConfig",
         ),
         (
             {"hooks": [HookContext.from_callable(before=print)]},
             TypeError,
             "not a HookContextFromCallable; register it at a channel: PipelineHooks\\(\\).register_hook",
         ),
-        ({"accelerator": "cpu"}, TypeError, "^accelerator is an accelerate.Accelerator, not a str$"),
-        ({"dataloader": 3}, TypeError, "^dataloader gives batches again and again, as a DataLoader, not a int$"),
-        ({"dataloader": list}, TypeError, "^dataloader gives batches again and again, .* not the class list$"),
-        ({"lr_scheduler": "cosine"}, TypeError, "^lr_scheduler is a scheduler of torch, or None, not a str$"),
+        ({"accelerator": "cpu"}, TypeError, "^accelerator must be an accelerate.Accelerator, not a str$"),
+        ({"dataloader": 3}, TypeError, "^dataloader must be an iterable of batches, such as a DataLoader, not a int$"),
+        ({"dataloader": list}, TypeError, "^dataloader must be an iterable of batches, .* not the class list$"),
+        ({"lr_scheduler": "cosine"}, TypeError, "^lr_scheduler must be a torch scheduler or None, not a str$"),
         (
             {"grad_clip": {"clip_mode": "norm", "max_norm": 1.0}},
             TypeError,
-            "^grad_clip is a GradientClippingHookConfig, not a dict; write "
+            "^grad_clip must be a GradientClippingHookConfig, not a dict; write "
             "grad_clip=GradientClippingHookConfig\\(clip_mode='norm', max_norm=1.0\\)$",
         ),
         (
             {"validation": forward},
             TypeError,
-            "^validation is a ValidationHookConfig, not a function; write validation=ValidationHookConfig\\(...\\)$",
+            "^validation must be a ValidationHookConfig, not a function; write "
+            "validation=ValidationHookConfig\\(...\\)$",
         ),
         (
             {"grad_clip": LossTrackerConfig()},
             TypeError,
-            "^grad_clip makes a GradientClippingHook, and LossTrackerConfig makes a LossTracker; write grad_clip="
-            "GradientClippingHookConfig\\(...\\), and give other hooks to the trainer as hooks=\\[...\\]$",
+            "^grad_clip must create a GradientClippingHook, but LossTrackerConfig creates a LossTracker; write "
+            "grad_clip=GradientClippingHookConfig\\(...\\), and pass other hooks to the trainer as hooks=\\[...\\]$",
         ),
         (
             {"validation": LossTrackerConfig()},
             TypeError,
-            "^validation makes a ValidationHook, and LossTrackerConfig makes a LossTracker; write validation=Val",
+            "^validation must create a ValidationHook, but LossTrackerConfig creates a LossTracker; write "
+            "validation=Val",
         ),
         (
             {"resume_from": "workspace"},
             TypeError,
-            "^resume_from is a ResumeCheckpointConfig, not a str; write "
+            "^resume_from must be a ResumeCheckpointConfig, not a str; write "
             "resume_from=ResumeCheckpointConfig\\(resume_from='workspace'\\)$",
         ),
         (
             {"batch_processor": forward},
             TypeError,
-            "^batch_processor is a SimpleBatchProcessor, not <FunctionInfo function forward from .*>; of a function "
-            "that takes the model and a batch, SimpleBatchProcessor.from_callable\\(function\\) makes one$",
+            "^batch_processor must be a SimpleBatchProcessor, not <FunctionInfo function forward from .*>; to use a "
+            "function that takes the model and a batch, write SimpleBatchProcessor.from_callable\\(function\\)$",
         ),
         (
             {"batch_processor": SimpleBatchProcessor},
             TypeError,
-            "^batch_processor is a processor, not the class of one; write SimpleBatchProcessor\\(\\)$",
+            "^batch_processor must be an object, not a class; write SimpleBatchProcessor\\(\\)$",
         ),
-        ({"batch_processor": None}, TypeError, "^batch_processor is a SimpleBatchProcessor, not None$"),
+        ({"batch_processor": None}, TypeError, "^batch_processor must be a SimpleBatchProcessor, not None$"),
     ],
 )
-def test_a_trainer_that_cannot_be_right_is_refused(options: Any, kind: type[Exception], message: str) -> None:
+def test_wrong_parts_of_a_trainer_are_refused(options: Any, kind: type[Exception], message: str) -> None:
     with pytest.raises(kind, match=message) as caught:
         parts.trainer(**options)
     assert isinstance(caught.value, HooklineError)
@@ -531,12 +529,12 @@ def test_a_trainer_that_cannot_be_right_is_refused(options: Any, kind: type[Exce
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"optimizer": None}, "^optimizer is an optimizer of torch, not None$"),
-        ({"optimizer": torch.optim.SGD}, "^optimizer is an optimizer of torch, not the class SGD$"),
-        ({"model": forward}, "^model is a torch.nn.Module, not a function$"),
+        ({"optimizer": None}, "^optimizer must be a torch optimizer, not None$"),
+        ({"optimizer": torch.optim.SGD}, "^optimizer must be a torch optimizer, not the class SGD$"),
+        ({"model": forward}, "^model must be a torch.nn.Module, not a function$"),
     ],
 )
-def test_no_model_and_no_optimizer_are_refused(given: Any, message: str) -> None:
+def test_a_missing_model_or_optimizer_is_refused(given: Any, message: str) -> None:
     model = parts.net()
     options = {"model": model, "optimizer": torch.optim.SGD(model.parameters(), lr=0.1)} | given
     with pytest.raises(ConfigError, match=message):
@@ -559,7 +557,7 @@ def test_a_hook_that_steps_twice_is_refused_also_when_it_is_added_later() -> Non
 # -- batch processors
 
 
-def test_a_processor_of_ones_own_with_a_criterion_and_transforms() -> None:
+def test_a_custom_processor_with_a_criterion_and_transforms() -> None:
     class Mine(SimpleBatchProcessor):
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)
@@ -607,44 +605,49 @@ def test_a_loss_with_parameters_is_prepared_and_saved_too(tmp_path: Path) -> Non
         (
             lambda model, batch: (None, None),
             LossNotProvidedError,
-            "^<FunctionInfo function <lambda> from .*test_trainer.py:\\d+> gave no loss; return \\(outputs, loss\\)",
+            "^<FunctionInfo function <lambda> from .*test_trainer.py:\\d+> returned no loss; "
+            "return \\(outputs, loss\\)",
         ),
-        (lambda model, batch: forward(model, batch)[1], TypeError, "> gives two things, the outputs and the loss"),
+        (
+            lambda model, batch: forward(model, batch)[1],
+            TypeError,
+            "> must return two values, the outputs and the loss",
+        ),
         (lambda model, batch: (None, torch.zeros(())), HooklineError, "^the loss has no gradient"),
         (
             lambda model, batch: (None, model(batch[0])),
             TypeError,
-            "^the loss that forward gives is a tensor with one element, not one of shape \\(4, 3\\)\n",
+            "^forward must return the loss as a tensor with one element, not one of shape \\(4, 3\\)\n",
         ),
         (
             lambda model, batch: (None, 2.5),
             HookError,
-            "^the loss that forward gives is a tensor with one element, not a float\n",
+            "^forward must return the loss as a tensor with one element, not a float\n",
         ),
     ],
 )
-def test_what_a_forward_may_not_give(function: Any, kind: type[Exception], message: str) -> None:
+def test_a_wrong_result_of_forward_is_refused(function: Any, kind: type[Exception], message: str) -> None:
     trainer = parts.trainer(max_step=1, batch_processor=SimpleBatchProcessor.from_callable(function))
     with pytest.raises(kind, match=message):
         trainer()
 
 
-def test_a_processor_without_a_forward_says_so() -> None:
+def test_a_processor_without_a_forward_is_refused() -> None:
     with pytest.raises(NotImplementedError, match="^SimpleBatchProcessor has no forward"):
         SimpleBatchProcessor().forward(print, None)
     with pytest.raises(TypeError) as refused:
         parts.trainer(batch_processor=SimpleBatchProcessor())
     assert str(refused.value) == (
-        "batch_processor is a SimpleBatchProcessor, which has no forward(model, batch); derive a class that has one, "
-        "or write SimpleBatchProcessor.from_callable(function)"
+        "batch_processor is a SimpleBatchProcessor, which has no forward(model, batch); write a subclass that has one, "
+        "or use SimpleBatchProcessor.from_callable(function)"
     )
-    with pytest.raises(TypeError, match="^from_callable takes a function of the model and a batch, not 3$"):
+    with pytest.raises(TypeError, match="^from_callable needs a function that takes the model and a batch, not 3$"):
         SimpleBatchProcessor.from_callable(3)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="abstract"):
         BatchProcessorMixin()  # type: ignore[abstract]
 
 
-class Misspelt(SimpleBatchProcessor):
+class Misspelled(SimpleBatchProcessor):
     def foward(self, model: Any, batch: Any) -> Any: ...
 
 
@@ -665,10 +668,10 @@ def drip(model: Any, batch: Any) -> Any:
     ("make", "function", "message"),
     [
         (
-            Misspelt,
-            Misspelt.foward,
-            "Misspelt has no forward(model, batch), but <FunctionInfo function Misspelt.foward from {}>; is that one "
-            "meant? Call it forward",
+            Misspelled,
+            Misspelled.foward,
+            "Misspelled has no forward(model, batch), but it has <FunctionInfo function Misspelled.foward from {}>; "
+            "if that is its forward, rename it to forward",
         ),
         (
             lambda: SimpleBatchProcessor.from_callable(only_a_model),  # type: ignore[arg-type]
@@ -683,7 +686,7 @@ def drip(model: Any, batch: Any) -> Any:
         ),
     ],
 )
-def test_a_forward_that_cannot_be_right_is_refused_when_it_is_given(make: Any, function: Any, message: str) -> None:
+def test_a_wrong_forward_is_refused_at_once(make: Any, function: Any, message: str) -> None:
     with pytest.raises(TypeError) as refused:
         make()
     assert isinstance(refused.value, HookError)
@@ -691,14 +694,14 @@ def test_a_forward_that_cannot_be_right_is_refused_when_it_is_given(make: Any, f
     assert str(refused.value) == message.format(place)
 
 
-def test_a_forward_is_looked_at_also_where_the_constructor_of_the_base_was_not_called() -> None:
+def test_forward_is_checked_even_if_the_base_constructor_was_not_called() -> None:
     with pytest.raises(
         TypeError, match=r"NarrowForward\(id=\d+\).forward from .* but takes \(model: 'Any'\) -> 'Any'$"
     ):
         parts.trainer(batch_processor=NarrowForward())
 
 
-def test_a_forward_may_be_given_to_the_object() -> None:
+def test_forward_may_be_an_attribute_of_the_object() -> None:
     class Given(SimpleBatchProcessor):
         def __init__(self) -> None:
             super().__init__()
@@ -718,7 +721,7 @@ def test_a_forward_may_be_given_to_the_object() -> None:
 
 
 class Mean:
-    """A metric as SimpleTrainer wants it."""
+    """A metric for SimpleTrainer."""
 
     def __init__(self) -> None:
         self.values: list[float] = []
@@ -735,7 +738,7 @@ class Mean:
         self.values.clear()
 
 
-def test_simple_trainer_takes_single_parameters(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_simple_trainer_takes_separate_parameters(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
 
     def make(**options: Any) -> SimpleTrainer:
@@ -766,15 +769,15 @@ def test_simple_trainer_takes_single_parameters(tmp_path: Path, caplog: pytest.L
     resumed = make(max_epoch=3, resume_from=str(tmp_path / "checkpoints" / "checkpoint_0"))
     resumed()
     assert resumed.trainer_progress_state.global_step_id == 6
-    with pytest.raises(ValueError, match="^there is no val_dataloader to evaluate on$"):
+    with pytest.raises(ValueError, match="^eval needs a val_dataloader; pass one to the trainer$"):
         resumed.eval()
     with pytest.raises(ValueError, match="^a val_dataloader needs a metric$"):
         make(max_epoch=1, val_dataloader=[1])
-    with pytest.raises(ValueError, match="^a scheduler steps at every 'step', and no more at 'epoch'$"):
+    with pytest.raises(ValueError, match="^lr_scheduler_step_at must be 'step', not 'epoch'$"):
         make(max_epoch=1, lr_scheduler_step_at="epoch")
 
 
-def test_counters_of_a_hook_are_those_of_its_passage() -> None:
+def test_the_counters_of_a_hook_are_those_of_its_pass_through_the_channel() -> None:
     seen = []
     hooks = PipelineHooks()
     hooks.register_hook("on_step", HookContext.from_callable(after=lambda args: seen.append(counters(args))))
@@ -782,7 +785,7 @@ def test_counters_of_a_hook_are_those_of_its_passage() -> None:
     assert seen == ["e0 s0 g0", "e0 s1 g1", "e0 s2 g2"]
 
 
-def test_a_missing_library_is_named_with_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_for_a_missing_library_names_the_extra_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "accelerate", None)
     with pytest.raises(
         ConfigError, match=r"^the trainer needs accelerate, .*: pip install 'hookline\[robo_orchard\]'$"
@@ -796,19 +799,19 @@ def test_a_missing_library_is_named_with_what_installs_it(monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"grad_max_norm": 1.0}, "grad_max_norm=1.0 would do nothing without a grad_clip_mode; give one"),
-        ({"grad_clip_value": 0.5}, "grad_clip_value=0.5 would do nothing without a grad_clip_mode; give one"),
+        ({"grad_max_norm": 1.0}, "grad_max_norm=1.0 would do nothing without a grad_clip_mode; set it, too"),
+        ({"grad_clip_value": 0.5}, "grad_clip_value=0.5 would do nothing without a grad_clip_mode; set it, too"),
         (
             {"step_eval_freq": 2, "epoch_eval_freq": 1},
-            "step_eval_freq=2 and epoch_eval_freq=1 would do nothing without a val_dataloader; give one",
+            "step_eval_freq=2 and epoch_eval_freq=1 would do nothing without a val_dataloader; set it, too",
         ),
         (
             {"accelerator": None, "val_dataloader": [1], "metric": Mean(), "epoch_eval_freq": 1},
-            "accelerator is an accelerate.Accelerator, not None",
+            "accelerator must be an accelerate.Accelerator, not None",
         ),
     ],
 )
-def test_simple_trainer_refuses_what_would_do_nothing(options: dict[str, Any], message: str) -> None:
+def test_simple_trainer_refuses_settings_without_effect(options: dict[str, Any], message: str) -> None:
     model = nn.Linear(4, 3)
     given = {"accelerator": parts.accelerator(), "batch_processor": SimpleBatchProcessor.from_callable(forward)}
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -817,7 +820,7 @@ def test_simple_trainer_refuses_what_would_do_nothing(options: dict[str, Any], m
     assert str(refused.value) == message
 
 
-def test_an_optimizer_of_other_parameters_is_said_before_training(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_optimizer_with_other_parameters_is_reported_before_training(caplog: pytest.LogCaptureFixture) -> None:
     parts.trainer()
     processor: Any = SimpleBatchProcessor.from_callable(forward)
     processor.criterion = nn.Linear(3, 3)
@@ -825,6 +828,6 @@ def test_an_optimizer_of_other_parameters_is_said_before_training(caplog: pytest
     assert caplog.messages == []
     parts.trainer(optimizer=torch.optim.SGD(parts.net().parameters(), lr=0.1))
     assert caplog.messages == [
-        "no parameter of the SGD belongs to the model (Sequential), so training will not change it; make the optimizer "
-        "with the parameters of the model that the trainer is given"
+        "no parameter of the SGD belongs to the model (Sequential), so training will not change the model; create "
+        "the optimizer with the parameters of the model that you pass to the trainer"
     ]

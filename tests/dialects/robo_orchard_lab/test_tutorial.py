@@ -1,4 +1,4 @@
-"""What the original's tutorial about custom hooks does, from its settings to its training, with small data."""
+"""RoboOrchard's tutorial about custom hooks, from its settings to its training, with small data."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest  # noqa: TC002  # configs are made in this module
+import pytest  # noqa: TC002  # configs are created in this module
 import torch
 from accelerate import Accelerator  # type: ignore[import-untyped]
 from accelerate.utils import ProjectConfiguration  # type: ignore[import-untyped]
@@ -63,7 +63,7 @@ class Classifier(SimpleBatchProcessor):
 
 
 class Announces(PipelineHooks):
-    """Says when loops, epochs and steps begin and end, as often as its config wants."""
+    """Logs the begin and end of loops, epochs and steps, as often as its config says."""
 
     def __init__(self, cfg: AnnouncesConfig) -> None:
         super().__init__()

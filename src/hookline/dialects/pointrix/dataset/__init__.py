@@ -1,4 +1,4 @@
-"""The registry of data sets, for the section `datapipeline`. There are none in it."""
+"""The registry of data sets, for the section `datapipeline`. It has no built-in entries."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ DATA_SET_REGISTRY = Registry("DATA_SET")
 
 
 def parse_data_set(cfg: Any) -> Any:
-    """The class that a data pipeline's config names as `data_set`."""
+    """Return the class that a data pipeline's config names as `data_set`."""
     return DATA_SET_REGISTRY.get(cfg.data_set)

@@ -1,4 +1,4 @@
-"""The trainer: its loop, what surrounds a run of it, its checkpoints."""
+"""The trainer: its loop, its parts and its checkpoints."""
 
 from hookline.dialects.pointrix.engine.base_trainer import BaseTrainer
 from hookline.dialects.pointrix.engine.default_trainer import DefaultTrainer

@@ -1,4 +1,4 @@
-"""BaseTrainer: config, hooks and parts of a trainer, and its checkpoints. The loop is in `default_trainer`."""
+"""BaseTrainer: the config, the hooks, the parts and the checkpoints of a trainer. The loop is in `default_trainer`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch import nn
 from hookline.checkpoint import store
 from hookline.common import rng
 from hookline.dialects.pointrix.engine import parts
-from hookline.dialects.pointrix.engine.running import begin_writer, close_writer, failures_told
+from hookline.dialects.pointrix.engine.running import begin_writer, close_writer, hooks_see_failures
 from hookline.dialects.pointrix.engine.state import parts_of
 from hookline.dialects.pointrix.hook import parse_hooks
 from hookline.dialects.pointrix.hook.points import POINTS, SCOPES
@@ -34,38 +34,38 @@ from hookline.strategies import Single, pick_device
 
 
 class WrongCallError(HookError, TypeError):
-    """A point was called that hooks cannot answer: its name, or its arguments."""
+    """Raised for a call of a point with a wrong name or wrong arguments."""
 
 
 class BaseTrainer(Host):
-    """What a trainer consists of.
+    """A trainer without its loop: the config, the hooks, the parts and the checkpoints.
 
     The sections `datapipeline`, `model`, `renderer`, `writer`, `scheduler` and `optimizer` of the config are built in
-    this order, after `before_run`. An empty one builds nothing: a subclass sets the part itself after
+    this order, after `before_run`. An empty section builds nothing; then a subclass sets the part itself after
     `super().__init__`.
 
     Args:
-        cfg: The fields of `Config`: a mapping, an OmegaConf node or a `Config`. It stays as it is.
+        cfg: The fields of `Config`: a mapping, an OmegaConf node or a `Config`. It is not changed.
         exp_dir: The folder of the run.
-        device: Where the model is; what the config says, unless given.
-        name: The name of the experiment; the folder's name, unless given.
+        device: The device of the model. The default is the device of the config.
+        name: The name of the experiment. The default is the name of the folder.
     """
 
-    #: The parts. In `before_run` there are none yet; one that nobody has made is None.
+    #: The parts. They do not exist yet in `before_run`; afterwards, a part that was not built is None.
     datapipeline: Any
     model: Any
     renderer: Any
     schedulers: Any
     optimizer: Any
     white_bg: bool
-    #: What notes on errors say of where a run stands.
+    #: The counters that the note on an error shows.
     noted_counters = ("global_step",)
     weights_hint = "see load_model"
     checkpoint_names = NAMES
 
     @dataclass
     class Config:
-        """What a trainer's config may say."""
+        """The fields of a trainer's config."""
 
         model: dict[str, Any] = field(default_factory=dict)
         renderer: dict[str, Any] = field(default_factory=dict)
@@ -84,30 +84,30 @@ class BaseTrainer(Host):
         batch_size: int = 1
         num_workers: int = 0
         max_steps: int = 30000
-        #: Every how many steps to validate, and after the last; 0 or less never does.
+        #: The number of steps between two validations; the last step is also validated. 0 or less: no validation.
         val_interval: int = 2000
         spatial_lr_scale: bool = True
         bar_upd_interval: int = 10
         output_path: str = "output"
-        #: Every how many steps CheckPointHook saves.
+        #: The number of steps between two checkpoints of CheckPointHook.
         save_step: int = 40000
         enable_gui: bool = True
-        #: Go on from the newest checkpoint of the folder, or from the one of this path.
+        #: True resumes from the newest checkpoint of the folder, a path from that checkpoint.
         resume: Any = False
-        #: What all random generators are seeded with before anything is built; None leaves them alone.
+        #: The seed for all random generators, set before anything is built; None does not seed them.
         seed: int | None = None
 
     def __init__(self, cfg: Any, exp_dir: str | Path, device: str | None = None, name: str | None = None) -> None:
         if not isinstance(exp_dir, (str, os.PathLike)):
             raise ConfigError(
-                f"exp_dir is the path of the folder of the run, not {exp_dir!r}; load_config makes one of output_path "
-                "and name: cfg.exp_dir"
+                f"exp_dir must be the path of the folder of the run, not {exp_dir!r}; load_config builds one from "
+                "output_path and name: cfg.exp_dir"
             )
         self.exp_dir = exp_dir
         self.start_steps = 1
         self.global_step = 0
         self.cfg: Any = parse_structured(self.Config, cfg)
-        self.device = self._device(cfg, device)
+        self.device = self._choose_device(cfg, device)
         self.name = name or Path(exp_dir).resolve().name
         self.terminal, self.strategy = Logger.terminal, Single()
         self.position, self.requests = Position(), Requests()
@@ -121,14 +121,14 @@ class BaseTrainer(Host):
         self.terminal.prepare()
         if self.cfg.seed is not None:
             rng.seed_everything(self.cfg.seed)
-        with failures_told(self.plan):
+        with hooks_see_failures(self.plan):
             self.call_hook("before_run")
             parts.build(self)
 
-    def _device(self, cfg: Any, device: str | None) -> str:
-        said = device is not None or "device" in (config_to_primitive(cfg) or {})
+    def _choose_device(self, cfg: Any, device: str | None) -> str:
+        given = device is not None or "device" in (config_to_primitive(cfg) or {})
         wanted = device if device is not None else self.cfg.device
-        if not said:
+        if not given:
             wanted = "auto"  # the config's default is a GPU, and not every machine has one
         return str(pick_device(wanted))
 
@@ -136,7 +136,7 @@ class BaseTrainer(Host):
 
     @property
     def hooks(self) -> tuple[Any, ...]:
-        """The hooks in the order in which they run; all of them may be replaced, one more is for `register_hook`."""
+        """Return the hooks in the order in which they run. Assign to replace them all; `register_hook` adds one."""
         return tuple(entry.hook for entry in self.plan)
 
     @hooks.setter
@@ -147,14 +147,14 @@ class BaseTrainer(Host):
             self.plan.add(hook)
 
     def register_hook(self, hook: Any, priority: str | int | None = None) -> None:
-        """Add a hook, also while training; it takes part from the next point on."""
+        """Add a hook, also during training; it is called from the next point on."""
         self.plan.add(hook, priority)
 
     def call_hook(self, fn_name: str, **kwargs: Any) -> None:
-        """Call the hooks at a point, or those that have a method of this name, with the trainer and what is given.
+        """Call the hooks at a point, or all hooks with a method of this name, with the trainer and the arguments.
 
-        What a hook raises keeps its type and its traceback, and gains a note that names the hook. A name that is nearly
-        a point's is refused.
+        An exception from a hook keeps its type and its traceback, and gains a note that names the hook. A name that is
+        a near miss of a point is refused.
         """
         try:
             self.plan.call(fn_name, kwargs)
@@ -167,7 +167,7 @@ class BaseTrainer(Host):
 
     @property
     def writer(self) -> Any:
-        """Where numbers and images go; None without one."""
+        """Return the writer, which gets numbers and images; None if there is no writer."""
         try:
             return self.__dict__["_writer"]
         except KeyError:
@@ -185,7 +185,7 @@ class BaseTrainer(Host):
 
     @property
     def iter(self) -> int:
-        """Finished steps."""
+        """Return the number of finished steps."""
         return max(self.global_step - 1, 0)
 
     @property
@@ -211,7 +211,7 @@ class BaseTrainer(Host):
         return self.cfg.resume
 
     def clear_requests(self) -> None:
-        """Begin like the first time: every call of `train_loop` starts from its first step or a checkpoint."""
+        """Reset the requests and forget earlier saves: each `train_loop` starts at its first step or a checkpoint."""
         super().clear_requests()
         self.saving.forget()
 
@@ -234,7 +234,7 @@ class BaseTrainer(Host):
 
     def failures_shown(self) -> AbstractContextManager[None]:
         """Show failures to hooks at `exception`."""
-        return failures_told(self.plan)
+        return hooks_see_failures(self.plan)
 
     @contextmanager
     def points_of_run(self) -> Iterator[None]:
@@ -243,11 +243,11 @@ class BaseTrainer(Host):
         self.call_hook("after_run")
 
     def check_loss(self) -> None:
-        """End the run when the loss of the newest step is NaN or Inf: asked where it is read anyway, and at the end."""
+        """End the run if the newest loss is NaN or Inf. It is checked where it is read anyway, and at the end."""
         loss = number_of(self.loss_dict.get("loss"))
         if loss is not None and not math.isfinite(loss):
             raise NumericsError(
-                f"the loss has become {float(loss)} by step {self.position.iter}, so training cannot go on; look at "
+                f"the loss has become {float(loss)} by step {self.position.iter}, so training cannot continue; check "
                 "the learning rate and the data"
             )
 
@@ -272,7 +272,7 @@ class BaseTrainer(Host):
         return request.name(self.position) if request.name is not None else NAME.format(self.position.iter)
 
     def prepare_to_load(self, checkpoint: dict[str, Any]) -> None:
-        """Make the model as large as the saved one."""
+        """Grow the model to the size of the saved one."""
         self.grow_model(checkpoint)
 
     def after_resume(self, checkpoint: Mapping[str, Any]) -> None:
@@ -282,35 +282,36 @@ class BaseTrainer(Host):
         say(f"resumed from {self.saving.last_path}: step {step}")
         if step >= self.cfg.max_steps:
             say(f"training is over: {step} steps; there is nothing to do")
-        elif parts.may_forget(self.datapipeline):
+        elif parts.may_lose_state(self.datapipeline):
             say(
-                f"{type(self.datapipeline).__name__} has no state_dict: the run goes on exactly if what its "
-                "next_train(step) gives depends on the step alone; otherwise it needs state_dict and load_state_dict"
+                f"{type(self.datapipeline).__name__} has no state_dict: the resumed run is exact only if the batch "
+                "that its next_train(step) returns depends only on the step; otherwise, add state_dict and "
+                "load_state_dict"
             )
 
     # -- checkpoints
 
     def request_save(self, name: str | None = None, done: Callable[[Path], None] | None = None) -> None:
-        """Save a checkpoint where nothing is half done: after this step or validation, after all hooks.
+        """Save a checkpoint when the current step or validation is complete, after all of its hooks.
 
         Args:
-            name: The name of the file in the folder of the run; `chkpnt<step>.pth`, unless given.
-            done: Called with the path when it is on the disk.
+            name: The name of the file in the folder of the run. The default is `chkpnt<step>.pth`.
+            done: Called with the path when the checkpoint is on disk.
         """
         self.requests.ask_save(SaveRequest(name=None if name is None else lambda position: name, done=done))
 
     def save_model(self, path: str | Path | None = None) -> Path:
-        """Write a checkpoint of the trainer as it is now; gives where it is.
+        """Write a checkpoint of the current state of the trainer at once, and return its path.
 
-        Inside the loop that is in the middle of a step, so a run cannot go on from such a file: see `request_save`.
+        Inside the loop, a step may be half done, so a run cannot resume from such a file. Use `request_save` instead.
         """
         return self.saving.write_now(Path(path) if path is not None else self.saving.path(), complete=not self.running)
 
     def load_model(self, path: str | Path) -> None:
-        """Take the model's weights from a checkpoint, and nothing else."""
+        """Load only the model's weights from a checkpoint."""
         checkpoint = store.read(Path(path), sealed=False)
         if "state_dict" not in checkpoint:
-            raise StorageError(f"{path} has no weights: it holds {', '.join(map(str, checkpoint))}, and no state_dict")
+            raise StorageError(f"{path} has no weights: it has no state_dict, only {', '.join(map(str, checkpoint))}")
         self.call_hook("after_load_checkpoint", checkpoint=checkpoint)
         self.grow_model(checkpoint)
         problems = parts.model_misfits(self.model, checkpoint["state_dict"])
@@ -319,10 +320,10 @@ class BaseTrainer(Host):
         self.model.load_state_dict(dict(checkpoint["state_dict"]))
 
     def grow_model(self, checkpoint: dict[str, Any]) -> None:
-        """Make the model as large as the one in a checkpoint; called before the shapes are checked.
+        """Grow the model to the size of the one in a checkpoint; called before the shapes are checked.
 
-        As it is, the parameters and buffers of `model.point_cloud` get as many points as the checkpoint has. Where
-        points are elsewhere: `fit_lengths(self.model, checkpoint["state_dict"])`, from
+        By default, the parameters and buffers of `model.point_cloud` get as many points as the checkpoint has. If the
+        points are elsewhere, override this and call `fit_lengths(self.model, checkpoint["state_dict"])`, from
         `hookline.checkpoint.compatibility`.
         """
         parts.fit_point_cloud(self.model, checkpoint["state_dict"])

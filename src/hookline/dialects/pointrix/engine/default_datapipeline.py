@@ -1,4 +1,4 @@
-"""BaseDataPipeline: batches of a data set, in an order that is a function of the seed and the step."""
+"""BaseDataPipeline: batches of a data set, in an order that depends only on the seed and the step."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from hookline.dialects.pointrix.utils.config import parse_structured
 
 
 class BaseDataPipeline:
-    """Training and validation data of one data set class, which is made as `Class(cfg.dataset, split="train")`.
+    """Training and validation data of one data set class, which is called as `Class(cfg.dataset, split="train")`.
 
-    A batch is a list of items. Which one `next_train` gives depends on the step alone, so a run that goes on from a
-    checkpoint sees what it would have seen.
+    A batch is a list of items. The batch that `next_train` returns depends only on the step. So a run that resumes from
+    a checkpoint sees the same batches as a run without a break.
 
     Args:
         cfg: The section `datapipeline`: the fields of `Config`.
-        device: Where the run trains.
-        seed: What the order comes from.
+        device: The device on which the run trains.
+        seed: The seed of the order.
     """
 
     @dataclass
     class Config:
-        """What the section may say."""
+        """The fields of the section."""
 
         data_path: str = "data"
         data_set: str = "BaseImageDataset"
@@ -55,7 +55,7 @@ class BaseDataPipeline:
         self._next = 0
 
     def next_train(self, step: int) -> list[Any]:
-        """The batch of a step, counted from 1."""
+        """Return the batch of a step, counted from 1."""
         epoch, start = divmod(step - 1, len(self.training_loader))
         if step != self._next or start == 0:
             self._batches = self.training_loader.iterate(epoch, start)
@@ -64,15 +64,15 @@ class BaseDataPipeline:
         return batch
 
     def next_val(self, step: int) -> list[Any]:
-        """One item of the validation data, as a batch."""
+        """Return one item of the validation data, as a batch."""
         return [self.validation_dataset[step]]
 
     @property
     def training_dataset_size(self) -> int:
-        """How many items there are to train with."""
+        """Return the number of training items."""
         return len(self.training_dataset)
 
     @property
     def validation_dataset_size(self) -> int:
-        """How many items there are to validate with."""
+        """Return the number of validation items."""
         return len(self.validation_dataset)

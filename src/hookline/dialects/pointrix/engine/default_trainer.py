@@ -16,10 +16,10 @@ from hookline.plan.calls import blame_step
 
 
 class DefaultTrainer(BaseTrainer):
-    """Trains and validates a model of points. See `hook.points` for what happens when."""
+    """Trains and validates a model of points. `hook.points` shows the order of events."""
 
     def train_loop(self) -> None:
-        """All steps from `start_steps` to `max_steps`, with the validations between them."""
+        """Train from step `start_steps` to `max_steps`, and validate in between."""
         parts.refuse_missing(self)
         with session(self, "train"), self.plan.around("train"):
             interval, last = self.cfg.val_interval, self.cfg.max_steps
@@ -43,9 +43,9 @@ class DefaultTrainer(BaseTrainer):
             handle_requests(self)
 
     def train_iter(self, iteration: int) -> None:
-        """One step and its points; `global_step` is its number."""
+        """Run one step and its points; `global_step` is its number."""
         plan = self.plan
-        if plan.before_train_iter:  # asking costs less than calling nobody
+        if plan.before_train_iter:  # the check is cheaper than a call without hooks
             self.call_hook("before_train_iter")
         try:
             batch = self.datapipeline.next_train(self.global_step)
@@ -63,11 +63,11 @@ class DefaultTrainer(BaseTrainer):
             self.call_hook("after_train_iter")
 
     def train_step(self, batch: Any) -> None:
-        """Loss and gradients of a batch: sets `loss_dict`, and `optimizer_dict` for the optimizer."""
+        """Compute the loss and the gradients of a batch. Set `loss_dict`, and `optimizer_dict` for the optimizer."""
         render_results = self.render(batch)
         losses = self.model.get_loss_dict(render_results, batch)
         parts.backward(self.model, losses)
-        # Detached, so that the graph is gone when a hook changes the number of points.
+        # Detached, so that no graph is left when a hook changes the number of points.
         self.loss_dict = {
             name: value.detach() if isinstance(value, Tensor) else value for name, value in losses.items()
         }
@@ -75,19 +75,19 @@ class DefaultTrainer(BaseTrainer):
             self.optimizer_dict = self.model.get_optimizer_dict(self.loss_dict, render_results, self.white_bg)
 
     def render(self, batch: Any) -> Any:
-        """The model's output for a batch, through the renderer, if there is one."""
+        """Return the model's output for a batch, rendered if there is a renderer."""
         render_dict = self.model(batch)
         return render_dict if self.renderer is None else self.renderer.render_batch(render_dict, batch)
 
     # -- validation
 
     def is_validation_due(self, iteration: int, interval: int, last: int) -> bool:
-        """Whether a run that goes on owes the validation of the step that it was saved after."""
+        """Return whether a resumed run must still validate after the step at which it was saved."""
         due = interval > 0 and iteration > 0 and (iteration % interval == 0 or iteration == last)
         return due and self.position.validated_at != iteration
 
     def validate(self, iteration: int) -> None:
-        """A validation with its points, and what was asked for in it."""
+        """Run a validation with its points, and handle the requests that hooks made in it."""
         with self.plan.around("val"), parts.evaluating(self.model):
             self.call_hook("before_val")
             self.validation()
@@ -98,10 +98,12 @@ class DefaultTrainer(BaseTrainer):
 
     @torch.no_grad()
     def validation(self) -> None:
-        """Every item of the validation data; `metric_dict` has what was measured of it."""
+        """Evaluate every item of the validation data; `metric_dict` has the metrics of the current item."""
         dataset = getattr(self.datapipeline, "validation_dataset", None)
         if dataset is None:
-            raise ConfigError("datapipeline has no validation_dataset; without one, set val_interval: 0")
+            raise ConfigError(
+                "datapipeline has no validation_dataset; to train without validation, set val_interval: 0"
+            )
         self.val_dataset_size = len(dataset)
         for i in range(self.val_dataset_size):
             with self.plan.around("val_iter"):
@@ -115,14 +117,14 @@ class DefaultTrainer(BaseTrainer):
                 self.call_hook("after_val_iter")
 
     def test(self, model_path: str | None = None) -> None:
-        """One validation, with its points; of the weights of a checkpoint, where one is given."""
+        """Run one validation with its points, with the weights of a checkpoint if a path is given."""
         if model_path:
             self.load_model(model_path)
         with (
             running.records(self),
             self.plan.around("val"),
             parts.evaluating(self.model),
-            running.failures_told(self.plan),
+            running.hooks_see_failures(self.plan),
         ):
             self.call_hook("before_val")
             self.validation()

@@ -1,4 +1,4 @@
-"""The parts of a trainer: built from the sections of its config, and their states."""
+"""Build the parts of a trainer from the sections of its config, and save and restore their states."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("hookline")
 
-#: Sections that nothing is built of. Without a viewer or an exporter, training is the same.
+#: Sections that are ignored. Training is the same without a viewer or an exporter.
 LEFT_OUT = ("exporter", "gui")
 NAMES = ("datapipeline", "model", "renderer", "writer", "schedulers", "optimizer")
 
 
 class NoLossError(ConfigError, KeyError):
-    """What a model gives as its losses has none to train with."""
+    """Raised when the model returns no loss to train with."""
 
-    __str__ = Exception.__str__  # that of a KeyError shows the message as a piece of Python
+    __str__ = Exception.__str__  # a KeyError would show its message in quotes
 
 
 # -- building
 
 
 def build(trainer: BaseTrainer) -> None:
-    """Build what the config has sections for; the rest is None, for a subclass to set."""
+    """Build the parts that have a section in the config. The others are None, for a subclass to set."""
     cfg = trainer.cfg
     for name in NAMES:
         if not hasattr(trainer, name):  # a hook may have set one at `before_run`
@@ -69,22 +69,22 @@ def build(trainer: BaseTrainer) -> None:
 
 
 def _refuse_left_out(cfg: Any) -> None:
-    """Sections that nothing is built of: said, or refused where training would be another one without it."""
+    """Warn about sections that are not supported. Refuse those without which training would be different."""
     for section in LEFT_OUT:
         if cfg[section]:
-            log.warning("the section '%s' of the trainer's config is left out: there is none here", section)
+            log.warning("the section '%s' of the trainer's config is ignored: it is not supported here", section)
     if cfg.controller:
         raise ConfigError(
-            "there are no controllers here: add and remove points in a hook, at a point of its own or at "
-            "after_train_iter, and leave the section 'controller' empty"
+            "controllers are not supported: leave the section 'controller' empty, and add and remove points in a hook, "
+            "at a custom point or at after_train_iter"
         )
 
 
 def _refuse_without_model(trainer: BaseTrainer) -> None:
     if trainer.model is None:
         raise ConfigError(
-            "the config has a section 'optimizer' and none for the model: where the model is set after "
-            "super().__init__, the optimizer is, too: parse_optimizer(cfg, model) of pointrix.optimizer"
+            "the config has a section 'optimizer' but no section 'model'; if you set the model after "
+            "super().__init__, set the optimizer there, too: parse_optimizer(cfg, model) of pointrix.optimizer"
         )
 
 
@@ -93,8 +93,8 @@ def refuse_missing(trainer: BaseTrainer) -> None:
     for name in ("datapipeline", "model", "optimizer"):
         if getattr(trainer, name) is None:
             raise ConfigError(
-                f"there is no {name} to train with: give the config a section '{name}', or set trainer.{name} after "
-                "super().__init__"
+                f"trainer.{name} is not set, and training needs it: add a section '{name}' to the config, or set "
+                f"trainer.{name} after super().__init__"
             )
     _refuse_unfit_optimizer(trainer.optimizer)
     if not hasattr(trainer, "white_bg"):
@@ -106,15 +106,14 @@ def _refuse_unfit_optimizer(optimizer: Any) -> None:
     who = type(optimizer).__name__
     if not hasattr(optimizer, "update_model"):
         raise ConfigError(
-            f"the optimizer is a {who} and has no update_model; wrap it: BaseOptimizer(None, optimizer) of "
-            "pointrix.optimizer"
+            f"the optimizer ({who}) has no update_model; wrap it: BaseOptimizer(None, optimizer) of pointrix.optimizer"
         )
     missing = [name for name in ("state_dict", "load_state_dict") if not hasattr(optimizer, name)]
     if missing:
         raise ConfigError(
-            f"the optimizer is a {who} and has no {' and no '.join(missing)}, which checkpoints need; write "
-            "state_dict(self), which gives what it remembers, and load_state_dict(self, state), which takes it back, "
-            "or inherit from BaseOptimizer of pointrix.optimizer, which has both"
+            f"the optimizer ({who}) has no {' and no '.join(missing)}, which checkpoints need; write "
+            "state_dict(self), which returns its state, and load_state_dict(self, state), which restores it, or "
+            "inherit from BaseOptimizer of pointrix.optimizer, which has both"
         )
     if isinstance(optimizer, OptimizerList):
         for each in optimizer.optimizer_dict.values():
@@ -122,12 +121,12 @@ def _refuse_unfit_optimizer(optimizer: Any) -> None:
 
 
 def backward(model: Any, losses: Any) -> None:
-    """The gradients of what `get_loss_dict` gave."""
+    """Compute the gradients of the losses that `get_loss_dict` returned."""
     loss = losses.get("loss") if isinstance(losses, Mapping) else None
     if not isinstance(loss, Tensor) or loss.numel() != 1:
         raise NoLossError(
-            f"{type(model).__name__}.get_loss_dict gave {_told(losses)}; it has to give a mapping with the sum of all "
-            "losses as 'loss', a tensor with one element: train_step calls its backward()"
+            f"{type(model).__name__}.get_loss_dict returned {_describe_losses(losses)}; it must return a mapping with "
+            "the sum of all losses as 'loss', a tensor with one element, because train_step calls its backward()"
         )
     try:
         loss.backward()  # type: ignore[no-untyped-call]  # torch has no annotations here
@@ -136,7 +135,7 @@ def backward(model: Any, losses: Any) -> None:
         raise
 
 
-def _told(losses: Any) -> str:
+def _describe_losses(losses: Any) -> str:
     if not isinstance(losses, Mapping):
         return describe(losses)
     if "loss" not in losses:
@@ -145,59 +144,59 @@ def _told(losses: Any) -> str:
 
 
 def evaluating(model: Any) -> AbstractContextManager[Any]:
-    """A model in evaluation mode and without gradients."""
+    """Put a model in evaluation mode, without gradients, for the duration of a `with` block."""
     return in_mode(model, training=False) if isinstance(model, nn.Module) else torch.no_grad()
 
 
 # -- states
 
 
-def state_of(part: Any) -> Any:
-    """The state of a part that has one."""
+def get_state(part: Any) -> Any:
+    """Return the state of a part; an empty dict if it has none."""
     for name in ("get_state_dict", "state_dict"):
         if hasattr(part, name):
             return getattr(part, name)()
     return {}
 
 
-def may_forget(datapipeline: Any) -> bool:
-    """Whether a pipeline keeps no state and is not known to give the same batch for the same step."""
+def may_lose_state(datapipeline: Any) -> bool:
+    """Return whether a pipeline saves no state and is not known to return the same batch for the same step."""
     known = getattr(type(datapipeline), "next_train", None) is BaseDataPipeline.next_train
     return not known and not any(hasattr(datapipeline, name) for name in ("get_state_dict", "state_dict"))
 
 
-def give_state(part: Any, state: Any, name: str) -> None:
-    """Give a part its state back."""
+def restore_state(part: Any, state: Any, name: str) -> None:
+    """Restore the state of a part."""
     if not hasattr(part, "load_state_dict"):
-        raise StorageError(f"the checkpoint has a state of the {name}, and this one has no load_state_dict to take it")
+        raise StorageError(f"the checkpoint has a state for the {name}, which has no load_state_dict to restore it")
     part.load_state_dict(state)
 
 
 def load_model(trainer: BaseTrainer, state: Mapping[str, Any]) -> None:
-    """Give the model its state; refuse if it makes new parameters that the optimizer does not have."""
+    """Load the state of the model. Refuse a model that creates new parameters, which the optimizer does not have."""
     model, optimizer = trainer.model, trainer.optimizer
-    strangers = _not_of(model, optimizer)
+    foreign = _foreign_parameters(model, optimizer)
     model.load_state_dict(dict(state))
-    if _not_of(model, optimizer) != strangers:
+    if _foreign_parameters(model, optimizer) != foreign:
         raise StorageError(
-            f"{trainer.saving.source}: the model has made new parameters while it was loaded, and the optimizer has "
-            "the old ones; grow the model in grow_model or at after_load_checkpoint, and give the optimizer what is "
-            "new there"
+            f"{trainer.saving.source}: the model created new parameters in load_state_dict, and the optimizer still "
+            "has the old ones; grow the model in grow_model or at after_load_checkpoint, and pass the new parameters "
+            "to the optimizer there"
         )
 
 
-def grows_itself(model: Any) -> bool:
-    """Whether a model has a `load_state_dict` of its own, which may change shapes."""
+def has_own_loading(model: Any) -> bool:
+    """Return whether a model has its own `load_state_dict`, which may change shapes."""
     return not isinstance(model, nn.Module) or type(model).load_state_dict is not nn.Module.load_state_dict
 
 
 def model_misfits(model: Any, state: Mapping[str, Any]) -> list[str]:
-    """What of a model's state does not fit; a model that takes its state in its own way decides itself."""
-    return [] if grows_itself(model) else compatibility.misfits(model, state)
+    """Return the mismatches of a model's state; none for a model with its own `load_state_dict`."""
+    return [] if has_own_loading(model) else compatibility.misfits(model, state)
 
 
 def optimizer_misfits(optimizer: Any, saved: Any) -> list[str]:
-    """What of the state of torch's optimizers in an optimizer does not fit."""
+    """Return the mismatches of the state of an optimizer, or of the torch optimizers in it."""
     if isinstance(optimizer, Optimizer):
         if not isinstance(saved, Mapping) or "param_groups" not in saved:
             return ["the optimizer: the checkpoint has no state for it"]
@@ -210,8 +209,8 @@ def optimizer_misfits(optimizer: Any, saved: Any) -> list[str]:
     return []
 
 
-def _not_of(model: Any, optimizer: Any) -> set[int]:
-    """The parameters of an optimizer that are none of the model's."""
+def _foreign_parameters(model: Any, optimizer: Any) -> set[int]:
+    """Return the ids of the optimizer's parameters that do not belong to the model."""
     groups = getattr(optimizer, "param_groups", None)
     if groups is None or not isinstance(model, nn.Module):
         return set()
@@ -220,7 +219,7 @@ def _not_of(model: Any, optimizer: Any) -> set[int]:
 
 
 def fit_point_cloud(model: Any, state: Mapping[str, Any]) -> list[str]:
-    """Give the point cloud of a model as many points as a checkpoint has."""
+    """Resize the point cloud of a model to the number of points in a checkpoint."""
     if not isinstance(model, nn.Module) or not hasattr(model, "point_cloud"):
         return []
     return compatibility.fit_lengths(model, state, within="point_cloud.")

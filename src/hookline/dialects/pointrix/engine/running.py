@@ -1,4 +1,4 @@
-"""The records and failures of a trainer, around a run or an evaluation."""
+"""Handling of records and failures around a run or an evaluation of a trainer."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def failures_told(plan: Plan) -> Iterator[None]:
-    """A failure is told to hooks at `exception`, and then goes on its way."""
+def hooks_see_failures(plan: Plan) -> Iterator[None]:
+    """Call the hooks at `exception` when the body fails, and raise the error again."""
     try:
         yield
     except BaseException as error:
@@ -32,7 +32,7 @@ def failures_told(plan: Plan) -> Iterator[None]:
 
 @contextmanager
 def records(trainer: BaseTrainer) -> Iterator[None]:
-    """The records of an evaluation go to those of the run; inside of a run they are open already."""
+    """Open the records of the run for an evaluation. Inside a run they are already open."""
     if trainer.running:
         yield
         return
@@ -45,7 +45,7 @@ def records(trainer: BaseTrainer) -> Iterator[None]:
 
 
 def begin_writer(trainer: BaseTrainer, resuming: bool) -> None:
-    """Open the records of the run; a writer of the user's own may do so in `begin`, and need not."""
+    """Open the records of the run. A custom writer may do this in `begin`, but does not have to."""
     writer: Any = trainer.writer
     if hasattr(writer, "hold"):
         writer.begin(Path(trainer.exp_dir), trainer.name, resuming)
@@ -56,6 +56,6 @@ def begin_writer(trainer: BaseTrainer, resuming: bool) -> None:
 
 
 def close_writer(trainer: BaseTrainer) -> None:
-    """End the records."""
+    """Close the records."""
     if hasattr(trainer.writer, "finish"):
         trainer.writer.finish()

@@ -1,15 +1,15 @@
-"""The stateful parts of a trainer: what its checkpoints hold besides `meta`.
+"""The stateful parts of a trainer: the entries of its checkpoints besides `meta`.
 
-    state_dict        the model
-    optimizer         its state
-    param_schedulers  of the schedulers, if they have one
+    state_dict        the state of the model
+    optimizer         the state of the optimizer
+    param_schedulers  the state of the schedulers, if they have one
     position          the counters of the loop
     parts             the states of the data pipeline and the renderer, if they have one
-    writers           how far the records went
+    writers           how far the records were written
     hooks             every hook's state under its name
-    rng               torch (every device), numpy and Python
+    rng               the states of torch (every device), numpy and Python
 
-All checkpoints are called `chkpnt00500.pth`, after 500 steps.
+A checkpoint is named after its step: `chkpnt00500.pth` after 500 steps.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ class ModelPart(TrainerPart):
 
     def state_dict(self) -> Any:
         """Return the state of the model."""
-        return parts.state_of(self._trainer.model)
+        return parts.get_state(self._trainer.model)
 
     def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
         """Load the weights."""
         parts.load_model(self._trainer, state)
 
     def misfits(self, state: Any, checkpoint: Mapping[str, Any]) -> list[str]:
-        """Compare names and shapes, unless the model decides itself what it takes."""
+        """Compare names and shapes, unless the model has its own `load_state_dict`."""
         return parts.model_misfits(self._trainer.model, state)
 
 
@@ -79,8 +79,8 @@ class OptimizerPart(TrainerPart):
         self._trainer.optimizer.load_state_dict(state)
 
     def misfits(self, state: Any, checkpoint: Mapping[str, Any]) -> list[str]:
-        """Compare groups and shapes, unless the model grows by itself."""
-        if parts.grows_itself(self._trainer.model):
+        """Compare groups and shapes, unless the model has its own `load_state_dict`, which may grow it."""
+        if parts.has_own_loading(self._trainer.model):
             return []
         return parts.optimizer_misfits(self._trainer.optimizer, state)
 
@@ -92,12 +92,12 @@ class SchedulersPart(TrainerPart):
 
     def state_dict(self) -> Any:
         """Return the state of the schedulers."""
-        return without_numpy(parts.state_of(self._trainer.schedulers))
+        return without_numpy(parts.get_state(self._trainer.schedulers))
 
     def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
         """Load the state, if there is one."""
         if state:
-            parts.give_state(self._trainer.schedulers, state, "schedulers")
+            parts.restore_state(self._trainer.schedulers, state, "schedulers")
 
 
 class PositionPart(TrainerPart):
@@ -108,12 +108,12 @@ class PositionPart(TrainerPart):
         return self._trainer.position.state_dict() | self._trainer.requests.state_dict()
 
     def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
-        """Go there."""
+        """Restore the counters and the requests."""
         self._trainer.position.load_state_dict(state)
         self._trainer.requests.load_state_dict(state)
 
     def malformed(self, state: Any) -> list[str]:
-        """Expect numbers and texts of the right kinds."""
+        """Check the types of the counters and the requests."""
         return malformed_position(state)
 
 
@@ -125,13 +125,13 @@ class OtherParts(TrainerPart):
     loads_without_state = True
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the states of those that have one."""
-        return {name: state for name in STATEFUL if (state := parts.state_of(getattr(self._trainer, name)))}
+        """Return the states of the parts that have one."""
+        return {name: state for name in STATEFUL if (state := parts.get_state(getattr(self._trainer, name)))}
 
     def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
-        """Give each its state back."""
+        """Restore the state of each part."""
         for name, own in (state or {}).items():
-            parts.give_state(getattr(self._trainer, name), own, name)
+            parts.restore_state(getattr(self._trainer, name), own, name)
 
 
 class WriterPart(TrainerPart):
@@ -142,10 +142,10 @@ class WriterPart(TrainerPart):
     loads_without_state = True
 
     def state_dict(self) -> Any:
-        """Return how far the records went."""
-        return parts.state_of(self._trainer.writer)
+        """Return how far the records were written."""
+        return parts.get_state(self._trainer.writer)
 
     def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
-        """Drop what was recorded after the checkpoint."""
+        """Drop the records that were written after the checkpoint."""
         if hasattr(self._trainer.writer, "load_state_dict"):
             self._trainer.writer.load_state_dict(state or {})

@@ -1,4 +1,4 @@
-"""Hooks: the base class, the registry, those that come with it, and what makes them of a config."""
+"""Hooks: the base class, the registry, the built-in hooks, and `parse_hooks`, which builds hooks from a config."""
 
 from __future__ import annotations
 
@@ -15,30 +15,33 @@ from hookline.plan.registry import construct
 
 __all__ = ["HOOK_REGISTRY", "CheckPointHook", "Hook", "LogHook", "parse_hooks"]
 
-# What a plan reads from a hook; a config may say it of any hook that has no such parameter itself.
-ABOUT_THE_PLAN = ("priority", "on_error")
+# Attributes that the plan reads from a hook. A config may set them for any hook that has no such parameter itself.
+PLAN_ATTRIBUTES = ("priority", "on_error")
 
 
 def parse_hooks(cfg: Mapping[str, Any] | None) -> list[Any]:
-    """Hooks of a config, in its order: `{log: {name: LogHook}, save: {name: CheckPointHook, save_step: 500}}`.
+    """Build the hooks of a config, in its order.
 
-    All keys besides `name` are parameters of the hook; `priority` and `on_error` may be said of any. One that is null
-    is left out: `trainer.hooks.log=null` on a command line.
+    A config looks like this: `{log: {name: LogHook}, save: {name: CheckPointHook, save_step: 500}}`.
+    All keys except `name` are parameters of the hook. Any hook also takes `priority` and `on_error`. A null entry
+    is left out, as with `trainer.hooks.log=null` on a command line.
     """
     found = config_to_primitive(cfg) or {}
-    return [_hook(str(key), given) for key, given in found.items() if given is not None]
+    return [_build_hook(str(key), given) for key, given in found.items() if given is not None]
 
 
-def _hook(key: str, given: Any) -> Any:
+def _build_hook(key: str, given: Any) -> Any:
     if isinstance(given, str):
         given = {"name": given}
     if not isinstance(given, Mapping) or not isinstance(given.get("name"), str):
-        raise ConfigError(f"hooks: '{key}' is a mapping with the name of a hook, as {{name: LogHook}}, not {given!r}")
+        raise ConfigError(
+            f"hooks: '{key}' must be a mapping with the name of a hook, such as {{name: LogHook}}, not {given!r}"
+        )
     factory = HOOK_REGISTRY.get(given["name"])
     parameters = {name: value for name, value in given.items() if name != "name"}
     known = inspect.signature(factory).parameters
-    about = {name: parameters.pop(name) for name in ABOUT_THE_PLAN if name in parameters and name not in known}
+    attributes = {name: parameters.pop(name) for name in PLAN_ATTRIBUTES if name in parameters and name not in known}
     hook = construct(factory, parameters, given["name"])
-    for name, value in about.items():
+    for name, value in attributes.items():
         setattr(hook, name, value)
     return hook

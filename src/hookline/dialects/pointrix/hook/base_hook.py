@@ -21,60 +21,60 @@ HOOK_REGISTRY = Registry(
 class Hook(hook.Hook):
     """An object whose methods are named after points of the trainer's loop (see `hook.points`), and take the trainer.
 
-    A method of any other name runs when `trainer.call_hook` names it. What is nearly the name of a point is refused.
-    The methods in here do nothing, and cost nothing where they are not overridden.
+    A method with any other name runs when `trainer.call_hook` names it. A method whose name is a near miss of a point
+    is refused. The methods here do nothing, and cost nothing unless they are overridden.
     """
 
     locations: ClassVar[tuple[str, ...]] = tuple(name for name in POINTS if name != "exception")
 
     @not_a_point
     def before_run(self, trainner: Any) -> None:
-        """The first thing of all; only `cfg`, `exp_dir` and `device` are there."""
+        """Run first of all, when the trainer has only `cfg`, `exp_dir` and `device`."""
 
     @not_a_point
     def after_load_checkpoint(self, trainner: Any, checkpoint: dict[str, Any]) -> None:
-        """A checkpoint was read, and nothing of it is used yet; shapes are checked after this."""
+        """Run after a checkpoint was read and before any of it is used; shapes are checked afterwards."""
 
     @not_a_point
     def before_train(self, trainner: Any) -> None:
-        """Before the first step."""
+        """Run before the first step."""
 
     @not_a_point
     def before_train_iter(self, trainner: Any) -> None:
-        """Before a step; `global_step` is its number."""
+        """Run before a step; `global_step` is its number."""
 
     @not_a_point
     def after_train_iter(self, trainner: Any) -> None:
-        """After a step; `loss_dict` is there."""
+        """Run after a step; `loss_dict` has its losses."""
 
     @not_a_point
     def before_val(self, trainner: Any) -> None:
-        """Before a validation; `global_step` is the next step's number."""
+        """Run before a validation; `global_step` is the number of the next step."""
 
     @not_a_point
     def before_val_iter(self, trainner: Any) -> None:
-        """Before one item of a validation."""
+        """Run before one item of a validation."""
 
     @not_a_point
     def after_val_iter(self, trainner: Any) -> None:
-        """After one item of a validation; `metric_dict` is there."""
+        """Run after one item of a validation; `metric_dict` has its metrics."""
 
     @not_a_point
     def after_val(self, trainner: Any) -> None:
-        """After a validation."""
+        """Run after a validation."""
 
     @not_a_point
     def before_save_checkpoint(self, trainner: Any, checkpoint: dict[str, Any]) -> None:
-        """A checkpoint is about to be written; entries may be changed and added."""
+        """Run before a checkpoint is written; entries may be changed and added."""
 
     @not_a_point
     def after_train(self, trainner: Any) -> None:
-        """After the last step and its validation."""
+        """Run after the last step and its validation."""
 
     @not_a_point
     def after_run(self, trainner: Any) -> None:
-        """The last thing of all, when nothing failed."""
+        """Run last of all, if nothing failed."""
 
     @not_a_point
     def exception(self) -> None:
-        """Something failed."""
+        """Run when anything failed."""

@@ -1,4 +1,4 @@
-"""CheckPointHook: saves the run every so often, and at its end."""
+"""CheckPointHook: saves checkpoints at an interval and at the end of the run."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from hookline.dialects.pointrix.utils.checkpoints import NAMES
 
 
 class CheckPointHook(Hook):
-    """Saves `chkpnt00500.pth` after step 500, and so on; a run goes on from any of them with `resume: true`.
+    """Saves `chkpnt00500.pth` after step 500, and so on. With `resume: true`, a run resumes from the newest of them.
 
-    A checkpoint is written after all hooks of its step. Where the model's `point_cloud` has a `save_ply`, `00500.ply`
-    is written with it.
+    A checkpoint is written after all hooks of its step. If the model's `point_cloud` has a `save_ply`, `00500.ply` is
+    written with it.
 
     Args:
-        save_step: Every how many steps; what `save_step` of the trainer's config says, unless given. 0 saves only at
-            the end.
+        save_step: The number of steps between two checkpoints. The default is `save_step` of the trainer's config. 0
+            saves only at the end.
         save_last: Save after the last step, too.
-        max_keep: Keep only so many of the newest; less than 1 keeps all.
+        max_keep: The number of newest checkpoints to keep; less than 1 keeps all.
     """
 
     def __init__(self, save_step: int | None = None, save_last: bool = True, max_keep: int = -1) -> None:
@@ -34,26 +34,26 @@ class CheckPointHook(Hook):
         self._every = 0
 
     def before_train(self, trainner: Any) -> None:
-        """Settle how often."""
+        """Resolve the interval."""
         self._every = trainner.cfg.save_step if self.save_step is None else self.save_step
 
     def after_train_iter(self, trainner: Any) -> None:
-        """Ask for a checkpoint, when one is due."""
+        """Request a checkpoint if one is due."""
         if self._every > 0 and trainner.global_step % self._every == 0:
-            self._ask(trainner, trainner.global_step)
+            self._request(trainner, trainner.global_step)
 
     def after_train(self, trainner: Any) -> None:
-        """Ask for the last one, unless it is there."""
+        """Request the last checkpoint, unless it is already saved."""
         if self.save_last and trainner.saving.last_path != trainner.saving.path():
-            self._ask(trainner, trainner.iter)
+            self._request(trainner, trainner.iter)
 
-    def _ask(self, trainner: Any, step: int) -> None:
-        trainner.request_save(done=self._saved)
+    def _request(self, trainner: Any, step: int) -> None:
+        trainner.request_save(done=self._clean_up)
         points: Any = getattr(trainner.model, "point_cloud", None)
         if hasattr(points, "save_ply"):
             points.save_ply(str(Path(trainner.exp_dir) / f"{step:05d}.ply"))
 
-    def _saved(self, saved: Path) -> None:
-        """Remove all but the newest."""
+    def _clean_up(self, saved: Path) -> None:
+        """Remove all but the newest checkpoints."""
         if self.max_keep >= 1:
             keep_newest(self.max_keep, NAMES, saved)

@@ -1,4 +1,4 @@
-"""LogHook: numbers of every step and images of every validation to the writer, a progress bar, a table."""
+"""LogHook: writes the numbers of every step and the images of validations; shows a progress bar and a table."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from hookline.dialects.pointrix.logger.progress import ProgressLogger
 from hookline.record.hub import read_numbers
 from hookline.record.smoothing import ExponentialMean
 
-# How much the newest loss counts in what the bar shows.
+# The weight of the newest loss in the running mean that the bar shows.
 NEWEST = 0.4
-# What of a validation is written as an image: what it is called there, and in `metric_dict`.
+# The images of a validation: the name under which each is written, and its key in `metric_dict`.
 IMAGES = {"depth": "depth", "render": "images", "ground_truth": "gt_images"}
 
 
 class LogHook(Hook):
-    """Writes what a step has in `loss_dict`, the number of points and the learning rate of their positions.
+    """Writes the `loss_dict` of a step, the number of points and the learning rate of their positions.
 
-    The bar shows the loss as a running mean in which the newest counts 0.4; the first counts whole. After a validation
-    the means of `losses_test` are written and shown as a table, and its images are written one by one. What a model or
-    a data set does not have is left out.
+    The bar shows the loss as a running mean in which the newest loss has the weight 0.4. It starts with the first loss.
+    After a validation, the means of `losses_test` are written and shown as a table. Its images are written one by one.
+    Anything that a model or a data set does not have is left out.
     """
 
     def __init__(self) -> None:
@@ -35,17 +35,17 @@ class LogHook(Hook):
 
     @property
     def ema_loss_for_log(self) -> float:
-        """The loss that the bar shows."""
+        """Return the loss that the bar shows."""
         return self._mean.value or 0.0
 
     # -- points
 
     def before_run(self, trainner: Any) -> None:
-        """Say what the experiment is."""
-        Logger.print(f"The experiment is {os.fspath(trainner.exp_dir)}", markup=False)
+        """Show the folder of the experiment."""
+        Logger.print(f"experiment folder: {os.fspath(trainner.exp_dir)}", markup=False)
 
     def before_train(self, trainner: Any) -> None:
-        """A bar for the training, and one for its validations."""
+        """Add a bar for the training and one for its validations."""
         self._bar_interval = max(trainner.cfg.bar_upd_interval, 1)
         validation = getattr(trainner.datapipeline, "validation_dataset", None)
         self.progress_bar = ProgressLogger("training", suffix="iter/s")
@@ -57,8 +57,8 @@ class LogHook(Hook):
         self.progress_bar.start()
 
     def after_train_iter(self, trainner: Any) -> None:
-        """The numbers of a step."""
-        numbers = _plain({**_about_points(trainner), **trainner.loss_dict})
+        """Write the numbers of a step and update the bar."""
+        numbers = _plain({**_describe_points(trainner), **trainner.loss_dict})
         if "loss" in numbers:
             if not math.isfinite(numbers["loss"]):
                 trainner.check_loss()
@@ -71,13 +71,13 @@ class LogHook(Hook):
             self.progress_bar.update("train", step=self._bar_interval, log=self.bar_info)
 
     def before_val(self, trainner: Any) -> None:
-        """A validation begins, whatever became of the one before; show its bar."""
+        """Reset the metrics, also if the previous validation failed, and show the bar of the validation."""
         self.losses_test = dict.fromkeys(self.losses_test, 0.0)
         if self.progress_bar is not None:
             self.progress_bar.reset("validation", visible=True)
 
     def after_val_iter(self, trainner: Any) -> None:
-        """Add up its metrics, and write its images."""
+        """Add the metrics of an item to the totals, and write its images."""
         if self.progress_bar is not None:
             self.progress_bar.update("validation", step=1)
         metrics = trainner.metric_dict
@@ -91,7 +91,7 @@ class LogHook(Hook):
                     trainner.writer.write_image(f"test_view_{view}/{name}", metrics[key].squeeze(), trainner.iter)
 
     def after_val(self, trainner: Any) -> None:
-        """The means of the validation."""
+        """Write and show the means of the validation."""
         from rich.table import Table
 
         size = max(trainner.val_dataset_size, 1)
@@ -109,27 +109,27 @@ class LogHook(Hook):
         Logger.print(table)
 
     def after_train(self, trainner: Any) -> None:
-        """The bar goes."""
+        """Remove the bar."""
         self.exception()
 
     def exception(self) -> None:
-        """The bar goes, if there is one."""
+        """Remove the bar, if there is one."""
         if self.progress_bar is not None:
             self.progress_bar.stop()
 
     # -- state
 
     def state_dict(self) -> dict[str, Any]:
-        """The smoothed loss."""
+        """Return the smoothed loss."""
         return {"loss": self._mean.value} if self._mean.value is not None else {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from it."""
+        """Restore the smoothed loss."""
         self._mean.value = state.get("loss")
 
 
-def _about_points(trainner: Any) -> dict[str, Any]:
-    """How many points there are, and how fast their positions learn, where there are any."""
+def _describe_points(trainner: Any) -> dict[str, Any]:
+    """Return the number of points and the learning rate of their positions, if the model has points."""
     points: Any = getattr(trainner.model, "point_cloud", None)
     found: dict[str, Any] = {}
     if hasattr(points, "__len__"):
@@ -142,7 +142,7 @@ def _about_points(trainner: Any) -> dict[str, Any]:
 
 
 def _write(writer: Any, numbers: dict[str, Any], step: int) -> None:
-    """All numbers of a step, at once where a writer can."""
+    """Write all numbers of a step, in one call if the writer supports that."""
     if hasattr(writer, "write_scalars"):
         writer.write_scalars(numbers, step)
         return
@@ -151,7 +151,7 @@ def _write(writer: Any, numbers: dict[str, Any], step: int) -> None:
 
 
 def _plain(values: dict[str, Any]) -> dict[str, Any]:
-    """Numbers and tensors with one element as numbers, read together; anything else is left out."""
+    """Return the numbers and one-element tensors as numbers, read in one go; leave out anything else."""
     single = {key: value for key, value in values.items() if _is_number(value)}
     detached = [value.detach() if hasattr(value, "detach") else value for value in single.values()]
     return dict(zip(single, read_numbers(detached), strict=True))

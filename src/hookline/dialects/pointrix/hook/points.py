@@ -1,14 +1,14 @@
 """The points of the trainer's loop, and its scopes.
 
     DefaultTrainer(cfg, exp_dir, device)
-      before_run                       only cfg, exp_dir and device are there
+      before_run                       the trainer has only cfg, exp_dir and device
 
     train_loop()
-      after_load_checkpoint ?          of a run that goes on; hooks may grow the model to fit
+      after_load_checkpoint ?          if the run resumes; hooks may grow the model to fit
       before_train
       *  before_train_iter
          after_train_iter
-         before_save_checkpoint ?      global_step has moved on
+         before_save_checkpoint ?      global_step has already advanced
          before_val ?
          *  before_val_iter
             after_val_iter
@@ -16,8 +16,8 @@
       after_train
       after_run
 
-`exception` is called once when anything fails, in the constructor, too. `around_train`, `around_train_iter`,
-`around_val` and `around_val_iter` surround these pieces.
+`exception` is called once when anything fails, also in the constructor. `around_train`, `around_train_iter`,
+`around_val` and `around_val_iter` wrap these parts of the loop.
 """
 
 from __future__ import annotations

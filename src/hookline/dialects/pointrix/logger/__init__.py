@@ -1,4 +1,4 @@
-"""What is shown and what is written: Logger, ProgressLogger, writers."""
+"""Output of a trainer: Logger and ProgressLogger for the screen, writers for records."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hookline.dialects.pointrix.logger.writer import (
     Writer,
 )
 from hookline.dialects.pointrix.utils.config import config_to_primitive
-from hookline.dialects.pointrix.utils.sections import taken
+from hookline.dialects.pointrix.utils.sections import select_accepted
 from hookline.errors import ConfigError
 from hookline.plan.registry import construct
 
@@ -36,13 +36,13 @@ __all__ = [
 
 
 def parse_writer(cfg: Mapping[str, Any], log_dir: str | Path, **kwargs: Any) -> Any:
-    """The writer that a config names as `writer_type`; its other keys are parameters.
+    """Build the writer that a config names as `writer_type`; its other keys are parameters of the writer.
 
-    Of the keywords, a writer gets those that it has parameters for.
+    The writer also gets the keywords for which it has parameters.
     """
     given = dict(config_to_primitive(cfg) or {})
     if "writer_type" not in given:
-        raise ConfigError(f"a writer's config names it as 'writer_type'; this one has {sorted(given)}")
+        raise ConfigError(f"the config of a writer needs its class as 'writer_type'; this one has {sorted(given)}")
     name = given.pop("writer_type")
     factory = LOGGER_REGISTRY.get(name)
-    return construct(partial(factory, log_dir), {**taken(factory, kwargs), **given}, name)
+    return construct(partial(factory, log_dir), {**select_accepted(factory, kwargs), **given}, name)

@@ -1,4 +1,4 @@
-"""Logger and ErrorLogger: what is printed goes to the screen and, while a trainer runs, to its run.log."""
+"""Logger and ErrorLogger: they print to the screen and, while a trainer runs, to its run.log."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ if TYPE_CHECKING:
 
 
 class TerminalLogger:
-    """Prints as a console of rich does; all else is asked of that console, which is made when first used."""
+    """Prints like a rich console. Other attributes are those of that console, which is created on first use."""
 
     def __init__(self, terminal: Terminal) -> None:
         self.terminal = terminal
 
     def print(self, *objects: Any, **options: Any) -> None:
-        """Texts, tables and panels, one after the other."""
+        """Print texts, tables and panels, one after the other."""
         self.terminal.show(*objects, **options)
 
     def log(self, *objects: Any, **options: Any) -> None:
-        """The same, with the time before it."""
+        """Print with the time of day in front."""
         self.terminal.show(f"\\[{time.strftime('%H:%M:%S')}]", *objects, **options)
 
     def __getattr__(self, name: str) -> Any:
@@ -34,7 +34,7 @@ class ErrorTerminal(Terminal):
 
     @property
     def console(self) -> Console:
-        """The screen, in bold red."""
+        """Return the console of the error stream, in bold red."""
         if self._console is None:
             from rich.console import Console
 

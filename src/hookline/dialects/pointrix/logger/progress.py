@@ -1,4 +1,4 @@
-"""ProgressLogger: bars for several tasks, on the live display of the terminal."""
+"""ProgressLogger: progress bars for several tasks, on the live display of the terminal."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 
 @dataclass
 class Task:
-    """One bar: how far it is, since when, and what stands below it."""
+    """One progress bar, its timing, and the facts shown below it."""
 
     bar: Bar
     facts: dict[str, Any] = field(default_factory=dict)
     visible: bool = True
-    #: When it began, or was started again, and how much was done then.
+    #: The time at which it began or was last restarted, and the number of steps done by then.
     began: float = field(default_factory=lambda: clock())
     before: int = 0
     ended: float | None = None
 
     def measure(self, suffix: str) -> None:
-        """Rate and time left."""
+        """Update the shown rate and the remaining time."""
         seconds = max((self.ended or clock()) - self.began, 1e-9)
         rate = (self.bar.done - self.before) / seconds
         texts = [f"{rate:.1f} {suffix}"] if rate else []
@@ -39,14 +39,14 @@ class Task:
 
 
 class ProgressLogger:
-    """Bars of named tasks; the first that is visible stands above, the next below its facts.
+    """Shows the bars of the first two visible tasks, with the facts of all visible tasks between them.
 
-    Where there is no terminal it draws nothing. It draws at most four times a second.
+    Without a terminal it draws nothing. It draws at most four times a second.
 
     Args:
-        description: What it is about.
-        suffix: The unit of a rate.
-        terminal: Where it draws; that of `Logger`, unless given.
+        description: A title. It is not shown.
+        suffix: The unit of the rate.
+        terminal: The terminal to draw on. The default is the terminal of `Logger`.
     """
 
     def __init__(self, description: str = "", suffix: str | None = None, terminal: Terminal | None = None) -> None:
@@ -61,11 +61,11 @@ class ProgressLogger:
     def add_task(
         self, name: str, description: str, total_iter: int | None, log_dict: Mapping[str, Any] | None = None
     ) -> None:
-        """A bar under this name."""
+        """Add a bar with this name."""
         self.tasks[name] = Task(Bar(description, 0, total_iter), dict(log_dict or {}))
 
     def update(self, name: str, step: int = 1, log: Mapping[str, Any] | None = None) -> None:
-        """So much more is done; `log` has facts to show, by name."""
+        """Advance a bar by `step`; `log` has facts to show, by name."""
         task = self._task(name)
         task.bar.done += step
         task.facts.update(log or {})
@@ -73,36 +73,36 @@ class ProgressLogger:
             self._show()
 
     def start(self) -> None:
-        """Begin to draw, if there is a terminal."""
+        """Start drawing, if there is a terminal."""
         if self._leaving is None and self.terminal.is_live:
             self._leaving = ExitStack()
             self._draw = self._leaving.enter_context(self.terminal.live())
             self._show()
 
     def stop(self) -> None:
-        """Take the display away; once more does nothing."""
+        """Remove the display. A second call does nothing."""
         leaving, self._leaving, self._draw = self._leaving, None, None
         if leaving is not None:
             leaving.close()
 
     def start_task(self, name: str) -> None:
-        """Count its time from now on."""
+        """Measure the time of a task from now on."""
         task = self._task(name)
         task.began, task.before, task.ended = clock(), task.bar.done, None
 
     def stop_task(self, name: str) -> None:
-        """Its time stands still."""
+        """Stop measuring the time of a task."""
         self._task(name).ended = clock()
 
     def reset(self, name: str, visible: bool = True) -> None:
-        """Begin a task anew, and show or hide it."""
+        """Restart a task from zero, and show or hide it."""
         task = self._task(name)
         task.bar.done, task.visible = 0, visible
         task.began, task.before, task.ended = clock(), 0, None
 
     def _task(self, name: str) -> Task:
         if name not in self.tasks:
-            raise HooklineError(f"there is no task '{name}'; {did_you_mean(name, self.tasks)}")
+            raise HooklineError(f"unknown task '{name}'; {did_you_mean(name, self.tasks)}")
         return self.tasks[name]
 
     def _show(self) -> None:

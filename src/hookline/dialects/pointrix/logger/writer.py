@@ -1,4 +1,4 @@
-"""Writers: the base class for one's own, and those that stand on hookline's."""
+"""Writers: the base class for custom writers, and the built-in writers on top of hookline's."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ LOGGER_REGISTRY = Registry(
 
 
 class Writer(writers.Writer):
-    """Takes what a trainer records to one place.
+    """Writes the records of a trainer to one destination.
 
-    A subclass provides `write_scalar`, `write_image` and `write_config`; one that lacks any cannot be made. One that
-    makes files in the folder of a run names them in `files`, and opens them in `begin` or with the first thing that it
-    writes: then those of an earlier run have made way.
+    A subclass must define `write_scalar`, `write_image` and `write_config`; otherwise it cannot be instantiated. If it
+    creates files in the folder of a run, it names them in `files`. It opens them in `begin` or at the first write,
+    because by then the files of an earlier run have been moved away.
 
     Args:
         log_dir: The folder to write to.
@@ -49,20 +49,20 @@ class Writer(writers.Writer):
         self.logfolder = Path(log_dir)
 
     def finish(self) -> None:
-        """There is nothing more to come."""
+        """Close the writer after the last record."""
         self.close()
 
 
 class NativeWriter(Writer):
-    """Writers of hookline as one: what is written is checked, and what fails in one of them does not end a run.
+    """Several of hookline's writers as one. Records are checked, and a failure in one writer does not end the run.
 
-    The first thing that is written opens the files. A trainer opens them itself, when it knows whether it goes on from
-    a checkpoint; what is written before waits.
+    The first write opens the files. A trainer opens them itself, once it knows whether it resumes from a checkpoint.
+    Records that are written earlier wait until then.
 
     Args:
         log_dir: The folder of the run.
         native: The writers.
-        experiment_name: The name of the run; the folder's, unless given.
+        experiment_name: The name of the run. The default is the name of the folder.
         logcfg: The config of the run, which is written first.
     """
 
@@ -74,17 +74,17 @@ class NativeWriter(Writer):
         self.experiment_name = experiment_name or self.logfolder.resolve().name
         self._open = self._held = False
         self._waiting: list[tuple[str, tuple[Any, ...]]] = []
-        #: Whether the config of the run was given to it when it was made.
+        #: True if the config of the run was passed to the constructor.
         self.knows_config = bool(logcfg)
         if logcfg:
             self._waiting.append(("write_config", ("config", config_to_primitive(logcfg), 0)))
 
     def hold(self) -> None:
-        """Keep what is written until `begin`."""
+        """Hold records back until `begin`."""
         self._held = not self._open
 
     def begin(self, work_dir: Path, experiment_name: str, resuming: bool = False) -> None:
-        """A run starts, or goes on from a checkpoint; then only the config is written until `load_state_dict`."""
+        """Open the files for a run. When resuming, only the config may be written before `load_state_dict`."""
         self.native.begin(work_dir, experiment_name, resuming)
         waiting, self._waiting, self._open, self._held = self._waiting, [], True, False
         for method, arguments in waiting:
@@ -99,63 +99,63 @@ class NativeWriter(Writer):
         getattr(self.native, method)(*arguments)
 
     def write_scalar(self, name: str, scalar: Any, step: int) -> None:
-        """One number, or a tensor with one element, of a step."""
+        """Write one number of a step; a tensor with one element counts as a number."""
         self._write("write_scalar", name, scalar, step)
 
     def write_scalars(self, scalars: Mapping[str, Any], step: int) -> None:
-        """All numbers of a step at once."""
+        """Write all numbers of a step at once."""
         self._write("write_scalars", scalars, step)
 
     def write_image(self, name: str, image: Any, step: int, caption: str | None = None) -> None:
-        """One image of a step: anything that `hookline.record.images` knows."""
+        """Write one image of a step, in any form that `hookline.record.images` supports."""
         self._write("write_image", name, image, step, caption)
 
     def write_config(self, name: str, config_dict: Mapping[str, Any], step: int) -> None:
-        """A config."""
+        """Write a config."""
         self._write("write_config", name, config_to_primitive(config_dict), step)
 
     def write_histogram(self, name: str, values: Any, step: int) -> None:
-        """How numbers are distributed."""
+        """Write the distribution of numbers of a step."""
         self._write("write_histogram", name, values, step)
 
     def write_text(self, name: str, text: str, step: int) -> None:
-        """A text of a step."""
+        """Write a text of a step."""
         self._write("write_text", name, text, step)
 
     def write_table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], step: int) -> None:
-        """A table of a step."""
+        """Write a table of a step."""
         self._write("write_table", name, columns, rows, step)
 
     def flush(self) -> None:
-        """Bring out what is still held back."""
+        """Write out buffered records."""
         self.native.flush()
 
     def close(self) -> None:
-        """The run has ended; what is written later opens the files again."""
+        """Close the files at the end of a run. A later write opens them again."""
         if self._open:
             self._open = False
             self.native.close()
 
     def files(self) -> Iterable[str]:
-        """What it makes in the folder."""
+        """Return the names of the files that the writers create in the folder."""
         return self.native.files()
 
     def state_dict(self) -> dict[str, Any]:
-        """How far the records went."""
+        """Return how far the records were written."""
         return self.native.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Drop what was recorded after the checkpoint."""
+        """Drop the records that were written after the checkpoint."""
         self.native.load_state_dict(state)
 
 
 class TensorboardWriter(NativeWriter):
-    """Event files for TensorBoard, in `tensorboard/` in the folder.
+    """Writes event files for TensorBoard, in `tensorboard/` in the folder.
 
     Args:
         log_dir: The folder of the run.
         experiment_name: The name of the run.
-        logcfg: The config of the run, to be written as a text.
+        logcfg: The config of the run, which is written as a text.
     """
 
     def __init__(self, log_dir: str | Path, experiment_name: str = "", logcfg: Any = None) -> None:
@@ -165,7 +165,7 @@ class TensorboardWriter(NativeWriter):
 
 
 class WandbWriter(NativeWriter):
-    """A run of Weights & Biases.
+    """Writes to a Weights & Biases run.
 
     Args:
         log_dir: The folder of the run.
@@ -190,7 +190,7 @@ class WandbWriter(NativeWriter):
 
 
 class JsonlWriter(NativeWriter):
-    """A record a line in `metrics.jsonl` in the folder; it needs no other library.
+    """Writes one record per line to `metrics.jsonl` in the folder. It needs no other library.
 
     Args:
         log_dir: The folder of the run.

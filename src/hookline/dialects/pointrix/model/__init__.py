@@ -1,4 +1,4 @@
-"""The registry of models. There are none in it: a model of points, its losses and metrics are the user's."""
+"""The registry of models. It has no built-in entries: users write the model, its losses and its metrics."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ MODEL_REGISTRY = Registry("MODEL")
 
 
 def parse_model(cfg: Any, datapipeline: Any, device: str = "cuda") -> Any:
-    """The model that a section names, made with the rest of the section, the data pipeline and the device."""
+    """Build the model that a section names, from the rest of the section, the data pipeline and the device."""
     return sections.build(MODEL_REGISTRY, cfg, datapipeline, device=device)

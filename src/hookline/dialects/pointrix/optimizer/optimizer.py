@@ -1,4 +1,4 @@
-"""BaseOptimizer and OptimizerList: optimizers of torch that a trainer updates its model with."""
+"""BaseOptimizer and OptimizerList: the torch optimizers with which a trainer updates its model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OPTIMIZER_REGISTRY = Registry(
 
 
 class BaseOptimizer(BaseObject):
-    """One optimizer of torch: `update_model` makes a step with the gradients that are there, and clears them.
+    """One torch optimizer. `update_model` makes a step with the current gradients and clears them.
 
     Args:
         cfg: The fields of `Config`, or None.
@@ -28,64 +28,64 @@ class BaseOptimizer(BaseObject):
 
     @dataclass
     class Config:
-        """What its section may say."""
+        """The fields of the section `extra_cfg`."""
 
         backward: bool = False
 
     optimizer: Optimizer
 
     def setup(self, optimizer: Optimizer, **kwargs: Any) -> None:
-        """Take the optimizer; a subclass may take more."""
+        """Store the optimizer; a subclass may take more arguments."""
         self.optimizer = optimizer
 
     def update_model(self, **kwargs: Any) -> None:
-        """One step, with whatever `optimizer_dict` of the trainer has; the gradients are made already."""
+        """Make one step; the gradients are already computed. The keywords are the trainer's `optimizer_dict`."""
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
-        """The groups of parameters."""
+        """Return the parameter groups."""
         return self.optimizer.param_groups
 
     def get_lr(self) -> dict[str, list[float]]:
-        """The learning rates of the groups."""
+        """Return the learning rates of the groups."""
         return {"lr": [group["lr"] for group in self.param_groups]}
 
     def state_dict(self) -> dict[str, Any]:
-        """The optimizer's state."""
+        """Return the state of the optimizer."""
         return self.optimizer.state_dict()
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Take it back."""
+        """Restore the state of the optimizer."""
         self.optimizer.load_state_dict(dict(state_dict))
 
 
 class OptimizerList:
-    """Several optimizers as one, by name."""
+    """Several named optimizers, used as one."""
 
     def __init__(self, optimizer_dict: Mapping[str, Any]) -> None:
         self.optimizer_dict = dict(optimizer_dict)
 
     def update_model(self, **kwargs: Any) -> None:
-        """One step of each."""
+        """Make one step of each optimizer."""
         for optimizer in self.optimizer_dict.values():
             optimizer.update_model(**kwargs)
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
-        """The groups of all of them."""
+        """Return the parameter groups of all optimizers."""
         return [group for optimizer in self.optimizer_dict.values() for group in optimizer.param_groups]
 
     def state_dict(self) -> dict[str, Any]:
-        """The state of each."""
+        """Return the state of each optimizer, by name."""
         return {name: optimizer.state_dict() for name, optimizer in self.optimizer_dict.items()}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Give each its own."""
+        """Restore the state of each optimizer."""
         for name, state in state_dict.items():
             if name not in self.optimizer_dict:
-                raise ConfigError(f"there is no optimizer '{name}' here; {did_you_mean(name, self.optimizer_dict)}")
+                raise ConfigError(f"unknown optimizer '{name}'; {did_you_mean(name, self.optimizer_dict)}")
             self.optimizer_dict[name].load_state_dict(state)
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""The registry of renderers. There are none in it: those of the original need a GPU."""
+"""The registry of renderers. It has no built-in entries, because Pointrix's own renderers need a GPU."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ RENDERER_REGISTRY = Registry("RENDERER")
 
 
 def parse_renderer(cfg: Any, **kwargs: Any) -> Any:
-    """The renderer that a section names, made with the rest of the section; of the keywords it gets what it takes."""
+    """Build the renderer that a section names, from the rest of the section and the keywords that it accepts."""
     return sections.build(RENDERER_REGISTRY, cfg, **kwargs)

@@ -1,4 +1,4 @@
-"""BaseObject and BaseModule: what is made of a section of a config."""
+"""BaseObject and BaseModule: base classes for objects that are built from a section of a config."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from hookline.dialects.pointrix.utils.config import parse_structured
 
 
 class BaseObject:
-    """An object with a config: `Config` says what may stand in it, and `setup` takes the rest of the arguments."""
+    """An object with a config. `Config` declares the fields, and `setup` gets the other arguments."""
 
     @dataclass
     class Config:
-        """Nothing, unless a subclass has fields."""
+        """The fields of the section; none in the base class."""
 
     def __init__(self, cfg: Any = None, *args: Any, **kwargs: Any) -> None:
         super().__init__()
@@ -23,8 +23,8 @@ class BaseObject:
         self.setup(*args, **kwargs)
 
     def setup(self, *args: Any, **kwargs: Any) -> None:
-        """Make the object; `self.cfg` is there."""
+        """Set up the object from the other arguments; `self.cfg` is already set."""
 
 
 class BaseModule(BaseObject, nn.Module):
-    """The same for a module of torch."""
+    """A BaseObject that is also a torch module."""

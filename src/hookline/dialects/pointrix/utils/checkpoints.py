@@ -1,4 +1,4 @@
-"""What the checkpoints of a trainer are called: `chkpnt00500.pth`, after 500 steps."""
+"""Names of a trainer's checkpoints: `chkpnt00500.pth` after 500 steps."""
 
 from __future__ import annotations
 

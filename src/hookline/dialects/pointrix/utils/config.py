@@ -1,4 +1,4 @@
-"""Configs with OmegaConf: YAML files, dotted overrides, interpolation, and dataclasses that say what may stand there.
+"""Configs with OmegaConf: YAML files, dotted overrides, interpolation, and dataclasses that declare the fields.
 
 cfg = load_config("scene.yaml", cli_args=["trainer.max_steps=500"])
 trainer = DefaultTrainer(cfg.trainer, cfg.exp_dir)
@@ -19,15 +19,15 @@ from hookline.errors import ConfigError, did_you_mean
 
 
 class WrongConfigError(ConfigError, TypeError, ValueError):
-    """A config has a key that nobody knows, or a value of a wrong type."""
+    """Raised for a config with an unknown key or a value of the wrong type."""
 
 
 @dataclass
 class ExperimentConfig:
     """An experiment: its name, its folder, and the config of its trainer.
 
-    The folder is `<trainer.output_path>/<name>@<date>-<time>`, or without the time stamp, unless `exp_dir` says where.
-    It is made here.
+    The folder is `exp_dir`, by default `<trainer.output_path>/<name>@<date>-<time>`. `use_timestamp: false` leaves out
+    the date and the time. The folder is created here.
     """
 
     name: str = "default"
@@ -46,10 +46,11 @@ class ExperimentConfig:
 
 
 def load_config(*yamls: str | Path, cli_args: Iterable[str] = (), from_string: bool = False, **kwargs: Any) -> Any:
-    """The config of an experiment from YAML files (or texts), changed by `key.path=value`, and then by keywords.
+    """Load the config of an experiment from YAML files (or texts), then apply `key.path=value` and then the keywords.
 
-    Later ones win: a mapping is merged into what is there, so `trainer.hooks={}` changes nothing, and null takes out:
-    `trainer.hooks=null`, `trainer.hooks.log=null`. `${...}` is resolved, and the folder of the experiment is made.
+    Later values win. A mapping is merged into the existing one, so `trainer.hooks={}` changes nothing. Null removes an
+    entry: `trainer.hooks=null`, `trainer.hooks.log=null`. `${...}` is resolved, and the folder of the experiment is
+    created.
     """
     conf = _omegaconf()
     read = conf.create if from_string else conf.load
@@ -57,17 +58,17 @@ def load_config(*yamls: str | Path, cli_args: Iterable[str] = (), from_string: b
         merged = conf.merge(*(read(given) for given in yamls), conf.from_cli(list(cli_args)), kwargs)
         conf.resolve(merged)
     except FileNotFoundError as error:
-        raise ConfigError(f"there is no config file {error.filename}") from None
+        raise ConfigError(f"config file not found: {error.filename}") from None
     except Exception as error:
         raise ConfigError(f"the config cannot be read: {_first_line(error)}") from error
     return parse_structured(ExperimentConfig, merged)
 
 
 def parse_structured(fields: Callable[..., Any], cfg: Any = None) -> Any:
-    """A config of a dataclass's fields, as an OmegaConf node; what is given stays as it is.
+    """Return a config with the fields of a dataclass, as an OmegaConf node. The given config is not changed.
 
-    An unknown key is refused with the nearest one, and a value of a wrong type with its place. A section that is null
-    is an empty one: so a command line clears what a file has in it.
+    For an unknown key, the error suggests the nearest known one. For a value of the wrong type, it shows the key. A
+    null section becomes an empty one, so a command line can clear a section of a file.
     """
     conf = _omegaconf()
     who = getattr(fields, "__qualname__", "the config")
@@ -75,7 +76,7 @@ def parse_structured(fields: Callable[..., Any], cfg: Any = None) -> Any:
     known = {each.name: each for each in dataclasses.fields(fields)}  # type: ignore[arg-type]  # a class with fields
     for key, value in given.items():
         if key not in known:
-            raise WrongConfigError(f"{who} has no '{key}'; {did_you_mean(key, known)}")
+            raise WrongConfigError(f"{who} has no key '{key}'; {did_you_mean(key, known)}")
         if value is None and known[key].default_factory is dict and not _may_be_none(known[key]):
             given[key] = {}
     try:
@@ -86,7 +87,7 @@ def parse_structured(fields: Callable[..., Any], cfg: Any = None) -> Any:
 
 
 def config_to_primitive(config: Any, resolve: bool = True) -> Any:
-    """A config as plain dicts, lists and values; a copy."""
+    """Return a copy of a config as plain dicts, lists and values."""
     conf = _omegaconf()
     if dataclasses.is_dataclass(config) and not isinstance(config, type):
         config = conf.structured(config)

@@ -1,4 +1,4 @@
-"""Names -> classes, as `Registry("HOOK", modules=[...])`."""
+"""The registry: it maps names to classes. Create one with `Registry("HOOK", modules=[...])`."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from hookline.errors import ConfigError
 
 
 class UnknownNameError(ConfigError, KeyError):
-    """Nothing is registered under a name."""
+    """Raised for a name that is not registered."""
 
-    __str__ = Exception.__str__  # that of a KeyError shows the message as a piece of Python
+    __str__ = Exception.__str__  # a KeyError would show its message in quotes
 
 
 class Registry(registry.Registry):
-    """What can be named in one section of a config.
+    """The classes that one section of a config can name.
 
     Args:
-        name: What it holds: `HOOK`, `MODEL`.
-        modules: Modules to import when something is first asked for: importing them registers more.
-        builtin: What comes with the dialect, by name, as `module:Class`.
+        name: The kind of its entries: `HOOK`, `MODEL`.
+        modules: Modules to import before the first lookup. Importing them registers more classes.
+        builtin: The classes that come with the dialect, by name, as `module:Class`.
     """
 
     def __init__(self, name: str, modules: Iterable[str] = (), *, builtin: Mapping[str, str] | None = None) -> None:
@@ -31,7 +31,7 @@ class Registry(registry.Registry):
         self._modules = list(modules)
 
     def get(self, name: str) -> Callable[..., Any]:
-        """What is registered under this name; an unknown one is refused with the nearest."""
+        """Return the class that is registered under this name. Refuse an unknown name and suggest the nearest one."""
         while self._modules:
             importlib.import_module(self._modules.pop(0))
         try:

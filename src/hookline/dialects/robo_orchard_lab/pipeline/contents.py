@@ -1,4 +1,4 @@
-"""What is in a checkpoint, and what may be: tensors and plain data, of which nothing is ever run."""
+"""The contents of a checkpoint: only tensors and plain data, and reading it never executes code."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ log = logging.getLogger(known_as(__name__))
 
 
 class Named(NamedTuple):
-    """A hook with a state, and the name under which that is saved."""
+    """A hook with a state, and the name under which the state is saved."""
 
     name: str
     hook: Any
 
 
-def stateful(hooks: PipelineHooks) -> Iterator[Named]:
-    """The hooks with a state, by the name of their class, with a number from the second one of a class on."""
+def find_stateful(hooks: PipelineHooks) -> Iterator[Named]:
+    """Yield the hooks with a state. Each is named after its class, with a number from the second one of a class on."""
     seen: dict[str, int] = {}
     for hook in hooks.members():
         if hasattr(hook, "state_dict") and hasattr(hook, "load_state_dict"):
@@ -43,18 +43,18 @@ def stateful(hooks: PipelineHooks) -> Iterator[Named]:
 
 
 def rng_name(accelerator: Accelerator) -> str:
-    """The file with the states of the random generators of this process."""
+    """Return the name of the file with the states of this process's random generators."""
     return f"trainer_rng_{accelerator.process_index}.pth"
 
 
 def kinds_of(accelerator: Accelerator) -> list[str]:
-    """The classes of all optimizers and schedulers, to compare."""
+    """Return the class names of all optimizers and schedulers, for comparison with a checkpoint."""
     inner = [one.optimizer for one in accelerator._optimizers] + [one.scheduler for one in accelerator._schedulers]
     return [type(one).__name__ for one in inner]
 
 
 def refuse_unreadable(accelerator: Accelerator) -> None:
-    """Refuse to write what could not be read back without running what is in it."""
+    """Refuse states that could not be read back without executing code from the file."""
     for optimizer in accelerator._optimizers:
         check_plain(optimizer.state_dict()["param_groups"], f"a group of {type(optimizer.optimizer).__name__}")
     for scheduler in accelerator._schedulers:
@@ -63,15 +63,15 @@ def refuse_unreadable(accelerator: Accelerator) -> None:
         check_plain(registered.state_dict(), f"the state of {type(registered).__name__}")
 
 
-def open_gradients(accelerator: Accelerator) -> list[list[torch.Tensor | None]] | None:
-    """The gradients of a window that is not complete, by optimizer; none where nothing is being accumulated."""
+def collect_open_gradients(accelerator: Accelerator) -> list[list[torch.Tensor | None]] | None:
+    """Return the gradients of an incomplete accumulation window, by optimizer; None if no window is open."""
     if accelerator.sync_gradients:
         return None
     return [[parameter.grad for parameter in _parameters(optimizer)] for optimizer in accelerator._optimizers]
 
 
-def reopen_gradients(accelerator: Accelerator, saved: list[list[torch.Tensor | None]] | None) -> None:
-    """Take back what `open_gradients` gave; how much of the window is done, accelerate knows itself."""
+def restore_open_gradients(accelerator: Accelerator, saved: list[list[torch.Tensor | None]] | None) -> None:
+    """Restore the gradients from `collect_open_gradients`. accelerate itself restores its position in the window."""
     for optimizer, gradients in zip(accelerator._optimizers, saved or (), strict=False):
         for parameter, gradient in zip(_parameters(optimizer), gradients, strict=True):
             parameter.grad = None if gradient is None else gradient.to(parameter.device)
@@ -82,46 +82,49 @@ def _parameters(optimizer: Any) -> list[torch.Tensor]:
 
 
 def refuse_infinite(accelerator: Accelerator, step: int) -> None:
-    """Refuse to save weights that are NaN or infinite."""
+    """Refuse to save weights that are NaN or Inf."""
     for model in accelerator._models:
         check_weights_are_finite(model.state_dict(), [name for name, _ in model.named_parameters()], step)
 
 
 def read_state(folder: Path, accelerator: Accelerator) -> dict[str, Any]:
-    """What the trainer has to know of an intact checkpoint, with the states of this process's generators."""
+    """Read the trainer's part of an intact checkpoint, with the states of this process's random generators."""
     state = store.read(folder / folders.SEAL, sealed=True, verified=True)
     missing = [key for key in ("place", "seed", "kinds", "hooks", "hook_names") if key not in state]
     if missing:
-        raise StorageError(f"{folder} has no {', '.join(missing)}: it was not saved by a trainer, so none can go on")
+        raise StorageError(
+            f"{folder} has no {', '.join(missing)}: it was not saved by a trainer, so a trainer cannot resume from it"
+        )
     then, now = state["kinds"], kinds_of(accelerator)
     if then != now:
         raise StorageError(
-            f"{folder} does not fit: it was saved with {', '.join(then)}, and this trainer has {', '.join(now)}"
+            f"{folder} does not fit: it was saved with {', '.join(then)}, but this trainer has {', '.join(now)}"
         )
     own = folder / rng_name(accelerator)
     if own.is_file():
         mine = store.read(own, sealed=True)
         state["rng"], state["gradients"] = mine["rng"], mine.get("gradients")
     else:
-        log.warning("%s has no %s: it was saved by another number of processes", folder, own.name)
+        log.warning("%s has no %s: it was saved with a different number of processes", folder, own.name)
     return state
 
 
 def load_accelerator(accelerator: Accelerator, folder: Path) -> None:
-    """Let accelerate take its part of an intact checkpoint; nothing in its files is run.
+    """Let accelerate load its part of an intact checkpoint, without executing code from its files.
 
-    accelerate reads tensors and plain data, except from the files of objects that were registered with it, which it
-    unpickles; so these are read here first, by the same rule, and refused.
+    accelerate reads only tensors and plain data, with one exception: it unpickles the files of objects that were
+    registered with it. So these files are first read here with `weights_only=True`, and refused if that fails.
     """
     for path in sorted(folder.glob("custom_checkpoint_*.pkl")):
         try:
             torch.load(path, map_location="cpu", weights_only=True)
         except Exception as error:
             raise StorageError(
-                f"{path} cannot be read: it holds more than tensors and plain data, and nothing in a file is ever run"
+                f"{path} cannot be read: it holds more than tensors and plain data, and code from a file is never "
+                "executed"
             ) from error
     try:
         accelerator.load_state(str(folder))
     except Exception as error:
-        blame(error, f"when accelerate took back its part of {folder}")
+        blame(error, f"while accelerate loaded its part of {folder}")
         raise

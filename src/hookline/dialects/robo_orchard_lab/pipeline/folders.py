@@ -1,8 +1,9 @@
-"""Checkpoints that are folders: whole or not there, numbered, and found again.
+"""Numbered checkpoint folders: write them atomically, verify them and find them.
 
-accelerate writes several files. They go into a folder beside its place, are hashed and put on the disk, and get a seal:
-`trainer_state.pth`, a sealed file of the core with the hash of each of them in it. Then the folder is renamed. So what
-is called `checkpoint_5` is complete, and what a kill, a full disk or a copy has spoiled is recognised and passed over.
+accelerate writes several files. They are written to a temporary folder, synced to disk and hashed. Then the folder gets
+a seal: `trainer_state.pth`, a sealed file of the core that holds the hash of each file. Finally, the folder is renamed.
+So a folder named `checkpoint_5` is complete. A checkpoint that was damaged by a kill, a full disk or an incomplete copy
+is detected and skipped.
 """
 
 from __future__ import annotations
@@ -21,27 +22,28 @@ from hookline.errors import StorageError
 SEAL = "trainer_state.pth"
 NAME = re.compile(r"checkpoint_([0-9]+)")
 MODEL = re.compile(r"model_epoch_([0-9]+)_step_([0-9]+)")
-#: Endings of folders that are being written or removed; after a kill they may be left, and are swept.
+#: Suffixes of folders that are being written or removed. A kill may leave such folders behind; `sweep` removes them.
 PARTIAL, REMOVED = ".partial", ".removed"
 
 
 def number_of(folder: Path) -> int:
-    """The number of a checkpoint; -1 for a folder with a name of its own."""
+    """Return the number of a checkpoint; -1 for a folder with any other name."""
     match = NAME.fullmatch(folder.name)
     return int(match[1]) if match else -1
 
 
 def checkpoints(parent: Path) -> list[Path]:
-    """The numbered checkpoints in a folder, the oldest first."""
+    """Return the numbered checkpoints in a folder, oldest first."""
     found = [path for path in parent.glob("checkpoint_*") if path.is_dir() and number_of(path) >= 0]
     return sorted(found, key=number_of)
 
 
 def models(parent: Path, after: tuple[int, int] | None) -> list[Path]:
-    """The saved models in a folder: all, or those written after a training had come to an epoch and a batch of it.
+    """Return the saved models in a folder: all of them, or only those later than `after`, an (epoch, batch) pair.
 
-    What a step saves has its number, from 0, and is later than that many batches; so is what an epoch saves at its end.
-    At the beginning of an epoch, a model may be the one that the training had ended with, and is not later.
+    Names count from 0, and `after` counts finished batches. So a model with the same pair as `after` was saved by the
+    next step or at the end of the epoch, and is later. The exception is the start of an epoch (batch 0): such a model
+    may be the one with which an earlier training ended, so it does not count as later.
     """
     found = {path: MODEL.fullmatch(path.name) for path in sorted(parent.glob("model_epoch_*")) if path.is_dir()}
     places = {path: (int(match[1]), int(match[2])) for path, match in found.items() if match}
@@ -52,12 +54,12 @@ def models(parent: Path, after: tuple[int, int] | None) -> list[Path]:
 
 
 def partial_of(folder: Path, beside: Path) -> Path:
-    """Where a folder is written until it is complete."""
+    """Return the temporary folder in which a folder is written until it is complete."""
     return beside / f".{folder.name}{PARTIAL}"
 
 
-def put_on_disk(folder: Path) -> dict[str, str]:
-    """Make sure that all files of a folder are on the disk; gives their SHA-256 as read back from it."""
+def sync_files(folder: Path) -> dict[str, str]:
+    """Sync all files of a folder to disk, and return their SHA-256 hashes, read back from the files."""
     found = {}
     for path in sorted(folder.rglob("*")):
         if path.is_file():
@@ -68,13 +70,13 @@ def put_on_disk(folder: Path) -> dict[str, str]:
 
 
 def seal_folder(folder: Path, state: Mapping[str, Any], step: int) -> None:
-    """Write the seal of a folder whose files are all there."""
-    files = put_on_disk(folder)
+    """Write the seal of a folder after all of its files are written."""
+    files = sync_files(folder)
     store.write({**state, "files": files}, folder / SEAL, seal.Note(step, 0, complete=True))
 
 
 def publish(written: Path, folder: Path) -> None:
-    """Give a complete folder its name; one that has it makes way."""
+    """Give a complete folder its final name; an existing folder of that name is removed first."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         if folder.exists():
@@ -86,7 +88,7 @@ def publish(written: Path, folder: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Put the names in a folder on the disk, where the system can do that."""
+    """Sync the names in a folder to disk, if the system supports that."""
     try:
         descriptor = os.open(folder, os.O_RDONLY)
     except OSError:
@@ -100,7 +102,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def remove(folder: Path, beside: Path) -> None:
-    """Remove a folder so that no half of it ever carries its name."""
+    """Remove a folder. It is renamed first, so a partly removed folder never has its name."""
     away = beside / f".{folder.name}{REMOVED}"
     shutil.rmtree(away, ignore_errors=True)
     os.rename(folder, away)
@@ -108,13 +110,13 @@ def remove(folder: Path, beside: Path) -> None:
 
 
 def keep_newest(parent: Path, limit: int, beside: Path) -> None:
-    """Remove the oldest checkpoints until no more than so many are there; one always stays."""
+    """Remove the oldest checkpoints until at most `limit` are left. At least one always stays."""
     for folder in checkpoints(parent)[: -max(limit, 1)]:
         remove(folder, beside)
 
 
 def sweep(beside: Path) -> None:
-    """Remove what a kill in the middle of writing or removing has left."""
+    """Remove the temporary folders that a kill in the middle of writing or removing left behind."""
     for ending in (PARTIAL, REMOVED):
         for leftover in beside.glob(f".*{ending}"):
             if leftover.is_dir():
@@ -124,46 +126,46 @@ def sweep(beside: Path) -> None:
 # -- reading
 
 
-def damage(folder: Path) -> str:
-    """What is wrong with a checkpoint; empty when every file of it is as it was written."""
+def find_damage(folder: Path) -> str:
+    """Return what is wrong with a checkpoint; empty if every file is as it was written."""
     try:
         state = store.read(folder / SEAL, sealed=True)
     except StorageError as error:
-        return f"it has no intact {SEAL}, so it is not complete or was not written by this trainer ({error})"
+        return f"it has no intact {SEAL}, so it is incomplete or was not written by this trainer ({error})"
     files = state.get("files")
     if not isinstance(files, dict):
-        return f"its {SEAL} does not say which files belong to it"
+        return f"its {SEAL} does not list its files"
     for name, sha256 in files.items():
         path = folder / str(name)
         if not path.resolve().is_relative_to(folder.resolve()):
             return f"its {SEAL} names a file outside of it, {name!r}"
         if not path.is_file():
-            return f"{name} is not there"
+            return f"{name} is missing"
         if seal.digest(path) != sha256:
             return f"the bytes of {name} do not match their SHA-256"
     return ""
 
 
 def find(where: Path, warn: Callable[[str], None]) -> Path:
-    """The checkpoint to go on from: this one, or the newest intact one in this folder or in its `checkpoints`."""
+    """Return the checkpoint to resume from: this folder, or the newest intact one in it or in its `checkpoints`."""
     if (where / SEAL).exists() or number_of(where) >= 0:
-        if problem := damage(where) if where.is_dir() else "there is no such folder":
-            raise StorageError(f"{where} cannot be resumed from: {problem}")
+        if problem := find_damage(where) if where.is_dir() else "there is no such folder":
+            raise StorageError(f"cannot resume from {where}: {problem}")
         return where
     found = checkpoints(where) or checkpoints(where / "checkpoints")
-    passed_over: list[str] = []
-    for folder in sorted(found, key=_order, reverse=True):
-        if not (problem := damage(folder)):
-            for each in passed_over:
+    skipped: list[str] = []
+    for folder in sorted(found, key=_sort_key, reverse=True):
+        if not (problem := find_damage(folder)):
+            for each in skipped:
                 warn(each)
             return folder
-        passed_over.append(f"{folder}: {problem}")
-    if passed_over:
-        raise StorageError(f"there is no intact checkpoint in {where} to go on from:\n  " + "\n  ".join(passed_over))
-    raise StorageError(f"there is no checkpoint in {where} to go on from")
+        skipped.append(f"{folder}: {problem}")
+    if skipped:
+        raise StorageError(f"there is no intact checkpoint in {where} to resume from:\n  " + "\n  ".join(skipped))
+    raise StorageError(f"there is no checkpoint in {where} to resume from")
 
 
-def _order(folder: Path) -> tuple[int, int]:
-    """Later in the run is greater; one that cannot say comes first, so that it is looked at, and said."""
+def _sort_key(folder: Path) -> tuple[int, int]:
+    """Sort by step. A folder without a readable step counts as the newest, so that it is checked and reported."""
     note = seal.read_note(folder / SEAL) if (folder / SEAL).is_file() else None
     return (sys.maxsize if note is None else note.step, number_of(folder))

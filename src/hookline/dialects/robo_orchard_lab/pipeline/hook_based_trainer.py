@@ -59,9 +59,10 @@ PipelineHookOrConfigType = PipelineHooksConfig[Any] | PipelineHooks
 
 
 class ResumeCheckpointConfig(Config):
-    """What to go on from: a checkpoint, or a folder of them (also the project's), of which the newest intact is taken.
+    """The checkpoint to resume from. A folder of checkpoints or the project folder means its newest intact checkpoint.
 
-    `cache_dir` and `safe_serialization` are about checkpoints on servers, which are not fetched; copy them first.
+    `cache_dir` and `safe_serialization` have no effect. They are for checkpoints on servers, which are not downloaded;
+    copy them to this machine first.
     """
 
     resume_from: str
@@ -69,14 +70,16 @@ class ResumeCheckpointConfig(Config):
     safe_serialization: bool = True
 
     def find(self) -> Path:
-        """The folder of the checkpoint; every one that is passed over is said."""
+        """Return the folder of the checkpoint; log a warning for every checkpoint that is skipped."""
         if "://" in self.resume_from:
-            raise SettingValueError(f"resume_from is a folder, not {self.resume_from!r}; copy it to this machine first")
+            raise SettingValueError(
+                f"resume_from must be a folder, not {self.resume_from!r}; copy it to this machine first"
+            )
         where = Path(self.resume_from).expanduser()
-        return folders.find(where, lambda text: log.warning("passed over: %s", text))
+        return folders.find(where, lambda text: log.warning("skipped: %s", text))
 
     def load_state(self, accelerator: Accelerator) -> None:
-        """Give accelerate its part of the checkpoint."""
+        """Load accelerate's part of the checkpoint."""
         contents.load_accelerator(accelerator, self.find())
 
 
@@ -84,18 +87,18 @@ class HookBasedTrainer(Host):
     """Trains a model, with hooks at the channels of the pipeline.
 
     Args:
-        accelerator: Prepares and shares out all parts.
+        accelerator: Prepares all parts and distributes the work.
         model: The model.
-        dataloader: Gives the batches.
-        batch_processor: Does forward and backward of a batch.
-        optimizer: Stepped when a step is left, before the hooks of the user.
-        lr_scheduler: Stepped after it; or none.
-        hooks: Hooks or their configs, one or several; they run in this order, behind the trainer's own.
-        max_step: Train this many steps, or
-        max_epoch: this many epochs; with both, whatever comes first.
-        grad_clip: Clips gradients before the optimizer's step.
-        validation: Evaluates every so often.
-        resume_from: Go on from a checkpoint.
+        dataloader: An iterable of batches.
+        batch_processor: Runs the forward and backward pass of a batch.
+        optimizer: The optimizer. It steps at the end of `on_step`, before the user's hooks.
+        lr_scheduler: The scheduler, which steps after the optimizer; or None.
+        hooks: Hooks or their configs, one or several. They run in this order, after the trainer's own hooks.
+        max_step: The number of steps to train.
+        max_epoch: The number of epochs to train. With both limits, the one that is reached first counts.
+        grad_clip: The config for clipping gradients before the optimizer's step.
+        validation: The config for evaluating at an interval.
+        resume_from: The checkpoint to resume from.
     """
 
     saving: saves.FolderSaving
@@ -135,19 +138,19 @@ class HookBasedTrainer(Host):
         self.dataloader, self.model, self.optimizer, self.lr_scheduler = accelerator.prepare(
             dataloader, model, optimizer, lr_scheduler
         )
-        if hasattr(batch_processor, "prepare"):  # after the model, which is the first one in what accelerate saves
+        if hasattr(batch_processor, "prepare"):  # after the model, because accelerate must save the model first
             batch_processor.prepare(accelerator)
         self.passes = Passes(dataloader, self.dataloader, accelerator)
         self.trainer_progress_state = TrainerProgressState()
-        #: Whether the loop is over.
+        #: True when the loop has ended.
         self._ended = False
-        #: Where in the data the training is.
+        #: The position of the training in the data.
         self.place = Place()
         self.terminal, self.strategy, self.requests = Terminal(), Single(), Requests()
         self.plan = Plan(self, table={}, scopes={})
         self.saving = saves.FolderSaving(self)
         self._resumed: Path | None = None
-        #: What hooks and generators take back when training has come to the place of the checkpoint.
+        #: The saved states of hooks and random generators, until training reaches the position of the checkpoint.
         self._pending: dict[str, Any] | None = None
         if resume_from is not None:
             self._resume(resume_from)
@@ -157,16 +160,18 @@ class HookBasedTrainer(Host):
     # -- before training
 
     def _check_hooks(self) -> None:
-        """Refuse what would step or clip twice, or clip gradients that are gone."""
+        """Refuse hooks that would step or clip twice, or clip gradients after they were cleared."""
         members = list(self.hooks.members())
         if sum(isinstance(hook, OptimizerHook) for hook in members) > 1:
-            raise HookValueError("the trainer has an OptimizerHook by itself; a second one would make every step twice")
+            raise HookValueError(
+                "the trainer already has an OptimizerHook, and a second one would make every step twice; remove yours"
+            )
         clips = [number for number, hook in enumerate(members) if isinstance(hook, GradientClippingHook)]
         steps = next((number for number, hook in enumerate(members) if isinstance(hook, OptimizerHook)), len(members))
         if len(clips) > 1 or any(number > steps for number in clips):
             raise HookValueError(
-                "a GradientClippingHook among the hooks would come after the optimizer's step, when the gradients are "
-                "gone; give its config to the trainer: grad_clip=GradientClippingHookConfig(...)"
+                "a GradientClippingHook in hooks would run after the optimizer's step, when the gradients are already "
+                "cleared; pass its config to the trainer instead: grad_clip=GradientClippingHookConfig(...)"
             )
 
     def _resume(self, resume_from: ResumeCheckpointConfig) -> None:
@@ -174,61 +179,61 @@ class HookBasedTrainer(Host):
         state = contents.read_state(folder, self.accelerator)
         contents.load_accelerator(self.accelerator, folder)
         self.place.load_state_dict(state["place"])
-        self._count_from_place()
+        self._set_counters()
         self.passes.seed = int(state["seed"])
         if state.get("batches") != self.passes.length:
             had, has = state.get("batches"), self.passes.length
-            log.warning("an epoch had %s batches when %s was saved, and has %s now", had, folder, has)
+            log.warning("an epoch had %s batches when %s was saved, but now it has %s", had, folder, has)
         self._resumed, self._pending = folder, state
         log.info("resumed from %s: epoch %d, step %d", folder, self.place.epoch, self.place.batch)
 
-    def _count_from_place(self) -> None:
-        """Hooks are told the place in the data; an epoch that `max_step` had cut goes on."""
+    def _set_counters(self) -> None:
+        """Set the counters of the hooks to the position in the data. An epoch that `max_step` cut off continues."""
         progress, place = self.trainer_progress_state, self.place
         progress.epoch_id, progress.step_id, progress.global_step_id = place.epoch, place.batch, place.step
 
     def _restore_early(self) -> None:
-        """Give the hooks their states for what they do when the loop and the epoch begin.
+        """Restore the states of hooks early, for their befores of the loop and of the epoch.
 
-        They get them once more where training goes on, since they may count in a before; one that cannot take its state
-        yet, gets it only then.
+        The states are restored a second time where training continues, because a hook may count in a before. A hook
+        that cannot load its state yet gets it only then.
         """
         states = {} if self._pending is None else self._pending["hooks"]
-        for name, hook in contents.stateful(self.hooks):
+        for name, hook in contents.find_stateful(self.hooks):
             if name in states:
                 with contextlib.suppress(Exception):
                     hook.load_state_dict(copy.deepcopy(states[name]))
 
     def _restore(self) -> None:
-        """Give the hooks and, last, since they may draw, the generators their states."""
+        """Restore the states of the hooks, then of the random generators, because hooks may draw random numbers."""
         state, self._pending = self._pending, None
         if state is None:
             return
-        hook_states.restore(contents.stateful(self.hooks), state["hooks"], state["hook_names"], log.warning)
+        hook_states.restore(contents.find_stateful(self.hooks), state["hooks"], state["hook_names"], log.warning)
         if "rng" in state:
             rng.restore(state["rng"])
 
     # -- training
 
     def __call__(self) -> None:
-        """Train; a second call goes on: with the step that failed, or, with greater limits, where training ended."""
+        """Train. A second call continues at the step that failed, or, with larger limits, where training ended."""
         self._check_hooks()
         place = self.place
         if TrainerProgressState(place.epoch, place.batch, place.step).is_training_end(self.max_step, self.max_epoch):
-            log.warning("there is nothing left to train: %s", self.trainer_progress_state)
+            log.warning("training is already complete: %s", self.trainer_progress_state)
             return
-        self._count_from_place()
+        self._set_counters()
         hooks = [hook for hook in self.hooks.members() if isinstance(hook, SavingHook)]
         targets = list(dict.fromkeys(hook.target(self.accelerator) for hook in hooks))
         if hooks:
             contents.refuse_unreadable(self.accelerator)
-            hook_states.check_states_can_be_saved(contents.stateful(self.hooks))
+            hook_states.check_states_can_be_saved(contents.find_stateful(self.hooks))
         with self.saving.session(targets, self._resumed):
             self._common, self._plain = self._common_args(), is_plain(self.accelerator)
             self.optimizer.zero_grad()
             if self._pending is not None:
-                contents.reopen_gradients(self.accelerator, self._pending.get("gradients"))
-            if not self.model.training:  # a model that trains keeps parts that were frozen on purpose
+                contents.restore_open_gradients(self.accelerator, self._pending.get("gradients"))
+            if not self.model.training:  # in training mode already, parts in evaluation mode are frozen on purpose
                 self.model.train()
             self._restore_early()
             self._ended = False
@@ -244,7 +249,7 @@ class HookBasedTrainer(Host):
                     self._epoch()
                 finally:
                     vars(args).update(vars(self.trainer_progress_state))
-        self._ended = True  # a training that ends inside of a window has those gradients in its checkpoint
+        self._ended = True  # if training ends inside an accumulation window, its checkpoint holds those gradients
         if self.requests.pending:
             handle_requests(self)
 
@@ -297,7 +302,7 @@ class HookBasedTrainer(Host):
                 with on_batch.around(inner):
                     self.batch_processor(pipeline_hooks=hooks, on_batch_hook_args=inner, model=self.model)
                 args.model_outputs, args.reduce_loss = inner.model_outputs, inner.reduce_loss
-            else:  # nobody is there, so the arguments of the step will do
+            else:  # without hooks at on_batch, no copy of the arguments is needed
                 args.batch = batch
                 try:
                     self.batch_processor(pipeline_hooks=hooks, on_batch_hook_args=args, model=self.model)
@@ -307,7 +312,7 @@ class HookBasedTrainer(Host):
     # -- as a host; see `hookline.engine.host`
 
     @property
-    def position(self) -> Position:  # type: ignore[override]  # known here as the place in the data
+    def position(self) -> Position:  # type: ignore[override]  # derived from the position in the data
         """Return the counters."""
         place = self.place
         return Position(place.epoch, place.step, place.batch)
@@ -336,8 +341,8 @@ class HookBasedTrainer(Host):
         """Log a line."""
         log.warning("%s", text)
 
-    def ask_for_checkpoints(self) -> None:
-        """Let every hook that saves checkpoints ask for one."""
+    def request_checkpoints(self) -> None:
+        """Let every hook that saves checkpoints request one."""
         for hook in self.hooks.members():
             if isinstance(hook, SaveCheckpoint):
                 hook.save(self._args(), f"step {self.place.step - 1}")
@@ -346,7 +351,7 @@ class HookBasedTrainer(Host):
         return self.trainer_progress_state.is_training_end(self.max_step, self.max_epoch)
 
     def _common_args(self) -> PipelineHookArgs:
-        """What hooks get on every passage through a channel."""
+        """Return the arguments of hooks that are the same for all calls."""
         args = PipelineHookArgs(
             accelerator=self.accelerator,
             max_epoch=self.max_epoch,
@@ -362,21 +367,21 @@ class HookBasedTrainer(Host):
         return args
 
     def _args(self) -> PipelineHookArgs:
-        """What the hooks of a channel get on one passage."""
+        """Return the arguments of hooks for one pass through a channel."""
         args = self._common.copy()
         args.__dict__.update(self.trainer_progress_state.__dict__)
         return args
 
 
 def _warn_of_other_parameters(model: Any, processor: Any, optimizer: Any) -> None:
-    """Say that an optimizer trains something else: the parameters of another model, or of one that was copied."""
-    groups = getattr(optimizer, "param_groups", ())  # an engine of accelerate's makes them later
+    """Warn if the optimizer has the parameters of another model, or of a model that was copied later."""
+    groups = getattr(optimizer, "param_groups", ())  # an engine such as DeepSpeed creates them later
     parts = [part for part in getattr(processor, "__dict__", {}).values() if isinstance(part, Module)]
     known = {id(parameter) for part in (model, *parts) for parameter in part.parameters()}
     if groups and not any(id(parameter) in known for group in groups for parameter in group["params"]):
         log.warning(
-            "no parameter of the %s belongs to the model (%s), so training will not change it; make the optimizer with "
-            "the parameters of the model that the trainer is given",
+            "no parameter of the %s belongs to the model (%s), so training will not change the model; create the "
+            "optimizer with the parameters of the model that you pass to the trainer",
             type(optimizer).__name__,
             type(model).__name__,
         )

@@ -1,8 +1,8 @@
-"""Going through the data of a training, so that it can be taken up at any batch.
+"""Passes over the training data that can start at any batch.
 
-The order of a pass is a function of the seed and the epoch, as everywhere in hookline. The seed is that of the last
-`torch.manual_seed` (or accelerate's `set_seed`) before the trainer is made. What accelerate adds (the share of each
-process, the device) stays accelerate's.
+The order of a pass depends only on the seed and the epoch, as everywhere in hookline. The seed is the one of the last
+`torch.manual_seed` (or accelerate's `set_seed`) before the trainer is created. accelerate still splits the batches
+among the processes and moves them to the device.
 """
 
 from __future__ import annotations
@@ -28,34 +28,34 @@ log = logging.getLogger(known_as(__name__))
 
 
 class Passes:
-    """The passes over a loader, each from any batch on.
+    """The passes over a loader. Each pass can start at any batch.
 
     Args:
         given: The user's loader.
-        prepared: What accelerate made of it; hooks see this one.
-        accelerator: Whose processes share the batches.
+        prepared: The same loader as prepared by accelerate; hooks see this one.
+        accelerator: The accelerator whose processes share the batches.
     """
 
     def __init__(self, given: Iterable[Any], prepared: Any, accelerator: Accelerator) -> None:
-        self.seed = _same_everywhere(torch.initial_seed(), accelerator)
+        self.seed = _share_seed(torch.initial_seed(), accelerator)
         self.length = length_of(prepared)
         self._name = type(given).__name__
         self._device = accelerator.device
         self._stateful = bool(getattr(prepared, "use_stateful_dataloader", False))
-        self._once = isinstance(given, Iterator)
-        self._twin = as_resumable(given)
+        self._single_use = isinstance(given, Iterator)
+        self._resumable = as_resumable(given)
         self._own_seed = isinstance(given, ResumableLoader)
-        self._loader = prepared if self._twin is None else _prepare(self._twin.inner, accelerator)
+        self._loader = prepared if self._resumable is None else _prepare(self._resumable.inner, accelerator)
         if self._own_seed:
             self.length = len(self._loader)
-        #: The loader that is being gone through.
+        #: The loader of the current pass.
         self._current: Any = None
 
     def begin(self, epoch: int, start: int, on_failure: Callable[[], None]) -> Iterator[Any]:
-        """The batches of a pass from number `start` on; where there should be one and an error comes, `on_failure`."""
+        """Yield the batches of a pass from number `start` on; call `on_failure` if loading a batch fails."""
         self.end()
-        if self._twin is not None:
-            found = self._begin_twin(self._twin, epoch, start)
+        if self._resumable is not None:
+            found = self._begin_resumable(self._resumable, epoch, start)
         elif isinstance(self._loader, DataLoader):
             found = self._begin_prepared(epoch, start)
         else:
@@ -64,48 +64,48 @@ class Passes:
                 found = (to_device(batch, self._device) for batch in found)
         return self._checked(found, start, on_failure)
 
-    def _begin_twin(self, twin: ResumableLoader, epoch: int, start: int) -> Iterator[Any]:
+    def _begin_resumable(self, loader: ResumableLoader, epoch: int, start: int) -> Iterator[Any]:
         if not self._own_seed:
-            twin.seed = self.seed
-        twin.begin(epoch)
-        if hasattr(twin.dataset, "set_epoch"):
-            twin.dataset.set_epoch(epoch)
-        self._current = _skipping(self._loader, start)
+            loader.seed = self.seed
+        loader.begin(epoch)
+        if hasattr(loader.dataset, "set_epoch"):
+            loader.dataset.set_epoch(epoch)
+        self._current = _skip_batches(self._loader, start)
         return iter(self._current)
 
     def _begin_prepared(self, epoch: int, start: int) -> Iterator[Any]:
         if hasattr(self._loader, "set_epoch"):
             self._loader.set_epoch(epoch)
-        self._current = self._loader if self._stateful else _skipping(self._loader, start)
+        self._current = self._loader if self._stateful else _skip_batches(self._loader, start)
         if start and not self._stateful:
             log.warning(
-                "the %s goes on at batch %d; what it draws at random may be other than in the interrupted run. "
-                "A plain DataLoader, or a hookline.data.ResumableLoader, goes on exactly.",
+                "the %s resumes at batch %d; its random numbers may differ from those of the interrupted run. "
+                "A plain DataLoader or a hookline.data.ResumableLoader resumes exactly.",
                 self._name,
                 start,
             )
         return iter(self._current) if self._stateful else seeded(self._current, mix(self.seed, epoch))
 
     def _checked(self, found: Iterator[Any], start: int, on_failure: Callable[[], None]) -> Iterator[Any]:
-        """The batches; data that give none at all are refused, because training would never end."""
-        given = start
+        """Yield the batches. Refuse data without any batch, because training would never end."""
+        count = start
         try:
             for batch in found:
-                given += 1
+                count += 1
                 yield batch
         except Exception:
             on_failure()
             raise
-        if not given and self._once:
+        if not count and self._single_use:
             raise DataError(
-                f"the {self._name} can be gone through only once, and nothing is left in it; give data "
-                "that can be gone through again, as a DataLoader or a list, or less to train"
+                f"the {self._name} can be iterated only once, and it is exhausted; pass data that can be iterated "
+                "again, such as a DataLoader or a list, or train for fewer steps or epochs"
             )
-        if not given:
-            raise DataError(f"the {self._name} gave no batch, so there is nothing to train on")
+        if not count:
+            raise DataError(f"the {self._name} yielded no batch, so there is nothing to train on")
 
     def end(self) -> None:
-        """Leave a pass that was not gone through to its end: accelerate keeps those that are under way."""
+        """End an unfinished pass. accelerate keeps a reference to every pass that is in progress."""
         current, self._current = self._current, None
         state = getattr(current, "gradient_state", None)
         if state is not None and any(one is current for one in state.dataloader_references):
@@ -113,10 +113,10 @@ class Passes:
 
 
 def _prepare(loader: DataLoader[Any], accelerator: Accelerator) -> Any:
-    """What accelerate makes of a loader; it does not become one of those whose state accelerate saves."""
+    """Prepare a loader as accelerate does, but without adding it to the loaders whose state accelerate saves."""
     from accelerate.data_loader import prepare_data_loader  # type: ignore[import-untyped]
 
-    on_device = accelerator.device.type != "cpu"  # batches are made on the CPU; looking at all of them takes its time
+    on_device = accelerator.device.type != "cpu"  # batches are created on the CPU, and checking each of them takes time
     return prepare_data_loader(
         loader,
         accelerator.device,
@@ -131,15 +131,15 @@ def _prepare(loader: DataLoader[Any], accelerator: Accelerator) -> Any:
     )
 
 
-def _skipping(loader: Any, batches: int) -> Any:
-    """The loader without its first batches; they are not read."""
+def _skip_batches(loader: Any, batches: int) -> Any:
+    """Return the loader without its first batches, which are not read."""
     from accelerate import skip_first_batches
 
     return skip_first_batches(loader, batches) if batches else loader
 
 
-def _same_everywhere(seed: int, accelerator: Accelerator) -> int:
-    """The seed of the main process, in all processes: they share one order."""
+def _share_seed(seed: int, accelerator: Accelerator) -> int:
+    """Return the seed of the main process in all processes, because they share one order."""
     if accelerator.num_processes == 1:
         return seed
     from accelerate.utils import broadcast_object_list  # type: ignore[import-untyped]

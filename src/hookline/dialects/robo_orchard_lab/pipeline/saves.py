@@ -1,6 +1,6 @@
-"""The saves of a training: asked for by hooks, written when the step, the epoch or the loop they were asked in is over.
+"""The saves of a training: hooks request them, and they are written at the end of the step, the epoch or the loop.
 
-Only then all hooks have done their part and all counters are right, so a run that goes on from there is the same run.
+Only then have all hooks run and all counters advanced. So a run that resumes from there is exactly the same run.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ log = logging.getLogger(known_as(__name__))
 
 @dataclass(frozen=True)
 class Target:
-    """Where saves go: into numbered or named folders in `parent`, written in `beside` first."""
+    """The destination of saves: numbered or named folders in `parent`, which are first written in `beside`."""
 
     parent: Path
     beside: Path
@@ -49,31 +49,31 @@ class FolderRequest(SaveRequest):
     """A requested save: a numbered checkpoint, or, with a label, the weights in a folder of that name."""
 
     target: Target = Target(Path(), Path())
-    #: When it was requested, for messages.
+    #: The step, epoch or training at whose end it was requested, for messages.
     when: str = ""
     label: str | None = None
     with_model: bool = False
 
 
 def checkpoint_target(accelerator: Accelerator, save_root: str | None) -> Target:
-    """Where checkpoints go: `checkpoints/` of accelerate's project, or the folder that was given.
+    """Return the destination of checkpoints: `checkpoints/` of accelerate's project, or `save_root`.
 
-    There, as with the original, only the newest one is kept, unless the project says how many.
+    In `save_root`, only the newest checkpoint is kept, as in RoboOrchard, unless the project has a `total_limit`.
     """
     project = accelerator.project_configuration
     if project.automatic_checkpoint_naming:
         folder = _project_dir(accelerator)
         return Target(folder / "checkpoints", folder, project.total_limit)
-    root = Path(_needed(save_root))
+    root = Path(_require_root(save_root))
     return Target(root, root, project.total_limit or 1)
 
 
 def model_target(accelerator: Accelerator, save_root: str | None) -> Target:
-    """Where weights go: `saved_models/` of accelerate's project, or the folder that was given."""
+    """Return the destination of weights: `saved_models/` of accelerate's project, or `save_root`."""
     if accelerator.project_configuration.automatic_checkpoint_naming:
         folder = _project_dir(accelerator)
         return Target(folder / "saved_models", folder)
-    root = Path(_needed(save_root))
+    root = Path(_require_root(save_root))
     return Target(root, root)
 
 
@@ -83,36 +83,36 @@ def _project_dir(accelerator: Accelerator) -> Path:
     return Path(accelerator.project_dir)
 
 
-def _needed(save_root: str | None) -> str:
+def _require_root(save_root: str | None) -> str:
     if save_root is None:
         raise SettingValueError(
-            "a save needs a place: give save_root, or the Accelerator a "
+            "there is no folder to save to: set save_root, or pass the Accelerator a "
             "ProjectConfiguration(project_dir=..., automatic_checkpoint_naming=True)"
         )
     return save_root
 
 
 class FolderSaving(Saving):
-    """Saves of a trainer: folders that accelerate writes. After a signal, training ends with a checkpoint."""
+    """Writes the saves of a trainer as folders, with accelerate. After a signal, training ends with a checkpoint."""
 
     def __init__(self, trainer: HookBasedTrainer) -> None:
         super().__init__(trainer)
         self._trainer = trainer
         self._resumed: Path | None = None
-        #: Whether the newest save was the one after a signal.
+        #: True if the newest save was the one after a signal.
         self._saved_at_end = False
-        #: Where the user had the numbers begin; accelerate goes on counting there.
+        #: The first checkpoint number, as the user set it in the project. accelerate continues counting from there.
         self._given: int | None = None
-        #: The epoch and the batch that this run begins with; None for all.
+        #: The epoch and the batch at which this run began, if it resumed; otherwise None.
         self._began: tuple[int, int] | None = None
-        #: The folders in which way was made for this run; the locks of a session, and what is locked.
+        #: The folders from which earlier saves were moved away; then the locks of a session, and the locked folders.
         self._entered: set[Path] = set()
         self._locks = contextlib.ExitStack()
         self._locked: set[Path] = set()
 
-    def ask(self, request: FolderRequest) -> None:
-        """Request a save; those for the same thing are one, with the model if any of them wants it."""
-        self._enter([request.target])  # a hook may have come since training began
+    def request(self, request: FolderRequest) -> None:
+        """Request a save. Requests for the same folder become one, with the model if any of them wants it."""
+        self._enter([request.target])  # the hook may have been registered during training
         requests = self._trainer.requests
         for number, known in enumerate(requests.saves):
             assert isinstance(known, FolderRequest)
@@ -122,11 +122,11 @@ class FolderSaving(Saving):
         requests.ask_save(request)
 
     def save(self) -> None:
-        """Write what was requested; after a signal, with a checkpoint of every hook that makes them."""
+        """Write the requested saves. After a signal, every hook that saves checkpoints first requests one."""
         self._saved_at_end = bool(self._trainer.requests.signal)
         if self._saved_at_end:
             self.last_path = None
-            self._trainer.ask_for_checkpoints()
+            self._trainer.request_checkpoints()
         self._write_requested(self._trainer.requests.take_saves())
 
     def save_models(self) -> None:
@@ -137,11 +137,13 @@ class FolderSaving(Saving):
         requests.saves = [request for request in taken if not is_model(request)]
 
     def save_before_end(self) -> str:
-        """Make a checkpoint with every hook that makes them, unless that was done; return what to tell people."""
+        """Save a checkpoint for every hook that saves them, unless that is done; return a message for the user."""
         if not self._saved_at_end:
             self.save()
         saved = self.last_path
-        return f"{saved} goes on from here" if saved else "nothing was saved, since no hook saves checkpoints"
+        if not saved:
+            return "nothing was saved, because no hook saves checkpoints"
+        return f"saved {saved}; to continue, pass resume_from=ResumeCheckpointConfig(resume_from='{saved}')"
 
     def _write_requested(self, requests: Iterable[SaveRequest]) -> None:
         trainer, began = self._trainer, clock()
@@ -154,11 +156,11 @@ class FolderSaving(Saving):
                 else:
                     written = write_model(trainer.accelerator, request, trainer.place.step)
             except Exception as error:
-                blame(error, f"in a save to {request.target.parent}; what was saved there before is as it was")
+                blame(error, f"while saving to {request.target.parent}; earlier saves there are unchanged")
                 raise
             if trainer.accelerator.is_main_process:
                 step, when = trainer.place.step, request.when
-                log.info("saved after step %d, as asked at the end of %s: %s", step, when, written)
+                log.info("saved after step %d, requested at the end of %s: %s", step, when, written)
         self.seconds += clock() - began
 
     def _state(self) -> dict[str, Any]:
@@ -168,15 +170,15 @@ class FolderSaving(Saving):
             "seed": trainer.passes.seed,
             "batches": trainer.passes.length,
             "kinds": contents.kinds_of(trainer.accelerator),
-            "hooks": hook_states.collect(contents.stateful(trainer.hooks)),
-            "hook_names": [one.name for one in contents.stateful(trainer.hooks)],
+            "hooks": hook_states.collect(contents.find_stateful(trainer.hooks)),
+            "hook_names": [one.name for one in contents.find_stateful(trainer.hooks)],
         }
 
     # -- before and after a training
 
     @contextmanager
     def session(self, targets: list[Target], resumed: Path | None) -> Iterator[None]:
-        """Keep other runs out, and make way for what this one will write."""
+        """Lock the folders against other runs, and move earlier saves away, for the duration of a training."""
         accelerator = self._trainer.accelerator
         self._resumed, self._locked, self._saved_at_end = resumed, set(), False
         if self._given is None:
@@ -189,7 +191,7 @@ class FolderSaving(Saving):
             yield
 
     def _enter(self, targets: list[Target]) -> None:
-        """Lock the folders of these targets; where this run has not saved yet, make way for what it will write."""
+        """Lock the folders of these targets. Where this run has not saved yet, move earlier saves away."""
         accelerator, resumed = self._trainer.accelerator, self._resumed
         if accelerator.is_main_process:
             for target in targets:
@@ -200,42 +202,42 @@ class FolderSaving(Saving):
                     folders.sweep(target.beside)
         new = [target for target in targets if target.parent.resolve() not in self._entered]
         if new and accelerator.is_main_process:
-            self._make_way(new, resumed)
+            self._move_aside(new, resumed)
         if resumed is not None and any(_holds(target, resumed) for target in new):
             project, following = accelerator.project_configuration, folders.number_of(resumed) + 1
             project.iteration = max(project.iteration, following) if self._entered else following
         self._entered.update(target.parent.resolve() for target in new)
 
-    def _make_way(self, targets: list[Target], resumed: Path | None) -> None:
-        """What another run has left goes to `old-1/`, and so does what is later than the checkpoint of this one."""
+    def _move_aside(self, targets: list[Target], resumed: Path | None) -> None:
+        """Move the saves of other runs, and those later than the checkpoint of this run, to `old-1/`."""
         left: dict[Path, list[Path]] = {}
         for target in targets:
-            left.setdefault(target.beside, []).extend(self._in_the_way(target, resumed))
+            left.setdefault(target.beside, []).extend(self._find_leftovers(target, resumed))
         for beside, found in left.items():
             old = archive.move_to_archive(beside, dict.fromkeys(found))
             if old is not None:
                 where = " and ".join(dict.fromkeys(str(one.parent) for one in found))
-                log.warning("what an earlier run had saved in %s is in %s now", where, old)
+                log.warning("moved the saves of an earlier run from %s to %s", where, old)
 
-    def _in_the_way(self, target: Target, resumed: Path | None) -> list[Path]:
-        """What another run has left where this one saves."""
+    def _find_leftovers(self, target: Target, resumed: Path | None) -> list[Path]:
+        """Return the saves of other runs in the folder in which this run saves."""
         given, found = self._given, folders.checkpoints(target.parent)
         if resumed is not None and _holds(target, resumed):
             found = [one for one in found if folders.number_of(one) > folders.number_of(resumed)]
-        elif given:  # the user has said where the numbers go on
+        elif given:  # the user has set the first number
             taken = [one for one in found if folders.number_of(one) >= given]
             if taken:
                 raise StorageError(
-                    f"{taken[0]} is there already, and would be written over by a run that counts from iteration "
-                    f"{given} on; give the ProjectConfiguration an iteration above {folders.number_of(taken[-1])}, or "
-                    "resume from that checkpoint"
+                    f"{taken[0]} already exists, and a run that counts from iteration {given} would overwrite it; set "
+                    f"the iteration of the ProjectConfiguration above {folders.number_of(taken[-1])}, or resume from "
+                    "that checkpoint"
                 )
             found = []
         return found + folders.models(target.parent, self._began)
 
 
 def is_model(request: SaveRequest) -> bool:
-    """Return whether a request is for the weights alone."""
+    """Return whether a request is for the weights only."""
     return isinstance(request, FolderRequest) and request.label is not None
 
 
@@ -244,20 +246,20 @@ def _holds(target: Target, checkpoint: Path) -> bool:
 
 
 def write_checkpoint(accelerator: Accelerator, request: FolderRequest, state: dict[str, Any], step: int) -> Path:
-    """Write a numbered checkpoint: accelerate's files, ours, the seal; then old ones go."""
+    """Write a numbered checkpoint: accelerate's files, our own files and the seal. Then remove old checkpoints."""
     target, project = request.target, accelerator.project_configuration
     folder = target.parent / f"checkpoint_{project.iteration}"
     partial = _begin(accelerator, folder, target)
     contents.refuse_unreadable(accelerator)
     contents.refuse_infinite(accelerator, step)
     automatic, project.automatic_checkpoint_naming = project.automatic_checkpoint_naming, False
-    try:  # accelerate would remove an old one first, and write the new one where it is looked for
+    try:  # with automatic names, accelerate would first remove an old checkpoint and write under the final name
         accelerator.save_state(str(partial))
     finally:
         project.automatic_checkpoint_naming = automatic
     if request.with_model:
         _save_models(accelerator, partial, "model" if len(accelerator._models) == 1 else "model_{}")
-    own = {"rng": rng.state(), "gradients": contents.open_gradients(accelerator)}
+    own = {"rng": rng.state(), "gradients": contents.collect_open_gradients(accelerator)}
     store.write(own, partial / contents.rng_name(accelerator), Note(step))
     accelerator.wait_for_everyone()
     if accelerator.is_main_process:
@@ -270,14 +272,14 @@ def write_checkpoint(accelerator: Accelerator, request: FolderRequest, state: di
 
 
 def write_model(accelerator: Accelerator, request: FolderRequest, step: int) -> Path:
-    """Write the weights into a folder of their own."""
+    """Write the weights to their own folder."""
     assert request.label is not None
     contents.refuse_infinite(accelerator, step)
     folder = request.target.parent / request.label
     partial = _begin(accelerator, folder, request.target)
     _save_models(accelerator, partial, "{}")
     if accelerator.is_main_process:
-        folders.put_on_disk(partial)
+        folders.sync_files(partial)
         folders.publish(partial, folder)
     accelerator.wait_for_everyone()
     return folder

@@ -1,4 +1,4 @@
-"""SimpleTrainer: the trainer of earlier versions, with single parameters instead of configs."""
+"""SimpleTrainer: the trainer of earlier versions, with separate parameters instead of configs."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class SimpleTrainer(HookBasedTrainer):
         hooks: PipelineHookOrConfigType | Iterable[PipelineHookOrConfigType] | None = None,
     ) -> None:
         if lr_scheduler_step_at != "step":
-            raise SettingValueError(f"a scheduler steps at every 'step', and no more at {lr_scheduler_step_at!r}")
+            raise SettingValueError(f"lr_scheduler_step_at must be 'step', not {lr_scheduler_step_at!r}")
         if val_dataloader is not None and metric is None:
             raise SettingValueError("a val_dataloader needs a metric")
         _refuse_without(
@@ -94,9 +94,9 @@ class SimpleTrainer(HookBasedTrainer):
         )
 
     def eval(self) -> Any:
-        """Evaluate the model on the validation data; gives what the metric computes."""
+        """Evaluate the model on the validation data, and return the result of the metric."""
         if self.val_dataloader is None:
-            raise SettingValueError("there is no val_dataloader to evaluate on")
+            raise SettingValueError("eval needs a val_dataloader; pass one to the trainer")
         with in_mode(self.model, training=False):
             for batch in self.val_dataloader:
                 self.metric.update(batch, self.model(batch))
@@ -109,7 +109,7 @@ class SimpleTrainer(HookBasedTrainer):
 
 
 def _refuse_without(needed: str, value: Any, **settings: Any) -> None:
-    """Refuse settings that would do nothing, because what they are about is not given."""
+    """Refuse settings that have no effect, because the setting that they need is missing."""
     idle = [f"{name}={setting!r}" for name, setting in settings.items() if setting is not None]
     if value is None and idle:
-        raise SettingValueError(f"{' and '.join(idle)} would do nothing without a {needed}; give one")
+        raise SettingValueError(f"{' and '.join(idle)} would do nothing without a {needed}; set it, too")

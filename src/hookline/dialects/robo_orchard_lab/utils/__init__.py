@@ -1,4 +1,4 @@
-"""`robo_orchard_lab.utils`: what training scripts import from it."""
+"""`robo_orchard_lab.utils`: the helpers that training scripts import."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ FORMAT = "%(asctime)s %(levelname)s %(name)s:%(lineno)d %(message)s"
 
 
 def log_basic_config(level: int | str = logging.INFO, format: str = FORMAT, **options: Any) -> None:
-    """Show the log on the terminal, with time, level and place; other options are those of `logging.basicConfig`."""
+    """Show the log on the terminal with time, level and location. Other options go to `logging.basicConfig`."""
     logging.basicConfig(level=level, format=format, **options)
 
 
 def as_sequence(value: Any) -> Sequence[Any]:
-    """A list or tuple as it is, nothing as an empty list, and anything else as a list of one.
+    """Return a list or tuple unchanged, an empty list for None, and any other value in a list of one.
 
     >>> as_sequence(None), as_sequence("loss"), as_sequence(("loss", "accuracy"))
     ([], ['loss'], ('loss', 'accuracy'))

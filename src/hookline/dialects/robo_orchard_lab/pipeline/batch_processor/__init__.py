@@ -1,4 +1,4 @@
-"""`robo_orchard_lab.pipeline.batch_processor`: what is done with a batch."""
+"""`robo_orchard_lab.pipeline.batch_processor`: the classes that process a batch."""
 
 from hookline.dialects.robo_orchard_lab.pipeline.batch_processor.mixin import BatchProcessorMixin
 from hookline.dialects.robo_orchard_lab.pipeline.batch_processor.simple import (

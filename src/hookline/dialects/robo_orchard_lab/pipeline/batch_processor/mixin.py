@@ -1,4 +1,4 @@
-"""BatchProcessorMixin: what the trainer asks of a batch processor."""
+"""BatchProcessorMixin: the interface of a batch processor."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ __all__ = ["BatchProcessorMixin"]
 
 
 class BatchProcessorMixin(metaclass=ABCMeta):
-    """Does everything with a batch up to the gradients; the step of the optimizer is a hook's."""
+    """Processes a batch up to the gradients. A hook makes the step of the optimizer."""
 
     @abstractmethod
     def forward(self, model: Callable[..., Any], batch: Any) -> tuple[Any, Any]:
-        """The outputs of the model, and the loss (or None, where no gradients are wanted)."""
+        """Return the outputs of the model and the loss. The loss may be None if no gradients are needed."""
 
     @abstractmethod
     def __call__(
         self, pipeline_hooks: PipelineHooks, on_batch_hook_args: PipelineHookArgs, model: Callable[..., Any]
     ) -> None:
-        """Process `on_batch_hook_args.batch`; outputs and loss are put beside it."""
+        """Process `on_batch_hook_args.batch`, and store outputs and loss in `on_batch_hook_args`."""

@@ -1,4 +1,4 @@
-"""SimpleBatchProcessor: forward and backward."""
+"""SimpleBatchProcessor: the forward and backward pass of a batch."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ __all__ = ["LossNotProvidedError", "SimpleBatchProcessor"]
 
 
 class LossNotProvidedError(HooklineError):
-    """The forward gave no loss, and gradients are wanted."""
+    """Raised when gradients are needed and `forward` returned no loss."""
 
 
 class SimpleBatchProcessor(BatchProcessorMixin):
-    """Calls `forward`, and, where gradients are wanted, the backward pass of the loss that it gives.
+    """Calls `forward`, and, if gradients are needed, the backward pass of the loss that it returns.
 
     Args:
-        need_backward: Whether gradients are wanted.
-        transforms: Called with the batch, one after the other, before the forward.
+        need_backward: Compute gradients.
+        transforms: Called with the batch, one after the other, before the forward pass.
     """
 
-    #: For a subclass whose constructor does not call this one.
+    #: Defaults for a subclass whose constructor does not call this one.
     need_backward = True
     transforms: Sequence[Callable[[Any], Any]] = ()
     _prepared = False
@@ -46,7 +46,7 @@ class SimpleBatchProcessor(BatchProcessorMixin):
     ) -> None:
         self.need_backward = need_backward
         self.transforms = as_sequence(transforms)
-        refuse_misspelt_forward(self)
+        refuse_misspelled_forward(self)
 
     @staticmethod
     def from_callable(
@@ -54,18 +54,18 @@ class SimpleBatchProcessor(BatchProcessorMixin):
         need_backward: bool = True,
         transforms: Callable[[Any], Any] | Sequence[Callable[[Any], Any]] | None = None,
     ) -> SimpleBatchProcessor:
-        """A processor out of a function that takes the model and a batch, and gives outputs and loss."""
+        """Create a processor from a function that takes the model and a batch, and returns outputs and loss."""
         if not callable(forward):
-            raise HookTypeError(f"from_callable takes a function of the model and a batch, not {forward!r}")
+            raise HookTypeError(f"from_callable needs a function that takes the model and a batch, not {forward!r}")
         refuse_wrong_forward(forward)
         return _FromCallable(forward, need_backward, transforms)
 
     def forward(self, model: Callable[..., Any], batch: Any) -> tuple[Any, Any]:
-        """The outputs of the model, and the loss; a subclass says what they are."""
+        """Return the outputs of the model and the loss; defined by a subclass."""
         raise NotImplementedError(f"{type(self).__name__} has no forward(model, batch)")
 
     def prepare(self, accelerator: Accelerator) -> None:
-        """Bring modules of this processor, such as a criterion, to the device; those with parameters are prepared."""
+        """Move the modules of this processor, such as a criterion, to the device; prepare those with parameters."""
         if self._prepared:
             return
         self._prepared = True
@@ -77,7 +77,7 @@ class SimpleBatchProcessor(BatchProcessorMixin):
     def __call__(
         self, pipeline_hooks: PipelineHooks, on_batch_hook_args: PipelineHookArgs, model: Callable[..., Any]
     ) -> None:
-        """Forward and backward of one batch, with the hooks around them."""
+        """Run the forward and backward pass of one batch, with the hooks around them."""
         args, hooks = on_batch_hook_args, pipeline_hooks.hooks
         if not self._prepared:
             self.prepare(args.accelerator)
@@ -89,13 +89,13 @@ class SimpleBatchProcessor(BatchProcessorMixin):
             inner = args.copy_with_updates(batch=batch)
             with surround.around(inner):
                 inner.model_outputs, inner.reduce_loss = outputs, loss = self._forward(model, batch)
-        else:  # surrounding it with nothing would take longer than asking
+        else:  # checking for hooks is cheaper than calling an empty channel
             outputs, loss = self._forward(model, batch)
         if self.need_backward:
             if loss is None:
                 raise LossNotProvidedError(
-                    f"{FunctionInfo(self.forward)} gave no loss; return (outputs, loss), or make the processor with "
-                    "need_backward=False"
+                    f"{FunctionInfo(self.forward)} returned no loss; return (outputs, loss), or create the processor "
+                    "with need_backward=False"
                 )
             surround = hooks["on_model_backward"]
             if surround.entries:
@@ -110,14 +110,14 @@ class SimpleBatchProcessor(BatchProcessorMixin):
         result = self.forward(model, batch)
         if not isinstance(result, tuple) or len(result) != 2:
             raise HookTypeError(
-                f"{FunctionInfo(self.forward)} gives two things, the outputs and the loss (or None), "
+                f"{FunctionInfo(self.forward)} must return two values, the outputs and the loss (or None), "
                 f"not a {type(result).__name__}"
             )
         return result
 
 
 def backward(args: PipelineHookArgs, loss: Any) -> None:
-    """The backward pass of a loss; where it fails for a known reason, the error says so."""
+    """Run the backward pass of a loss. If it fails for a known reason, the error explains it."""
     try:
         if args._direct:
             loss.backward()
@@ -126,31 +126,31 @@ def backward(args: PipelineHookArgs, loss: Any) -> None:
     except (AttributeError, RuntimeError) as error:
         if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
             shown = f"one of shape {tuple(loss.shape)}" if hasattr(loss, "shape") else f"a {type(loss).__name__}"
-            raise HookTypeError(f"the loss that forward gives is a tensor with one element, not {shown}") from error
+            raise HookTypeError(f"forward must return the loss as a tensor with one element, not {shown}") from error
         if isinstance(error, RuntimeError):
             explain_backward(error, loss)
         raise
 
 
 def refuse_wrong_forward(forward: Any) -> None:
-    """Refuse a forward that cannot be called with the model and a batch, or whose body would never run."""
+    """Refuse a forward that cannot be called with the model and a batch, or that is a generator or coroutine."""
     refuse_wrong_call(forward, "the model and a batch", 2)
 
 
-def refuse_misspelt_forward(processor: SimpleBatchProcessor) -> None:
-    """Refuse a processor with a method that nearly is its forward."""
+def refuse_misspelled_forward(processor: SimpleBatchProcessor) -> None:
+    """Refuse a processor with a method whose name is a near miss of `forward`."""
     cls = type(processor)
     if cls.forward is SimpleBatchProcessor.forward and "forward" not in vars(processor):
         own = [name for name in dir(cls) if not hasattr(SimpleBatchProcessor, name) and callable(getattr(cls, name))]
         miss = nearest("forward", own, 0.85)
         if miss is not None:
             raise HookTypeError(
-                f"{cls.__name__} has no forward(model, batch), but {FunctionInfo(getattr(cls, miss))}; is that one "
-                "meant? Call it forward"
+                f"{cls.__name__} has no forward(model, batch), but it has {FunctionInfo(getattr(cls, miss))}; if that "
+                "is its forward, rename it to forward"
             )
 
 
 class _FromCallable(SimpleBatchProcessor):
     def __init__(self, forward: Callable[[Any, Any], tuple[Any, Any]], need_backward: bool, transforms: Any) -> None:
         super().__init__(need_backward, transforms)
-        vars(self)["forward"] = forward  # the function itself, so that a step need not go through a method
+        vars(self)["forward"] = forward  # the function itself, which saves a method call per step

@@ -1,4 +1,4 @@
-"""SaveCheckpoint and SaveModel: the state of a run, or the weights alone, every so many epochs and steps."""
+"""SaveCheckpoint and SaveModel: save the state of a run, or only the weights, at an interval of epochs or steps."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SaveT = TypeVar("SaveT", bound=PipelineHooks)
 
 
 class SaveHookConfig(PipelineHooksConfig[SaveT]):
-    """What both have in common."""
+    """The settings that SaveCheckpoint and SaveModel share."""
 
     save_root: str | None = None
     save_epoch_freq: int | None = 1
@@ -42,14 +42,15 @@ class SaveHookConfig(PipelineHooksConfig[SaveT]):
     save_model: bool = True
 
     def __post_init__(self) -> None:
-        """Refuse a config that never saves, and what makes no sense."""
+        """Refuse a config that never saves, and invalid frequencies."""
         check_frequencies(self, "save_epoch_freq", "save_step_freq")
 
 
 class SavingHook(PipelineHooks):
-    """Asks for a save at the end of steps, of epochs and of the loop; where something failed, none is made.
+    """Requests a save at the end of steps, epochs and the loop. After a failure, it requests none.
 
-    With a trainer, it is written when the step, the epoch or the loop is over, after all hooks; otherwise at once.
+    In a trainer, the save is written at the end of the step, the epoch or the loop, after all hooks. Without a trainer,
+    it is written at once.
     """
 
     def __init__(self, cfg: SaveHookConfig[SavingHook]) -> None:
@@ -63,11 +64,11 @@ class SavingHook(PipelineHooks):
             self.register_hook("on_step", HookContext.from_callable(after=self._on_step_end))
 
     def target(self, accelerator: Accelerator) -> Target:
-        """Where this hook saves."""
+        """Return the destination of this hook's saves."""
         raise NotImplementedError
 
     def save(self, args: PipelineHookArgs, when: str) -> None:
-        """Ask for a save, or make it."""
+        """Request a save, or write it at once without a trainer."""
         raise NotImplementedError
 
     def _on_step_end(self, args: PipelineHookArgs) -> None:
@@ -84,39 +85,39 @@ class SavingHook(PipelineHooks):
 
 
 class SaveCheckpoint(SavingHook):
-    """Saves the whole state of a run, from which it can go on exactly.
+    """Saves the complete state of a run, so that it can be resumed exactly.
 
-    Checkpoints are `checkpoints/checkpoint_<n>` in accelerate's project, and the oldest go when there are more than
-    its `total_limit`; without automatic names, `checkpoint_<n>` in `save_root`. With `save_model`, the weights are in
-    it once more, as a model that can be loaded by itself.
+    Checkpoints are `checkpoints/checkpoint_<n>` in accelerate's project; the oldest are removed if there are more than
+    its `total_limit`. Without automatic names, they are `checkpoint_<n>` in `save_root`. With `save_model`, each one
+    also contains the weights as a model that can be loaded separately.
     """
 
     def target(self, accelerator: Accelerator) -> Target:
-        """Where this hook saves."""
+        """Return the destination of this hook's saves."""
         return checkpoint_target(accelerator, self.cfg.save_root)
 
     def save(self, args: PipelineHookArgs, when: str) -> None:
-        """Ask for a checkpoint, or make one."""
+        """Request a checkpoint, or write it at once without a trainer."""
         request = FolderRequest(target=self.target(args.accelerator), when=when, with_model=self.cfg.save_model)
         if args._saves is not None:
-            args._saves.ask(request)
+            args._saves.request(request)
         else:
             write_checkpoint(args.accelerator, request, {}, args.global_step_id + 1)
 
 
 class SaveModel(SavingHook):
-    """Saves the weights alone: `model_epoch_<e>_step_<s>/<i>` in `saved_models/` of the project, or in `save_root`."""
+    """Saves only the weights: `model_epoch_<e>_step_<s>/<i>` in `saved_models/` of the project, or in `save_root`."""
 
     def target(self, accelerator: Accelerator) -> Target:
-        """Where this hook saves."""
+        """Return the destination of this hook's saves."""
         return model_target(accelerator, self.cfg.save_root)
 
     def save(self, args: PipelineHookArgs, when: str) -> None:
-        """Ask for the weights to be saved, or save them."""
+        """Request a save of the weights, or write them at once without a trainer."""
         name = f"model_epoch_{args.epoch_id}_step_{args.step_id}"
         request = FolderRequest(target=self.target(args.accelerator), when=when, label=name)
         if args._saves is not None:
-            args._saves.ask(request)
+            args._saves.request(request)
         else:
             write_model(args.accelerator, request, args.global_step_id + 1)
 

@@ -1,4 +1,4 @@
-"""GradientClippingHook: bounds the gradients before the optimizer steps."""
+"""GradientClippingHook: clips the gradients before the optimizer steps."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ __all__ = ["GradientClippingHook", "GradientClippingHookConfig"]
 
 
 class GradientClippingHook(PipelineHooks):
-    """Clips the gradients by their total norm, or each by its value, once an update.
+    """Clips the gradients by their total norm or by value, once per update.
 
-    It has to run before the optimizer's step: give its config to the trainer as `grad_clip`.
+    It must run before the optimizer's step, so pass its config to the trainer as `grad_clip`.
     """
 
     def __init__(self, cfg: GradientClippingHookConfig) -> None:
@@ -50,4 +50,4 @@ class GradientClippingHookConfig(PipelineHooksConfig[GradientClippingHook]):
         needed = "max_norm" if self.clip_mode == "norm" else "clip_value"
         limit = getattr(self, needed)
         if limit is None or limit < 0:
-            raise SettingValueError(f"clip_mode '{self.clip_mode}' needs {needed}, at least 0, not {limit!r}")
+            raise SettingValueError(f"clip_mode '{self.clip_mode}' needs {needed} of at least 0, not {limit!r}")

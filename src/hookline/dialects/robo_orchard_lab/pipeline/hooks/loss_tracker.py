@@ -1,4 +1,4 @@
-"""LossTracker: logs losses every so many steps."""
+"""LossTracker: logs losses at an interval of steps."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ log = logging.getLogger(known_as(__name__))
 class LossTracker(PipelineHooks):
     """Logs every loss in the model's outputs: those that `loss_keys()` names, or whose name contains `loss`.
 
-    Outputs without names are logged as the one loss that the step had. Losses are added up where they are, and only a
-    line that is due waits for the device. What is logged is the mean since the line before, over all processes, or,
-    without `moving_average`, the last value. Trackers of accelerate get them as `Loss/<name>`.
+    If the outputs have no names, the one loss of the step is logged. Losses are summed on their device, so only a line
+    that is due waits for the device. The logged value is the mean since the previous line, over all processes. Without
+    `moving_average`, it is the last value. accelerate's trackers get the losses as `Loss/<name>`.
     """
 
     def __init__(self, cfg: LossTrackerConfig) -> None:
@@ -43,12 +43,12 @@ class LossTracker(PipelineHooks):
         self.register_hook("on_step", HookContext.from_callable(after=self._on_step_end))
 
     def update(self, outputs: Any, loss: torch.Tensor | None = None) -> None:
-        """Take in the losses of one step."""
-        for name, value in losses_of(outputs, loss):
+        """Add the losses of one step."""
+        for name, value in find_losses(outputs, loss):
             if not hasattr(value, "detach"):
                 raise HookTypeError(
-                    f"the loss '{name}' is a {type(value).__name__}, and {type(self).__name__} takes tensors; make it "
-                    "one, or say which of the outputs are losses: loss_keys()"
+                    f"the loss '{name}' is a {type(value).__name__}, but {type(self).__name__} needs tensors; make it "
+                    "one, or name the losses among the outputs with loss_keys()"
                 )
             value = value.detach().float().mean()
             if self.cfg.moving_average and name in self._sums:
@@ -76,20 +76,20 @@ class LossTracker(PipelineHooks):
             total = sum(found.values())
             parts.append(f"total_loss[{total:.4f}]")
             records["Loss/Total_Loss"] = total
-        log.info("%s%s", place(args), "\t".join(parts))
+        log.info("%s%s", format_place(args), "\t".join(parts))
         args.accelerator.log(records, step=args.global_step_id)
 
     def state_dict(self) -> dict[str, Any]:
-        """What was added up since the last line."""
+        """Return the sums and counts since the last line."""
         return {"sums": dict(self._sums), "counts": dict(self._counts)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there."""
+        """Restore the sums and counts."""
         self._sums, self._counts = dict(state["sums"]), dict(state["counts"])
 
 
-def losses_of(outputs: Any, loss: torch.Tensor | None) -> Iterable[tuple[str, torch.Tensor]]:
-    """The losses of a step by name."""
+def find_losses(outputs: Any, loss: torch.Tensor | None) -> Iterable[tuple[str, torch.Tensor]]:
+    """Return the losses of a step by name."""
     names: Iterable[Any] = ()
     if isinstance(outputs, ModelOutputHasLossKeys):
         names = outputs.loss_keys()
@@ -99,8 +99,8 @@ def losses_of(outputs: Any, loss: torch.Tensor | None) -> Iterable[tuple[str, to
     return found if found or loss is None else [("loss", loss)]
 
 
-def place(args: PipelineHookArgs) -> str:
-    """`Epoch[0/4] Step[1] GlobalStep[1/NA]: `, each as its number and the last one that will come."""
+def format_place(args: PipelineHookArgs) -> str:
+    """Return `Epoch[0/4] Step[1] GlobalStep[1/NA]: `: the current numbers and, after the slash, the last ones."""
     last_epoch = "NA" if args.max_epoch is None else args.max_epoch - 1
     last_step = "NA" if args.max_step is None else args.max_step - 1
     return f"Epoch[{args.epoch_id}/{last_epoch}] Step[{args.step_id}] GlobalStep[{args.global_step_id}/{last_step}]: "

@@ -1,4 +1,4 @@
-"""ClearCacheHook: gives memory that is not in use back to the device."""
+"""ClearCacheHook: returns unused memory to the device."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ __all__ = ["ClearCacheHook", "ClearCacheHookConfig"]
 
 
 class ClearCacheHook(PipelineHooks):
-    """Empties the cache of the device every so many steps or epochs; before that, if asked for, garbage is collected.
+    """Empties the memory cache of the device at an interval of steps or epochs.
 
-    On a CPU there is no cache.
+    With `garbage_collection`, garbage is collected first. A CPU has no such cache.
     """
 
     def __init__(self, cfg: ClearCacheHookConfig) -> None:

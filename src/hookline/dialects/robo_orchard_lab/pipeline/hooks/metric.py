@@ -1,4 +1,4 @@
-"""MetricTracker: metrics of the training batches."""
+"""MetricTracker: computes and logs metrics of the training batches."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ log = logging.getLogger(known_as(__name__))
 
 @dataclass
 class MetricEntry:
-    """A metric, and what its value, or each of its values, is called."""
+    """A metric, and the name of its value or of each of its values."""
 
     names: Sequence[str] | str
     metric: Any
@@ -38,20 +38,20 @@ class MetricEntry:
         self.names = as_sequence(self.names)
 
     def get(self) -> Iterable[tuple[str, Any]]:
-        """The values now, by name."""
+        """Return the current values by name."""
         values = as_sequence(self.metric.compute())
         if len(values) != len(self.names):
             raise HookValueError(
-                f"{type(self.metric).__name__} gives {len(values)} values, and there are {len(self.names)} names for "
-                f"them: {list(self.names)}"
+                f"{type(self.metric).__name__} returned {len(values)} values, but there are {len(self.names)} names "
+                f"for them: {list(self.names)}"
             )
         return zip(self.names, values, strict=True)
 
 
 class MetricTracker(PipelineHooks, metaclass=ABCMeta):
-    """Updates metrics with every batch, and logs and resets them every so many steps or epochs.
+    """Updates metrics with every batch, and logs and resets them at an interval of steps or epochs.
 
-    A subclass says in `update_metric` what of a batch goes into `self.metrics`.
+    A subclass updates `self.metrics` in `update_metric`.
     """
 
     def __init__(self, cfg: MetricTrackerConfig) -> None:
@@ -67,15 +67,15 @@ class MetricTracker(PipelineHooks, metaclass=ABCMeta):
 
     @abstractmethod
     def update_metric(self, batch: Any, model_outputs: Any) -> None:
-        """Take one batch into the metrics."""
+        """Update the metrics with one batch."""
 
     def _reset(self) -> None:
         for metric in self.metrics:
             metric.reset()
 
     def _log(self, where: str, args: PipelineHookArgs) -> None:
-        # All processes compute, because a metric may gather what it needs from all of them.
-        found = [f"{name}[{shown(value)}]" for entry in self.metric_entrys for name, value in entry.get()]
+        # All processes compute, because a metric may gather data from all of them.
+        found = [f"{name}[{format_value(value)}]" for entry in self.metric_entrys for name, value in entry.get()]
         if args.accelerator.is_main_process or not self.cfg.log_main_process_only:
             log.info("%s%s", where, " ".join(found))
 
@@ -101,37 +101,37 @@ class MetricTracker(PipelineHooks, metaclass=ABCMeta):
             self._reset()
 
     def state_dict(self) -> dict[str, Any]:
-        """What the metrics have taken in so far, as far as they can tell."""
-        return {"metrics": [state_of(metric) for metric in self.metrics]}
+        """Return the states of the metrics; None for a metric without a state."""
+        return {"metrics": [get_state(metric) for metric in self.metrics]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there."""
+        """Restore the states of the metrics."""
         for metric, saved in zip(self.metrics, state["metrics"], strict=True):
-            give_back(metric, saved)
+            restore_state(metric, saved)
 
 
-def shown(value: Any) -> str:
-    """A number with four digits behind the point; anything else as it is."""
+def format_value(value: Any) -> str:
+    """Return a number as text with four decimal places; convert anything else with `str`."""
     if isinstance(value, torch.Tensor) and value.numel() == 1:
         value = value.item()
     return f"{value:.4f}" if isinstance(value, (int, float)) else str(value)
 
 
-def state_of(metric: Any) -> dict[str, Any] | None:
-    """The state of a metric of torchmetrics, whose state_dict is empty, or of any other that has one.
+def get_state(metric: Any) -> dict[str, Any] | None:
+    """Return the state of a metric. For torchmetrics, whose state_dict is empty, it is read from `metric_state`.
 
-    It is that of all its parts, by their names: a collection has members, and a wrapper has what it wraps.
+    The state contains all parts by name: the members of a collection, and the metric inside a wrapper.
     """
     if hasattr(metric, "metric_state"):
         return {
-            name: {"values": {key: copied(value) for key, value in part.metric_state.items()}, "updates": updates}
+            name: {"values": {key: copy_value(value) for key, value in part.metric_state.items()}, "updates": updates}
             for name, part, updates in parts_of(metric)
         }
     return metric.state_dict() if hasattr(metric, "state_dict") else None
 
 
-def give_back(metric: Any, state: dict[str, Any] | None) -> None:
-    """Give a metric the state that it had."""
+def restore_state(metric: Any, state: dict[str, Any] | None) -> None:
+    """Restore the state of a metric."""
     if state is None:
         return
     if not hasattr(metric, "metric_state"):
@@ -140,33 +140,33 @@ def give_back(metric: Any, state: dict[str, Any] | None) -> None:
     parts = {name: part for name, part, _ in parts_of(metric)}
     if parts.keys() != state.keys():
         raise HookValueError(
-            f"the state of a {type(metric).__name__} was saved with the parts {sorted(state)}, and it has "
-            f"{sorted(parts)} now"
+            f"the state of a {type(metric).__name__} was saved with the parts {sorted(state)}, but now it has "
+            f"{sorted(parts)}"
         )
     for name, part in parts.items():
         for key, value in state[name]["values"].items():
-            setattr(part, key, copied(value, part.device))
+            setattr(part, key, copy_value(value, part.device))
         part._update_count = state[name]["updates"]
         part._computed = None
 
 
 def parts_of(metric: Any) -> list[tuple[str, Any, int]]:
-    """A metric and all metrics in it, with their names and how often they were updated; a collection itself is none."""
+    """Return a metric and all metrics in it, with names and numbers of updates; a collection itself is left out."""
     inside = metric.named_modules()
     return [(name, part, part._update_count) for name, part in inside if hasattr(part, "_update_count")]
 
 
-def copied(value: Any, device: Any = None) -> Any:
-    """A value of a state; copied, because members of a collection may share theirs and add to it where it is."""
+def copy_value(value: Any, device: Any = None) -> Any:
+    """Copy a value of a state, because members of a collection may share it and update it in place."""
     if isinstance(value, list):
-        return [copied(one, device) for one in value]
+        return [copy_value(one, device) for one in value]
     return value.detach().to(device=device, copy=True)
 
 
 class MetricTrackerConfig(PipelineHooksConfig[MetricTracker]):
-    """The config of MetricTracker; 0 as a frequency of lines means none."""
+    """The config of MetricTracker; 0 as a log frequency means never."""
 
-    class_type: type[MetricTracker] = MetricTracker  # type: ignore[type-abstract]  # a subclass of the user's is
+    class_type: type[MetricTracker] = MetricTracker  # type: ignore[type-abstract]  # users set their own concrete subclass
     metric_entrys: Sequence[MetricEntry] | MetricEntry
     reset_by: Literal["epoch", "step"] = "epoch"
     reset_freq: int = Field(default=1, ge=1)

@@ -1,14 +1,14 @@
-"""What hooks of the pipeline are made of: channels, their arguments, and configs.
+"""The building blocks of pipeline hooks: channels, their arguments, and configs.
 
-A run goes through its channels like this:
+A run uses its channels in this order:
 
     with on_loop:
-        with on_epoch:                      again and again
+        with on_epoch:                      for every epoch
             with on_step:                   for every batch
                 with on_batch:
                     with on_model_forward:  the batch processor's forward
                     with on_model_backward: the backward pass
-                                            on leaving on_step, first of all: clip, optimizer, scheduler
+                                            at the end of on_step, before other hooks: clip, optimizer, scheduler
 """
 
 from __future__ import annotations
@@ -60,24 +60,24 @@ class ModelOutput(Protocol):
     def __getitem__(self, key: str) -> Any: ...
 
     def keys(self) -> Iterable[Any]:
-        """The names."""
+        """Return the names of the outputs."""
         ...
 
 
 @runtime_checkable
 class ModelOutputHasLossKeys(ModelOutput, Protocol):
-    """Outputs that say which of them are losses."""
+    """Outputs that name their losses."""
 
     def loss_keys(self) -> Iterable[str]:
-        """The names of the losses."""
+        """Return the names of the losses."""
         ...
 
 
 @dataclass
 class PipelineHookArgs:
-    """What a hook gets: one object for each passage through a channel, which hooks may write to.
+    """The argument of a hook: one object per pass through a channel. Hooks may write to it.
 
-    Epochs and steps are counted from 0. Where something failed, `exception` says what, in every `after`.
+    Epochs and steps are counted from 0. If something failed, `exception` is the error in every `after`.
     """
 
     accelerator: Accelerator
@@ -96,67 +96,69 @@ class PipelineHookArgs:
     model_outputs: Any = None
     reduce_loss: Any = None
     exception: BaseException | None = None
-    #: Where a trainer takes orders for checkpoints; they are written when the step, the epoch or the loop is over.
+    #: Takes requests for checkpoints, in a trainer. They are written at the end of the step, the epoch or the loop.
     _saves: ClassVar[FolderSaving | None] = None
-    #: Whether a trainer has found that the backward pass and the step are torch's own; see `direct.py`.
+    #: True if the trainer found that torch itself does the backward pass and the step; see `direct.py`.
     _direct: ClassVar[bool] = False
 
     def copy_with_updates(self, **fields: Any) -> Self:
-        """A copy with other values; what a hook has added to the original is in the copy, too."""
+        """Return a copy with other values. Attributes that a hook has added are copied, too."""
         for name in fields:
             if not hasattr(self, name):
                 known = [one for one in vars(self) if not one.startswith("_")]
-                raise HookAttributeError(f"hooks get no argument '{name}'; {did_you_mean(name, known)}")
-        made = self.copy()
-        made.__dict__.update(fields)
-        return made
+                raise HookAttributeError(f"unknown hook argument '{name}'; {did_you_mean(name, known)}")
+        copied = self.copy()
+        copied.__dict__.update(fields)
+        return copied
 
     def copy(self) -> Self:
-        """A copy; made without the constructor, which takes longer."""
-        made = object.__new__(type(self))
-        made.__dict__ = self.__dict__.copy()
-        return made
+        """Return a copy. It is created without the constructor, which would be slower."""
+        copied = object.__new__(type(self))
+        copied.__dict__ = self.__dict__.copy()
+        return copied
 
 
 @dataclass(eq=False)
 class _Part:
-    """That hooks were added as a whole."""
+    """One registration of a whole PipelineHooks."""
 
     hooks: PipelineHooks
 
 
 class PipelineHooks(ClassInitFromConfigMixin):
-    """Hooks at the channels of the pipeline; a subclass registers its own ones in its constructor."""
+    """Hooks at the channels of the pipeline. A subclass registers its own hooks in its constructor."""
 
     hooks: dict[str, HookContextChannel[PipelineHookArgs]]
-    #: The hooks that were added as a whole, each as often as it was.
+    #: One entry for each time that a whole PipelineHooks was registered.
     _parts: list[_Part]
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """The channels are there from the beginning, also where a constructor leaves out `super().__init__()`."""
-        made = super().__new__(cls)
-        made.hooks, made._parts = {name: HookContextChannel(name) for name in CHANNELS}, []
-        return made
+        """Create the channels here, so that they exist even if a constructor does not call `super().__init__()`."""
+        created = super().__new__(cls)
+        created.hooks, created._parts = {name: HookContextChannel(name) for name in CHANNELS}, []
+        return created
 
     def _channel(self, name: str) -> HookContextChannel[PipelineHookArgs]:
         if name not in self.hooks:
-            raise HookKeyError(f"there is no channel '{name}'; {did_you_mean(str(name), self.hooks)}")
+            raise HookKeyError(f"unknown channel '{name}'; {did_you_mean(str(name), self.hooks)}")
         return self.hooks[name]
 
     def begin(self, channel: PipelineHookChanelType, arg: PipelineHookArgs) -> AbstractContextManager[PipelineHookArgs]:
-        """Surround a piece of work with the hooks of a channel."""
+        """Return a context manager that wraps its body with the hooks of a channel."""
         return self._channel(channel).begin(arg)
 
     def register_hook(
         self, channel: PipelineHookChanelType, hook: HookContext[PipelineHookArgs]
     ) -> RemoveableHandle[Callable[[], None]]:
-        """Add a hook at a channel, behind the others. The handle takes it out."""
+        """Register a hook at a channel, after the others. The handle removes it."""
         return self._channel(channel).register(hook)
 
     def register_pipeline_hooks(self, hooks: PipelineHooks) -> RemoveableHandle[Callable[[], None]]:
-        """Add all hooks of another one, also those that it gets later. The handle takes them out."""
+        """Register all hooks of another PipelineHooks, also those that it gets later. The handle removes them."""
         if not isinstance(hooks, PipelineHooks):
-            raise HookTypeError(f"PipelineHooks can be added here, not a {type(hooks).__name__}; a config is called")
+            raise HookTypeError(
+                f"hooks must be a PipelineHooks, not a {type(hooks).__name__}; if it is a config, call it"
+            )
         handles = [self.hooks[name].register_hook_channel(channel) for name, channel in hooks.hooks.items()]
         self._parts.append(part := _Part(hooks))
 
@@ -173,25 +175,25 @@ class PipelineHooks(ClassInitFromConfigMixin):
         return self
 
     def unregister_all(self) -> None:
-        """Take all hooks out."""
+        """Remove all hooks."""
         for channel in self.hooks.values():
             channel.unregister_all()
         self._parts.clear()
 
     @classmethod
     def from_hooks(cls, hooks: Any = None) -> Self:
-        """All of these together: hooks or their configs, one or several, or None."""
+        """Combine hooks or their configs (one, several or None) into one object."""
         several = isinstance(hooks, Iterable) and not isinstance(hooks, (PipelineHooksConfig, Mapping, str, type))
-        made = cls()
+        combined = cls()
         for one in hooks if several else [] if hooks is None else [hooks]:
             hook = one() if isinstance(one, PipelineHooksConfig) else one
             if not isinstance(hook, PipelineHooks):
-                raise HookTypeError(f"hooks are PipelineHooks or configs of them, not {_what_to_do(hook)}")
-            made.register_pipeline_hooks(hook)
-        return made
+                raise HookTypeError(f"hooks must be PipelineHooks or their configs, not {_describe_and_advise(hook)}")
+            combined.register_pipeline_hooks(hook)
+        return combined
 
     def members(self) -> Iterator[Any]:
-        """Everything that was registered, once each: hooks as a whole, what they are made of, and single contexts."""
+        """Yield everything that is registered, once each: whole PipelineHooks, their members, and single contexts."""
         found: list[Any] = []
         for part in self._parts:
             found += [part.hooks, *part.hooks.members()]
@@ -209,8 +211,8 @@ class PipelineHooks(ClassInitFromConfigMixin):
         return f"<{class_name(type(self))}(\n{textwrap.indent(content, '  ')})>"
 
 
-def _what_to_do(hook: Any) -> str:
-    """What was given in the place of hooks, and, where that can be known, what to write."""
+def _describe_and_advise(hook: Any) -> str:
+    """Describe an object that is not a hook, and say what to write instead, if that is known."""
     if isinstance(hook, type):
         return f"the class {hook.__name__}; write {hook.__name__}(...)"
     if isinstance(hook, HookContext):
@@ -222,4 +224,4 @@ HooksT_co = TypeVar("HooksT_co", bound=PipelineHooks, covariant=True)
 
 
 class PipelineHooksConfig(ClassConfig[HooksT_co]):
-    """The config of hooks: calling it makes them."""
+    """The config of a PipelineHooks. Call it to create the hooks."""

@@ -1,4 +1,4 @@
-"""OptimizerHook: makes the step of optimizer and scheduler when a step of the pipeline is left."""
+"""OptimizerHook: steps the optimizer and the scheduler at the end of a step of the pipeline."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ __all__ = ["OptimizerHook", "OptimizerHookConfig"]
 
 
 class OptimizerHook(PipelineHooks):
-    """Steps the optimizer and the scheduler, and clears the gradients; after a step that failed, none of it.
+    """Steps the optimizer and the scheduler, and clears the gradients. After a failed step it does nothing.
 
-    The trainer has one by itself, before all hooks of the user. While gradients are accumulated, accelerate leaves the
-    steps out that are not due.
+    The trainer has its own OptimizerHook, which runs before all hooks of the user. While gradients are accumulated,
+    accelerate skips the steps that are not due.
     """
 
     def __init__(self, cfg: OptimizerHookConfig | None = None) -> None:
         super().__init__()
-        self._of: Any = None
+        self._outer: Any = None
         self._inner: Any = None
         self.register_hook("on_step", HookContext.from_callable(after=self._optimizer_step))
 
@@ -33,8 +33,8 @@ class OptimizerHook(PipelineHooks):
             return
         optimizer = args.optimizer
         if args._direct:
-            if optimizer is not self._of:
-                self._of, self._inner = optimizer, inner_optimizer(optimizer)
+            if optimizer is not self._outer:
+                self._outer, self._inner = optimizer, inner_optimizer(optimizer)
             optimizer = self._inner
         optimizer.step()
         if args.lr_scheduler is not None:

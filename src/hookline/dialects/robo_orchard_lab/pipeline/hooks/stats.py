@@ -1,4 +1,4 @@
-"""StatsMonitor: how fast training is, how long it still takes, and its learning rates."""
+"""StatsMonitor: logs the training speed, the remaining time and the learning rates."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ log = logging.getLogger(known_as(__name__))
 
 
 class StatsMonitor(PipelineHooks):
-    """Logs samples a second over all processes, the time of a step, what is left, and the learning rates.
+    """Logs samples per second over all processes, the time of a step, the remaining time, and the learning rates.
 
-    Measured over the last `window_size` steps, data and step together, without what saves take. Trackers of accelerate
-    get the learning rates as `LR/group<i>`.
+    The speed is measured over the last `window_size` steps. It includes loading the data and excludes saves.
+    accelerate's trackers get the learning rates as `LR/group<i>`.
     """
 
     def __init__(self, cfg: StatsMonitorConfig) -> None:
@@ -51,13 +51,13 @@ class StatsMonitor(PipelineHooks):
 
     def _on_epoch_begin(self, args: PipelineHookArgs) -> None:
         self._epoch_since = self._since = clock()
-        self._waited = _waited(args)
+        self._waited = _get_save_time(args)
 
     def _on_batch_end(self, args: PipelineHookArgs) -> None:
         self._samples.append(self.cfg.batch_size or batch_size(args.batch))
 
     def _on_step_end(self, args: PipelineHookArgs) -> None:
-        now, waited = clock(), _waited(args)
+        now, waited = clock(), _get_save_time(args)
         self._times.append(now - self._since - (waited - self._waited))
         self._since, self._waited = now, waited
         if due_after_step(args, self.cfg.step_log_freq):
@@ -76,15 +76,15 @@ class StatsMonitor(PipelineHooks):
             return
         spent = sum(self._times)
         step_time = spent / len(self._times)
-        left = self._left(args, done)
+        left = self._count_left(args, done)
         parts = [f"speed {sum(self._samples) * args.accelerator.num_processes / spent:.2f} samples/s"] if spent else []
         parts.append(f"step time {step_time:.4f} s")
         parts.append(f"remaining {'NA' if left is None else timedelta(seconds=int(left * step_time))}")
         parts += [f"lr group {number} {rate:.5e}" for number, rate in enumerate(_rates(args))]
         log.info("%s%s", where, "\t".join(parts))
 
-    def _left(self, args: PipelineHookArgs, done: int) -> int | None:
-        """How many steps are left, where that is known."""
+    def _count_left(self, args: PipelineHookArgs, done: int) -> int | None:
+        """Return the number of remaining steps; None if it is unknown."""
         of_epoch = self.cfg.steps_per_epoch or length_of(args.dataloader)
         ends = [] if args.max_step is None else [args.max_step]
         if args.max_epoch is not None and of_epoch is not None:
@@ -92,8 +92,8 @@ class StatsMonitor(PipelineHooks):
         return max(0, min(ends) - done) if ends else None
 
 
-def _waited(args: PipelineHookArgs) -> float:
-    """The time that training has waited for saves so far."""
+def _get_save_time(args: PipelineHookArgs) -> float:
+    """Return the seconds that training has waited for saves so far."""
     return 0.0 if args._saves is None else args._saves.seconds
 
 

@@ -1,4 +1,4 @@
-"""ValidationHook: calls back for an evaluation every so many steps or epochs."""
+"""ValidationHook: calls an evaluation function at an interval of steps or epochs."""
 
 from __future__ import annotations
 
@@ -30,8 +30,9 @@ __all__ = ["ValidationHook", "ValidationHookConfig"]
 class ValidationHook(PipelineHooks):
     """Calls `eval_callback` after every `step_eval_freq` steps of the run, and after every `epoch_eval_freq` epochs.
 
-    The callback takes the model, or nothing. The model is in evaluation mode meanwhile, and afterwards every part of it
-    in the mode that it was in. Random numbers that it draws, as a shuffling loader does, do not change the training.
+    The callback takes the model or no arguments. During the call, the model is in evaluation mode. Afterwards, every
+    part of it has its earlier mode again. Random numbers that the callback draws, for example in a shuffling loader, do
+    not change the training.
     """
 
     def __init__(self, cfg: ValidationHookConfig) -> None:
@@ -46,7 +47,7 @@ class ValidationHook(PipelineHooks):
             self.register_hook("on_step", HookContext.from_callable(after=self._on_step_end))
 
     def evaluate(self, args: PipelineHookArgs) -> None:
-        """Call back."""
+        """Call the callback."""
         with rng.preserved():
             if args.model is None:
                 self.cfg.eval_callback()
@@ -68,10 +69,10 @@ class ValidationHook(PipelineHooks):
 
 
 def takes_model(callback: Callable[..., Any]) -> bool:
-    """Whether a callback takes the model; one that takes neither that nor nothing is refused."""
+    """Return whether a callback takes the model. Refuse one that takes anything but the model or no arguments."""
     try:
         signature = inspect.signature(callback)
-    except (TypeError, ValueError):  # some callables cannot say what they take
+    except (TypeError, ValueError):  # some callables have no signature
         return True
     for arguments in ((None,), ()):
         try:
@@ -79,7 +80,7 @@ def takes_model(callback: Callable[..., Any]) -> bool:
         except TypeError:
             continue
         return bool(arguments)
-    raise SettingTypeError(f"eval_callback is called with the model, or with nothing, not as {FunctionInfo(callback)}")
+    raise SettingTypeError(f"eval_callback must take the model or no arguments, unlike {FunctionInfo(callback)}")
 
 
 class ValidationHookConfig(PipelineHooksConfig[ValidationHook]):
@@ -92,5 +93,5 @@ class ValidationHookConfig(PipelineHooksConfig[ValidationHook]):
     eval_at_begin: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse a config that never evaluates, and what makes no sense."""
+        """Refuse a config that never evaluates, and invalid frequencies."""
         check_frequencies(self, "step_eval_freq", "epoch_eval_freq")

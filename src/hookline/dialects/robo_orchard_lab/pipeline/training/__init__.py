@@ -1,4 +1,4 @@
-"""`robo_orchard_lab.pipeline.training`: where later versions of the original have the trainers."""
+"""`robo_orchard_lab.pipeline.training`: the module of the trainers in later versions of RoboOrchard."""
 
 from hookline.dialects.robo_orchard_lab.pipeline.hook_based_trainer import HookBasedTrainer, ResumeCheckpointConfig
 from hookline.dialects.robo_orchard_lab.pipeline.trainer import SimpleTrainer
