@@ -1,7 +1,7 @@
-"""One suite over all hooks that hookline brings: what each of them must hold, whatever it does.
+"""One contract suite over all built-in hooks: every hook must pass it.
 
-A hook is built from the YAML of its own docstring and goes through a run of the digits with dropout, batch norm,
-accumulation, a schedule and validation.
+A hook is built from the YAML in its docstring and used in a digits run with dropout, batch norm, accumulation, a
+schedule and validation.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ BASE: dict[str, Any] = {
     "device": "cpu",
 }
 
-# What the YAML of some hooks names as the user's own.
+# The user's module that the YAML of some hooks refers to.
 MYNET = '''
 def holdout_accuracy(model):
     """A number that depends on the weights."""
@@ -92,16 +92,18 @@ def yaml_of(name: str) -> dict[str, Any]:
     return found
 
 
-# Other ways to train that a hook must be right with, too.
+# Every hook must work with each of these ways to train.
 WAYS: dict[str, dict[str, Any]] = {
     "by epochs": {},
     "by iterations": {"train": {"max_epochs": None, "max_iters": EPOCHS * BATCHES, "val_interval": BATCHES}},
-    "fp16, saved beside": {"precision": "fp16", "default_hooks": {"checkpoint": {"async_save": True}}},
+    "fp16, background saves": {"precision": "fp16", "default_hooks": {"checkpoint": {"async_save": True}}},
 }
 
 
-def built(name: str, folder: str = "run", *, epochs: int = EPOCHS, way: str = "by epochs", **parts: Any) -> Runner:
-    """A run with the hook as its YAML has it."""
+def build_runner(
+    name: str, folder: str = "run", *, epochs: int = EPOCHS, way: str = "by epochs", **parts: Any
+) -> Runner:
+    """Return a runner with the hook as in the YAML of its docstring."""
     changes = merged({"train": {"max_epochs": epochs}, "work_dir": folder, **parts}, WAYS[way])
     config = merged(merged(BASE, yaml_of(name)), changes)
     runner = Runner.from_config(config)
@@ -109,8 +111,8 @@ def built(name: str, folder: str = "run", *, epochs: int = EPOCHS, way: str = "b
     return runner
 
 
-def alone(name: str) -> Runner:
-    """A run with this hook and no other."""
+def build_runner_with_only(name: str) -> Runner:
+    """Return a runner with only this hook."""
     config = merged(BASE, yaml_of(name))
     given = {key: config["default_hooks"].get(key, {}) if hook == name else None for key, hook in DEFAULT_HOOKS.items()}
     runner = Runner.from_config(config | {"default_hooks": given, "work_dir": "alone"})
@@ -118,16 +120,16 @@ def alone(name: str) -> Runner:
     return runner
 
 
-def own(name: str, runner: Runner) -> Any:
+def own_hook(name: str, runner: Runner) -> Any:
     return next(entry.hook for entry in runner.plan if type(entry.hook).__name__ == name)
 
 
 class FailsError(Exception):
-    """What a run is ended by."""
+    """The error that ends a run in these tests."""
 
 
 def fail_at(runner: Runner, iteration: int, point: str = "after_train_iter") -> None:
-    """End the run by an exception at this point of this iteration."""
+    """End the run with an exception at this point of this iteration."""
 
     @runner.on(point, priority=100)
     def fail(runner: Runner) -> None:
@@ -136,7 +138,7 @@ def fail_at(runner: Runner, iteration: int, point: str = "after_train_iter") -> 
 
 
 def surroundings(runner: Runner) -> dict[str, Any]:
-    """All that a hook might change in the process or the model, and must put back."""
+    """Return everything in the process and the model that a hook might change and must restore."""
     return {
         "modes": [module.training for module in runner.model.modules()],
         "frozen": [parameter.requires_grad for parameter in runner.model.parameters()],
@@ -153,21 +155,21 @@ def surroundings(runner: Runner) -> dict[str, Any]:
 
 
 def records(folder: str) -> list[dict[str, Any]]:
-    """The lines of metrics.jsonl without what depends on the clock."""
+    """Return the records of metrics.jsonl without the values that depend on the clock."""
     found = [json.loads(line) for line in (Path(folder) / "metrics.jsonl").read_text().splitlines()]
-    return [{name: value for name, value in record.items() if not is_of_the_clock(name)} for record in found]
+    return [{name: value for name, value in record.items() if not depends_on_the_clock(name)} for record in found]
 
 
-def is_of_the_clock(name: str) -> bool:
+def depends_on_the_clock(name: str) -> bool:
     return name.endswith("time") or name.startswith("train/stats/")
 
 
-def state(runner: Runner) -> str:
-    """The digest of everything that a checkpoint would hold now."""
+def state_digest(runner: Runner) -> str:
+    """Return the digest of everything that a checkpoint would hold now."""
     taken = snapshot.take(runner)
-    taken["hooks"].pop("TimeLimitHook", None)  # how long things took
+    taken["hooks"].pop("TimeLimitHook", None)  # it holds durations
     scalars = taken["message_hub"]["scalars"]
-    taken["message_hub"]["scalars"] = {name: value for name, value in scalars.items() if not is_of_the_clock(name)}
+    taken["message_hub"]["scalars"] = {name: value for name, value in scalars.items() if not depends_on_the_clock(name)}
     return digest(taken)
 
 
@@ -175,7 +177,7 @@ def state(runner: Runner) -> str:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_it_says_what_it_does_what_it_costs_and_how_it_is_used(name: str) -> None:
+def test_its_docstring_has_a_summary_its_cost_an_example_yaml_and_all_parameters(name: str) -> None:
     hook = documentation.read(name)
     assert 20 <= len(hook.summary) <= 90
     assert re.search(r"^Cost: ", hook.text, re.MULTILINE)
@@ -192,7 +194,7 @@ def test_its_example_runs(name: str, capsys: pytest.CaptureFixture[str]) -> None
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_its_public_methods_are_points_or_those_of_every_hook(name: str) -> None:
+def test_its_public_methods_are_points_or_methods_of_every_hook(name: str) -> None:
     hook: Any = HOOKS.get(name)
     described = {"checkpoint_folder", "averaged_state_dict"}
     found = {key for key, value in vars(hook).items() if callable(value) and not key.startswith("_")}
@@ -201,8 +203,8 @@ def test_its_public_methods_are_points_or_those_of_every_hook(name: str) -> None
 
 @pytest.mark.parametrize("name", NAMES)
 def test_it_is_built_from_its_yaml_and_trains_validates_and_tests(name: str) -> None:
-    runner = built(name)
-    assert own(name, runner).runner is runner
+    runner = build_runner(name)
+    assert own_hook(name, runner).runner is runner
     runner.train()
     assert (runner.epoch, runner.iter, runner.validations) == (EPOCHS, EPOCHS * BATCHES, EPOCHS)
     assert runner.val().keys() >= {"accuracy"}
@@ -217,34 +219,32 @@ def test_it_is_built_from_its_yaml_and_trains_validates_and_tests(name: str) -> 
         (10, "after_train_epoch", "by epochs"),
         (10, "after_val", "by epochs"),
         (8, "before_train_iter", "by iterations"),
-        (12, "before_train_iter", "fp16, saved beside"),
+        (12, "before_train_iter", "fp16, background saves"),
     ],
 )
-def test_a_run_that_is_resumed_with_it_equals_one_that_was_never_interrupted(
-    name: str, iteration: int, point: str, way: str
-) -> None:
-    whole = built(name, "whole/run", way=way)
+def test_a_resumed_run_equals_an_uninterrupted_one(name: str, iteration: int, point: str, way: str) -> None:
+    whole = build_runner(name, "whole/run", way=way)
     whole.train()
-    broken = built(name, "run", way=way)
+    broken = build_runner(name, "run", way=way)
     fail_at(broken, iteration, point)
     with pytest.raises(FailsError):
         broken.train()
-    resumed = built(name, "run", way=way, resume=True)
+    resumed = build_runner(name, "run", way=way, resume=True)
     resumed.train()
-    assert state(resumed) == state(whole)
+    assert state_digest(resumed) == state_digest(whole)
     assert records("run") == records("whole/run")
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_it_can_be_started_and_ended_again(name: str) -> None:
-    runner = built(name, epochs=1)
+def test_a_run_can_be_started_and_ended_again(name: str) -> None:
+    runner = build_runner(name, epochs=1)
     for epochs in (1, 2):
         runner.train_loop.max_epochs = epochs
         runner.train()
         assert runner.iter == epochs * BATCHES
     assert runner.val() == runner.val()
     assert runner.test() == runner.test()
-    whole = built(name, "whole", epochs=2)
+    whole = build_runner(name, "whole", epochs=2)
     whole.train()
     weights = whole.model.state_dict()
     assert all(value.equal(weights[key]) for key, value in runner.model.state_dict().items())
@@ -252,8 +252,8 @@ def test_it_can_be_started_and_ended_again(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("point", ["before_train_iter", "after_backward", "after_train_iter", "before_val_iter"])
-def test_a_run_that_fails_leaves_everything_as_it_was_and_can_be_started_again(name: str, point: str) -> None:
-    runner = built(name)
+def test_after_a_failed_run_everything_is_restored_and_the_run_can_be_started_again(name: str, point: str) -> None:
+    runner = build_runner(name)
     before = surroundings(runner)
     fails = [True]
 
@@ -273,23 +273,23 @@ def test_a_run_that_fails_leaves_everything_as_it_was_and_can_be_started_again(n
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_it_needs_no_other_hook_and_says_nothing_about_any(name: str) -> None:
-    runner = alone(name)
+def test_it_needs_no_other_hook_and_mentions_none(name: str) -> None:
+    runner = build_runner_with_only(name)
     assert [entry.name for entry in runner.plan] == [name]
     runner.train()
     runner.val()
     runner.test()
     assert runner.iter == EPOCHS * BATCHES
-    said = (runner.work_dir / "run.log").read_text()
-    assert [other for other in NAMES if other != name and other in said] == []
+    log = (runner.work_dir / "run.log").read_text()
+    assert [other for other in NAMES if other != name and other in log] == []
     source = inspect.getsource(inspect.getmodule(HOOKS.get(name)))  # type: ignore[arg-type]  # it has one
     code = re.sub(r'""".*?"""|#[^\n]*|^[^\n]*runs_(after|before)[^\n]*$', "", source, flags=re.DOTALL | re.MULTILINE)
     assert [other for other in NAMES if other != name and re.search(rf"\b{other}\b", code)] == []
 
 
-def test_the_page_of_hooks_is_what_the_code_says() -> None:
+def test_the_page_about_hooks_is_up_to_date() -> None:
     page = (ROOT / "docs" / "built-in-hooks.md").read_text(encoding="utf-8")
-    assert page == documentation.page(), "the page is stale: make docs"
+    assert page == documentation.page(), "the page is out of date; run: make docs"
 
 
 def test_every_hook_can_be_imported_by_its_name() -> None:
@@ -301,17 +301,17 @@ def test_every_hook_can_be_imported_by_its_name() -> None:
     assert [getattr(hooks, name).__name__ for name in NAMES] == NAMES
 
 
-def test_editors_know_every_hook_by_its_name() -> None:
+def test_the_stub_for_editors_is_up_to_date() -> None:
     stub = (ROOT / "src" / "hookline" / "hooks" / "__init__.pyi").read_text(encoding="utf-8")
-    assert stub == documentation.stub(), "the stub is stale: make docs"
+    assert stub == documentation.stub(), "the stub is out of date; run: make docs"
 
 
-def observers() -> list[str]:
+def list_observers() -> list[str]:
     return [name for name in NAMES if documentation.read(name).role == "observer"]
 
 
-def test_training_with_all_observers_ends_in_the_same_weights_as_with_none() -> None:
-    found = observers()
+def test_training_ends_with_the_same_weights_with_all_observers_and_with_none() -> None:
+    found = list_observers()
     assert {"LoggerHook", "ProgressHook"} <= set(found)
     wanted = [entry for name in found for entry in yaml_of(name).get("custom_hooks", [])]
     none = {key: None for key in DEFAULT_HOOKS if key not in ("param_scheduler",)}
@@ -322,10 +322,11 @@ def test_training_with_all_observers_ends_in_the_same_weights_as_with_none() -> 
         runner.train()
         weights.append(runner.model.state_dict())
     assert all(value.equal(weights[1][key]) for key, value in weights[0].items())
-    assert len(wanted) == len(found) - 1  # the logger is there without being asked for
+    assert len(wanted) == len(found) - 1  # LoggerHook is a default hook
 
 
-# A run in which a hook has nothing to do, or little: its parameters, and the points that are left in training.
+# A run in which a hook has little or nothing to do: its parameters, and the points at which it is still called in
+# training.
 IDLE: dict[str, tuple[dict[str, Any], list[str]]] = {
     "AutogradAnomalyHook": ({"begin": 1000}, ["before_train"]),
     "CheckInvalidLossHook": ({}, ["before_train", "before_backward"]),
