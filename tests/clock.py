@@ -1,10 +1,10 @@
-"""A clock that a test moves."""
+"""A fake clock that a test sets."""
 
 from __future__ import annotations
 
 
 class Clock:
-    """Stands still until the test sets `now`."""
+    """A clock that returns `now`, which changes only when the test sets it."""
 
     def __init__(self) -> None:
         self.now = 1000.0

@@ -1,4 +1,4 @@
-"""Every Python block of the README and the docs runs, and every YAML block is a config."""
+"""Run every Python block of the README and the docs, and read every YAML block as a config."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 @pytest.fixture(autouse=True)
-def _names_of_other_systems_are_put_back(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A page may lead them to a dialect."""
+def _undo_aliases(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Restore the imports after each page: a page may alias the name of another system to a dialect."""
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     yield
     for name in [name for name in sys.modules if name.partition(".")[0] in PACKAGES]:
@@ -44,7 +44,7 @@ def blocks(page: Path, language: str) -> list[str]:
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name)
-def test_the_python_of_a_page_runs_from_top_to_bottom(
+def test_the_python_blocks_of_a_page_run_from_top_to_bottom(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -68,7 +68,7 @@ def test_the_python_of_a_page_runs_from_top_to_bottom(
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "yaml")], ids=lambda page: page.name)
-def test_the_yaml_of_a_page_can_be_read(page: Path) -> None:
+def test_the_yaml_blocks_of_a_page_are_valid_configs(page: Path) -> None:
     for block in blocks(page, "yaml"):
         data = plain(parse(block, lambda line, column: Mark("page", line, column)))
         assert isinstance(data, dict)
@@ -76,7 +76,7 @@ def test_the_yaml_of_a_page_can_be_read(page: Path) -> None:
             assert from_dict(data).data == data
 
 
-def test_the_readme_shows_both_commands_and_links_only_to_what_is_there() -> None:
+def test_all_links_have_a_target_and_the_readme_shows_both_commands() -> None:
     for page in PAGES:
         prose = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
         for link in re.findall(r"\]\(([^)#]+)\)", prose):
@@ -86,7 +86,7 @@ def test_the_readme_shows_both_commands_and_links_only_to_what_is_there() -> Non
     assert "make test" in readme
 
 
-def test_the_drawing_of_the_loop_in_the_docs_is_the_one_in_the_code() -> None:
+def test_the_drawing_of_the_loop_is_the_same_in_the_docs_and_in_the_code() -> None:
     drawing = (points.__doc__ or "").partition("    train(), by epochs")[2].partition("When anything fails")[0].rstrip()
     page = (ROOT / "docs" / "hooks.md").read_text(encoding="utf-8")
     assert page.rstrip().endswith(drawing)

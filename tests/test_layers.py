@@ -1,4 +1,4 @@
-"""Who imports whom: layers only point down, and no dialect knows another one."""
+"""Imports between packages: layers import only from below, and no dialect imports another one."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from hookline.dialects.imports import PACKAGES
 SOURCE = Path(hookline.__file__).parent
 DIALECTS = "hookline.dialects"
 
-#: From the bottom up: a package imports only from itself and from those before it.
+#: From the bottom up: a package imports only from itself and from packages that are listed before it.
 LAYERS = (
     *("errors", "common", "plan", "record", "data", "checkpoint", "strategies", "writers", "screen", "rundir"),
     *("engine", "hooks", "config", "dialects", "cli"),
 )
-#: Public modules that only pass on names of a package, and what stands above all layers.
+#: Public modules that only re-export names of a package, and modules above all layers.
 PUBLIC = {"metrics", "steps", "images", "averaging", "runs", "testing", "__init__", "__main__"}
-#: Imports that point up, each for a reason.
+#: Imports from a higher layer, each with its reason.
 UPWARD = {
-    # types alone, so that `self.runner` of a hook is known to editors
+    # only for types, so that editors know `self.runner` of a hook
     ("plan/hook.py", "hookline.engine.runner.Runner"),
-    # inside the one method that builds a runner from a config
+    # only inside the method that builds a runner from a config
     ("engine/runner.py", "hookline.config.build_runner"),
     ("engine/runner.py", "hookline.config.from_dict"),
     ("engine/runner.py", "hookline.config.load"),
@@ -31,7 +31,7 @@ UPWARD = {
 
 
 def imports_of(path: Path) -> Iterator[str]:
-    """The full names of all that a file imports, wherever it does."""
+    """Yield the full name of every import in a file, also inside functions."""
     package = ("hookline", *path.relative_to(SOURCE).parent.parts)
     for node in ast.walk(ast.parse(path.read_bytes())):
         if isinstance(node, ast.Import):
@@ -47,7 +47,7 @@ def is_in(name: str, package: str) -> bool:
 
 
 def layer_of(name: str) -> int | None:
-    """The layer of a module; None for what stands outside of them."""
+    """Return the layer of a module; None if it is in no layer."""
     part = name.split(".")[1] if "." in name else ""
     return LAYERS.index(part) if part in LAYERS else None
 
@@ -56,28 +56,28 @@ def core_files() -> list[Path]:
     return [path for path in SOURCE.rglob("*.py") if path.relative_to(SOURCE).parts[0] != "dialects"]
 
 
-def test_every_module_is_in_a_package() -> None:
+def test_every_module_is_public_or_in_a_package() -> None:
     assert {path.stem for path in SOURCE.glob("*.py")} == PUBLIC | {"errors"}
     folders = {path.parent.name for path in SOURCE.glob("*/*.py")}
     assert folders == set(LAYERS) - {"errors"}
 
 
-def test_a_package_imports_only_what_is_below_it() -> None:
+def test_a_package_imports_only_from_layers_below_it() -> None:
     upward = set()
     for path in core_files():
         own = layer_of(f"hookline.{path.relative_to(SOURCE).parts[0]}")
         if own is None:
             continue
         for name in imports_of(path):
-            if name.startswith("hookline."):  # the package itself has the version, and imports nothing
+            if name.startswith("hookline."):  # `hookline` alone holds the version and imports nothing
                 layer = layer_of(name)
                 if layer is None or layer > own:
                     upward.add((path.relative_to(SOURCE).as_posix(), name))
     assert upward - UPWARD == set()
-    assert UPWARD - upward == set(), "an exception that is not needed any more"
+    assert UPWARD - upward == set(), "remove these exceptions: they are no longer needed"
 
 
-def test_nothing_outside_of_the_dialects_imports_them_except_the_command_that_is_about_nothing_else() -> None:
+def test_outside_of_the_dialects_only_the_run_as_command_imports_them() -> None:
     files = core_files()
     assert len(files) > 100
     found = {
@@ -88,7 +88,7 @@ def test_nothing_outside_of_the_dialects_imports_them_except_the_command_that_is
     assert found == {"cli/run_as.py"}
 
 
-def test_a_dialect_imports_no_other_dialect_and_no_original() -> None:
+def test_a_dialect_imports_neither_another_dialect_nor_an_original_package() -> None:
     for package in PACKAGES:
         for path in (SOURCE / "dialects" / package).rglob("*.py"):
             for name in imports_of(path):

@@ -118,7 +118,7 @@ def alone(name: str) -> Runner:
     return runner
 
 
-def own(name: str, runner: Runner) -> Any:
+def own_hook(name: str, runner: Runner) -> Any:
     return next(entry.hook for entry in runner.plan if type(entry.hook).__name__ == name)
 
 
@@ -155,10 +155,10 @@ def surroundings(runner: Runner) -> dict[str, Any]:
 def records(folder: str) -> list[dict[str, Any]]:
     """Return the lines of metrics.jsonl without values that depend on the clock."""
     found = [json.loads(line) for line in (Path(folder) / "metrics.jsonl").read_text().splitlines()]
-    return [{name: value for name, value in record.items() if not is_of_the_clock(name)} for record in found]
+    return [{name: value for name, value in record.items() if not depends_on_the_clock(name)} for record in found]
 
 
-def is_of_the_clock(name: str) -> bool:
+def depends_on_the_clock(name: str) -> bool:
     return name.endswith("time") or name.startswith("train/stats/")
 
 
@@ -167,7 +167,7 @@ def state(runner: Runner) -> str:
     taken = snapshot.take(runner)
     taken["hooks"].pop("TimeLimitHook", None)  # it holds measured times
     scalars = taken["message_hub"]["scalars"]
-    taken["message_hub"]["scalars"] = {name: value for name, value in scalars.items() if not is_of_the_clock(name)}
+    taken["message_hub"]["scalars"] = {name: value for name, value in scalars.items() if not depends_on_the_clock(name)}
     return digest(taken)
 
 
@@ -175,7 +175,7 @@ def state(runner: Runner) -> str:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_it_says_what_it_does_what_it_costs_and_how_it_is_used(name: str) -> None:
+def test_its_docstring_has_a_summary_its_cost_an_example_yaml_and_all_parameters(name: str) -> None:
     hook = documentation.read(name)
     assert 20 <= len(hook.summary) <= 90
     assert re.search(r"^Cost: ", hook.text, re.MULTILINE)
@@ -192,7 +192,7 @@ def test_its_example_runs(name: str, capsys: pytest.CaptureFixture[str]) -> None
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_its_public_methods_are_points_or_those_of_every_hook(name: str) -> None:
+def test_its_public_methods_are_points_or_methods_of_every_hook(name: str) -> None:
     hook: Any = HOOKS.get(name)
     described = {"checkpoint_folder", "averaged_state_dict"}
     found = {key for key, value in vars(hook).items() if callable(value) and not key.startswith("_")}
@@ -201,8 +201,8 @@ def test_its_public_methods_are_points_or_those_of_every_hook(name: str) -> None
 
 @pytest.mark.parametrize("name", NAMES)
 def test_it_is_built_from_its_yaml_and_trains_validates_and_tests(name: str) -> None:
-    runner = built(name)
-    assert own(name, runner).runner is runner
+    runner = build_runner(name)
+    assert own_hook(name, runner).runner is runner
     runner.train()
     assert (runner.epoch, runner.iter, runner.validations) == (EPOCHS, EPOCHS * BATCHES, EPOCHS)
     assert runner.val().keys() >= {"accuracy"}
@@ -220,31 +220,29 @@ def test_it_is_built_from_its_yaml_and_trains_validates_and_tests(name: str) -> 
         (12, "before_train_iter", "fp16, saved in the background"),
     ],
 )
-def test_a_run_that_is_resumed_with_it_equals_one_that_was_never_interrupted(
-    name: str, iteration: int, point: str, way: str
-) -> None:
-    whole = built(name, "whole/run", way=way)
+def test_a_resumed_run_equals_an_uninterrupted_one(name: str, iteration: int, point: str, way: str) -> None:
+    whole = build_runner(name, "whole/run", way=way)
     whole.train()
-    broken = built(name, "run", way=way)
+    broken = build_runner(name, "run", way=way)
     fail_at(broken, iteration, point)
     with pytest.raises(FailsError):
         broken.train()
-    resumed = built(name, "run", way=way, resume=True)
+    resumed = build_runner(name, "run", way=way, resume=True)
     resumed.train()
-    assert state(resumed) == state(whole)
+    assert state_digest(resumed) == state_digest(whole)
     assert records("run") == records("whole/run")
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_it_can_be_started_and_ended_again(name: str) -> None:
-    runner = built(name, epochs=1)
+def test_a_run_can_be_started_and_ended_again(name: str) -> None:
+    runner = build_runner(name, epochs=1)
     for epochs in (1, 2):
         runner.train_loop.max_epochs = epochs
         runner.train()
         assert runner.iter == epochs * BATCHES
     assert runner.val() == runner.val()
     assert runner.test() == runner.test()
-    whole = built(name, "whole", epochs=2)
+    whole = build_runner(name, "whole", epochs=2)
     whole.train()
     weights = whole.model.state_dict()
     assert all(value.equal(weights[key]) for key, value in runner.model.state_dict().items())
@@ -252,8 +250,8 @@ def test_it_can_be_started_and_ended_again(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("point", ["before_train_iter", "after_backward", "after_train_iter", "before_val_iter"])
-def test_a_run_that_fails_leaves_everything_as_it_was_and_can_be_started_again(name: str, point: str) -> None:
-    runner = built(name)
+def test_after_a_failed_run_everything_is_restored_and_the_run_can_be_started_again(name: str, point: str) -> None:
+    runner = build_runner(name)
     before = surroundings(runner)
     fails = [True]
 
@@ -273,21 +271,21 @@ def test_a_run_that_fails_leaves_everything_as_it_was_and_can_be_started_again(n
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_it_needs_no_other_hook_and_says_nothing_about_any(name: str) -> None:
-    runner = alone(name)
+def test_it_needs_no_other_hook_and_mentions_none(name: str) -> None:
+    runner = build_runner_with_only(name)
     assert [entry.name for entry in runner.plan] == [name]
     runner.train()
     runner.val()
     runner.test()
     assert runner.iter == EPOCHS * BATCHES
-    said = (runner.work_dir / "run.log").read_text()
-    assert [other for other in NAMES if other != name and other in said] == []
+    log = (runner.work_dir / "run.log").read_text()
+    assert [other for other in NAMES if other != name and other in log] == []
     source = inspect.getsource(inspect.getmodule(HOOKS.get(name)))  # type: ignore[arg-type]  # it has one
     code = re.sub(r'""".*?"""|#[^\n]*|^[^\n]*runs_(after|before)[^\n]*$', "", source, flags=re.DOTALL | re.MULTILINE)
     assert [other for other in NAMES if other != name and re.search(rf"\b{other}\b", code)] == []
 
 
-def test_the_page_of_hooks_is_what_the_code_says() -> None:
+def test_the_page_about_hooks_is_up_to_date() -> None:
     page = (ROOT / "docs" / "built-in-hooks.md").read_text(encoding="utf-8")
     assert page == documentation.page(), "the page is stale; run: make docs"
 
@@ -301,17 +299,17 @@ def test_every_hook_can_be_imported_by_its_name() -> None:
     assert [getattr(hooks, name).__name__ for name in NAMES] == NAMES
 
 
-def test_editors_know_every_hook_by_its_name() -> None:
+def test_the_stub_for_editors_is_up_to_date() -> None:
     stub = (ROOT / "src" / "hookline" / "hooks" / "__init__.pyi").read_text(encoding="utf-8")
     assert stub == documentation.stub(), "the stub is stale; run: make docs"
 
 
-def observers() -> list[str]:
+def list_observers() -> list[str]:
     return [name for name in NAMES if documentation.read(name).role == "observer"]
 
 
-def test_training_with_all_observers_ends_in_the_same_weights_as_with_none() -> None:
-    found = observers()
+def test_training_ends_with_the_same_weights_with_all_observers_and_with_none() -> None:
+    found = list_observers()
     assert {"LoggerHook", "ProgressHook"} <= set(found)
     wanted = [entry for name in found for entry in yaml_of(name).get("custom_hooks", [])]
     none = {key: None for key in DEFAULT_HOOKS if key not in ("param_scheduler",)}

@@ -1,4 +1,4 @@
-"""Hooks and commands only make requests: none of them sets an attribute of the runner or of another hook."""
+"""Check that hooks and commands only make requests and never set attributes of the runner or of another hook."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ SOURCE = Path(hookline.__file__).parent
 FILES = sorted([*(SOURCE / "hooks").glob("*.py"), *(SOURCE / "cli").glob("*.py")])
 #: The one documented exception: a hook may replace the batch.
 ALLOWED = {"runner.data_batch"}
-#: Names by which a file holds a runner, and those by which it holds a hook that is not its own.
+#: Variable names for a runner, and variable names for another hook.
 RUNNERS = ("runner", "self.runner", "self.trainer", "trainer", "first", "second")
 HOOKS = ("hook", "entry.hook", "other")
 
 
 def targets_of(tree: ast.AST) -> list[str]:
-    """The attributes that a file assigns to, deletes, or sets with `setattr`, as text."""
+    """Return the attributes that a file assigns to, deletes, or sets with `setattr`, as text."""
     found: list[str] = []
     for node in ast.walk(tree):
         if isinstance(node, (ast.Assign, ast.Delete)):
@@ -40,13 +40,13 @@ def _flat(target: ast.expr) -> list[ast.expr]:
     return [target] if isinstance(target, ast.Attribute) else []
 
 
-def foreign(target: str) -> bool:
+def is_foreign(target: str) -> bool:
     return any(target.startswith(f"{owner}.") for owner in (*RUNNERS, *HOOKS)) and target not in ALLOWED
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_no_hook_and_no_command_sets_an_attribute_of_the_runner_or_of_another_hook(path: Path) -> None:
-    assert [target for target in targets_of(ast.parse(path.read_bytes())) if foreign(target)] == []
+def test_hooks_and_commands_set_no_attribute_of_the_runner_or_of_another_hook(path: Path) -> None:
+    assert [target for target in targets_of(ast.parse(path.read_bytes())) if is_foreign(target)] == []
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_no_hook_and_no_command_sets_an_attribute_of_the_runner_or_of_another_ho
         ("with context as runner.terminal: pass", "runner.terminal"),
     ],
 )
-def test_the_test_sees_every_way_to_set_an_attribute(line: str, target: str) -> None:
-    assert [each for each in targets_of(ast.parse(line)) if foreign(each)] == [target]
-    assert not foreign("runner.data_batch")
-    assert not foreign("self.best")
+def test_every_way_to_set_an_attribute_is_detected(line: str, target: str) -> None:
+    assert [each for each in targets_of(ast.parse(line)) if is_foreign(each)] == [target]
+    assert not is_foreign("runner.data_batch")
+    assert not is_foreign("self.best")

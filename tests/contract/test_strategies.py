@@ -1,4 +1,4 @@
-"""One suite for every strategy: what the loop, hooks, checkpoints and writers rely on."""
+"""One contract suite for every strategy: everything that the loop, hooks, checkpoints and writers rely on."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def strategy(request: pytest.FixtureRequest) -> Iterator[Strategy]:
     found.shutdown()
 
 
-def test_a_strategy_is_known_by_its_name(strategy: Strategy) -> None:
+def test_a_strategy_can_be_picked_by_its_name(strategy: Strategy) -> None:
     assert strategy.name in NAMES
     assert type(pick(strategy.name)) is type(strategy)
     assert pick(strategy) is strategy
@@ -35,7 +35,7 @@ def test_exactly_one_process_is_the_main_one(strategy: Strategy) -> None:
     assert strategy.gather(strategy.rank) == list(range(strategy.world_size))
 
 
-def test_preparing_twice_is_harmless_and_the_users_module_stays_inside(strategy: Strategy) -> None:
+def test_preparing_twice_is_harmless_and_the_user_module_can_be_unwrapped(strategy: Strategy) -> None:
     model = nn.Linear(2, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     names = list(model.state_dict())
@@ -46,7 +46,7 @@ def test_preparing_twice_is_harmless_and_the_users_module_stays_inside(strategy:
     assert {id(p) for group in optimizer.param_groups for p in group["params"]} == {id(p) for p in inner.parameters()}
 
 
-def test_states_come_back(strategy: Strategy) -> None:
+def test_model_and_optimizer_states_are_restored(strategy: Strategy) -> None:
     model = nn.Linear(2, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     model(torch.ones(1, 2)).sum().backward()
@@ -60,7 +60,7 @@ def test_states_come_back(strategy: Strategy) -> None:
     assert str(strategy.optimizer_state(other, theirs)) == str(state)
 
 
-def test_numbers_are_summed_and_norms_are_those_of_all_gradients(strategy: Strategy) -> None:
+def test_numbers_are_summed_and_the_norm_covers_all_gradients(strategy: Strategy) -> None:
     assert strategy.reduce_sum(torch.tensor(2.0)).item() == 2.0 * strategy.world_size
     parameters = [nn.Parameter(torch.zeros(1)) for _ in range(3)]
     parameters[0].grad, parameters[1].grad = torch.tensor([3.0]), torch.tensor([4.0])
@@ -68,7 +68,7 @@ def test_numbers_are_summed_and_norms_are_those_of_all_gradients(strategy: Strat
     assert strategy.gradient_norm(parameters, float("inf")).item() == 4.0
 
 
-def test_what_the_main_process_does_is_known_to_all(strategy: Strategy) -> None:
+def test_results_and_errors_of_the_main_process_reach_all_processes(strategy: Strategy) -> None:
     assert strategy.on_main(lambda: 3) == 3
     with pytest.raises(ValueError, match="planted"):
         strategy.on_main(lambda: int("planted"))
@@ -94,7 +94,7 @@ def test_gradients_are_synced_in_the_last_backward_pass_of_a_window(
 
     monkeypatch.setattr(type(strategy), "syncing_gradients", record)
     toy_runner(max_epochs=1, batches=5, accumulate=2, val=None, strategy=strategy).train()
-    assert synced == [False, True, False, True]  # the last window has one batch, and nothing to hold back
+    assert synced == [False, True, False, True]  # the last window has one batch, so there is no sync to hold back
 
 
 def test_an_unknown_strategy_is_refused() -> None:

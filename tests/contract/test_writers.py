@@ -54,13 +54,13 @@ YAML = {
     "wandb": "{type: wandb, project: digits, mode: offline, tags: [small]}",
 }
 CONFIG = {"model": {"type": "Net", "hidden": 64}, "train": {"max_epochs": 2, "betas": [0.9, 0.999]}, "seed": 0}
-# The writers that keep images.
+# Writers that support images.
 WITH_IMAGES = ("memory", "mlflow", "tensorboard", "wandb")
 
 Records = list[tuple[int, dict[str, float]]]
 
 
-def made(name: str) -> Writer:
+def create_writer(name: str) -> Writer:
     """Return the writer of a config with only this one."""
     found = plain(parse(f"writers: [{YAML[name]}]", lambda line, column: Mark("test", line, column)))
     assert isinstance(found, dict)
@@ -78,7 +78,7 @@ BASE: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _wandb_goes_in_the_end() -> Iterator[None]:
+def _tear_down_wandb() -> Iterator[None]:
     yield
     import wandb
 
@@ -139,7 +139,7 @@ def read_mlflow(folder: Path, writer: Any, out: str) -> Records:
     found: dict[int, dict[str, float]] = {}
     for name in run.data.metrics:
         for metric in client.get_metric_history(run.info.run_id, name):
-            assert name not in found.get(metric.step, {}), "it was written twice"
+            assert name not in found.get(metric.step, {}), "this step was written twice"
             found.setdefault(metric.step, {})[name] = metric.value
     return sorted(found.items())
 
@@ -265,7 +265,7 @@ def _database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 DATABASE: list[Path] = []
 
 
-def own(caplog: pytest.LogCaptureFixture) -> list[str]:
+def own_warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     """Return hookline's own warnings."""
     return [
         record.getMessage()
@@ -274,7 +274,7 @@ def own(caplog: pytest.LogCaptureFixture) -> list[str]:
     ]
 
 
-def writing(writer: Writer, folder: Path) -> Writers:
+def begin_writing(writer: Writer, folder: Path) -> Writers:
     folder.mkdir(exist_ok=True)
     if "mlflow.db" in writer.files():
         shutil.copy(DATABASE[0], folder)
@@ -287,9 +287,11 @@ def writing(writer: Writer, folder: Path) -> Writers:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_hundred_numbers_come_out_in_order(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    writer = made(name)
-    together = writing(writer, tmp_path / "run")
+def test_a_hundred_numbers_are_read_back_in_order(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    writer = create_writer(name)
+    together = begin_writing(writer, tmp_path / "run")
     wanted: Records = [(step, {"train/loss": 1 / 2**step, "train/lr": 0.5}) for step in range(1, 51)]
     for step, scalars in wanted:
         together.write_scalars(scalars, step)
@@ -307,40 +309,40 @@ def shown(value: float) -> str:
 @pytest.mark.parametrize("name", WITH_IMAGES)
 def test_an_image_is_read_back_pixel_by_pixel(name: str, tmp_path: Path) -> None:
     wanted = np.random.default_rng(0).integers(0, 256, (12, 17, 3), np.uint8)
-    writer = made(name)
-    together = writing(writer, tmp_path / "run")
+    writer = create_writer(name)
+    together = begin_writing(writer, tmp_path / "run")
     together.write_image("val/grid", torch.from_numpy(wanted).permute(2, 0, 1), 7, caption="pred 3 | true 5")
     together.close()
     assert image_of(name, tmp_path / "run", writer).tolist() == wanted.tolist()
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in WITH_IMAGES])
-def test_without_images_numbers_are_all_there(
+def test_a_writer_without_images_still_writes_all_numbers(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    writer = made(name)
-    together = writing(writer, tmp_path / "run")
+    writer = create_writer(name)
+    together = begin_writing(writer, tmp_path / "run")
     together.write_scalars({"a": 0.5}, 1)
     together.write_image("val/grid", np.zeros((2, 2)), 1)
     together.write_scalars({"a": 0.25}, 2)
     together.close()
     found = READ[name](tmp_path / "run", writer, capsys.readouterr().out)
     assert found == [(1, {"a": 0.5}), (2, {"a": 0.25})]
-    assert own(caplog) == []
+    assert own_warnings(caplog) == []
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_config_of_a_run_is_kept(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    writer, folder = made(name), tmp_path / "run"
-    writing(writer, folder).close()
+def test_the_config_of_a_run_is_written(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    writer, folder = create_writer(name), tmp_path / "run"
+    begin_writing(writer, folder).close()
     runner = toy_runner(max_iters=2, writers=[writer], config=CONFIG, work_dir=folder)
     runner.train()
     assert config_of(name, folder, writer, capsys.readouterr().out) == CONFIG_READ[name]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_all_that_can_be_written_is_taken(name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    together = writing(made(name), tmp_path / "run")
+def test_it_accepts_every_kind_of_record(name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    together = begin_writing(create_writer(name), tmp_path / "run")
     together.write_scalar("a", 0.5, 1)
     together.write_histogram("weights", torch.randn(100), 1)
     together.write_text("note", "warm-up is <over>", 1)
@@ -348,15 +350,15 @@ def test_all_that_can_be_written_is_taken(name: str, tmp_path: Path, caplog: pyt
     together.write_graph("model", torch.nn.Linear(2, 1), torch.zeros(1, 2))
     together.flush()
     together.close()
-    assert own(caplog) == []
+    assert own_warnings(caplog) == []
     assert [(each.failures, each.missing) for each in together.deliveries] == [(0, 0)]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_it_draws_no_random_numbers(name: str, tmp_path: Path) -> None:
-    writer = made(name)
+    writer = create_writer(name)
     before = rng.state()
-    together = writing(writer, tmp_path / "run")
+    together = begin_writing(writer, tmp_path / "run")
     together.write_config("config", CONFIG, 0)
     together.write_scalars({"a": 0.5}, 1)
     together.write_image("b", np.zeros((2, 2)), 1)
@@ -370,10 +372,10 @@ def test_it_draws_no_random_numbers(name: str, tmp_path: Path) -> None:
 def test_it_can_be_closed_twice_and_begun_again(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    writer, folder = made(name), tmp_path / "run"
+    writer, folder = create_writer(name), tmp_path / "run"
     writer.close()
     writer.flush()
-    together = writing(writer, folder)
+    together = begin_writing(writer, folder)
     together.write_scalars({"a": 0.5}, 1)
     together.close()
     together.close()
@@ -383,10 +385,10 @@ def test_it_can_be_closed_twice_and_begun_again(
     together.write_scalars({"a": 0.25}, 2)
     together.close()
     assert READ[name](folder, writer, capsys.readouterr().out) == [(1, {"a": 0.5}), (2, {"a": 0.25})]
-    assert own(caplog) == []
+    assert own_warnings(caplog) == []
 
 
-MADE: dict[str, set[str]] = {
+FILES: dict[str, set[str]] = {
     "console": set(),
     "csv": {"metrics.csv"},
     "jsonl": {"metrics.jsonl"},
@@ -398,23 +400,23 @@ MADE: dict[str, set[str]] = {
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_it_makes_the_files_that_it_says_and_no_others(name: str, tmp_path: Path) -> None:
-    writer, folder = made(name), tmp_path / "run"
-    together = writing(writer, folder)
+def test_it_creates_only_the_files_that_it_declares(name: str, tmp_path: Path) -> None:
+    writer, folder = create_writer(name), tmp_path / "run"
+    together = begin_writing(writer, folder)
     together.write_scalars({"a": 0.5}, 1)
     together.write_image("b", np.zeros((2, 2)), 1)
     together.close()
-    made_here = {path.name for path in folder.iterdir()}
-    assert made_here == MADE[name]
-    assert made_here <= set(writer.files())
+    created = {path.name for path in folder.iterdir()}
+    assert created == FILES[name]
+    assert created <= set(writer.files())
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_its_state_is_plain_and_takes_it_back_to_where_it_was(
+def test_its_state_is_plain_data_and_restores_its_position(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    writer, folder = made(name), tmp_path / "run"
-    together = writing(writer, folder)
+    writer, folder = create_writer(name), tmp_path / "run"
+    together = begin_writing(writer, folder)
     together.write_scalars({"a": 0.5}, 1)
     together.write_scalars({"a": 0.25}, 2)
     together.flush()
@@ -424,14 +426,14 @@ def test_its_state_is_plain_and_takes_it_back_to_where_it_was(
     assert bool(state) == (name != "console")
     together.write_scalars({"a": 0.125, "b": 1.0}, 3)
     together.close()
-    other = writer if name == "memory" else made(name)
-    going_on = Writers([other])
-    going_on.begin(folder, "digits", resuming=True)
-    going_on.write_scalars({"a": 7.0}, 2)  # by a hook, before the checkpoint is restored
-    going_on.load_state_dict(state)
+    other = writer if name == "memory" else create_writer(name)
+    continued = Writers([other])
+    continued.begin(folder, "digits", resuming=True)
+    continued.write_scalars({"a": 7.0}, 2)  # by a hook, before the checkpoint is restored
+    continued.load_state_dict(state)
     for step in (3, 4):
-        going_on.write_scalars({"a": 0.125, "b": 1.0}, step)
-    going_on.close()
+        continued.write_scalars({"a": 0.125, "b": 1.0}, step)
+    continued.close()
     found = READ[name](folder, other, capsys.readouterr().out)
     again = [(3, {"a": 0.125, "b": 1.0})] if name == "console" else []  # lines on a screen cannot be removed
     rest = [(step, {"a": 0.125, "b": 1.0}) for step in (3, 4)]
@@ -467,7 +469,7 @@ def obstruct(name: str, folder: Path, writer: Any) -> Callable[[], None]:
 
 # Lists in memory cannot fail, and in W&B everything that can fail happens in its own process.
 CAN_FAIL = [name for name in NAMES if name not in ("memory", "wandb")]
-SAID = {
+WARNINGS = {
     "console": "ConsoleWriter failed: BrokenPipeError: [Errno 32] Broken pipe; will try again, and the run continues",
     "csv": "CsvWriter failed: IsADirectoryError: [Errno 21] Is a directory: '{}/metrics.csv'; will try again, "
     "and the run continues",
@@ -475,7 +477,7 @@ SAID = {
     "and the run continues",
     "tensorboard": "{}/tensorboard cannot be written: File exists; will try again",
 }
-LACKS = {
+MISSING = {
     "console": "ConsoleWriter is missing 6 of this run's records: BrokenPipeError: [Errno 32] Broken pipe",
     "csv": "CsvWriter is missing 6 of this run's records: IsADirectoryError: [Errno 21] Is a directory: "
     "'{}/metrics.csv'",
@@ -498,28 +500,29 @@ def obstructed_run(name: str, folder: Path, writer: Writer, recovers: bool) -> l
     begin = runner.writers.begin
 
     def begin_with_obstacle(work_dir: Path, *args: Any) -> None:
-        take_away = obstruct(name, work_dir, writer)
+        remove_obstacle = obstruct(name, work_dir, writer)
         if recovers:
-            runner.on("after_run")(take_away)
+            runner.on("after_run")(remove_obstacle)
         begin(work_dir, *args)
 
     runner.writers.begin = begin_with_obstacle  # type: ignore[method-assign, assignment]
     runner.train()
     assert runner.iter == 6
-    whole_steps = [json.loads(line)["step"] for line in (folder / "whole.jsonl").read_text().splitlines()]
-    assert whole_steps == [1, 2, 3, 4, 5, 6]
+    steps = [json.loads(line)["step"] for line in (folder / "whole.jsonl").read_text().splitlines()]
+    assert steps == [1, 2, 3, 4, 5, 6]
     lines = [line[21:] for line in (folder / "run.log").read_text().splitlines()]
     return [line.removeprefix("warning: ").replace(str(folder), "{}") for line in lines if line.startswith("warning: ")]
 
 
 @pytest.mark.parametrize("name", [name for name in CAN_FAIL if name != "mlflow"])
-def test_a_run_goes_on_when_it_fails_and_the_end_says_what_is_missing(name: str, tmp_path: Path) -> None:
-    assert obstructed_run(name, tmp_path / "run", made(name), recovers=False) == [SAID[name], LACKS[name]]
+def test_a_run_continues_if_the_writer_fails_and_the_end_reports_what_is_missing(name: str, tmp_path: Path) -> None:
+    assert obstructed_run(name, tmp_path / "run", create_writer(name), recovers=False) == [
+        WARNINGS[name],
+        MISSING[name],
+    ]
 
 
-def test_a_run_goes_on_when_the_server_of_mlflow_does_not_answer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_continues_if_the_mlflow_server_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"http://127.0.0.1:{server.getsockname()[1]}"
@@ -537,20 +540,18 @@ def test_a_run_goes_on_when_the_server_of_mlflow_does_not_answer(
 
 
 @pytest.mark.parametrize("name", CAN_FAIL)
-def test_when_it_can_write_again_nothing_is_missing(name: str, tmp_path: Path) -> None:
-    writer, folder = made(name), tmp_path / "run"
-    said = obstructed_run(name, folder, writer, recovers=True)
-    assert said == [SAID[name]] if name in SAID else said == []
+def test_nothing_is_missing_once_it_can_write_again(name: str, tmp_path: Path) -> None:
+    writer, folder = create_writer(name), tmp_path / "run"
+    warnings = obstructed_run(name, folder, writer, recovers=True)
+    assert warnings == [WARNINGS[name]] if name in WARNINGS else warnings == []
     out = writer.stream.getvalue() if name == "console" else ""  # type: ignore[attr-defined]
     assert [step for step, _ in READ[name](folder, writer, out)] == [1, 2, 3, 4, 5, 6]
 
 
 @pytest.mark.parametrize("name", ["csv", "jsonl", "tensorboard"])
-def test_a_disk_that_is_full_for_a_while_loses_nothing(
-    name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    writer, folder = made(name), tmp_path / "run"
-    together = writing(writer, folder)
+def test_a_temporarily_full_disk_loses_nothing(name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    writer, folder = create_writer(name), tmp_path / "run"
+    together = begin_writing(writer, folder)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     for step in range(1, 201):
         if step == 50:
@@ -564,7 +565,7 @@ def test_a_disk_that_is_full_for_a_while_loses_nothing(
     state = together.state_dict()
     together.close()
     assert [step for step, _ in READ[name](folder, writer, "")] == list(range(1, 201))
-    assert [message.partition(" cannot")[2] for message in own(caplog)] == [
+    assert [message.partition(" cannot")[2] for message in own_warnings(caplog)] == [
         " be written: File too large; will try again"
     ]
     if name == "tensorboard":
@@ -573,9 +574,9 @@ def test_a_disk_that_is_full_for_a_while_loses_nothing(
 
 
 @pytest.mark.parametrize("name", ["csv", "tensorboard"])
-def test_numbers_that_a_full_disk_did_not_take_outlive_a_kill(name: str, tmp_path: Path) -> None:
-    writer, folder = made(name), tmp_path / "run"
-    together = writing(writer, folder)
+def test_numbers_that_a_full_disk_rejected_survive_a_kill(name: str, tmp_path: Path) -> None:
+    writer, folder = create_writer(name), tmp_path / "run"
+    together = begin_writing(writer, folder)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1001, limits[1]))  # in the middle of a record
     try:
@@ -589,29 +590,29 @@ def test_numbers_that_a_full_disk_did_not_take_outlive_a_kill(name: str, tmp_pat
     (saved,) = state.values()
     check_plain(saved, "the state")
     assert 0 < len(saved["waiting"]) < 100
-    resumed = made(name)
-    going_on = Writers([resumed])
-    going_on.begin(folder, "digits", resuming=True)
-    going_on.load_state_dict(state)
-    going_on.write_scalars({"train/loss": 0.25}, 101)
-    going_on.close()
+    resumed = create_writer(name)
+    continued = Writers([resumed])
+    continued.begin(folder, "digits", resuming=True)
+    continued.load_state_dict(state)
+    continued.write_scalars({"train/loss": 0.25}, 101)
+    continued.close()
     found = READ[name](folder, resumed, "")
     assert [step for step, _ in found] == list(range(1, 102))
     assert found[-1] == (101, {"train/loss": 0.25})
 
 
 @pytest.mark.parametrize("name", ["csv", "jsonl", "memory", "tensorboard", "wandb"])
-def test_what_was_written_after_a_checkpoint_by_which_it_could_not_begin_is_dropped(
+def test_if_it_could_not_begin_before_a_checkpoint_later_records_are_dropped_on_resume(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*args: Any) -> None:
         raise OSError("away")
 
-    writer, folder = made(name), tmp_path / "run"
+    writer, folder = create_writer(name), tmp_path / "run"
     method = "_start" if name == "wandb" else "begin"
     with monkeypatch.context() as patched:
         patched.setattr(type(writer), method, fail)
-        together = writing(writer, folder)
+        together = begin_writing(writer, folder)
         together.write_scalars({"a": 0.5}, 1)
         state = together.state_dict()
     (saved,) = state.values()
@@ -620,13 +621,13 @@ def test_what_was_written_after_a_checkpoint_by_which_it_could_not_begin_is_drop
     together.deliveries[0]._next_try = 0.0
     together.write_scalars({"a": 0.25}, 2)
     together.close()
-    resumed = writer if name == "memory" else made(name)
-    going_on = Writers([resumed])
-    going_on.begin(folder, "digits", resuming=True)
-    going_on.load_state_dict(state)
+    resumed = writer if name == "memory" else create_writer(name)
+    continued = Writers([resumed])
+    continued.begin(folder, "digits", resuming=True)
+    continued.load_state_dict(state)
     for step in (2, 3):
-        going_on.write_scalars({"a": 0.25}, step)
-    going_on.close()
+        continued.write_scalars({"a": 0.25}, step)
+    continued.close()
     assert READ[name](folder, resumed, "") == [(1, {"a": 0.5}), (2, {"a": 0.25}), (3, {"a": 0.25})]
     if isinstance(writer, WandbWriter):
         assert (resumed.id, writer.id) == (saved["id"],) * 2  # type: ignore[attr-defined]
@@ -649,7 +650,7 @@ def run_of_all(folder: str, resume: bool, killed_at: int = 0) -> Runner:
         max_epochs=6,
         batches=10,
         work_dir=folder,
-        writers=[made(name) for name in RESUMED],
+        writers=[create_writer(name) for name in RESUMED],
         default_hooks={"logger": {"interval": 2}},
         resume=resume,
         config=CONFIG,
@@ -664,7 +665,7 @@ def run_of_all(folder: str, resume: bool, killed_at: int = 0) -> Runner:
     return runner
 
 
-def surroundings() -> dict[str, str]:
+def environment() -> dict[str, str]:
     """Return the environment without W&B's variables: with them, child processes would share its service."""
     return {name: value for name, value in os.environ.items() if not name.startswith("WANDB_")}
 
@@ -675,7 +676,7 @@ def killed_twice(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[s
     folder = tmp_path_factory.mktemp("killed") / "run"
     for resume, killed_at in (("fresh", 17), ("resume", 37)):
         command = [sys.executable, "-c", KILLED, str(folder), resume, str(killed_at)]
-        child = subprocess.run(command, cwd=ROOT, env=surroundings(), check=False)
+        child = subprocess.run(command, cwd=ROOT, env=environment(), check=False)
         assert child.returncode == -signal.SIGKILL
     runner = run_of_all(str(folder), resume=True)
     runner.train()
@@ -683,7 +684,7 @@ def killed_twice(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[s
 
 
 @pytest.mark.parametrize("name", RESUMED)
-def test_a_run_that_was_killed_twice_has_every_step_once_and_in_order(
+def test_a_run_killed_twice_has_every_step_once_and_in_order(
     name: str, killed_twice: tuple[Path, dict[str, Any]]
 ) -> None:
     folder, writers = killed_twice
@@ -708,7 +709,7 @@ def test_tensorboards_own_reader_shows_one_curve(killed_twice: tuple[Path, dict[
     assert [event.step for event in servers.Tensors("val/accuracy")] == list(range(10, 61, 10))
 
 
-def test_the_run_of_wandb_is_one_by_its_id(killed_twice: tuple[Path, dict[str, Any]]) -> None:
+def test_all_wandb_logs_have_the_same_run_id(killed_twice: tuple[Path, dict[str, Any]]) -> None:
     from hookline.writers.wandb_log import records
 
     folder, writers = killed_twice
@@ -718,7 +719,7 @@ def test_the_run_of_wandb_is_one_by_its_id(killed_twice: tuple[Path, dict[str, A
     assert {(run.run_id, run.project, run.display_name) for run in runs} == {(writers["wandb"].id, "digits", "run")}
 
 
-def test_the_run_of_mlflow_is_one_and_finished(killed_twice: tuple[Path, dict[str, Any]]) -> None:
+def test_there_is_one_mlflow_run_and_it_is_finished(killed_twice: tuple[Path, dict[str, Any]]) -> None:
     folder, writers = killed_twice
     _, run = mlflow_run(folder)
     assert (run.info.run_id, run.info.status, run.info.run_name) == (writers["mlflow"].run_id, "FINISHED", "run")
