@@ -46,7 +46,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         parts = place.split("/")
         if parts[0] == "dialects" and parts[1] in DIALECTS:
             item.add_marker(DIALECTS[parts[1]])
-        if parts[0] == "faults" or STARTS_PROCESSES.search(_source(item)):
+        wandb = "wandb" in item.nodeid  # the library has a service process
+        if parts[0] == "faults" or wandb or STARTS_PROCESSES.search(_source(item)):
             item.add_marker("processes")
 
 

@@ -1,7 +1,7 @@
-"""One suite for all built-in hooks: the contract that each of them must fulfill.
+"""One contract suite over all built-in hooks: every hook must pass it.
 
-Each hook is built from the YAML in its own docstring and goes through a run on the digits with dropout, batch norm,
-accumulation, a schedule and validation.
+A hook is built from the YAML in its docstring and used in a digits run with dropout, batch norm, accumulation, a
+schedule and validation.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ BASE: dict[str, Any] = {
 # The user's module that the YAML of some hooks refers to.
 MYNET = '''
 def holdout_accuracy(model):
-    """Return a number that depends on the weights."""
+    """A number that depends on the weights."""
     return sum(parameter.abs().sum() for parameter in model.parameters())
 '''
 
@@ -92,16 +92,18 @@ def yaml_of(name: str) -> dict[str, Any]:
     return found
 
 
-# The ways to train that a hook must support.
+# Every hook must work with each of these ways to train.
 WAYS: dict[str, dict[str, Any]] = {
     "by epochs": {},
     "by iterations": {"train": {"max_epochs": None, "max_iters": EPOCHS * BATCHES, "val_interval": BATCHES}},
-    "fp16, saved in the background": {"precision": "fp16", "default_hooks": {"checkpoint": {"async_save": True}}},
+    "fp16, background saves": {"precision": "fp16", "default_hooks": {"checkpoint": {"async_save": True}}},
 }
 
 
-def built(name: str, folder: str = "run", *, epochs: int = EPOCHS, way: str = "by epochs", **parts: Any) -> Runner:
-    """Return a run with the hook as in its YAML."""
+def build_runner(
+    name: str, folder: str = "run", *, epochs: int = EPOCHS, way: str = "by epochs", **parts: Any
+) -> Runner:
+    """Return a runner with the hook as in the YAML of its docstring."""
     changes = merged({"train": {"max_epochs": epochs}, "work_dir": folder, **parts}, WAYS[way])
     config = merged(merged(BASE, yaml_of(name)), changes)
     runner = Runner.from_config(config)
@@ -109,8 +111,8 @@ def built(name: str, folder: str = "run", *, epochs: int = EPOCHS, way: str = "b
     return runner
 
 
-def alone(name: str) -> Runner:
-    """Return a run with this hook and no other."""
+def build_runner_with_only(name: str) -> Runner:
+    """Return a runner with only this hook."""
     config = merged(BASE, yaml_of(name))
     given = {key: config["default_hooks"].get(key, {}) if hook == name else None for key, hook in DEFAULT_HOOKS.items()}
     runner = Runner.from_config(config | {"default_hooks": given, "work_dir": "alone"})
@@ -123,7 +125,7 @@ def own_hook(name: str, runner: Runner) -> Any:
 
 
 class FailsError(Exception):
-    """The error that ends a run."""
+    """The error that ends a run in these tests."""
 
 
 def fail_at(runner: Runner, iteration: int, point: str = "after_train_iter") -> None:
@@ -153,7 +155,7 @@ def surroundings(runner: Runner) -> dict[str, Any]:
 
 
 def records(folder: str) -> list[dict[str, Any]]:
-    """Return the lines of metrics.jsonl without values that depend on the clock."""
+    """Return the records of metrics.jsonl without the values that depend on the clock."""
     found = [json.loads(line) for line in (Path(folder) / "metrics.jsonl").read_text().splitlines()]
     return [{name: value for name, value in record.items() if not depends_on_the_clock(name)} for record in found]
 
@@ -162,10 +164,10 @@ def depends_on_the_clock(name: str) -> bool:
     return name.endswith("time") or name.startswith("train/stats/")
 
 
-def state(runner: Runner) -> str:
+def state_digest(runner: Runner) -> str:
     """Return the digest of everything that a checkpoint would hold now."""
     taken = snapshot.take(runner)
-    taken["hooks"].pop("TimeLimitHook", None)  # it holds measured times
+    taken["hooks"].pop("TimeLimitHook", None)  # it holds durations
     scalars = taken["message_hub"]["scalars"]
     taken["message_hub"]["scalars"] = {name: value for name, value in scalars.items() if not depends_on_the_clock(name)}
     return digest(taken)
@@ -217,7 +219,7 @@ def test_it_is_built_from_its_yaml_and_trains_validates_and_tests(name: str) -> 
         (10, "after_train_epoch", "by epochs"),
         (10, "after_val", "by epochs"),
         (8, "before_train_iter", "by iterations"),
-        (12, "before_train_iter", "fp16, saved in the background"),
+        (12, "before_train_iter", "fp16, background saves"),
     ],
 )
 def test_a_resumed_run_equals_an_uninterrupted_one(name: str, iteration: int, point: str, way: str) -> None:
@@ -287,7 +289,7 @@ def test_it_needs_no_other_hook_and_mentions_none(name: str) -> None:
 
 def test_the_page_about_hooks_is_up_to_date() -> None:
     page = (ROOT / "docs" / "built-in-hooks.md").read_text(encoding="utf-8")
-    assert page == documentation.page(), "the page is stale; run: make docs"
+    assert page == documentation.page(), "the page is out of date; run: make docs"
 
 
 def test_every_hook_can_be_imported_by_its_name() -> None:
@@ -301,7 +303,7 @@ def test_every_hook_can_be_imported_by_its_name() -> None:
 
 def test_the_stub_for_editors_is_up_to_date() -> None:
     stub = (ROOT / "src" / "hookline" / "hooks" / "__init__.pyi").read_text(encoding="utf-8")
-    assert stub == documentation.stub(), "the stub is stale; run: make docs"
+    assert stub == documentation.stub(), "the stub is out of date; run: make docs"
 
 
 def list_observers() -> list[str]:
@@ -320,10 +322,11 @@ def test_training_ends_with_the_same_weights_with_all_observers_and_with_none() 
         runner.train()
         weights.append(runner.model.state_dict())
     assert all(value.equal(weights[1][key]) for key, value in weights[0].items())
-    assert len(wanted) == len(found) - 1  # the logger is a default hook
+    assert len(wanted) == len(found) - 1  # LoggerHook is a default hook
 
 
-# Parameters with which a hook has little or nothing to do, and the points that remain in training.
+# A run in which a hook has little or nothing to do: its parameters, and the points at which it is still called in
+# training.
 IDLE: dict[str, tuple[dict[str, Any], list[str]]] = {
     "AutogradAnomalyHook": ({"begin": 1000}, ["before_train"]),
     "CheckInvalidLossHook": ({}, ["before_train", "before_backward"]),
