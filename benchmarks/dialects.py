@@ -4,8 +4,8 @@ python benchmarks/dialects.py            a table
 python benchmarks/dialects.py --json     the same as JSON
 
 Each case is compared with a native run that does the same work. RoboOrchard trains on accelerate, so it is also
-compared with a loop written by hand with accelerate. The cases take turns in one process. The result is the minimum over
-many pieces of 50 steps, in CPU time, so that other programs on the machine have little influence.
+compared with a loop written by hand with accelerate. The cases take turns in one process. The result is the minimum
+over many pieces of 50 steps, in CPU time, so that other programs on the machine have little influence.
 """
 
 from __future__ import annotations
