@@ -189,14 +189,14 @@ def test_custom_points_run_when_call_hook_names_them(tmp_path: Path) -> None:
 
 
 def test_a_misspelled_point_is_refused_in_a_hook_and_in_a_call(tmp_path: Path) -> None:
-    class Misspelled(Hook):
+    class Misspelt(Hook):
         def before_trian(self, trainner: Any) -> None: ...
 
     trainer = trainer_with(tmp_path)
     with pytest.raises(
-        HookError, match=r"^Misspelled\.before_trian \(.*\): 'before_trian' is no point of the loop; did y"
+        HookError, match=r"^Misspelt\.before_trian \(.*\): 'before_trian' is no point of the loop; did y"
     ):
-        trainer.register_hook(Misspelled())
+        trainer.register_hook(Misspelt())
     with pytest.raises(
         HookError, match=r"^'after_train_itr' is no point of the loop; did you mean 'after_train_iter'\?$"
     ):
