@@ -1,7 +1,8 @@
-"""What a save costs, and what a resume costs, each as a ratio in one run.
+"""Measure the cost of a save and of a resume.
 
-How long training stands still for a save of a model of 100 MB: plain torch.save, hookline, hookline beside the
-training. And how long a resume takes until its first batch, at step 5 and in the middle of a long epoch.
+For a save of a 100 MB model, measure how long training is blocked: with plain torch.save, with hookline, and with
+hookline in the background. For a resume, measure the time until its first batch: at step 5, and in the middle of a long
+epoch.
 
 python benchmarks/checkpoint.py            tables
 python benchmarks/checkpoint.py --json     the same as JSON
@@ -32,17 +33,17 @@ BATCHES = 100_000
 
 
 def make_model(megabytes: int) -> nn.Module:
-    """A net of so many MB of weights."""
+    """Return a net with this many MB of weights."""
     return nn.Sequential(*(nn.Linear(1000, 1000) for _ in range(megabytes // 4)))
 
 
 def tiny_step(model: nn.Module, batch: Tensor) -> Tensor:
-    """A step that touches every weight, and takes little time."""
+    """Compute a loss that uses every weight and takes little time."""
     return sum((parameter[:1].sum() for parameter in model.parameters()), torch.zeros(())) * 1e-9
 
 
 def plain(folder: Path, megabytes: int, saves: int) -> list[float]:
-    """torch.save of everything that a run has to save, over a file of its own each time."""
+    """Save the model and the optimizer with torch.save, to a new file each time; return the seconds of each save."""
     model = make_model(megabytes)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     seconds = []
@@ -56,7 +57,7 @@ def plain(folder: Path, megabytes: int, saves: int) -> list[float]:
 
 
 def with_hookline(folder: Path, megabytes: int, saves: int, async_save: bool) -> list[float]:
-    """The same as a run does it: complete, hashed, on the disk, verified."""
+    """Save as a run does (complete, hashed, synced to disk, verified); return the seconds that each save blocked."""
     model = make_model(megabytes)
     runner = Runner(
         model,
@@ -81,7 +82,7 @@ def with_hookline(folder: Path, megabytes: int, saves: int, async_save: bool) ->
     def note(runner: Runner) -> None:
         if runner.iter:
             seconds.append(runner.saving.seconds - sum(seconds))
-        time.sleep(0.5)  # a step between two saves, so that one beside the training has ended before the next
+        time.sleep(0.5)  # long enough for a background save to end before the next one
 
     runner.train()
     seconds.append(runner.saving.seconds - sum(seconds))
@@ -92,7 +93,7 @@ def with_hookline(folder: Path, megabytes: int, saves: int, async_save: bool) ->
 
 
 class Numbers(Dataset[Tensor]):
-    """A dataset so long that reading it again would be seen."""
+    """A dataset so long that replaying it would show in the results."""
 
     draws_random_numbers = False
 
@@ -104,7 +105,7 @@ class Numbers(Dataset[Tensor]):
 
 
 def resume_runner(folder: Path, **parts: Any) -> Runner:
-    """A run with one epoch of many batches."""
+    """Return a run with one epoch of many batches."""
     model = nn.Linear(4, 1)
     return Runner(
         model,
@@ -121,7 +122,7 @@ def resume_runner(folder: Path, **parts: Any) -> Runner:
 
 
 def save_at(folder: Path, step: int) -> Path:
-    """A checkpoint in the middle of the epoch, made by standing there: no batch before it is needed."""
+    """Save a checkpoint in the middle of the epoch, and return its path. The position is set, so only one step runs."""
     runner = resume_runner(folder)
     runner.position.iter = runner.position.batch = step - 1
     runner.on("after_train_iter")(lambda runner: (runner.request_save(), runner.stop("here")))
@@ -130,7 +131,7 @@ def save_at(folder: Path, step: int) -> Path:
 
 
 def resume(path: Path, folder: Path) -> float:
-    """Seconds from the start of a resumed run to its first batch."""
+    """Return the seconds from the start of a resumed run to its first batch."""
     runner = resume_runner(folder, resume=path)
     seconds: list[float] = []
     began = time.perf_counter()
@@ -148,7 +149,7 @@ def resume(path: Path, folder: Path) -> float:
 
 
 def measure(megabytes: int, saves: int, rounds: int) -> dict[str, dict[str, float]]:
-    """Milliseconds, the median of several, the kinds taken in turn."""
+    """Return the median milliseconds of each case. The cases take turns."""
     kinds: dict[str, Callable[[Path], list[float]]] = {
         "plain torch.save": lambda folder: plain(folder, megabytes, saves),
         "hookline": lambda folder: with_hookline(folder, megabytes, saves, async_save=False),
@@ -174,7 +175,7 @@ def measure(megabytes: int, saves: int, rounds: int) -> dict[str, dict[str, floa
 
 
 def main() -> None:
-    """Measure, and print."""
+    """Measure and print the results."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--megabytes", type=int, default=100)
     parser.add_argument("--saves", type=int, default=6)

@@ -1,11 +1,11 @@
-"""What a dialect costs: microseconds a step of the same training, natively and as four other systems write it.
+"""Measure the cost of a dialect: microseconds per step of the same training, in native code and in four dialects.
 
 python benchmarks/dialects.py            a table
 python benchmarks/dialects.py --json     the same as JSON
 
-Each case is compared with a run of hookline that has the same to do. RoboOrchard trains on accelerate, so that one is
-also compared with a loop that was written by hand with accelerate. All are interleaved in one run; the least of many
-pieces of 50 steps, in time of the processor, so that what else runs on the machine counts for little.
+Each case is compared with a native run that does the same work. RoboOrchard trains on accelerate, so it is also
+compared with a loop written by hand with accelerate. The cases take turns in one process. The result is the minimum
+over many pieces of 50 steps, in CPU time, so that other programs on the machine have little influence.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ from hookline.dialects.robo_orchard_lab.pipeline.batch_processor import SimpleBa
 from overhead import NO_DEFAULT_HOOKS, loss_of, make_model
 
 RATE = 0.01
-#: How many steps are measured together.
+#: The number of steps that are measured together.
 PIECE = 50
-#: What every run of iMIX does: numbers are recorded and iterations timed.
+#: Only the default hooks for what every iMIX run does: record numbers and time iterations.
 RECORDING = {key: None for key in NO_DEFAULT_HOOKS if key not in ("runtime_info", "timer", "param_scheduler")}
 
 
 class Batches(list[Any]):
-    """The data of an epoch, which notes the clock at every so many batches; what lies between is measured."""
+    """The data of an epoch. It records the CPU time every `PIECE` batches, to measure the steps in between."""
 
     def __iter__(self) -> Iterator[Any]:
         for number in range(len(self)):
             yield self.take(number)
 
     def take(self, number: int) -> Any:
-        """One batch."""
+        """Return one batch."""
         if number == 0:
-            gc.collect()  # what was made before the first step is not a cost of the steps
+            gc.collect()  # objects created before the first step are not a cost of the steps
             self.noted: list[float] = []
         if number % PIECE == 0:
             self.noted.append(time.process_time())
@@ -59,31 +59,31 @@ class Batches(list[Any]):
 
     @property
     def seconds(self) -> float:
-        """Of a step, in the quickest piece."""
+        """Return the seconds per step in the fastest piece."""
         return min(later - earlier for earlier, later in pairwise(self.noted)) / PIECE
 
 
 class Net(nn.Module):
-    """A small net, so that what is measured is the engine and not the arithmetic."""
+    """A small net, so that the benchmark measures the engine and not the arithmetic."""
 
     def __init__(self) -> None:
         super().__init__()
         self.layers = nn.ModuleList(make_model().children())
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        """What the net says."""
+        """Return the scores."""
         return scores_of(self, inputs)
 
 
 def scores_of(net: Any, inputs: torch.Tensor) -> torch.Tensor:
-    """The layers, one after the other, in whichever class they are."""
+    """Apply the layers of a net, one after the other."""
     for layer in net.layers:
         inputs = layer(inputs)
     return inputs
 
 
 def natively(data: Batches, default_hooks: dict[str, Any] | None, keep_gradients: bool = False) -> None:
-    """A run of hookline."""
+    """Train with a native Runner."""
     model = Net()
     Runner(
         model,
@@ -97,20 +97,20 @@ def natively(data: Batches, default_hooks: dict[str, Any] | None, keep_gradients
 
 
 class MMEngineNet(BaseModel):
-    """The net, with its loss in it."""
+    """The net, with its loss."""
 
     def __init__(self) -> None:
         super().__init__()
         self.layers = Net().layers
 
     def forward(self, inputs: torch.Tensor, labels: torch.Tensor, mode: str = "tensor") -> Any:  # type: ignore[override]
-        """Losses, in training."""
+        """Return the loss in training, otherwise the scores."""
         scores = scores_of(self, inputs)
         return {"loss": nn.functional.cross_entropy(scores, labels)} if mode == "loss" else scores
 
 
 def as_mmengine(data: Batches, default_hooks: dict[str, Any] | None) -> None:
-    """A runner of MMEngine."""
+    """Train with MMEngine's Runner."""
     MMEngineRunner(
         model=MMEngineNet(),
         work_dir="run",
@@ -124,7 +124,7 @@ def as_mmengine(data: Batches, default_hooks: dict[str, Any] | None) -> None:
 
 
 def as_imix(data: Batches) -> None:
-    """An engine of iMIX."""
+    """Train with iMIX's engine."""
     model = Net()
     cfg = {"total_epochs": 1, "work_dir": "run", "model_device": "cpu", "quiet": True}
     imixEngine(
@@ -137,14 +137,14 @@ def as_imix(data: Batches) -> None:
 
 
 class PointrixNet(Net):
-    """The net, with what a trainer asks of a model."""
+    """The net, with the methods that a trainer calls."""
 
     def forward(self, batch: Any) -> torch.Tensor:
-        """What the net says of the inputs."""
+        """Return the scores."""
         return scores_of(self, batch[0])
 
     def get_loss_dict(self, scores: torch.Tensor, batch: Any) -> dict[str, torch.Tensor]:
-        """The loss."""
+        """Return the loss."""
         return {"loss": nn.functional.cross_entropy(scores, batch[1])}
 
 
@@ -155,12 +155,12 @@ class PointrixData:
         self.data = data
 
     def next_train(self, step: int) -> Any:
-        """The batch of a step."""
+        """Return the batch of a step."""
         return self.data.take(step - 1)
 
 
 def as_pointrix(data: Batches) -> None:
-    """A trainer of Pointrix."""
+    """Train with Pointrix's trainer."""
     Logger.terminal.quiet = True
     trainer = DefaultTrainer({"max_steps": len(data), "val_interval": 0, "seed": 0}, "run", "cpu")
     trainer.datapipeline, trainer.model = PointrixData(data), PointrixNet()
@@ -169,7 +169,7 @@ def as_pointrix(data: Batches) -> None:
 
 
 def with_accelerate(data: Batches) -> None:
-    """The loop that one would write by hand with accelerate."""
+    """Train with a loop written by hand with accelerate."""
     from accelerate import Accelerator  # type: ignore[import-untyped]
 
     model = Net()
@@ -182,7 +182,7 @@ def with_accelerate(data: Batches) -> None:
 
 
 def as_robo_orchard(data: Batches) -> None:
-    """A trainer of RoboOrchard."""
+    """Train with RoboOrchard's trainer."""
     from accelerate import Accelerator
 
     model = Net()
@@ -197,7 +197,7 @@ def as_robo_orchard(data: Batches) -> None:
 
 
 class Case(NamedTuple):
-    """A training, and the names of those that it is compared with."""
+    """A training function, and the names of the cases to compare it with."""
 
     train: Callable[[Batches], None]
     against: tuple[str, ...] = ()
@@ -211,18 +211,18 @@ CASES = {
     "mmengine, no hooks": Case(lambda data: as_mmengine(data, NO_DEFAULT_HOOKS), (NO_HOOKS,)),
     "pointrix, no hooks": Case(as_pointrix, (NO_HOOKS,)),
     RECORDED: Case(lambda data: natively(data, RECORDING)),
-    # iMIX leaves gradients for hooks to look at until the next update; their memory is felt in a step this small.
+    # iMIX keeps gradients for hooks until the next update. In such a small step, the memory that they use shows.
     KEPT: Case(lambda data: natively(data, RECORDING, keep_gradients=True), (RECORDED,)),
-    "imix, its least hooks": Case(as_imix, (KEPT,)),
+    "imix, minimal hooks": Case(as_imix, (KEPT,)),
     DEFAULT: Case(lambda data: natively(data, None)),
     "mmengine, default hooks": Case(lambda data: as_mmengine(data, None), (DEFAULT,)),
     ACCELERATE: Case(with_accelerate),
-    "robo_orchard, its least hooks": Case(as_robo_orchard, (NO_HOOKS, ACCELERATE)),
+    "robo_orchard, minimal hooks": Case(as_robo_orchard, (NO_HOOKS, ACCELERATE)),
 }
 
 
 def measure(steps: int, rounds: int) -> dict[str, float]:
-    """Microseconds a step of each case, least of all rounds; the cases take turns, so that all see the same machine."""
+    """Return the microseconds per step of each case, the minimum of all rounds. The cases take turns, to be fair."""
     generator = torch.Generator().manual_seed(0)
     batches = [
         (torch.randn(16, 64, generator=generator), torch.randint(10, (16,), generator=generator)) for _ in range(50)
@@ -238,15 +238,15 @@ def measure(steps: int, rounds: int) -> dict[str, float]:
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure and print the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=401, help=f"steps of a measurement, more than {PIECE}")
-    parser.add_argument("--rounds", type=int, default=16, help="measurements of each case")
-    parser.add_argument("--threads", type=int, default=1, help="torch threads; one is steadier for a net this small")
+    parser.add_argument("--steps", type=int, default=401, help=f"steps per measurement, more than {PIECE}")
+    parser.add_argument("--rounds", type=int, default=16, help="measurements per case")
+    parser.add_argument("--threads", type=int, default=1, help="torch threads; one is more stable for such a small net")
     parser.add_argument("--json", action="store_true", help="print JSON")
     options = parser.parse_args()
     if options.steps <= PIECE:
-        parser.error(f"--steps is more than {PIECE}, which are measured together")
+        parser.error(f"--steps must be more than {PIECE}, because {PIECE} steps are measured together")
     torch.set_num_threads(options.threads)
     measure(steps=min(options.steps, 201), rounds=1)  # warm up
     found = measure(options.steps, options.rounds)

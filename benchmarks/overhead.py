@@ -1,4 +1,6 @@
-"""What the engine costs a step: microseconds of a bare loop and of hookline, interleaved in one run, least of several.
+"""Measure the overhead of the engine: microseconds per step of a bare loop and of hookline.
+
+The cases take turns in one process, and the minimum of several rounds counts.
 
 python benchmarks/overhead.py            a table
 python benchmarks/overhead.py --json     the same as JSON
@@ -28,29 +30,29 @@ class EpochHook(Hook):
     """A hook that does not touch iteration points."""
 
     def before_train(self, runner: Runner) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def after_train_epoch(self, runner: Runner) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def after_val_epoch(self, runner: Runner) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 def make_model() -> nn.Module:
-    """A small net, so that what is measured is the engine and not the arithmetic."""
+    """Return a small net, so that the benchmark measures the engine and not the arithmetic."""
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
 
 
 def loss_of(model: nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
-    """The step, the same everywhere."""
+    """Compute the loss; the step is the same in all cases."""
     inputs, target = batch
     return nn.functional.cross_entropy(model(inputs), target)
 
 
 def bare(data: Data) -> float:
-    """The loop that one would write by hand."""
+    """Train with a loop written by hand."""
     model = make_model()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     gc.collect()
@@ -64,21 +66,21 @@ def bare(data: Data) -> float:
 
 
 class Clock(Hook):
-    """Times the epoch alone: the bare loop has no files to open either."""
+    """Times only the epoch, because the bare loop does not open files either."""
 
     priority = "HIGHEST"
     seconds = 0.0
 
     def around_train_epoch(self) -> Any:
-        """From before the first batch until after the last."""
-        gc.collect()  # what was made before the run is not a cost of its steps
+        """Measure from before the first batch until after the last."""
+        gc.collect()  # objects created before the run are not a cost of its steps
         began = time.perf_counter()
         yield
         self.seconds = time.perf_counter() - began
 
 
 def with_hookline(data: Data, **parts: Any) -> float:
-    """The same training as a run of hookline."""
+    """Train in the same way with hookline."""
     model = make_model()
     clock = Clock()
     hooks = [clock, *parts.pop("custom_hooks", [])]
@@ -98,7 +100,7 @@ def with_hookline(data: Data, **parts: Any) -> float:
 
 
 def cases() -> dict[str, Callable[[Data], float]]:
-    """What is compared, by name."""
+    """Return the cases to compare, by name."""
     return {
         "bare loop": bare,
         "hookline, no hooks": lambda data: with_hookline(data, default_hooks=NO_DEFAULT_HOOKS),
@@ -110,7 +112,7 @@ def cases() -> dict[str, Callable[[Data], float]]:
 
 
 def measure(cases: dict[str, Callable[[Data], float]], steps: int, rounds: int) -> dict[str, float]:
-    """Microseconds a step of each case, least of all rounds; the cases take turns, so that all see the same machine."""
+    """Return the microseconds per step of each case, the minimum of all rounds. The cases take turns, to be fair."""
     generator = torch.Generator().manual_seed(0)
     batches = [
         (torch.randn(16, 64, generator=generator), torch.randint(10, (16,), generator=generator)) for _ in range(50)
@@ -124,11 +126,11 @@ def measure(cases: dict[str, Callable[[Data], float]], steps: int, rounds: int) 
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure and print the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=1000, help="steps of a measurement")
-    parser.add_argument("--rounds", type=int, default=16, help="measurements of each case")
-    parser.add_argument("--threads", type=int, default=1, help="torch threads; one is steadier for a net this small")
+    parser.add_argument("--steps", type=int, default=1000, help="steps per measurement")
+    parser.add_argument("--rounds", type=int, default=16, help="measurements per case")
+    parser.add_argument("--threads", type=int, default=1, help="torch threads; one is more stable for such a small net")
     parser.add_argument("--json", action="store_true", help="print JSON")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)

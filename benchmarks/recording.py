@@ -1,4 +1,6 @@
-"""What recording costs: a scalar in the hub, and ten of them, writers and the display as shares of a bare step.
+"""Measure the cost of recording: of one scalar in the hub, and of ten scalars, the writers and the progress display.
+
+The last three are shown as a share of a bare step.
 
 python benchmarks/recording.py            a table
 python benchmarks/recording.py --json     the same as JSON
@@ -30,25 +32,25 @@ class TenScalars(Hook):
     NAMES = tuple(f"train/number_{i}" for i in range(10))
 
     def after_train_iter(self, runner: Runner) -> None:
-        """Ten numbers."""
+        """Record ten numbers."""
         for name in self.NAMES:
             runner.hub.update_scalar(name, 1.0)
 
 
 class Screen(Hook):
-    """Gives a run a screen that nobody sees, so that the display is drawn."""
+    """Gives a run an invisible screen, so that the display is drawn."""
 
     priority = "HIGHEST"
 
     def idle_points(self, runner: Runner) -> list[str]:
-        """Asked before the points of others are: the screen is there in time."""
+        """Set up the screen here, because this runs before the hooks of the display."""
         runner.terminal.quiet = False
         runner.terminal._console = Console(file=io.StringIO(), force_terminal=True, width=100)
         return []
 
 
 def on_a_screen(*hooks: type[Hook]) -> Callable[[Data], float]:
-    """A run with the default hooks, whose lines nobody sees either."""
+    """Return a case with the default hooks and a screen; printed lines are discarded."""
 
     def run(data: Data) -> float:
         with redirect_stdout(io.StringIO()):
@@ -57,16 +59,16 @@ def on_a_screen(*hooks: type[Hook]) -> Callable[[Data], float]:
     return run
 
 
-# What a case is compared with: the same run without it. The display shows what the default hooks record.
+# Each case, and the case to compare it with: the same run without it. The display shows records of the default hooks.
 WITHOUT = {
-    "ten scalars a step": "no hooks",
+    "ten scalars per step": "no hooks",
     "jsonl and TensorBoard every 10 steps": "no hooks",
     "the progress display": "default hooks and a screen",
 }
 
 
 def cases() -> dict[str, Callable[[Data], float]]:
-    """What is measured, by name."""
+    """Return the cases to measure, by name."""
 
     def run(**parts: Any) -> Callable[[Data], float]:
         return lambda data: with_hookline(data, **parts)
@@ -74,7 +76,7 @@ def cases() -> dict[str, Callable[[Data], float]]:
     return {
         "bare loop": bare,
         "no hooks": run(default_hooks=NO_DEFAULT_HOOKS),
-        "ten scalars a step": run(default_hooks=NO_DEFAULT_HOOKS, custom_hooks=[TenScalars()]),
+        "ten scalars per step": run(default_hooks=NO_DEFAULT_HOOKS, custom_hooks=[TenScalars()]),
         "jsonl and TensorBoard every 10 steps": run(default_hooks=LOGGED, writers=["jsonl", "tensorboard"]),
         "default hooks and a screen": on_a_screen(),
         "the progress display": on_a_screen(ProgressHook),
@@ -82,7 +84,7 @@ def cases() -> dict[str, Callable[[Data], float]]:
 
 
 def scalar(after: int, updates: int = 100_000) -> float:
-    """Microseconds of one `update_scalar`, when there were so many before."""
+    """Return the microseconds of one `update_scalar` after `after` earlier updates."""
     hub = MessageHub()
     update, value = hub.update_scalar, torch.tensor(1.0)
     for _ in range(after):
@@ -97,11 +99,13 @@ def scalar(after: int, updates: int = 100_000) -> float:
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure and print the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=1000, help="steps of a measurement")
-    parser.add_argument("--rounds", type=int, default=12, help="measurements of each case")
-    parser.add_argument("--updates", type=int, default=1_000_000, help="updates before the second look at the hub")
+    parser.add_argument("--steps", type=int, default=1000, help="steps per measurement")
+    parser.add_argument("--rounds", type=int, default=12, help="measurements per case")
+    parser.add_argument(
+        "--updates", type=int, default=1_000_000, help="updates before the second measurement of the hub"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -111,10 +115,10 @@ def main() -> None:
     base = found["bare loop"]
     shares = {name: (found[name] - found[without]) / base for name, without in WITHOUT.items()}
     if options.json:
-        print(json.dumps({"microseconds a scalar": hub, "bare step": base, "share of a step": shares}, indent=2))
+        print(json.dumps({"microseconds per scalar": hub, "bare step": base, "share of a step": shares}, indent=2))
         return
     for name, us in hub.items():
-        print(f"a scalar in the hub, {name:24} {us:6.2f} us")
+        print(f"one scalar in the hub, {name:22} {us:6.2f} us")
     print(f"a bare step{'':35}{base:6.1f} us")
     for name, share in shares.items():
         print(f"{name:44} {share:+8.1%} of a step")

@@ -358,9 +358,9 @@ def test_the_recording_benchmark_runs_and_prints_json() -> None:
     ended = subprocess.run([sys.executable, str(script), *words], capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
     found = json.loads(ended.stdout)
-    assert list(found) == ["microseconds a scalar", "bare step", "share of a step"]
+    assert list(found) == ["microseconds per scalar", "bare step", "share of a step"]
     assert list(found["share of a step"]) == [
-        *["ten scalars a step", "jsonl and TensorBoard every 10 steps", "the progress display"]
+        *["ten scalars per step", "jsonl and TensorBoard every 10 steps", "the progress display"]
     ]
 
 
@@ -374,9 +374,9 @@ def test_the_dialects_benchmark_runs_and_prints_json() -> None:
         "mmengine, no hooks": ["hookline, no hooks"],
         "pointrix, no hooks": ["hookline, no hooks"],
         "hookline, recording, gradients kept": ["hookline, recording"],
-        "imix, its least hooks": ["hookline, recording, gradients kept"],
+        "imix, minimal hooks": ["hookline, recording, gradients kept"],
         "mmengine, default hooks": ["hookline, default hooks"],
-        "robo_orchard, its least hooks": ["hookline, no hooks", "by hand, accelerate"],
+        "robo_orchard, minimal hooks": ["hookline, no hooks", "by hand, accelerate"],
     }
-    robo, accelerate = rows["robo_orchard, its least hooks"], rows["by hand, accelerate"]
+    robo, accelerate = rows["robo_orchard, minimal hooks"], rows["by hand, accelerate"]
     assert robo["of"]["by hand, accelerate"] == robo["microseconds"] / accelerate["microseconds"]

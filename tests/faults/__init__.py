@@ -1,1 +1,1 @@
-"""What a run must survive. `python -m tests.faults.figures` prints what is published of it."""
+"""Faults that a run must survive. `python -m tests.faults.figures` measures and prints the published figures."""

@@ -1,4 +1,4 @@
-"""A bad input as a row of a table: what is put where, which command reads it, and what must come of it."""
+"""One bad input as a row of a table: its files, the command that reads them, and the expected outcome."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from typing import Any
 from tests.faults import children
 from tests.faults.project import MYNET, config, write
 
-# What a command may take on top of what it has when it starts. A config that grows without limit runs into it.
+# The memory that a command may use beyond its memory at the start. A config that expands without limit exceeds it.
 MEMORY = 1 << 30
 SECONDS = 30
 
-#: The file that every hostile input would make.
+#: The file that every hostile input would create if it ran.
 CANARY = "ran-code"
 
-# What a config or a checkpoint must never make the process do.
+# Audit events that a config or a checkpoint must never cause.
 _NEVER = {
     *("os.system", "os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "pty.spawn", "subprocess.Popen"),
     *("socket.connect", "socket.getaddrinfo", "urllib.Request", "webbrowser.open", "ctypes.dlopen"),
@@ -40,8 +40,8 @@ _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 class Case:
     """One bad input.
 
-    `says` is the whole message after `hookline: `; where its words belong to torch or to the system, `mentions` has the
-    parts of it that matter.
+    `says` is the whole message after `hookline: `. If torch or the system words the message, `mentions` has the parts
+    that must be in it.
     """
 
     id: str
@@ -53,42 +53,42 @@ class Case:
     files: Mapping[str, str | bytes] = field(default_factory=dict)
     prepare: Callable[[Path], object] = lambda project: None
     environment: Mapping[str, str] = field(default_factory=dict)
-    #: An exception of the user's own code keeps its traceback.
+    #: True if a traceback is expected: an exception from user code keeps its traceback.
     traceback: bool = False
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a case."""
+    """The outcome of a case."""
 
     code: int
     output: str
-    #: Files outside of the run's folder that were made, changed or removed.
+    #: Files outside the run's folder that were created, changed or removed.
     touched: list[str]
-    #: Things that no input may make the process do, as Python's audit events tell them.
+    #: Forbidden actions of the process, as Python's audit events report them.
     seen: list[str]
 
     @property
     def message(self) -> str:
-        """The error: everything from the line on that begins with `hookline: `."""
+        """Return the error message: everything from the line that begins with `hookline: `."""
         before, found, after = self.output.partition("hookline: ")
         text = after.rstrip("\n") if found and (not before or before.endswith("\n")) else ""
-        return re.sub(r"\((hookline/[a-z_/]+\.py):[0-9]+\)", r"(\1)", text)  # which line it is today does not matter
+        return re.sub(r"\((hookline/[a-z_/]+\.py):[0-9]+\)", r"(\1)", text)  # without line numbers, which change
 
     @property
     def ran_code(self) -> bool:
-        """Whether the input made the process do more than read it."""
+        """Return whether the input made the process do more than read it."""
         return bool(self.touched or self.seen)
 
 
 def listed(*problems: str) -> str:
-    """What a config is refused with: each problem as `line:column  key: what is wrong`."""
+    """Return the message that refuses a config, with each problem as `line:column  key: what is wrong`."""
     count = "1 error" if len(problems) == 1 else f"{len(problems)} errors"
     return "\n".join([f"config.yaml: {count}", *(f"  config.yaml:{problem}" for problem in problems)])
 
 
 def run(case: Case, root: Path) -> Outcome:
-    """Run one case in a folder that it has for itself."""
+    """Run one case in its own folder."""
     project = root / "project"
     for folder in ("project", "elsewhere", "home", "tmp"):
         (root / folder).mkdir()
@@ -101,7 +101,7 @@ def run(case: Case, root: Path) -> Outcome:
     log = root.with_name(root.name + ".seen")
     log.touch()
     before = _tree(root)
-    # matplotlib, which others import where it is installed, keeps a cache; it is not what a run leaves.
+    # If matplotlib is installed, some libraries import it, and it writes a cache. That is no file of the run.
     caches = {"MPLCONFIGDIR": tempfile.gettempdir()}
     environment = {"HOME": str(root / "home"), "TMPDIR": str(root / "tmp"), **caches, **case.environment}
     with children.running(watched_command, case.words, str(project), environment, str(log)) as child:
@@ -113,7 +113,7 @@ def run(case: Case, root: Path) -> Outcome:
 
 
 def _tree(root: Path) -> dict[str, str]:
-    """Every file outside of the run's own folder, and what is in it."""
+    """Return the hash of every file outside the run's own folder."""
     found = {}
     for folder, folders, names in os.walk(root):
         if Path(folder) == root / "project" and "runs" in folders:
@@ -126,8 +126,8 @@ def _tree(root: Path) -> dict[str, str]:
 
 
 def watched_command(words: tuple[str, ...], cwd: str, environment: dict[str, str], log: str) -> None:
-    """The command, with little memory and time, and everything noted that only running code would do."""
-    tempfile.tempdir = None  # it was settled when the server was started
+    """Run the command with limited memory and time, and log all actions that only executed code would take."""
+    tempfile.tempdir = None  # it was set when the server was started
     if sys.platform == "linux":
         taken = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
         resource.setrlimit(resource.RLIMIT_AS, (taken + MEMORY, taken + MEMORY))
@@ -139,7 +139,7 @@ def watched_command(words: tuple[str, ...], cwd: str, environment: dict[str, str
 def _watch(project: Path, log: int) -> None:
     own = os.path.realpath(project / "runs")
 
-    def outside(path: Any) -> bool:
+    def is_outside(path: Any) -> bool:
         if not isinstance(path, (str, bytes)):
             return False
         text = os.fsdecode(path)
@@ -148,14 +148,14 @@ def _watch(project: Path, log: int) -> None:
         real = os.path.realpath(text)
         return real != own and not real.startswith(own + os.sep)
 
-    def look(event: str, arguments: tuple[Any, ...]) -> None:
+    def log_forbidden(event: str, arguments: tuple[Any, ...]) -> None:
         if event in _NEVER:
-            noted = True
+            forbidden = True
         elif event == "open":
-            noted = bool((arguments[2] or 0) & _WRITING) and outside(arguments[0])
+            forbidden = bool((arguments[2] or 0) & _WRITING) and is_outside(arguments[0])
         else:
-            noted = event in _CHANGES and any(outside(path) for path in arguments)
-        if noted:
+            forbidden = event in _CHANGES and any(is_outside(path) for path in arguments)
+        if forbidden:
             os.write(log, f"{event} {arguments!r}\n".encode(errors="backslashreplace"))
 
-    sys.addaudithook(look)
+    sys.addaudithook(log_forbidden)

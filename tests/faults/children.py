@@ -1,12 +1,12 @@
-"""Functions and commands in processes of their own, each a few milliseconds away instead of an import of torch.
+"""Run functions and commands in child processes that start within milliseconds, because they need not import torch.
 
     child = start(train_until_killed, folder)
     child.kill(signal.SIGKILL)
     child.wait(10)                                   -> -9
-    command("train", "config.yaml", cwd=folder)      -> (exit code, all it printed)
+    command("train", "config.yaml", cwd=folder)      -> (exit code, printed output)
 
-A server that has imported torch and hookline, and has no threads, is asked to fork itself. The process of the tests is
-never forked: it has threads. What is started is a top-level function that the child can import by its name.
+A server process has imported torch and hookline and has no threads. It forks itself for each child. The test process
+has threads, so it is never forked. A child runs a top-level function that it can import by name.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from multiprocessing.connection import wait as wait_for
 from pathlib import Path
 from typing import Any
 
-# All that the command line imports before it trains, so that no child does it again.
+# The modules that the command line imports before it trains, so that no child has to import them again.
 PRELOADED = (
     *(
         "torch",
@@ -45,18 +45,18 @@ PRELOADED = (
     ),
 )
 
-# Far above what any child needs, so that a slow machine never decides; a child that hangs is killed then.
+# Far more than any child needs, so that a slow machine makes no difference. A hanging child is killed then.
 TIMEOUT = 60.0
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(list(PRELOADED))
-# Starting one child looks after the others, and an exit code can be read only once: one thread at a time.
+# Starting a child also collects the exit codes of others, and each can be read only once. So only one thread may do it.
 _LOCK = threading.Lock()
 _ALIVE: set[Child] = set()
 
 
 class Child:
-    """A process that was started, and everything that it starts in turn."""
+    """A started process, with all processes that it starts itself."""
 
     def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
         handle, self._file = tempfile.mkstemp(prefix="hookline-child-", suffix=".log")
@@ -68,12 +68,12 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Its process id, which is also the id of its process group."""
+        """Return its process id, which is also the id of its process group."""
         assert self._process.pid is not None
         return self._process.pid
 
     def wait(self, timeout: float = TIMEOUT) -> int:
-        """Its exit code, or minus the signal that ended it; TimeoutError when it does not end in time."""
+        """Return its exit code, or minus the signal that ended it. Raise TimeoutError if it does not end in time."""
         if not wait_for([self._process.sentinel], timeout):
             raise TimeoutError(f"the child {self.pid} did not end within {timeout} s; it printed:\n{self.output()}")
         with _LOCK:
@@ -82,39 +82,39 @@ class Child:
         return code
 
     def has_ended(self) -> bool:
-        """Whether it is gone."""
+        """Return whether it has ended."""
         return bool(wait_for([self._process.sentinel], 0))
 
     def kill(self, number: int = signal.SIGKILL) -> None:
-        """Send it a signal, if it is still there."""
+        """Send it a signal, if it is still running."""
         with _LOCK:
             if self._process.exitcode is None:
                 os.kill(self.pid, number)
 
     def output(self) -> str:
-        """What it and its own children have printed so far, stdout and stderr as they came."""
+        """Return what it and its own children have printed so far, with stdout and stderr mixed."""
         return Path(self._file).read_text(encoding="utf-8", errors="backslashreplace")
 
     def close(self) -> None:
-        """Make sure that nothing of it is left: neither the process, nor what it started, nor its output."""
+        """End the process and all processes that it started, and remove its output."""
         if self not in _ALIVE:
             return
         _ALIVE.discard(self)
         self.kill()
-        with suppress(ProcessLookupError):  # nothing that it started is left
+        with suppress(ProcessLookupError):  # no process of its group is left
             os.killpg(self.pid, signal.SIGKILL)
         self._process.join(TIMEOUT)
         os.unlink(self._file)
 
 
 def start(function: Callable[..., Any], *arguments: Any) -> Child:
-    """Call a top-level function in a fresh process, which goes on by itself until `close` or `close_all`."""
+    """Call a top-level function in a new process, which runs until it ends or until `close` or `close_all`."""
     return Child(function, arguments)
 
 
 @contextmanager
 def running(function: Callable[..., Any], *arguments: Any) -> Iterator[Child]:
-    """The same, for as long as a `with` lasts."""
+    """Call a top-level function in a new process for the duration of a `with` block."""
     child = start(function, *arguments)
     try:
         yield child
@@ -123,7 +123,7 @@ def running(function: Callable[..., Any], *arguments: Any) -> Iterator[Child]:
 
 
 def close_all() -> None:
-    """End every child that is left; a fixture does this after every test."""
+    """End all remaining children; a fixture calls this after every test."""
     for child in list(_ALIVE):
         child.close()
 
@@ -131,13 +131,13 @@ def close_all() -> None:
 def command(
     *words: str, cwd: Path, timeout: float = TIMEOUT, environment: Mapping[str, str] | None = None
 ) -> tuple[int, str]:
-    """`hookline words...` in a folder: its exit code, and all that it printed."""
+    """Run `hookline words...` in a folder, and return its exit code and its output."""
     with running(run_command, words, str(cwd), dict(environment or {})) as child:
         return child.wait(timeout), child.output()
 
 
 def run_command(words: tuple[str, ...], cwd: str, environment: dict[str, str]) -> None:
-    """What a child does for `command`."""
+    """Run the command line; called in a child."""
     os.chdir(cwd)
     os.environ |= environment
     sys.path += [folder for folder in environment.get("PYTHONPATH", "").split(os.pathsep) if folder]
@@ -149,14 +149,14 @@ def run_command(words: tuple[str, ...], cwd: str, environment: dict[str, str]) -
 
 
 def _run(file: str, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-    os.setpgid(0, 0)  # so that what it starts can be ended with it
-    # As in any fresh process: a loader's workers are started the way that Python starts them here.
+    os.setpgid(0, 0)  # so that the processes that it starts can be ended with it
+    # As in any new process, a loader's workers are started with Python's default method.
     multiprocessing.set_start_method(None, force=True)  # None is the default
     nothing = os.open(os.devnull, os.O_RDONLY)
     printed = os.open(file, os.O_WRONLY | os.O_APPEND)
     os.dup2(nothing, 0)
     os.dup2(printed, 1)
     os.dup2(printed, 2)
-    for stream in (sys.stdout, sys.stderr):  # the server's own may have the encoding of another place
+    for stream in (sys.stdout, sys.stderr):  # the server's streams may have another encoding
         stream.reconfigure(encoding="utf-8", line_buffering=True)  # type: ignore[union-attr]  # a text file, here
     function(*arguments)

@@ -1,4 +1,4 @@
-"""No child outlives its test."""
+"""End the child processes of a test when the test ends."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""What is published about faults, measured: `python -m tests.faults.figures`.
+"""Measure the published figures about faults: `python -m tests.faults.figures --kills 200`.
 
-    KILL    200 kill -9, 200 resumes with the state of the unbroken run
-    CODE    0 of 136 hostile inputs ran code
-    SILENT  0 of 215 bad inputs ended with exit code 0
+    KILL    200 of 200 resumes after kill -9 were bit-exact
+    CODE    0 of 140 hostile inputs executed code
+    SILENT  0 of 218 bad inputs ended with exit code 0
 
-Exit code 1 when a figure is not as it should be; what made it so is listed under it.
+The exit code is 1 if a figure is wrong. The inputs that caused it are listed below the figure.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from tests.faults.cases import Case, Outcome, run
 from tests.faults.kills import KINDS, Kills, kill_and_resume
 from tests.faults.project import trained_run
 
-# Children, each of them busy with one core.
+# The number of children that run at the same time, each on one core.
 AT_ONCE = 2
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One line: of how many inputs how many did what none should, and which."""
+    """One printed line: the number of inputs, and the inputs that did what no input should do."""
 
     name: str
     what: str
@@ -40,27 +40,27 @@ class Figure:
         return "\n".join([line, *(f"          {culprit}" for culprit in self.culprits)])
 
 
-def code() -> Figure:
-    """Hostile configs and checkpoints that made the process do more than read them."""
-    return _measure("CODE", "hostile inputs ran code", hostile.cases(), lambda outcome: outcome.ran_code)
+def measure_code() -> Figure:
+    """Count the hostile configs and checkpoints that made the process do more than read them."""
+    return _measure("CODE", "hostile inputs executed code", hostile.cases(), lambda outcome: outcome.ran_code)
 
 
-def silence() -> Figure:
-    """Bad inputs after which the command said that all was well."""
+def measure_silence() -> Figure:
+    """Count the bad inputs after which the command reported success."""
     return _measure("SILENT", "bad inputs ended with exit code 0", silent.cases(), lambda outcome: outcome.code == 0)
 
 
-def kill(times: int) -> Kills:
-    """Runs of every kind, killed so many times in all, and resumed."""
+def measure_kills(times: int) -> Kills:
+    """Kill runs of every kind, `times` kills in total, and resume them."""
     shares = [times // len(KINDS) + (number < times % len(KINDS)) for number in range(len(KINDS))]
     with TemporaryDirectory(prefix="hookline-kills-") as folder, ThreadPoolExecutor(AT_ONCE) as pool:
 
-        def some(kind: str, share: int) -> Kills:
+        def kill_share(kind: str, share: int) -> Kills:
             root = Path(folder, kind)
             root.mkdir()
             return kill_and_resume(root, kind, share, seed=times)
 
-        found = list(pool.map(some, KINDS, shares))
+        found = list(pool.map(kill_share, KINDS, shares))
     total = Kills()
     for each in found:
         total.kills += each.kills
@@ -70,7 +70,7 @@ def kill(times: int) -> Kills:
 
 
 def _measure(name: str, what: str, cases: Sequence[Case], is_culprit: Callable[[Outcome], bool]) -> Figure:
-    trained_run()  # once, before several ask for it
+    trained_run()  # trained once, before several threads need it
     with TemporaryDirectory(prefix="hookline-faults-") as folder, ThreadPoolExecutor(AT_ONCE) as pool:
 
         def outcome_of(case: Case) -> Outcome:
@@ -84,16 +84,16 @@ def _measure(name: str, what: str, cases: Sequence[Case], is_culprit: Callable[[
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Measure and print; 1 when a figure is not 0."""
+    """Measure and print the figures; return 1 if one is wrong."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults.figures")
-    parser.add_argument("--kills", type=int, default=0, metavar="N", help="kill so many runs too, for the figure KILL")
+    parser.add_argument("--kills", type=int, default=0, metavar="N", help="also measure KILL, with N kills")
     kills: int = parser.parse_args(words).kills
     figures: list[Figure] = []
-    killed = kill(kills) if kills else Kills()
+    killed = measure_kills(kills) if kills else Kills()
     if kills:
-        print(f"KILL    {killed.kills} kill -9, {killed.identical} resumes with the state of the unbroken run")
+        print(f"KILL    {killed.identical} of {killed.kills} resumes after kill -9 were bit-exact")
         print("".join(f"          {failure}\n" for failure in killed.failures), end="", flush=True)
-    for measure in (code, silence):
+    for measure in (measure_code, measure_silence):
         figures.append(measure())
         print(figures[-1], flush=True)
     wrong = killed.identical != killed.kills or killed.failures or any(figure.culprits for figure in figures)

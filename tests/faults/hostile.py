@@ -1,7 +1,7 @@
-"""Hostile configs, overrides, checkpoints and pointers: none of them may make the process do more than read it.
+"""Hostile configs, overrides, checkpoints and pointers. The process may read them, but nothing in them may run.
 
-The number in a case's id is its row in the list of faults: 16 pickles, 17 strings in a clean checkpoint, 18 configs,
-19 names that lead out of the folder.
+The number in a case's id is the number of the fault: 16 pickles, 17 strings in a clean checkpoint, 18 configs, 19 names
+that lead out of the folder.
 """
 
 from __future__ import annotations
@@ -15,5 +15,5 @@ if TYPE_CHECKING:
 
 
 def cases() -> list[Case]:
-    """All of them."""
+    """Return all cases."""
     return [*hostile_configs.cases(), *hostile_checkpoints.cases()]

@@ -1,4 +1,4 @@
-"""Checkpoints and pointers that reach for code, or out of their folder."""
+"""Checkpoints and pointers that try to execute code or to leave their folder."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SHELL = f"touch {CANARY}"
 
 
 def cases() -> list[Case]:
-    """All of them."""
+    """Return all cases."""
     return [*_pickles(), *_pointers(), *_clean()]
 
 
@@ -36,7 +36,7 @@ class Calls:
 
 
 def payloads() -> dict[str, Any]:
-    """Objects that run code when they are unpickled, by the way they go about it."""
+    """Return objects that execute code when they are unpickled, by method."""
     inner = io.BytesIO()
     torch.save(Calls(os.system, SHELL), inner)
     return {
@@ -49,19 +49,19 @@ def payloads() -> dict[str, Any]:
 
 
 def in_legacy(value: Any) -> bytes:
-    """As torch wrote it before 1.6."""
+    """Return the bytes that torch wrote before version 1.6."""
     file = io.BytesIO()
     torch.save(value, file, _use_new_zipfile_serialization=False)
     return file.getvalue()
 
 
 def in_pickle(value: Any) -> bytes:
-    """A bare pickle."""
+    """Return the bytes of a bare pickle."""
     return pickle.dumps(value, protocol=2)
 
 
 def in_bare_zip(value: Any) -> bytes:
-    """An archive made by hand."""
+    """Return the bytes of an archive built by hand."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as archive:
         archive.writestr("archive/data.pkl", pickle.dumps(value, protocol=2))
@@ -77,7 +77,7 @@ FORMATS: dict[str, Callable[[Any], bytes]] = {
     "bare_zip": in_bare_zip,
 }
 
-#: Every place that reads a checkpoint: what is changed in the command.
+#: The commands that read a checkpoint, by the place that reads it.
 PLACES = {
     "resume": ("train", "config.yaml", "resume=runs/run/epoch_1.pth"),
     "newest": ("train", "config.yaml", "--resume"),
@@ -87,7 +87,7 @@ PLACES = {
 
 
 def _pickles() -> list[Case]:
-    """Hostile pickles in every place that reads a checkpoint, in every format, in every part of one."""
+    """Return cases with hostile pickles: in every place that reads a checkpoint, every format and every part."""
 
     def hostile(name: str, place: str, content: Callable[[], bytes]) -> Case:
         return Case(
@@ -109,14 +109,14 @@ def _pickles() -> list[Case]:
 
 
 def with_entry(key: str, value: Any) -> bytes:
-    """A good checkpoint with one entry replaced."""
+    """Return a good checkpoint with one entry replaced."""
     return sealed(checkpoint() | {key: value})
 
 
 def _pointers() -> list[Case]:
-    """Pointers that lead out of the folder, or nowhere.
+    """Return cases with pointers that lead out of the folder, or nowhere.
 
-    The only checkpoint beside them is cut short; the one outside, which some lead to, is what they say it is.
+    The only checkpoint next to them is cut short. The one outside, to which some of them point, is intact.
     """
 
     def pointer(name: str, content: str | bytes | None, prepare: Callable[[Path], object] | None = None) -> Case:
@@ -167,7 +167,7 @@ def _pointers() -> list[Case]:
 
 
 def _clean() -> list[Case]:
-    """Clean checkpoints whose strings look like code, modules and paths: they are data, and nothing else."""
+    """Return clean checkpoints whose strings look like code, modules and paths; they must be treated as data."""
 
     def clean(name: str, change: Callable[[dict[str, Any]], object], *mentions: str) -> Case:
         def put(project: Path) -> None:

@@ -1,4 +1,4 @@
-"""Configs and overrides that reach for code: each would make the file `ran-code` if anything in it were run."""
+"""Configs and overrides that try to execute code. Each would create the file `ran-code` if anything in it ran."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ TRUST = "if you trust it, add --allow"
 
 
 def cases() -> list[Case]:
-    """All of them."""
+    """Return all cases."""
     return [*_tags(), *_names(), *_imports(), *_bases(), *_references(), *_bombs()]
 
 
 def _tags() -> list[Case]:
-    """YAML tags that other readers turn into calls."""
+    """Return cases with YAML tags that other readers turn into calls."""
 
     def tagged(name: str, value: str, says: str, **given: Any) -> Case:
         return Case(f"fault_18_tag_{name}", 2, says, **{"config": config(model=value), **given})
@@ -95,7 +95,7 @@ def _listed(place: str, message: str) -> str:
 
 
 def _names() -> list[Case]:
-    """Names of what runs a shell, evaluates text or reads pickles, in every place of a config that names something."""
+    """Return cases that name shells, evaluators or pickle readers, in every place of a config that takes a name."""
 
     def model(name: str, target: str, message: str, /, **parameters: str) -> Case:
         given = "".join(f", {key}: {value}" for key, value in parameters.items())
@@ -255,7 +255,7 @@ EVIL = f"import os\nos.system('{SHELL}')\n"
 
 
 def _imports() -> list[Case]:
-    """Modules that stand where a config may not reach; importing them would be enough."""
+    """Return cases that name modules outside the allowed folders; importing one would already execute code."""
 
     def imports(name: str, module: str, message: str, **given: Any) -> Case:
         # `work_dir` is line 6, so this is line 7.
@@ -295,7 +295,7 @@ def _imports() -> list[Case]:
 
 
 def _bases() -> list[Case]:
-    """What stands where a base is named is read as YAML, or not at all."""
+    """Return cases with a hostile `_base_`, which must be read as YAML or not at all."""
 
     def base(name: str, value: str, says: str, **given: Any) -> Case:
         return Case(f"fault_18_base_{name}", 2, says, config=f"_base_: {value}\n{config()}", **given)
@@ -326,7 +326,7 @@ def _bases() -> list[Case]:
 
 
 def _references() -> list[Case]:
-    """`${...}` calls nothing, and what it gives is not looked at again."""
+    """Return cases with hostile `${...}` references, which must call nothing and be expanded only once."""
 
     def reference(name: str, value: str, says: str, **given: Any) -> Case:
         return Case(f"fault_18_reference_{name}", 2, says, config=config(experiment_name=value), **given)
@@ -375,7 +375,7 @@ def _references() -> list[Case]:
 
 
 def _bombs() -> list[Case]:
-    """A few bytes that stand for billions of values: refused by arithmetic, before anything is made of them."""
+    """Return cases in which a few bytes expand to billions of values; they must be refused before the expansion."""
 
     def bomb(name: str, text: str, says: str, **given: Any) -> Case:
         return Case(f"fault_18_bomb_{name}", 2, says, config=text, **given)

@@ -1,4 +1,4 @@
-"""KILL: runs that are killed at random moments and resumed, compared with one that was never killed, state by state."""
+"""KILL: kill runs at random moments, resume them, and compare every state with that of an uninterrupted run."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pathlib import Path
 from tests.faults.children import TIMEOUT, running
 from tests.faults.runs import digests, train
 
-KINDS = ("workers", "persistent", "beside", "plain")
+KINDS = ("workers", "persistent", "async", "plain")
 
 
 class Kills:
-    """What was seen: how many kills, how many resumes whose state was that of the unbroken run, and what was not."""
+    """The numbers of kills and of bit-exact resumes, and the failures."""
 
     def __init__(self) -> None:
         self.kills = 0
@@ -24,7 +24,7 @@ class Kills:
 
 
 def reference(folder: Path, kind: str) -> dict[str, str]:
-    """The digests of a run that nobody kills."""
+    """Return the digests of an uninterrupted run."""
     with running(train, str(folder), kind) as child:
         code = child.wait()
         assert code == 0, child.output()
@@ -32,19 +32,19 @@ def reference(folder: Path, kind: str) -> dict[str, str]:
 
 
 def kill_and_resume(folder: Path, kind: str, times: int, seed: int) -> Kills:
-    """Kill a run so many times, after a random number of iterations and a random fraction of one; resume it each time.
+    """Kill a run `times` times, after a random number of iterations plus a random fraction of one; resume it each time.
 
-    How long to wait is counted in what the run does, so that the speed of the machine plays no part. A kill counts when
-    the run had come to an iteration, and a resume when it has.
+    The waiting time is counted in iterations, so that the speed of the machine does not matter. A kill or a resume
+    counts only if the run has reached an iteration.
     """
     chance, seen, number = random.Random(seed), Kills(), 0
     expected = reference(folder / "reference", kind)
     run = _Killed(folder / "run-0", kind, expected, seen)
     while seen.kills < times:
-        if run.live(chance.randint(0, 14), chance.random() * 0.02):
+        if run.start(chance.randint(0, 14), chance.random() * 0.02):
             number += 1
             run = _Killed(folder / f"run-{number}", kind, expected, seen)
-    run.live(None, 0.0)
+    run.start(None, 0.0)
     return seen
 
 
@@ -53,11 +53,11 @@ class _Killed:
 
     def __init__(self, folder: Path, kind: str, expected: dict[str, str], seen: Kills) -> None:
         self.folder, self.kind, self.expected, self.seen = folder, kind, expected, seen
-        self.owes_resume = False
+        self.awaits_resume = False
         folder.mkdir()
 
-    def live(self, iterations: int | None, fraction: float) -> bool:
-        """One start, killed after so many iterations, or never; whether the run came to its end."""
+    def start(self, iterations: int | None, fraction: float) -> bool:
+        """Start the run once; kill it after `iterations`, unless that is None. Return whether the run has ended."""
         before = len(digests(self.folder))
         with running(train, str(self.folder), self.kind) as child:
             if iterations is not None:
@@ -74,19 +74,19 @@ class _Killed:
             states = dict(found)[wrong[0]].split(","), self.expected[wrong[0]].split(",")
             parts = [ours.partition("=")[0] for ours, theirs in zip(*states, strict=True) if ours != theirs]
             self.seen.failures.append(
-                f"{self.folder}: at iteration {wrong[0]}, resumed at {found[0][0]}, these parts are not those of the "
-                f"unbroken run: {', '.join(parts)}"
+                f"{self.folder}: at iteration {wrong[0]}, resumed at {found[0][0]}, these parts differ from the "
+                f"uninterrupted run: {', '.join(parts)}"
             )
-        elif found and self.owes_resume:
+        elif found and self.awaits_resume:
             self.seen.identical += 1
         if found:
-            self.owes_resume = code != 0
+            self.awaits_resume = code != 0
             self.seen.kills += code != 0
         return code == 0 or bool(self.seen.failures)
 
 
 def wait_until(condition: Callable[[], bool]) -> bool:
-    """Whether something has come about, within a time that no machine needs."""
+    """Wait for a condition, and return whether it became true before a very long timeout."""
     deadline = time.monotonic() + TIMEOUT
     while not condition():
         if time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""What users get wrong, as a module beside the config, and the configs that name it."""
+"""Mistakes of users: a module with them, and configs that name it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ WHAT_TO_RETURN = (
 )
 
 BAD = '''
-"""What users get wrong, under the name of the mistake."""
+"""Mistakes of users, each under the name of the mistake."""
 
 import itertools
 import os
@@ -230,7 +230,7 @@ class CallsUnknownPoint(Hook):
 
 
 def training(**changes: str | None) -> str:
-    """The `train` section with other values for some keys."""
+    """Return the `train` section with other values for some keys."""
     parts = {
         "dataloader": '{dataset: {type: "mynet:Data"}, batch_size: 2}',
         "step": '"mynet:loss_of"',
@@ -241,7 +241,7 @@ def training(**changes: str | None) -> str:
 
 
 def evaluation(**changes: str | None) -> str:
-    """The `val` or `test` section, likewise."""
+    """Return the `val` or `test` section with other values for some keys."""
     parts = {
         "dataloader": '{dataset: {type: "mynet:Data"}, batch_size: 4}',
         "step": '"mynet:predict"',
@@ -252,11 +252,11 @@ def evaluation(**changes: str | None) -> str:
 
 
 def bad(name: str, code: int, says: str, **changes: str | None) -> Case:
-    """A case that is a config, with the module of mistakes beside it."""
+    """Return a case with a config and the module of mistakes next to it."""
     return Case(name, code, says, config=config(**changes), files={"bad.py": BAD})
 
 
 def raising(name: str, code: int, *mentions: str, **changes: str | None) -> Case:
-    """The same where the user's own code raises: the traceback stays, with a note about the place."""
+    """Return a case in which user code raises: the traceback is shown, with a note about the location."""
     files = {"bad.py": BAD}
     return Case(name, code, mentions=mentions, config=config(**changes), files=files, traceback=True)

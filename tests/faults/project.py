@@ -1,4 +1,4 @@
-"""The small project that every bad input is put into: a config, a module beside it, and a run that was made of them."""
+"""The small project for all bad inputs: a config, a module next to it, and a finished run of it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def predict(model, batch):
     return model(inputs), target
 """
 
-# A line a key, so that a message about one of them always names the same line.
+# One line per key, so that a message about a key always names the same line.
 CONFIG = {
     "model": '{type: "mynet:Net"}',
     "train": '{dataloader: {dataset: {type: "mynet:Data"}, batch_size: 4}, step: "mynet:loss_of", max_epochs: 1}',
@@ -68,13 +68,13 @@ CONFIG = {
 
 
 def config(**changes: str | None) -> str:
-    """The text of the config with other values for some keys; None leaves one out."""
+    """Return the text of the config with other values for some keys; None leaves a key out."""
     lines = {**CONFIG, **changes}
     return "".join(f"{key}: {value}\n" for key, value in lines.items() if value is not None)
 
 
 def write(folder: Path, name: str, content: str | bytes) -> Path:
-    """Put a file into a folder, whose own folders are made."""
+    """Write a file in a folder, and create missing folders."""
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content.encode() if isinstance(content, str) else content)
@@ -83,7 +83,7 @@ def write(folder: Path, name: str, content: str | bytes) -> Path:
 
 @cache
 def trained_run() -> dict[str, bytes]:
-    """The files of a finished run of the project, by name; it is trained once."""
+    """Return the files of a finished run of the project, by name. It is trained only once."""
     with TemporaryDirectory(prefix="hookline-trained-") as name:
         folder = Path(name)
         write(folder, "mynet.py", MYNET)
@@ -94,20 +94,20 @@ def trained_run() -> dict[str, bytes]:
 
 
 def checkpoint() -> dict[str, Any]:
-    """The checkpoint of that run, to be changed."""
+    """Return a copy of the checkpoint of that run, which may be changed."""
     loaded: dict[str, Any] = torch.load(BytesIO(trained_run()["epoch_1.pth"]), weights_only=True)
     return loaded
 
 
 def in_zip(value: Any) -> bytes:
-    """As torch writes it today."""
+    """Return the bytes that torch writes today."""
     file = BytesIO()
     torch.save(value, file)
     return file.getvalue()
 
 
 def sealed(value: dict[str, Any]) -> bytes:
-    """As hookline writes it."""
+    """Return the bytes that hookline writes."""
     with TemporaryDirectory(prefix="hookline-sealed-") as name:
         path = Path(name, "sealed.pth")
         store.write(value, path, Note(step=2, validations=1, complete=True))
@@ -115,7 +115,7 @@ def sealed(value: dict[str, Any]) -> bytes:
 
 
 def put_run(project: Path, epoch_1: bytes | None = None) -> Path:
-    """Put the finished run into a project, with another `epoch_1` that the pointer knows the hash of."""
+    """Copy the finished run to a project, if given with another `epoch_1` whose hash is in the pointer."""
     run = project / "runs" / "run"
     for name, content in trained_run().items():
         write(run, name, content)
@@ -126,6 +126,6 @@ def put_run(project: Path, epoch_1: bytes | None = None) -> Path:
 
 
 def point(run: Path, **changed: Any) -> None:
-    """Change entries of the pointer."""
+    """Change entries of the pointer file."""
     record = json.loads(trained_run()["last_checkpoint"]) | changed
     write(run, "last_checkpoint", json.dumps(record))

@@ -1,7 +1,7 @@
-"""A run with much that a resume can get wrong, and the digest of its whole state before every iteration.
+"""A run with many parts that a resume could get wrong, and the digest of its whole state before every iteration.
 
-Dropout, batch norm, augmentation that draws from three generators (in workers), momentum, a cosine schedule, averaged
-weights, a gradient scaler, accumulation, early stopping, the best checkpoints, a hook with a state of its own.
+It has dropout, batch norm, augmentation that draws from three generators (in workers), momentum, a cosine schedule,
+averaged weights, a gradient scaler, accumulation, early stopping, best checkpoints, and a hook with its own state.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ EPOCHS = 5
 
 
 class Augmented(Dataset[tuple[Tensor, Tensor]]):
-    """Samples with noise out of all three generators."""
+    """Samples with noise from all three random generators."""
 
     def __init__(self) -> None:
         self.inputs = torch.randn(SAMPLES, 4, generator=torch.Generator().manual_seed(1))
@@ -50,7 +50,7 @@ class Augmented(Dataset[tuple[Tensor, Tensor]]):
 
 
 class Remembers(Hook):
-    """Has a state: every loss so far, and numbers that it drew."""
+    """A hook with a state: the sum of all losses, and the sum of the random numbers that it drew."""
 
     def __init__(self) -> None:
         self.total, self.drawn = torch.zeros(()), 0.0
@@ -67,7 +67,7 @@ class Remembers(Hook):
 
 
 class Digests(Hook):
-    """Writes the digest of the whole state before every iteration into a file, a line at a time."""
+    """Writes the digest of the whole state to a file before every iteration, one line each."""
 
     priority = "LOWEST"
     role = "observer"
@@ -86,7 +86,7 @@ class Digests(Hook):
 
 
 def digest(checkpoint: Mapping[str, Any]) -> str:
-    """The SHA-256 of every part of a checkpoint, without times, the folder, and facts that are there for people."""
+    """Return the SHA-256 of every part of a checkpoint, without times, the folder, and facts for people."""
     return ",".join(f"{key}={_hash(part, key)}" for key, part in checkpoint.items() if key not in ("meta", "writers"))
 
 
@@ -113,13 +113,13 @@ def _hash(part: Any, name: str) -> str:
 
 
 def everything(folder: str | Path, kind: str = "workers", **parts: Any) -> Runner:
-    """The run: `workers` and `plain` (a DataLoader) by epochs, `persistent` and `beside` (async) by iterations."""
+    """Build the run: `workers` and `plain` (a DataLoader) train by epochs, `persistent` and `async` by iterations."""
     torch.manual_seed(3)
     by_epoch = kind in ("workers", "plain")
     model = nn.Sequential(nn.Linear(4, 16), nn.BatchNorm1d(16), nn.Dropout(0.5), nn.Linear(16, 2))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     length = {"max_epochs": EPOCHS} if by_epoch else {"max_iters": 11 * EPOCHS}
-    workers = {"workers": 2, "plain": 0, "persistent": 2, "beside": 0}[kind]
+    workers = {"workers": 2, "plain": 0, "persistent": 2, "async": 0}[kind]
     loader: Any = ResumableLoader(
         Augmented(), BATCH, shuffle=True, num_workers=workers, persistent_workers=kind == "persistent"
     )
@@ -130,7 +130,7 @@ def everything(folder: str | Path, kind: str = "workers", **parts: Any) -> Runne
         "train": TrainLoop(loader, cross_entropy, val_interval=1 if by_epoch else 7, **length),
         "val": EvalLoop(toy_data(2), predict, metrics={"accuracy": accuracy}),
         "optim": Optim(optimizer, [(CosineAnnealingLR(optimizer, 60), "iter")], accumulate=2, clip_norm=1.0),
-        "default_hooks": {"logger": {"interval": 3}, "checkpoint": checkpoint | {"async_save": kind == "beside"}},
+        "default_hooks": {"logger": {"interval": 3}, "checkpoint": checkpoint | {"async_save": kind == "async"}},
         "custom_hooks": [
             EMAHook(momentum=0.1),
             EarlyStoppingHook(monitor="accuracy", patience=100),
@@ -145,13 +145,13 @@ def everything(folder: str | Path, kind: str = "workers", **parts: Any) -> Runne
 
 
 def train(folder: str, kind: str, **parts: Any) -> None:
-    """What a child does."""
+    """Train the run of a kind; called in a child."""
     torch.set_num_threads(1)
     everything(folder, kind, **parts).train()
 
 
 def as_command(function: Callable[..., Any], *arguments: Any) -> None:
-    """Call a function as the command line would: an error becomes a message and an exit code."""
+    """Call a function as the command line does: an error becomes a message and an exit code."""
     cli.app = typer.Typer(cls=Commands, pretty_exceptions_enable=False)
     cli.app.callback()(lambda: None)
     cli.app.command("run")(lambda: function(*arguments))
@@ -160,7 +160,7 @@ def as_command(function: Callable[..., Any], *arguments: Any) -> None:
 
 
 def digests(folder: Path) -> list[tuple[str, str]]:
-    """What the digest hook has written, in order: where, and the digest there."""
+    """Return the lines of the digest hook, in order: the iteration (or `end`), and the digest there."""
     path = folder / DIGESTS
     lines = path.read_text().splitlines(keepends=True) if path.exists() else []
     return [(where, found) for line in lines if line.endswith("\n") for where, found in [line.split()]]

@@ -1,4 +1,4 @@
-"""Kills at each moment of a save, and savers to try them on: hookline's own, and a naive one that has to fail."""
+"""Kills at each moment of a save, for hookline's own saver and for a naive one that must fail."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MOMENTS = (
 
 
 def die(*_: Any) -> Any:
-    """As `kill -9` would."""
+    """End this process as `kill -9` does."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -42,7 +42,7 @@ def save_and_die(folder: str, moment: str, saver: str) -> None:
 
 
 def naive_write(checkpoint: Any, path: Path, note: seal.Note) -> str:
-    """What many engines do: the old ones make room, and the new one is written where it belongs."""
+    """Save as many engines do: remove the old checkpoints, then write the new one under its final name."""
     for old in path.parent.glob("epoch_*.pth"):
         old.unlink()
     with open(path, "wb") as file:
@@ -52,7 +52,7 @@ def naive_write(checkpoint: Any, path: Path, note: seal.Note) -> str:
 
 
 def _arm(moment: str) -> None:
-    """Make the next save die at a moment."""
+    """Make the next save die at the given moment."""
     put, replace, unlink = seal.SealingFile._put, os.replace, Path.unlink
     owner, name, instead = {
         "opened": (seal.SealingFile, "write", die),
@@ -61,7 +61,7 @@ def _arm(moment: str) -> None:
         "before rename": (os, "replace", die),
         "after rename": (os, "replace", lambda old, new: (replace(old, new), die())),
         "before pointer": (store, "point_to", die),
-        "before removal": (Path, "unlink", _when_old_goes(unlink)),
+        "before removal": (Path, "unlink", _at_removal_of_old(unlink)),
     }[moment]
     setattr(owner, name, instead)
 
@@ -81,7 +81,7 @@ def _after_bytes(count: int, put: Callable[..., None]) -> Callable[..., None]:
     return counting
 
 
-def _when_old_goes(unlink: Callable[..., None]) -> Callable[..., None]:
+def _at_removal_of_old(unlink: Callable[..., None]) -> Callable[..., None]:
     def checking(self: Path, missing_ok: bool = False) -> None:
         if self.name == "epoch_1.pth":
             die()
@@ -91,7 +91,7 @@ def _when_old_goes(unlink: Callable[..., None]) -> Callable[..., None]:
 
 
 def valid_after(folder: Path) -> str:
-    """The name of the checkpoint that is resumed from; empty when the kill has left none."""
+    """Return the name of the newest intact checkpoint; empty if the kill left none."""
     try:
         found = store.newest_intact([folder], lambda text: None)
     except StorageError:

@@ -1,6 +1,6 @@
-"""Bad inputs, each of which must end the command with an exit code that is not 0, and say what is wrong.
+"""Bad inputs. Each of them must end the command with a nonzero exit code and a message about the problem.
 
-Where the list of faults has a row for a case, its number stands in the case's id.
+If a case belongs to a numbered fault, the number is in the case's id.
 """
 
 from __future__ import annotations
@@ -14,5 +14,5 @@ if TYPE_CHECKING:
 
 
 def cases() -> list[Case]:
-    """All of them."""
+    """Return all cases."""
     return [*silent_configs.cases(), *silent_hooks.cases(), *silent_runs.cases()]

@@ -1,4 +1,4 @@
-"""Bad configs, and modules that they name: refused before anything is trained."""
+"""Bad configs, and bad modules that they name. They must be refused before training."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tests.faults.project import CONFIG, config
 
 
 def cases() -> list[Case]:
-    """All of them."""
+    """Return all cases."""
     return [*_keys(), *_values(), *_files(), *_modules()]
 
 
 def _keys() -> list[Case]:
-    """Misspelt keys and parameters, at every level."""
+    """Return cases with misspelled keys and parameters, at every level."""
     loader = 'dataset: {type: "mynet:Data"}, batch_size: 2'
     return [
         bad("key_at_the_top", 2, listed("7:1  sede: unknown key 'sede'; did you mean 'seed'?"), sede="1"),
@@ -128,7 +128,7 @@ def _keys() -> list[Case]:
 
 
 def _values() -> list[Case]:
-    """Values of the wrong kind, or out of range."""
+    """Return cases with values of the wrong type or out of range."""
     return [
         bad(
             "value_epochs_in_words",
@@ -342,7 +342,7 @@ def _values() -> list[Case]:
 
 
 def _files() -> list[Case]:
-    """Configs that are none."""
+    """Return cases with files that are not configs."""
 
     def file(name: str, content: str | bytes | None, says: str, **given: Any) -> Case:
         return Case(f"config_{name}", 2, says, config=content, **given)
@@ -350,7 +350,7 @@ def _files() -> list[Case]:
     return [
         file("missing", None, "config.yaml: file not found"),
         file(
-            "misspelt",
+            "misspelled",
             None,
             "config.yaml: file not found; did you mean 'confg.yaml'?",
             files={"confg.yaml": config()},
@@ -406,7 +406,7 @@ def _files() -> list[Case]:
 
 
 def _modules() -> list[Case]:
-    """Modules and names that are not there, or that fail."""
+    """Return cases with modules and names that do not exist or that fail."""
 
     def module(name: str, content: str, says: str, code: int = 2) -> Case:
         return Case(f"module_{name}", code, says, config=config(imports="[mine]"), files={"mine.py": content})

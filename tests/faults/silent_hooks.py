@@ -1,4 +1,4 @@
-"""Hooks that cannot be right, and commands that mean nothing."""
+"""Invalid hooks and invalid commands."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tests.faults.project import config, put_run
 
 
 def cases() -> list[Case]:
-    """All of them."""
+    """Return all cases."""
     return [*_hooks(), *_words()]
 
 
 def _hooks() -> list[Case]:
-    """Hooks that cannot be right."""
+    """Return cases with invalid hooks."""
 
     def hook(name: str, text: str, says: str, code: int = 2, **changes: str | None) -> Case:
         return bad(f"fault_27_hook_{name}", code, says, custom_hooks=f"[{text}]", **changes)
@@ -168,7 +168,7 @@ def _hooks() -> list[Case]:
 
 
 def _words() -> list[Case]:
-    """Commands, options and overrides."""
+    """Return cases with invalid commands, options and overrides."""
 
     def words(
         name: str, *given: str, code: int = 2, says: str = "", mentions: tuple[str, ...] = (), **more: Any

@@ -1,4 +1,4 @@
-"""Runs that cannot be right: data, losses, validation, folders and checkpoints that are found bad on the way."""
+"""Runs that must fail: with bad data, losses, validation, folders or checkpoints, found during the run."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tests.faults.project import checkpoint, config, in_zip, put_run, sealed, tr
 
 
 def cases() -> list[Case]:
-    """All of them."""
+    """Return all cases."""
     return [*_data(), *_losses(), *_evaluation(), *_folders(), *_checkpoints()]
 
 
 def _data() -> list[Case]:
-    """Loaders that give nothing, or fail."""
+    """Return cases with loaders that yield nothing or fail."""
 
     def loader(name: str, text: str, says: str, code: int = 3, **given: str | None) -> Case:
         return bad(f"fault_23_{name}", code, says, train=training(dataloader=text, **given))
@@ -125,7 +125,7 @@ def _data() -> list[Case]:
 
 
 def _infinite(loss: str, iteration: int, hook: str = "") -> str:
-    """What a run ends with when its loss is not a number; the hook that found it, where it was one."""
+    """Return the message of a run whose loss is NaN or Inf; `hook` is the hook that found it, if any."""
     return (
         f"the loss has become {loss} by iteration {iteration}, so training cannot continue; check the "
         "learning rate, the "
@@ -135,7 +135,7 @@ def _infinite(loss: str, iteration: int, hook: str = "") -> str:
 
 
 def _losses() -> list[Case]:
-    """Steps that do not give a loss to go on with."""
+    """Return cases with steps that return no usable loss."""
 
     def step(name: str, says: str) -> Case:
         says += "\n  in the step, epoch=0 iter=0 rank=0"
@@ -277,7 +277,7 @@ def _losses() -> list[Case]:
 
 
 def _evaluation() -> list[Case]:
-    """Validation that cannot be made, or gives something else."""
+    """Return cases with a validation that fails or returns something invalid."""
 
     def failing(name: str, *mentions: str, **changes: str | None) -> Case:
         return raising(f"val_{name}", 1, *mentions, val=evaluation(**changes))
@@ -338,7 +338,7 @@ def _evaluation() -> list[Case]:
 
 
 def _folders() -> list[Case]:
-    """Folders that cannot be written, and files that stand in the way; root may write anywhere else."""
+    """Return cases with folders that even root cannot write to, for example because a file is in their place."""
 
     long = "x" * 300
 
@@ -374,7 +374,7 @@ def _folders() -> list[Case]:
 
 
 def _checkpoints() -> list[Case]:
-    """Checkpoints that a run cannot go on from, or start from."""
+    """Return cases with checkpoints that a run can neither resume nor load weights from."""
 
     def resumed(name: str, words: str, prepare: Callable[[Path], object], mentions: str = "epoch_1.pth") -> Case:
         command = ("train", "config.yaml", "train.max_epochs=2", *words.split())
@@ -409,7 +409,7 @@ def _checkpoints() -> list[Case]:
         resumed("fault_15_resume_missing", "resume=runs/run/epoch_9.pth", put_run, "epoch_9.pth"),
         resumed("fault_15_load_from_missing", "load_from=epoch_9.pth", put_run, "epoch_9.pth"),
         resumed("fault_15_resume_a_folder", "resume=runs/run", put_run, "runs/run"),
-        resumed("fault_15_resume_misspelt", "resume=ture", put_run, "ture"),
+        resumed("fault_15_resume_misspelled", "resume=ture", put_run, "ture"),
         resumed("fault_14_cut_short", path, cut),
         resumed("fault_14_cut_short_newest", newest, cut),
         resumed("fault_14_cut_short_weights", weights, cut),

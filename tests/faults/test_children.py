@@ -1,4 +1,4 @@
-"""The harness itself: exit codes, signals, output, and that nothing is left behind."""
+"""The test harness itself: exit codes, signals, output, and cleanup."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def sleep_with_a_worker() -> None:
     time.sleep(600)
 
 
-def how_workers_are_started() -> None:
+def print_start_method() -> None:
     print(multiprocessing.get_start_method())
 
 
@@ -49,8 +49,8 @@ def wait_for(condition: object) -> None:
         time.sleep(0.01)
 
 
-def is_there(pid: int) -> bool:
-    """Whether a process lives; one that has died and was not asked for yet does not."""
+def is_alive(pid: int) -> bool:
+    """Return whether a process is alive; a zombie is not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
@@ -58,7 +58,7 @@ def is_there(pid: int) -> bool:
 
 
 @pytest.mark.parametrize("code", [0, 1, 5, 143])
-def test_a_child_gives_its_exit_code_and_all_that_it_printed(code: int) -> None:
+def test_a_child_returns_its_exit_code_and_its_output(code: int) -> None:
     with running(leave, code) as child:
         assert child.wait() == code
         assert sorted(child.output().splitlines()) == ["to stderr", "to stdout", "to the descriptor"]
@@ -78,30 +78,30 @@ def test_a_signal_is_a_negative_exit_code(number: int) -> None:
         assert child.wait() == -number
 
 
-def test_waiting_has_an_end_and_says_what_was_printed() -> None:
+def test_waiting_times_out_and_shows_the_output() -> None:
     with running(sleep) as child:
         wait_for(lambda: "ready" in child.output())
         with pytest.raises(TimeoutError, match="did not end within 0.05 s; it printed:\nready"):
             child.wait(0.05)
 
 
-def test_a_child_and_what_it_started_are_gone_when_it_is_closed() -> None:
+def test_closing_a_child_ends_it_and_the_processes_that_it_started() -> None:
     child = start(sleep_with_a_worker)
     wait_for(lambda: child.output().strip())
     worker = int(child.output())
-    assert is_there(child.pid)
-    assert is_there(worker)
+    assert is_alive(child.pid)
+    assert is_alive(worker)
     close_all()
-    wait_for(lambda: not is_there(child.pid) and not is_there(worker))
+    wait_for(lambda: not is_alive(child.pid) and not is_alive(worker))
 
 
 def test_a_child_starts_workers_as_any_process_does() -> None:
-    with running(how_workers_are_started) as child:
+    with running(print_start_method) as child:
         assert child.wait() == 0
         assert child.output() == f"{multiprocessing.get_start_method()}\n"
 
 
-def test_a_command_is_run_in_a_folder_with_its_own_words(tmp_path: Path) -> None:
+def test_a_command_runs_in_a_folder_with_its_arguments(tmp_path: Path) -> None:
     assert command("hooks", "LogerHook", cwd=tmp_path) == (
         2,
         "hookline: unknown hook 'LogerHook'; did you mean 'LoggerHook'?\n",

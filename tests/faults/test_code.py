@@ -1,4 +1,4 @@
-"""CODE: no config, override, checkpoint or pointer makes the process do more than read it."""
+"""CODE: a hostile config, override, checkpoint or pointer is only read; nothing in it is executed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.faults.project import config, write
 
 
 @pytest.mark.parametrize("case", hostile.cases(), ids=lambda case: case.id)
-def test_a_hostile_input_is_read_and_not_run(case: Case, tmp_path: Path) -> None:
+def test_a_hostile_input_is_read_and_not_executed(case: Case, tmp_path: Path) -> None:
     outcome = run(case, tmp_path)
     assert (outcome.touched, outcome.seen) == ([], [])
     assert outcome.code == case.code, outcome.output
@@ -30,13 +30,13 @@ def test_a_hostile_input_is_read_and_not_run(case: Case, tmp_path: Path) -> None
         assert part in outcome.output
 
 
-def test_every_case_has_a_name_of_its_own() -> None:
+def test_every_case_has_a_unique_name() -> None:
     names = [case.id for case in hostile.cases()]
     assert len(set(names)) == len(names)
     assert len(names) >= 60
 
 
-# What follows keeps the test above honest: the same inputs do run code where somebody lets them.
+# The tests below check the test above: the same inputs do execute code if someone allows it.
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_every_case_has_a_name_of_its_own() -> None:
 def test_the_watch_sees_what_the_person_at_the_command_line_allows(model: str, allowed: str, tmp_path: Path) -> None:
     words = ("train", "config.yaml", "--allow", allowed)
     outcome = run(Case("control", 2, words=words, config=config(model=model)), tmp_path)
-    assert outcome.code == 2  # it makes no model
+    assert outcome.code == 2  # it does not create a model
     assert any(line.startswith(("os.system", "subprocess.Popen")) for line in outcome.seen)
 
 
@@ -75,7 +75,7 @@ def load_with_torch(folder: str, file: str) -> None:
 def test_every_payload_runs_code_when_it_is_unpickled(name: str, tmp_path: Path) -> None:
     with running(unpickle, str(tmp_path), pickle.dumps(hostile_checkpoints.payloads()[name])) as child:
         assert child.wait() == 0, child.output()
-        for _ in range(200):  # Popen does not wait for what it started
+        for _ in range(200):  # Popen does not wait for its process
             if (tmp_path / CANARY).exists():
                 break
             with running(unpickle, str(tmp_path), pickle.dumps(None)) as pause:

@@ -16,7 +16,7 @@ from tests.faults.runs import DIGESTS, as_command, digests, everything, train
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_fault_1_every_resume_after_a_kill_has_the_state_of_the_unbroken_run(tmp_path: Path, kind: str) -> None:
+def test_fault_1_every_resume_after_a_kill_has_the_state_of_the_uninterrupted_run(tmp_path: Path, kind: str) -> None:
     seen = kill_and_resume(tmp_path, kind, times=5, seed=1)
     assert (seen.kills, seen.identical, seen.failures) == (5, 5, [])
 
@@ -27,7 +27,7 @@ def without_times(path: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_fault_1_the_records_of_a_killed_run_are_those_of_the_unbroken_one(tmp_path: Path, kind: str) -> None:
+def test_fault_1_the_records_of_a_killed_run_are_those_of_the_uninterrupted_one(tmp_path: Path, kind: str) -> None:
     reference(tmp_path / "whole", kind)
     killed = tmp_path / "killed"
     for iteration in (8, 20, 37):
@@ -73,7 +73,7 @@ def test_fault_4_a_killed_worker_is_named_with_exit_code_3_and_the_resume_is_exa
         worker = max(processes_in_group(child.pid))
         os.kill(worker, signal.SIGKILL)
         assert child.wait() == 3, child.output()
-        # torch has two ways to say it: at once, or when it next waits for that worker.
+        # torch reports it at once or when it next waits for that worker, with different messages.
         assert re.search(rf"DataLoader worker \(pid(\(s\))? {worker}\) (is killed by signal|exited)", child.output())
         assert "a worker process of a loader died" in child.output()
     with running(train, str(folder), "persistent") as child:

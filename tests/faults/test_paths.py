@@ -1,4 +1,4 @@
-"""Row 31: unicode and long paths work, also where the locale knows only ASCII."""
+"""Fault 31: long paths and paths with Unicode work, even if the locale supports only ASCII."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from tests.faults.project import MYNET, config, write
 
-# The commands one after the other in a process that was started in its locale, as a shell would.
+# Runs several commands in one process, which is started with the locale, as a shell would start it.
 SCRIPT = """
 import sys
 from hookline.cli import main

@@ -1,4 +1,4 @@
-"""The rows of the list of faults that need no process of their own, and a check that no row is missing."""
+"""The numbered faults that need no separate process, and a check that no number is missing."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from hookline.errors import ConfigError, NumericsError, StorageError, exit_code_
 from hookline.testing import toy_data, toy_model, toy_runner
 
 
-def test_every_row_of_a_single_process_has_a_test() -> None:
+def test_every_numbered_fault_of_a_single_process_has_a_test() -> None:
     text = "".join(path.read_text() for path in Path(__file__).parent.glob("*.py"))
     rows = {int(number) for number in re.findall(r"fault_([0-9]+)", text)}
     assert rows == {*range(1, 7), *range(12, 34)}
 
 
-def test_fault_13_a_folder_that_cannot_be_written_is_said_before_the_first_step(tmp_path: Path) -> None:
+def test_fault_13_a_folder_that_cannot_be_written_is_refused_before_the_first_step(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     steps: list[int] = []
     runner = toy_runner(work_dir=tmp_path / "file" / "run")
@@ -40,7 +40,7 @@ def test_fault_13_a_folder_that_cannot_be_written_is_said_before_the_first_step(
     assert (exit_code_of(refused.value), steps) == (5, [])
 
 
-def test_fault_20_what_differs_in_a_checkpoint_is_listed_and_nothing_is_loaded(tmp_path: Path) -> None:
+def test_fault_20_mismatches_of_a_checkpoint_are_listed_and_nothing_is_loaded(tmp_path: Path) -> None:
     first = toy_runner(max_epochs=1, work_dir=tmp_path)
     first.train()
     model = nn.Sequential(nn.Linear(4, 9), nn.ReLU(), nn.Linear(9, 2), nn.Linear(2, 2))
@@ -116,7 +116,7 @@ def test_fault_21_a_loss_that_is_not_finite_ends_the_run_and_is_never_saved(tmp_
 
 
 class Broken(Dataset[Any]):
-    """Sample 13 cannot be read."""
+    """A data set whose sample 13 cannot be read."""
 
     def __len__(self) -> int:
         return 20
@@ -141,7 +141,7 @@ def test_fault_24_a_dataset_that_raises_is_named_with_sample_epoch_and_worker(wo
     assert exit_code_of(failed.value) == 3
 
 
-def test_fault_25_a_monitored_metric_that_is_not_there_is_found_before_the_first_step() -> None:
+def test_fault_25_an_unknown_monitored_metric_is_refused_before_the_first_step() -> None:
     seen: list[str] = []
 
     class Counts:
@@ -207,7 +207,7 @@ def test_fault_28_an_observer_that_draws_does_not_change_the_training(tmp_path: 
 
 
 def test_fault_29_a_second_run_in_the_folder_is_refused(tmp_path: Path) -> None:
-    """With pid and host, and free after a kill: see tests/rundir/test_ownership.py, where another process holds it."""
+    """See also tests/rundir/test_ownership.py, for a lock that another process holds, and for one left by a kill."""
     first, second = toy_runner(work_dir=tmp_path), toy_runner(work_dir=tmp_path)
     first.on("before_train")(lambda: second.val())
     with pytest.raises(StorageError, match=f"is in use by another run of this process \\({os.getpid()}\\)"):
@@ -236,7 +236,7 @@ def test_fault_32_a_kill_inside_an_accumulation_window_resumes_at_the_last_optim
     assert str(resumed.model.state_dict()) == str(whole.model.state_dict())
 
 
-def test_fault_33_another_thread_count_or_version_is_said_and_the_run_goes_on(tmp_path: Path) -> None:
+def test_fault_33_another_thread_count_or_version_is_reported_and_the_run_continues(tmp_path: Path) -> None:
     toy_runner(max_epochs=1, work_dir=tmp_path).train()
     path = tmp_path / "epoch_1.pth"
     checkpoint = store.read(path, sealed=True)

@@ -19,7 +19,7 @@ from tests.faults.children import running
 from tests.faults.runs import as_command
 from tests.faults.saves import MOMENTS, save_and_die, valid_after
 
-#: Which checkpoint is the newest intact one after a kill at each moment.
+#: The newest intact checkpoint after a kill, by the moment of the kill.
 EXPECTED = dict.fromkeys(MOMENTS[:4], "epoch_2.pth") | dict.fromkeys(MOMENTS[4:], "epoch_3.pth")
 
 
@@ -31,7 +31,7 @@ def whole() -> Any:
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_fault_2_a_kill_at_any_moment_of_a_save_leaves_the_old_or_the_new_one(
+def test_fault_2_a_kill_at_any_moment_of_a_save_leaves_the_old_or_the_new_checkpoint(
     tmp_path: Path, moment: str, whole: Any
 ) -> None:
     with running(save_and_die, str(tmp_path), moment, "hookline") as child:
@@ -60,8 +60,8 @@ def test_a_naive_saver_fails_these_tests(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------------------ full disks
 
 
-def train_in_little_room(folder: str, limit: int, hook: dict[str, Any]) -> None:
-    """Files may not grow beyond a limit, which is a disk that is full for the checkpoints of a larger model."""
+def train_with_limited_file_size(folder: str, limit: int, hook: dict[str, Any]) -> None:
+    """Train with a limit on the size of files, which acts like a full disk for the second checkpoint."""
     torch.set_num_threads(1)
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     runner = toy_runner(max_epochs=3, work_dir=folder, default_hooks={"checkpoint": hook})
@@ -74,27 +74,27 @@ def train_in_little_room(folder: str, limit: int, hook: dict[str, Any]) -> None:
     runner.train()
 
 
-@pytest.mark.parametrize("beside", [False, True])
+@pytest.mark.parametrize("async_save", [False, True])
 @pytest.mark.parametrize(
     ("policy", "code", "files"), [("raise", 5, ["epoch_1.pth"]), ("go_on", 0, ["epoch_1.pth", "epoch_3.pth"])]
 )
 def test_fault_12_a_full_disk_leaves_the_old_checkpoint_and_no_leftovers(
-    tmp_path: Path, policy: str, code: int, files: list[str], beside: bool
+    tmp_path: Path, policy: str, code: int, files: list[str], async_save: bool
 ) -> None:
-    hook = {"on_save_error": policy, "async_save": beside}
-    with running(as_command, train_in_little_room, str(tmp_path), 4096, hook) as child:
+    hook = {"on_save_error": policy, "async_save": async_save}
+    with running(as_command, train_with_limited_file_size, str(tmp_path), 4096, hook) as child:
         assert child.wait() == code, child.output()
         printed = child.output()
     assert sorted(path.name for path in tmp_path.glob("*.pth")) == files
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
     assert valid_after(tmp_path) == files[-1]
-    said = (tmp_path / "run.log").read_text() if policy == "go_on" else printed
-    assert f"{tmp_path / 'epoch_2.pth'} cannot be written: File too large" in said
+    reported = (tmp_path / "run.log").read_text() if policy == "go_on" else printed
+    assert f"{tmp_path / 'epoch_2.pth'} cannot be written: File too large" in reported
 
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[tuple[Path, int]]:
-    """A real filesystem of 256 KiB; where mounting is not allowed, files may not grow beyond so many bytes instead."""
+    """Yield a real filesystem of 256 KiB and 0. If mounting is not allowed, yield a folder and a file size limit."""
     folder = tmp_path / "disk"
     folder.mkdir()
     mounted = subprocess.run(
@@ -144,7 +144,7 @@ def flip(path: Path, at: int) -> None:
 
 
 @pytest.mark.parametrize("damage", ["cut", "flipped", "flipped tensor"])
-def test_fault_14_a_damaged_checkpoint_is_passed_over_loudly_and_refused_by_its_path(
+def test_fault_14_a_damaged_checkpoint_is_skipped_with_a_warning_and_refused_by_path(
     tmp_path: Path, damage: str
 ) -> None:
     toy_runner(max_epochs=3, work_dir=tmp_path).train()

@@ -24,7 +24,7 @@ CODES = {signal.SIGTERM: 143, signal.SIGINT: 130, signal.SIGHUP: 129}
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("kind", ["workers", "beside"])
+@pytest.mark.parametrize("kind", ["workers", "async"])
 def test_fault_5_a_signal_finishes_the_step_saves_and_resumes_exactly(
     tmp_path: Path, number: signal.Signals, kind: str
 ) -> None:
@@ -41,7 +41,7 @@ def test_fault_5_a_signal_finishes_the_step_saves_and_resumes_exactly(
         note = seal.read_note(newest)
         assert note is not None
         last = int(digests(folder)[-1][0])
-        assert note.step in (last + 1, last + 2)  # an accumulation window of two is finished
+        assert note.step in (last + 1, last + 2)  # the accumulation window of two iterations is finished first
     with running(train, str(folder), kind) as child:
         assert child.wait() == 0, child.output()
     assert [where for where, state in digests(folder) if expected[where] != state] == []
@@ -49,7 +49,7 @@ def test_fault_5_a_signal_finishes_the_step_saves_and_resumes_exactly(
 
 
 def signalled(number: int, point: str, at: int, **parts: Any) -> Runner:
-    """A run that gets a signal at a point."""
+    """Return a run that sends itself a signal at a point."""
     runner = toy_runner(max_epochs=3, **parts)
 
     sent: list[int] = []
@@ -64,20 +64,20 @@ def signalled(number: int, point: str, at: int, **parts: Any) -> Runner:
 
 
 def on_a_terminal(name: str, folder: str) -> None:
-    """A run whose screen is a terminal of its own; ends as that ends."""
+    """Run on its own terminal, and exit with the exit code of the run."""
     pid = os.fork()
     if pid:
         sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
     os.setsid()
-    screen = os.open(name, os.O_RDWR)  # the first terminal that the leader of a session opens is its own
+    screen = os.open(name, os.O_RDWR)  # the first terminal that a session leader opens becomes its controlling terminal
     for stream in range(3):
         os.dup2(screen, stream)
     os.close(screen)
-    sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # noqa: SIM115  # as long as it lasts
+    sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # noqa: SIM115  # open until the process ends
     as_command(train, folder, "workers")
 
 
-def test_a_terminal_that_goes_away_saves_and_ends_the_run(tmp_path: Path) -> None:
+def test_losing_the_terminal_saves_and_ends_the_run(tmp_path: Path) -> None:
     expected = reference(tmp_path / "whole", "workers")
     folder = tmp_path / "ended"
     ours, theirs = os.openpty()
@@ -96,7 +96,7 @@ def test_a_terminal_that_goes_away_saves_and_ends_the_run(tmp_path: Path) -> Non
     ("number", "error"),
     [(signal.SIGTERM, SystemExit), (signal.SIGINT, KeyboardInterrupt), (signal.SIGHUP, SystemExit)],
 )
-def test_fault_5_training_raises_what_python_has_for_it_and_the_handlers_are_put_back(
+def test_fault_5_training_raises_the_usual_exception_and_restores_the_handlers(
     tmp_path: Path, number: signal.Signals, error: type[BaseException]
 ) -> None:
     before = [signal.getsignal(each) for each in CODES]
@@ -130,7 +130,7 @@ def test_fault_5_training_raises_what_python_has_for_it_and_the_handlers_are_put
         ("before_save_checkpoint", 8, ["epoch_1.pth", "epoch_2.pth"]),
     ],
 )
-def test_fault_5_wherever_the_signal_comes_the_state_is_saved_and_resumes_exactly(
+def test_fault_5_at_any_point_a_signal_saves_the_state_and_the_run_resumes_exactly(
     tmp_path: Path, point: str, at: int, files: list[str]
 ) -> None:
     with pytest.raises(SystemExit):
@@ -154,11 +154,11 @@ def test_fault_5_a_validation_that_is_not_saved_yet_is_finished_first(tmp_path: 
     assert runner.validations == 2
 
 
-# --------------------------------------------------------------------------------------------- the second one
+# -------------------------------------------------------------------------------------------- a second signal
 
 
 def hang(folder: str, where: str) -> None:
-    """A run that hangs in its sixth step, or in its second save, once a file says so."""
+    """Train a run that hangs in its sixth step or in its second save; the file `hanging` then shows it."""
     torch.set_num_threads(1)
     runner = toy_runner(max_epochs=3, work_dir=folder)
 
@@ -248,5 +248,5 @@ def test_a_window_of_gradients_is_finished_before_a_signal_saves(tmp_path: Path)
     assert [path.name for path in tmp_path.glob("*.pth")] == ["iter_8.pth"]
 
 
-def test_everything_is_as_the_digests_need_it(tmp_path: Path) -> None:
+def test_the_run_of_the_digests_has_the_expected_length(tmp_path: Path) -> None:
     assert everything(tmp_path).train_loop.length == 11

@@ -1,4 +1,4 @@
-"""SILENT: a bad input never ends with exit code 0, and what is wrong is said in one message."""
+"""SILENT: a bad input never ends with exit code 0, and one message explains the problem."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.faults.cases import Case, run
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in silent.cases()])
-def test_a_bad_input_ends_with_its_exit_code_and_says_what_is_wrong(case: Case, tmp_path: Path) -> None:
+def test_a_bad_input_ends_with_its_exit_code_and_a_message(case: Case, tmp_path: Path) -> None:
     outcome = run(case, tmp_path)
     assert outcome.code == case.code, outcome.output
     assert outcome.touched == []
@@ -21,10 +21,10 @@ def test_a_bad_input_ends_with_its_exit_code_and_says_what_is_wrong(case: Case, 
         assert outcome.output.count("hookline: ") == 1
     for part in case.mentions:
         assert part in outcome.output
-    assert case.says or case.mentions or case.code == 130  # whoever interrupts knows it
+    assert case.says or case.mentions or case.code == 130  # an interrupt by the user needs no message
 
 
-def test_every_case_has_a_name_of_its_own_and_none_expects_to_succeed() -> None:
+def test_every_case_has_a_unique_name_and_none_expects_success() -> None:
     table = silent.cases()
     assert len({case.id for case in table}) == len(table)
     assert len(table) >= 70

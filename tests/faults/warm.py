@@ -1,6 +1,6 @@
-"""What the server of children imports last: the rest of what most of them need, and then nothing is tidied up any more.
+"""The last import of the fork server: the other modules that most children need. Then it freezes the garbage collector.
 
-A child that collects garbage would touch, and so copy, every object that it shares with the server.
+Otherwise a child that collects garbage would touch, and so copy, every object that it shares with the server.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import hookline.hooks.progress
 import hookline.hooks.runtime_info
 import hookline.hooks.sampler_seed
 import hookline.hooks.timer
-import hookline.writers.jsonl  # noqa: F401  # imported for their own sake, like all of these
+import hookline.writers.jsonl  # noqa: F401  # imported only to be loaded, like all of these
 from tests.faults import hostile, silent  # noqa: F401
 
 gc.collect()

@@ -19,7 +19,7 @@ class Points(nn.Module):
     def __init__(self, number: int = 6) -> None:
         super().__init__()
         self.position = nn.Parameter(torch.rand(number, 2))
-        self.colour = nn.Parameter(torch.rand(number, 3))
+        self.color = nn.Parameter(torch.rand(number, 3))
 
     def __len__(self) -> int:
         return len(self.position)
@@ -33,7 +33,7 @@ class Scene(nn.Module):
         self.point_cloud = Points(number)
 
     def forward(self, batch: Any) -> dict[str, Tensor]:
-        return {"position": self.point_cloud.position, "colour": self.point_cloud.colour}
+        return {"position": self.point_cloud.position, "color": self.point_cloud.color}
 
     def get_loss_dict(self, results: dict[str, Tensor], batch: Tensor) -> dict[str, Tensor]:
         loss = (results["rgb"] - batch).square().mean()
@@ -61,7 +61,7 @@ class Blur:
         line = torch.linspace(0, 1, SIDE)
         pixels = torch.cartesian_prod(line, line)
         weights = torch.exp(-20 * (pixels[:, None] - points["position"]).square().sum(-1))
-        return {"rgb": weights @ points["colour"]}
+        return {"rgb": weights @ points["color"]}
 
 
 class Views:
@@ -101,7 +101,7 @@ class SceneTrainer(DefaultTrainer):
         points = self.model.point_cloud
         groups = [
             {"params": [points.position], "name": "point_cloud.position"},
-            {"params": [points.colour], "name": "point_cloud.colour"},
+            {"params": [points.color], "name": "point_cloud.color"},
         ]
         self.optimizer = BaseOptimizer(None, torch.optim.Adam(groups, lr=0.1))
 

@@ -245,20 +245,20 @@ def test_exception_is_called_when_a_step_fails_and_the_error_is_raised_again(tmp
             if trainner.global_step == 2:
                 raise ValueError("a bad step")
 
-    class Told(Hook):
-        told = 0
+    class Notified(Hook):
+        notified = 0
 
         def exception(self) -> None:
-            self.told += 1
+            self.notified += 1
 
     class Late(Hook):
         def exception(self) -> None:
             raise OSError("no screen")
 
-    trainer = trainer_with(tmp_path, Fails(), told := Told(), Late(), recorder := Recorder())
+    trainer = trainer_with(tmp_path, Fails(), notified := Notified(), Late(), recorder := Recorder())
     with pytest.raises(ValueError, match="^a bad step") as caught:
         trainer.train_loop()
-    assert told.told == 1
+    assert notified.notified == 1
     assert [name for name, _ in recorder.seen][-1] == "before_train_iter"
     assert caught.value.__notes__[-1] == "a hook failed at exception: OSError: no screen"
     assert "ValueError: a bad step" in (tmp_path / "run.log").read_text()
@@ -266,7 +266,7 @@ def test_exception_is_called_when_a_step_fails_and_the_error_is_raised_again(tmp
 
 
 def test_exception_is_called_when_the_constructor_fails(tmp_path: Path) -> None:
-    told = []
+    notified = []
 
     @HOOK_REGISTRY.register()
     class Fails(Hook):
@@ -274,14 +274,14 @@ def test_exception_is_called_when_the_constructor_fails(tmp_path: Path) -> None:
             raise ValueError("not today")
 
         def exception(self) -> None:
-            told.append("told")
+            notified.append("notified")
 
     with pytest.raises(ValueError, match="^not today"):
         SceneTrainer(config(hooks={"f": {"name": "Fails"}, "log": {"name": "LogHook"}}), tmp_path)
-    assert told == ["told"]
+    assert notified == ["notified"]
     trainer = trainer_with(tmp_path, Fails())
     trainer.call_hook("exception")  # it takes no trainer
-    assert told == ["told", "told"]
+    assert notified == ["notified", "notified"]
 
 
 def test_hooks_may_wrap_steps_and_validations_and_run_at_an_interval(tmp_path: Path) -> None:

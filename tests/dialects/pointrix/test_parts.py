@@ -72,7 +72,7 @@ SECTIONS: dict[str, Any] = {
             "type": "BaseOptimizer",
             "name": "Adam",
             "args": {"eps": 1e-15},
-            "params": {"point_cloud.position": {"lr": 0.1}, "point_cloud.colour": {"lr": 0.02}},
+            "params": {"point_cloud.position": {"lr": 0.1}, "point_cloud.color": {"lr": 0.02}},
         }
     },
 }
@@ -99,7 +99,7 @@ def test_every_section_builds_its_part(tmp_path: Path) -> None:
     assert isinstance(trainer.writer, JsonlWriter)
     assert isinstance(trainer.schedulers, ExponLRScheduler)
     assert isinstance(trainer.optimizer, OptimizerList)
-    assert [group["name"] for group in trainer.optimizer.param_groups] == ["point_cloud.position", "point_cloud.colour"]
+    assert [group["name"] for group in trainer.optimizer.param_groups] == ["point_cloud.position", "point_cloud.color"]
     trainer.train_loop()
     rates = [group["lr"] for group in trainer.optimizer.param_groups]
     assert rates == pytest.approx([2 * 0.001, 0.02])  # a scene of radius 2

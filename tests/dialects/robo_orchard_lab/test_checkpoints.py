@@ -595,11 +595,11 @@ def test_a_hook_registered_during_training_overwrites_nothing(tmp_path: Path) ->
     parts.trainer(tmp_path, hooks=earlier)()
     late = parts.trainer(tmp_path)
 
-    def come(args: PipelineHookArgs) -> None:
+    def register_late(args: PipelineHookArgs) -> None:
         for config in earlier:
             late.hooks.register_pipeline_hooks(config())
 
-    late.hooks.register_hook("on_loop", HookContext.from_callable(before=come))
+    late.hooks.register_hook("on_loop", HookContext.from_callable(before=register_late))
     late()
     assert folders(tmp_path) == ["checkpoints", "old-1", "old-2", "saved_models"]
     assert folders(tmp_path / "old-1") == ["checkpoint_0", "checkpoint_1", "checkpoint_2"]
@@ -612,14 +612,14 @@ def test_a_hook_registered_during_training_overwrites_nothing(tmp_path: Path) ->
 def test_a_hook_registered_during_training_locks_its_folder(tmp_path: Path) -> None:
     late, other = parts.trainer(tmp_path, max_step=3), parts.trainer(tmp_path, hooks=EVERY_STEP)
 
-    def come(args: PipelineHookArgs) -> None:
+    def register_late(args: PipelineHookArgs) -> None:
         if args.global_step_id == 0:
             late.hooks.register_pipeline_hooks(EVERY_STEP())
         if args.global_step_id == 2:
             with pytest.raises(StorageError, match="is in use by another run of this process"):
                 other()
 
-    late.hooks.register_hook("on_step", HookContext.from_callable(before=come))
+    late.hooks.register_hook("on_step", HookContext.from_callable(before=register_late))
     late()
     other()
     assert folders(tmp_path / "old-1") == ["checkpoint_0", "checkpoint_1"]

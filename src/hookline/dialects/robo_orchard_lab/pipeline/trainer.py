@@ -29,8 +29,9 @@ log = logging.getLogger(known_as(__name__))
 
 
 class SimpleTrainer(HookBasedTrainer):
-    """A HookBasedTrainer that validates by itself: the model's outputs for each batch of `val_dataloader` go into
-    `metric`, which has `update(batch, outputs)`, `compute` and `reset`.
+    """A HookBasedTrainer that validates by itself.
+
+    For each batch of `val_dataloader`, it calls `metric.update(batch, outputs)`. Then it calls `compute` and `reset`.
     """
 
     def __init__(
