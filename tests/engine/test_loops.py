@@ -189,14 +189,14 @@ def test_parts_that_are_frozen_on_purpose_stay_so() -> None:
     assert model[1].num_batches_tracked == 0
 
 
-def test_val_and_test_alone_work_without_training_and_whatever_hooks_there_are() -> None:
+def test_val_and_test_alone_work_without_training_and_whatever_hooks_there_are(tmp_path: Path) -> None:
     model = toy_model()
     runner = Runner(
         model,
         val=EvalLoop(toy_data(), predict, metrics={"accuracy": accuracy}),
         quiet=True,
         device="cpu",
-        work_dir=toy_runner().work_dir,
+        work_dir=tmp_path,
         custom_hooks=["ProgressHook"],
     )
     assert list(runner.val()) == ["accuracy"]

@@ -349,7 +349,7 @@ def test_training_again_goes_on_where_it_ended_when_there_is_more_to_do() -> Non
     assert sorted(path.name for path in runner.work_dir.glob("*.pth")) == ["epoch_1.pth", "epoch_2.pth"]
 
 
-def test_the_readme_example_of_a_generator_hook_times_each_step() -> None:
+def test_the_readme_example_of_a_generator_hook_times_each_step(tmp_path: Path) -> None:
     class Trace(Hook):
         def __init__(self) -> None:
             self.steps = 0
@@ -368,7 +368,7 @@ def test_the_readme_example_of_a_generator_hook_times_each_step() -> None:
         optim=torch.optim.SGD(model.parameters(), lr=0.0),
         custom_hooks=[hook],
         quiet=True,
-        work_dir=toy_runner().work_dir,
+        work_dir=tmp_path,
     )
     assert runner.train() is model
     assert hook.steps == 3

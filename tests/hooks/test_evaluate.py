@@ -646,7 +646,7 @@ def test_another_rule_begins_anew_and_says_so(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------------- the life of the hook
 
 
-def test_training_is_the_same_to_the_bit_with_and_without_it() -> None:
+def test_training_is_the_same_to_the_bit_with_and_without_it(tmp_path: Path) -> None:
     def spoil(model: nn.Module, runner: Runner) -> float:
         torch.manual_seed(7)
         random.seed(7)
@@ -661,7 +661,7 @@ def test_training_is_the_same_to_the_bit_with_and_without_it() -> None:
         optim = torch.optim.SGD(model.parameters(), lr=0.1)
         train = toy_runner(**loop).train_loop
         runner = Runner(model, train=train, optim=optim, custom_hooks=hooks, quiet=True, device="cpu",
-                        work_dir=toy_runner().work_dir)  # fmt: skip
+                        work_dir=tmp_path)  # fmt: skip
         return copied(runner.train())
 
     for loop in ({"max_epochs": 3}, {"max_iters": 10}):
