@@ -332,7 +332,7 @@ def test_its_time_is_no_part_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
         return Clock.now
 
     monkeypatch.setattr("hookline.hooks.timer.time", Clock)
-    monkeypatch.setattr("hookline.engine.runner.time", Clock)
+    monkeypatch.setattr("hookline.engine.runner_host.time", Clock)
     monkeypatch.setattr("hookline.data.batches.time", Clock)
     writer = MemoryWriter()
     logger = {"logger": {"interval": 1}}

@@ -68,6 +68,20 @@ class TrainLoop:
         """Return the number of batches of one pass; None if it is unknown."""
         return length_of(self.dataloader, self.limit_batches)
 
+    @property
+    def total_iters(self) -> int | None:
+        """Return how many iterations there will be, if that is known."""
+        if not self.by_epoch:
+            return self.max_iters
+        return self.length * (self.max_epochs or 0) if self.length is not None else None
+
+    @property
+    def total_passes(self) -> int | None:
+        """Return how many passes over the data there will be, also when training by iterations, if that is known."""
+        if self.max_iters is None:
+            return self.max_epochs
+        return -(-self.max_iters // self.length) if self.length is not None else None
+
     def shorten(self, batches: int) -> None:
         """Limit training to one epoch of at most this many batches, or to this many iterations, for a dry run."""
         self.limit_batches = min(self.limit_batches or batches, batches)

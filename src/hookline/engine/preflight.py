@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from hookline.common import rng
 from hookline.common.modes import in_mode
 from hookline.common.monitor import AUTO, refuse_unknown
-from hookline.data.batches import Batches
+from hookline.data.batches import Batches, length_of
 from hookline.data.transfer import to_device
-from hookline.errors import ConfigError
+from hookline.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
-    from hookline.engine.loop_specs import EvalLoop
+    from hookline.engine.loop_specs import EvalLoop, TrainLoop
     from hookline.engine.runner_host import RunnerHost
 
 log = logging.getLogger("hookline")
@@ -86,3 +86,10 @@ def _one_batch(runner: RunnerHost, loop: EvalLoop) -> dict[str, Any]:
     found = loop.metrics.compute()
     loop.metrics.reset(runner.device)
     return found | ({} if loop.loss is None else {"loss": 0.0})
+
+
+def refuse_empty_loaders(found: Mapping[str, TrainLoop | EvalLoop]) -> None:
+    """Refuse a loader that is known to have no batch."""
+    for name, loop in found.items():
+        if length_of(loop.dataloader) == 0:
+            raise DataError(f"the loader of '{name}' is empty: it has no batch")

@@ -20,9 +20,9 @@ import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
-from hookline.errors import HookError
+from hookline.errors import HookError, did_you_mean
 
 if TYPE_CHECKING:
     from hookline.engine.position import Position
@@ -96,6 +96,10 @@ class SaveOptions(TypedDict, total=False):
     needed: bool
     done: Callable[[Path], None] | None
     failed: Callable[[], None] | None
+
+
+#: The name of a checkpoint: with `{}` for a number, or a function from the position to the name.
+FileName: TypeAlias = "str | Callable[[Position], str] | None"
 
 
 class Requests:
@@ -245,3 +249,14 @@ class Requests:
         self.stopped = Stop(saved["stopped"], by, when, for_now, saved["stopped_with"]) if saved["stopped"] else NO_STOP
         self.postponed = Stop(saved["stop_later"], saved["stop_later_by"], "epoch") if saved["stop_later"] else NO_STOP
         self.pending = self.pending or bool(self.stop)
+
+
+def build_save_request(name: FileName, options: SaveOptions) -> SaveRequest:
+    """Build a request from the arguments of `runner.request_save`; an unknown option is refused."""
+    known = SaveOptions.__optional_keys__
+    for option in options:
+        if option not in known:
+            raise HookError(f"request_save has no option '{option}'; {did_you_mean(option, sorted(known))}")
+    folder = options.get("folder")
+    given: dict[str, Any] = {**options, "folder": Path(folder) if folder is not None else None}
+    return SaveRequest(name=name, **given) if callable(name) else SaveRequest(template=name, **given)

@@ -9,9 +9,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, Unpack
@@ -20,22 +18,21 @@ import torch
 from torch import nn
 
 from hookline.common.modes import in_mode
-from hookline.data.batches import Batches, length_of
+from hookline.data.batches import Batches
 from hookline.data.transfer import to_device
-from hookline.engine import assembly, loops
+from hookline.engine import assembly, loops, preflight
 from hookline.engine.host import CustomPart
 from hookline.engine.loop_specs import EvalLoop, TrainLoop, eval_loops
 from hookline.engine.optims import Optims
 from hookline.engine.parts import parts_of
 from hookline.engine.position import Position
-from hookline.engine.requests import Requests, SaveOptions, SaveRequest, Stop, When
+from hookline.engine.requests import FileName, Requests, SaveOptions, Stop, When, build_save_request
 from hookline.engine.runner_host import PRECISIONS, RunnerHost
 from hookline.engine.saving import Saving
 from hookline.engine.session import session
 from hookline.engine.steps import call_model
-from hookline.errors import ConfigError, DataError, HookError, did_you_mean
+from hookline.errors import ConfigError, HookError, did_you_mean
 from hookline.plan.calls import call_in_progress
-from hookline.plan.costs import Cost
 from hookline.plan.explanation import Hooks
 from hookline.plan.plan import Plan
 from hookline.record.hub import MessageHub
@@ -49,8 +46,6 @@ if TYPE_CHECKING:
     from hookline.plan.hook import Hook
 
 F = TypeVar("F", bound=Callable[..., Any])
-#: The name of a checkpoint: with `{}` for a number, or a function from the position to the name.
-FileName = str | Callable[[Position], str] | None
 
 
 class Runner(RunnerHost):
@@ -166,7 +161,8 @@ class Runner(RunnerHost):
                 f"there are {len(self.optims)} optims ({', '.join(self.optims)}), so the step must choose which one to "
                 "update: give it a parameter named optim, and call optim['name'].update(loss)"
             )
-        _refuse_empty({"train": loop, **{f"val {name}".strip(): each for name, each in self.val_loops.items()}})
+        validations = {f"val {name}".strip(): each for name, each in self.val_loops.items()}
+        preflight.refuse_empty_loaders({"train": loop, **validations})
         with session(self, "train"):
             self._report_finished()
             loops.train(self)
@@ -197,7 +193,7 @@ class Runner(RunnerHost):
     def _evaluate(self, stage: Literal["val", "test"], found: dict[str, EvalLoop]) -> dict[str, Any]:
         if not found:
             raise ConfigError(f"this run has no {stage} loop; add one: Runner(..., {stage}=EvalLoop(loader, ...))")
-        _refuse_empty({f"{stage} {name}".strip(): loop for name, loop in found.items()})
+        preflight.refuse_empty_loaders({f"{stage} {name}".strip(): loop for name, loop in found.items()})
         with session(self, stage):
             return loops.evaluate(self, stage)
 
@@ -211,12 +207,6 @@ class Runner(RunnerHost):
         self.model.to(self.device)
         with in_mode(self.model, training=False), self.autocast():
             return [run(self.wrapped, to_device(batch, self.device)) for batch, _ in Batches(loader)]
-
-    def shorten(self, batches: int) -> None:
-        """Limit every loop to this many batches, and training to one epoch; for a dry run."""
-        self.train_loop.shorten(batches)
-        for loop in (*self.val_loops.values(), *self.test_loops.values()):
-            loop.shorten(batches)
 
     # -- requests of hooks; see `hookline.engine.requests`
 
@@ -266,11 +256,11 @@ class Runner(RunnerHost):
                 out), `meta` (more facts), `background`, `in_memory`, `needed` (False warns instead of ending the run if
                 the file cannot be written), `done` (called with the path once it is on disk), and `failed`.
         """
-        self.requests.ask_save(_save_request(name, options))
+        self.requests.ask_save(build_save_request(name, options))
 
     def checkpoint_path(self, name: FileName = None, **options: Unpack[SaveOptions]) -> Path:
         """Return where a checkpoint with these options of `request_save` would be written at the current counters."""
-        return self.saving.path(_save_request(name, options))
+        return self.saving.path(build_save_request(name, options))
 
     def request_val(self) -> None:
         """Validate at the end of this iteration, or, inside an accumulation window, at the end of the window."""
@@ -284,37 +274,6 @@ class Runner(RunnerHost):
         """Return the name of the hook that is calling; empty if it is not a hook."""
         call = call_in_progress(self)
         return call.who if call is not None else ""
-
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        """Exclude the time inside from the time of a training step, for hooks that run their own evaluation."""
-        began = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.seconds_paused += time.perf_counter() - began
-
-    def measure_data_wait(self) -> Cost:
-        """Measure, from the next pass on, how long training waits for the loader, and return the running total.
-
-        All hooks share this total, so each hook remembers the value at which it began.
-        """
-        if self.data_wait is None:
-            self.data_wait = Cost()
-        return self.data_wait
-
-    @contextmanager
-    def more_eval_loops(self, val: Mapping[str, EvalLoop], test: Mapping[str, EvalLoop]) -> Iterator[None]:
-        """Also evaluate these loops inside the context, for hooks that evaluate the same data in another way."""
-        self.val_loops.update(val)
-        self.test_loops.update(test)
-        try:
-            yield
-        finally:
-            for name in val:
-                del self.val_loops[name]
-            for name in test:
-                del self.test_loops[name]
 
     # -- hooks, points and parts
 
@@ -398,40 +357,19 @@ class Runner(RunnerHost):
         return self.requests.exit_code
 
     @property
-    def updates(self) -> int:
-        """Return the number of finished optimizer steps."""
-        return self.optims.updates
-
-    @property
-    def current_updates(self) -> int:
-        """Return the finished steps of the optim that is stepping now."""
-        return self.optims.current_updates
-
-    @property
     def max_epochs(self) -> int | None:
         """Return the total number of epochs; None when training by iterations."""
         return self._train_loop.max_epochs if self._train_loop is not None else None
 
     @property
     def max_iters(self) -> int | None:
-        """Return the total number of iterations; None if it is unknown."""
-        loop = self._train_loop
-        if loop is None or not loop.by_epoch:
-            return loop.max_iters if loop is not None else None
-        return loop.length * (loop.max_epochs or 0) if loop.length is not None else None
+        """Return how many iterations there will be, if that is known."""
+        return self._train_loop.total_iters if self._train_loop is not None else None
 
     @property
     def max_passes(self) -> int | None:
-        """Return the total number of passes over the data, also when training by iterations; None if it is unknown."""
-        loop = self._train_loop
-        if loop is None or loop.max_iters is None:
-            return self.max_epochs
-        return -(-loop.max_iters // loop.length) if loop.length is not None else None
-
-    @property
-    def seconds_waited(self) -> float:
-        """Return how long training has waited for work outside of steps: saves, and evaluations of hooks."""
-        return self.saving.seconds + self.seconds_paused
+        """Return how many passes over the data there will be, also when training by iterations, if that is known."""
+        return self._train_loop.total_passes if self._train_loop is not None else None
 
     @property
     def rank(self) -> int:
@@ -442,22 +380,6 @@ class Runner(RunnerHost):
     def world_size(self) -> int:
         """Return the number of processes that train together."""
         return self.strategy.world_size
-
-
-def _save_request(name: FileName, options: SaveOptions) -> SaveRequest:
-    known = SaveOptions.__optional_keys__
-    for option in options:
-        if option not in known:
-            raise HookError(f"request_save has no option '{option}'; {did_you_mean(option, sorted(known))}")
-    folder = options.get("folder")
-    given: dict[str, Any] = {**options, "folder": Path(folder) if folder is not None else None}
-    return SaveRequest(name=name, **given) if callable(name) else SaveRequest(template=name, **given)
-
-
-def _refuse_empty(found: Mapping[str, TrainLoop | EvalLoop]) -> None:
-    for name, loop in found.items():
-        if length_of(loop.dataloader) == 0:
-            raise DataError(f"the loader of '{name}' is empty: it has no batch")
 
 
 def _refuse_wrong_kinds(model: Any, train: Any, precision: str, writers: Any) -> None:

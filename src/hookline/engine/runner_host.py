@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -18,6 +19,7 @@ from hookline.engine.host import Host, Verb
 from hookline.engine.numerics import check_loss_is_finite
 from hookline.engine.steps import call_model
 from hookline.plan.calls import NOTHING
+from hookline.plan.costs import Cost
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
     from hookline.engine.optims import Optims
     from hookline.engine.position import Position
     from hookline.engine.requests import SaveRequest
-    from hookline.plan.costs import Cost
     from hookline.record.hub import MessageHub
     from hookline.writers.base import Outcome
     from hookline.writers.router import Writers
@@ -269,3 +270,57 @@ class RunnerHost(Host):
         unused = [name for name in averages_in(checkpoint) if name not in {entry.name for entry in self.plan}]
         if unused:
             self.terminal.say(f"the averaged weights in it ({', '.join(unused)}) are not used without that hook")
+
+    # -- for hooks
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Exclude the time inside from the time of a training step, for hooks that run their own evaluation."""
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds_paused += time.perf_counter() - began
+
+    def measure_data_wait(self) -> Cost:
+        """Measure, from the next pass on, how long training waits for the loader, and return the running total.
+
+        All hooks share this total, so each hook remembers the value at which it began.
+        """
+        if self.data_wait is None:
+            self.data_wait = Cost()
+        return self.data_wait
+
+    @contextmanager
+    def more_eval_loops(self, val: Mapping[str, EvalLoop], test: Mapping[str, EvalLoop]) -> Iterator[None]:
+        """Also evaluate these loops inside the context, for hooks that evaluate the same data in another way."""
+        self.val_loops.update(val)
+        self.test_loops.update(test)
+        try:
+            yield
+        finally:
+            for name in val:
+                del self.val_loops[name]
+            for name in test:
+                del self.test_loops[name]
+
+    @property
+    def updates(self) -> int:
+        """Return the number of finished optimizer steps."""
+        return self.optims.updates
+
+    @property
+    def current_updates(self) -> int:
+        """Return the finished steps of the optim that is stepping now."""
+        return self.optims.current_updates
+
+    @property
+    def seconds_waited(self) -> float:
+        """Return how long training has waited for work outside of steps: saves, and evaluations of hooks."""
+        return self.saving.seconds + self.seconds_paused
+
+    def shorten(self, batches: int) -> None:
+        """Limit every loop to this many batches, and training to one epoch; for a dry run."""
+        self.train_loop.shorten(batches)
+        for loop in (*self.val_loops.values(), *self.test_loops.values()):
+            loop.shorten(batches)
