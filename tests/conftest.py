@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Iterator
 from fnmatch import fnmatch
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -47,12 +48,36 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if parts[0] == "dialects" and parts[1] in DIALECTS:
             item.add_marker(DIALECTS[parts[1]])
         wandb = "wandb" in item.nodeid  # the library has a service process
-        if parts[0] == "faults" or wandb or STARTS_PROCESSES.search(_source(item)):
+        if parts[0] == "faults" or wandb or _starts_processes(item):
             item.add_marker("processes")
 
 
-def _source(item: pytest.Item) -> str:
-    function = getattr(item, "function", None)
+def _starts_processes(item: pytest.Item) -> bool:
+    """Look for what starts a process in a test, and in the functions and fixtures of its module that it uses."""
+    source = _source(getattr(item, "function", None))
+    if STARTS_PROCESSES.search(source):
+        return True
+    used = {*re.findall(r"\w+", source), *getattr(item, "fixturenames", ())}
+    return bool(used & _helpers_with_processes(getattr(item, "module", None)))
+
+
+@cache
+def _helpers_with_processes(module: Any) -> frozenset[str]:
+    """Return the names of a module's own functions that start processes, directly or through one another."""
+    if module is None:
+        return frozenset()
+    own = {
+        name: _source(getattr(value, "__wrapped__", value))
+        for name, value in vars(module).items()
+        if callable(value) and not inspect.isclass(value) and not name.startswith("test")
+    }
+    found = {name for name, source in own.items() if STARTS_PROCESSES.search(source)}
+    while more := {n for n, s in own.items() if n not in found and found & set(re.findall(r"\w+", s))}:
+        found |= more
+    return frozenset(found)
+
+
+def _source(function: Any) -> str:
     try:
         return inspect.getsource(function) if function is not None else ""
     except (OSError, TypeError):

@@ -426,5 +426,5 @@ def test_a_scheduler_that_would_never_step_is_refused() -> None:
     model = toy_model()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
-    with pytest.raises(ConfigError, match="^ReduceLROnPlateau steps at 'val', and this run has no validation: "):
+    with pytest.raises(ConfigError, match="^ReduceLROnPlateau steps at 'val', but this run has no validation; "):
         toy_runner(model=model, optim=Optim(optimizer, [plateau]), val=None).train()

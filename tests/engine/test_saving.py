@@ -180,7 +180,7 @@ def test_nothing_that_a_fresh_process_imports_moves_its_generators(tmp_path: Pat
 
 
 def test_a_template_needs_the_ending_by_which_checkpoints_are_found() -> None:
-    with pytest.raises(Exception, match="is a file name with one {} in it and the ending .pth, not 'model_{}.pt'"):
+    with pytest.raises(Exception, match="must be a file name with one {} that ends with .pth, not 'model_{}.pt'"):
         CheckpointHook(filename_tmpl="model_{}.pt")
 
 
