@@ -89,4 +89,6 @@ def test_all_links_have_a_target_and_the_readme_shows_both_commands() -> None:
 def test_the_drawing_of_the_loop_is_the_same_in_the_docs_and_in_the_code() -> None:
     drawing = (points.__doc__ or "").partition("    train(), by epochs")[2].partition("When anything fails")[0].rstrip()
     page = (ROOT / "docs" / "hooks.md").read_text(encoding="utf-8")
-    assert page.rstrip().endswith(drawing)
+    assert page.rstrip().endswith(drawing), (
+        "copy the drawing of src/hookline/plan/points.py to the end of docs/hooks.md"
+    )

@@ -13,7 +13,7 @@ from hookline.errors import ConfigError
 from hookline.strategies import STRATEGIES, Strategy, pick, unwrap
 from hookline.testing import toy_runner
 
-NAMES = [name for name in STRATEGIES if name != "auto"]
+NAMES = list(STRATEGIES)
 
 
 @pytest.fixture(params=NAMES)

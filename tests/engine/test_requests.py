@@ -90,10 +90,10 @@ def test_the_first_stop_wins_unless_a_later_one_is_sooner_or_for_good(
 def test_a_stop_takes_effect_when_it_is_due_with_the_parameters_of_its_hook() -> None:
     requests = Requests()
     requests.ask_stop(EPOCH, flush_window=True, exit_code=4)
-    assert requests.stop_now(at_epoch_end=False, parameters_of=str.lower) == NO_STOP
+    assert requests.apply_stop_if_due(at_epoch_end=False, parameters_of=str.lower) == NO_STOP
     requests.settle()
     assert (requests.pending, requests.flush_window, requests.exit_code) == (True, False, 4)
-    stopped = requests.stop_now(at_epoch_end=True, parameters_of=str.lower)
+    stopped = requests.apply_stop_if_due(at_epoch_end=True, parameters_of=str.lower)
     assert stopped == requests.stopped == Stop("later", "B", "epoch", parameters="b")
     requests.settle()
     assert (requests.stop, requests.pending) == (NO_STOP, False)
@@ -105,7 +105,7 @@ def test_a_stop_for_now_hands_over_to_the_stop_that_it_postponed() -> None:
     requests = Requests()
     requests.ask_stop(EPOCH)
     requests.ask_stop(FOR_NOW)
-    requests.stop_now(at_epoch_end=False, parameters_of=lambda by: "")
+    requests.apply_stop_if_due(at_epoch_end=False, parameters_of=lambda by: "")
     requests.settle()
     assert (requests.stopped, requests.pending) == (FOR_NOW, False)
     requests.resume_training()

@@ -45,7 +45,7 @@ class Part:
 
     late: ClassVar[bool] = False
     #: True if a run can be resumed only from a checkpoint that has this part.
-    needed: ClassVar[bool] = True
+    needed: ClassVar[bool] = False
     #: True if a part that is not needed is loaded with None when the checkpoint does not have it.
     loads_without_state: ClassVar[bool] = False
     #: The option of a save that includes this part; empty for a part that every checkpoint has.
@@ -72,7 +72,6 @@ class CustomPart(Part):
     """A part that a user added: any object with `state_dict` and `load_state_dict`."""
 
     late = True
-    needed = False
 
     def __init__(self, part: Any) -> None:
         self._part = part

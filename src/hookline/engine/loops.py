@@ -94,9 +94,9 @@ def one_pass(runner: RunnerHost) -> None:
         handle_requests(runner)
         if requests.stopped:
             return
-    plan, by_epoch, elsewhere = runner.plan, loop.by_epoch, not runner.on_cpu
+    plan, by_epoch, needs_transfer = runner.plan, loop.by_epoch, not runner.on_cpu
     for batch, last in batches:
-        if elsewhere:
+        if needs_transfer:
             batch = to_device(batch, runner.device)
         runner.data_batch = batch
         runner.ends_epoch = last
@@ -176,7 +176,7 @@ def handle_requests(host: Host) -> None:
 def stop_and_save(host: Host) -> None:
     """Put a due stop into effect, write the requested checkpoints, and end the run after a signal."""
     requests = host.requests
-    stop = requests.stop_now(at_epoch_end=host.position.batch == 0, parameters_of=host.plan.parameters_of)
+    stop = requests.apply_stop_if_due(at_epoch_end=host.position.batch == 0, parameters_of=host.plan.parameters_of)
     if stop:
         host.terminal.say(f"stopped{f' by {stop.by}' if stop.by else ''}: {stop.reason}")
     requests.settle()

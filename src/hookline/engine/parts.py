@@ -62,6 +62,8 @@ class RunnerPart(Part):
 class ModelPart(RunnerPart):
     """The weights and buffers of the model."""
 
+    needed = True
+
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the user's module."""
         return self._runner.strategy.model_state(self._runner.model)
@@ -82,6 +84,7 @@ class ModelPart(RunnerPart):
 class OptimizersPart(RunnerPart):
     """The states of the torch optimizers."""
 
+    needed = True
     option = "optimizer"
 
     def state_dict(self) -> Any:
@@ -131,6 +134,7 @@ class OptimizersPart(RunnerPart):
 class SchedulersPart(RunnerPart):
     """The states of the schedulers."""
 
+    needed = True
     option = "schedulers"
 
     def state_dict(self) -> Any:
@@ -151,7 +155,6 @@ class ScalersPart(RunnerPart):
     """The states of the gradient scalers; None for an optim without one."""
 
     option = "optimizer"
-    needed = False
 
     def state_dict(self) -> Any:
         """Return the state of each scaler."""
@@ -166,6 +169,8 @@ class ScalersPart(RunnerPart):
 
 class PositionPart(RunnerPart):
     """The position of the run, to the batch and the micro-batch, and its requests."""
+
+    needed = True
 
     def state_dict(self) -> dict[str, Any]:
         """Return the counters, the requests that survive a kill, open windows, and the state of the loader."""
@@ -211,6 +216,7 @@ def malformed_position(state: Any) -> list[str]:
 class HubPart(RunnerPart):
     """Histories and facts."""
 
+    needed = True
     late = True
 
     def state_dict(self) -> dict[str, Any]:
@@ -237,7 +243,6 @@ class WritersPart(RunnerPart):
     """The position of each writer in its records."""
 
     late = True
-    needed = False
     loads_without_state = True
 
     def state_dict(self) -> dict[str, Any]:
@@ -252,6 +257,7 @@ class WritersPart(RunnerPart):
 class HooksPart(Part):
     """The states of the hooks, by name."""
 
+    needed = True
     late = True
 
     def __init__(self, host: Host) -> None:
@@ -276,6 +282,7 @@ class HooksPart(Part):
 class RandomPart(Part):
     """The random generators. They are loaded last, because the other parts may draw random numbers."""
 
+    needed = True
     late = True
 
     def state_dict(self) -> dict[str, Any]:

@@ -194,7 +194,7 @@ class Requests:
         """Return whether a checkpoint is to be written to disk."""
         return any(not request.in_memory for request in self.saves)
 
-    def stop_now(self, at_epoch_end: bool, parameters_of: Callable[[str], str]) -> Stop:
+    def apply_stop_if_due(self, at_epoch_end: bool, parameters_of: Callable[[str], str]) -> Stop:
         """Put the requested stop into effect if it is due, and return it; otherwise return `NO_STOP`."""
         stop = self.stop
         if not stop or (stop.when == "epoch" and not at_epoch_end):

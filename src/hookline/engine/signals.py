@@ -24,7 +24,7 @@ _put_off: list[Any] = []
 
 
 @contextmanager
-def caught(requests: Requests, quiet: bool = False) -> Iterator[None]:
+def signals_as_requests(requests: Requests, quiet: bool = False) -> Iterator[None]:
     """Turn signals into requests, and restore the previous handlers afterwards. Only the main thread can have handlers.
 
     A signal that is ignored (SIGINT in a background job of a shell, SIGHUP under nohup) stays ignored.

@@ -22,7 +22,7 @@ from hookline.errors import StorageError
 if TYPE_CHECKING:
     from torch import nn
 
-    from hookline.engine.host import Host
+    from hookline.engine.host import Host, Part
 
 #: Incremented when older code can no longer read a new checkpoint.
 FORMAT = 1
@@ -74,16 +74,18 @@ def load(host: Host, checkpoint: dict[str, Any], path: str) -> None:
     problems = [each for name, part in now.items() for each in part.misfits(checkpoint.get(name), checkpoint)]
     if problems:
         raise StorageError(f"{path} does not fit this run; nothing was loaded:\n  " + "\n  ".join(problems))
-    for name, part in now.items():
-        part.load_state_dict(checkpoint.get(name), checkpoint)
+    _load_parts(host, now, checkpoint)
 
 
 def load_late(host: Host, checkpoint: Mapping[str, Any]) -> None:
     """Load the parts that are late, where the run continues."""
+    _load_parts(host, {name: part for name, part in host.parts.items() if part.late}, checkpoint)
+
+
+def _load_parts(host: Host, parts: Mapping[str, Part], checkpoint: Mapping[str, Any]) -> None:
+    """Load these parts, and report those that the checkpoint does not have."""
     fresh = []
-    for name, part in host.parts.items():
-        if not part.late:
-            continue
+    for name, part in parts.items():
         if name in checkpoint or part.loads_without_state:
             part.load_state_dict(checkpoint.get(name), checkpoint)
         else:

@@ -10,15 +10,16 @@ from hookline.strategies.single import Single
 
 __all__ = ["STRATEGIES", "Single", "Strategy", "pick", "pick_device", "unwrap"]
 
-STRATEGIES = ("auto", "single")
+#: The strategies by name; a new one is one file and one entry here.
+STRATEGIES: dict[str, type[Strategy]] = {Single.name: Single}
 
 
 def pick(given: str | Strategy) -> Strategy:
     """Return the strategy of this name. `auto` chooses by how the process was started."""
     if isinstance(given, Strategy):
         return given
-    if given not in STRATEGIES:
-        raise ConfigError(f"unknown strategy '{given}'; {did_you_mean(given, STRATEGIES)}")
+    if given != "auto" and given not in STRATEGIES:
+        raise ConfigError(f"unknown strategy '{given}'; {did_you_mean(given, ['auto', *STRATEGIES])}")
     processes = os.environ.get("WORLD_SIZE", "1")
     if not processes.isdecimal():
         raise ConfigError(f"the environment variable WORLD_SIZE must be the number of processes, not {processes!r}")
@@ -27,4 +28,4 @@ def pick(given: str | Strategy) -> Strategy:
             f"this process is one of {processes} (WORLD_SIZE), but training with several processes is not supported "
             "yet; start one process, or several separate runs without torchrun"
         )
-    return Single()
+    return STRATEGIES.get(given, Single)()

@@ -53,6 +53,8 @@ class TrainerPart(Part):
 class ModelPart(TrainerPart):
     """The model: a module, or any object with `get_state_dict` or `state_dict`."""
 
+    needed = True
+
     def state_dict(self) -> Any:
         """Return the state of the model."""
         return parts.get_state(self._trainer.model)
@@ -68,6 +70,8 @@ class ModelPart(TrainerPart):
 
 class OptimizerPart(TrainerPart):
     """The optimizer."""
+
+    needed = True
 
     def state_dict(self) -> Any:
         """Return the state of the optimizer."""
@@ -88,8 +92,6 @@ class OptimizerPart(TrainerPart):
 class SchedulersPart(TrainerPart):
     """The schedulers."""
 
-    needed = False
-
     def state_dict(self) -> Any:
         """Return the state of the schedulers."""
         return without_numpy(parts.get_state(self._trainer.schedulers))
@@ -102,6 +104,8 @@ class SchedulersPart(TrainerPart):
 
 class PositionPart(TrainerPart):
     """The counters."""
+
+    needed = True
 
     def state_dict(self) -> dict[str, Any]:
         """Return the counters, and the requests that survive a kill."""
@@ -121,7 +125,6 @@ class OtherParts(TrainerPart):
     """The data pipeline and the renderer."""
 
     late = True
-    needed = False
     loads_without_state = True
 
     def state_dict(self) -> dict[str, Any]:
@@ -138,7 +141,6 @@ class WriterPart(TrainerPart):
     """The writer."""
 
     late = True
-    needed = False
     loads_without_state = True
 
     def state_dict(self) -> Any:
