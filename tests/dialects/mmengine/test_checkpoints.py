@@ -177,7 +177,7 @@ def test_a_file_from_mmengine_cannot_be_resumed(tmp_path: Path, written_by_mmeng
         runner_of(tmp_path / "run", load_from=path, resume=True).train()
     assert str(refused.value) == (
         f"{path} cannot be resumed: it does not end with a seal, so it was cut short, damaged, or written by something "
-        "else; load_from, without resume, takes the weights of a whole one"
+        "else; to load only the weights of an intact file, use load_from without resume"
     )
 
 
