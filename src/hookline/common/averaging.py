@@ -68,7 +68,7 @@ class WeightAverage:
         raise NotImplementedError(f"{type(self).__name__} must define weight(), which returns how much a step counts")
 
     def update(self, model: nn.Module) -> None:
-        """Add the model's weights after a step to the average. The first step's weights are copied."""
+        """Add the model's weights after a step to the average. The first call copies the weights."""
         import torch
 
         if self.steps % self.interval == 0:
