@@ -176,7 +176,11 @@ class Runner(RunnerHost):
         """Report it if there is nothing left to train. Let a run that was stopped for now continue."""
         stopped = self.requests.stopped
         if self.train_loop.is_over(self.position):
-            self.terminal.say(f"training is over: {self.epoch} epochs, {self.iter} iterations; there is nothing to do")
+            limit = "max_iters" if self.train_loop.max_epochs is None else "max_epochs"
+            self.terminal.say(
+                f"training is already finished: {self.epoch} epochs, {self.iter} iterations; to train longer, increase "
+                f"{limit}"
+            )
         elif stopped and stopped.for_now:
             self.requests.resume_training()
         elif stopped:

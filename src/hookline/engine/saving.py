@@ -213,7 +213,9 @@ class Saving:
         if host.position.iter and self.saved_at != host.position.iter:
             host.requests.ask_save(SaveRequest())
             self.save()
-        return f"resume from {self.last_path}" if self.last_path else "there was nothing to save yet"
+        if self.last_path is None:
+            return "there was nothing to save yet"
+        return f"to continue from {self.last_path}, use resume=True, or hookline train --resume"
 
     def finish_at_exit(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         """Wait for a save in the background when the run ends, also if the run has failed.
