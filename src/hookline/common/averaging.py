@@ -93,7 +93,7 @@ class WeightAverage:
         torch._foreach_add_(held, torch._foreach_mul(live, weight))
 
     def _follow(self, model: nn.Module) -> None:
-        """Make sure that every tensor of the model has an average, also after the model has changed."""
+        """Make sure that every tensor of the model has an average, even after the model has changed."""
         seen = _contents(self._modules, self.update_buffers)
         if seen and self._modules[0] is model and len(seen) == len(self._seen) and all(map(is_, seen, self._seen)):
             return

@@ -57,7 +57,7 @@ class Runner(RunnerHost):
     """Holds the parts of a run, and starts it.
 
     Args:
-        model: Any module, also a compiled one. `runner.model` is the module itself.
+        model: Any module, including a compiled one. `runner.model` is the module itself.
         train: The training loop.
         val: The validation: an EvalLoop, or a dict of several by name.
         test: The test: an EvalLoop, or a dict of several by name.
@@ -328,11 +328,11 @@ class Runner(RunnerHost):
         priority: str | int | None = None,
         on_error: Literal["raise", "disable"] | None = None,
     ) -> None:
-        """Add a hook, also during training. It runs from the next point on."""
+        """Add a hook, even during training. It runs from the next point on."""
         assembly.register(self.plan, hook, priority, on_error)
 
     def remove_hook(self, hook: Hook | Callable[..., Any]) -> None:
-        """Remove a hook or a function, also during training."""
+        """Remove a hook or a function, even during training."""
         self.plan.remove(hook)
 
     def on(self, point: str, *, every: int | str | None = None, priority: str | int | None = None) -> Callable[[F], F]:
@@ -426,7 +426,7 @@ class Runner(RunnerHost):
 
     @property
     def max_passes(self) -> int | None:
-        """Return the total number of passes over the data, also when training by iterations; None if it is unknown."""
+        """Return the total number of passes over the data, even when training by iterations; None if it is unknown."""
         loop = self._train_loop
         if loop is None or loop.max_iters is None:
             return self.max_epochs

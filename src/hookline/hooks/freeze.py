@@ -131,7 +131,7 @@ class FreezeHook(Hook):
         self._update(runner)
 
     def after_train(self) -> None:
-        """Restore everything, also for a hook that was registered during training, which has no scope around it."""
+        """Restore everything, even for a hook that was registered during training, which has no scope around it."""
         self._end()
 
     def on_exception(self) -> None:

@@ -147,7 +147,7 @@ class BaseTrainer(Host):
             self.plan.add(hook)
 
     def register_hook(self, hook: Any, priority: str | int | None = None) -> None:
-        """Add a hook, also during training; it is called from the next point on."""
+        """Add a hook, even during training. It is called from the next point on."""
         self.plan.add(hook, priority)
 
     def call_hook(self, fn_name: str, **kwargs: Any) -> None:
