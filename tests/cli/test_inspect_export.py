@@ -51,7 +51,7 @@ def test_inspect_of_a_folder_lists_checkpoints_in_order_and_the_one_to_resume_fr
     assert ["epoch_1.pth", "iteration 4", "intact"] in kinds
     assert ["epoch_2-*.pth", "iteration 8", "intact, without its optimizer"] in kinds
     newest = best if best == "best_accuracy_epoch_2.pth" else "epoch_2.pth"
-    assert output.splitlines()[-1] == f"a resume continues from {newest}"
+    assert output.splitlines()[-1] == f"a run with --resume continues from {newest}"
 
 
 def test_inspect_of_a_damaged_file_ends_with_5(run: Path, tmp_path: Path) -> None:
@@ -63,7 +63,10 @@ def test_inspect_of_a_damaged_file_ends_with_5(run: Path, tmp_path: Path) -> Non
     code, output = command("inspect", "cut.pth", cwd=tmp_path)
     assert code == 5
     assert output == "hookline: cut.pth cannot be read as a checkpoint: it was cut short or damaged\n"
-    assert command("inspect", "none.pth", cwd=tmp_path) == (5, "hookline: there is no checkpoint none.pth\n")
+    assert command("inspect", "none.pth", cwd=tmp_path) == (
+        5,
+        "hookline: there is no checkpoint none.pth; to list those of a run: hookline inspect FOLDER\n",
+    )
     os.mkdir(tmp_path / "empty")
     assert command("inspect", "empty", cwd=tmp_path) == (5, "hookline: there is no checkpoint in empty\n")
 

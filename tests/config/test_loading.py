@@ -146,7 +146,7 @@ def test_files_that_cannot_be_read(write: Write, tmp_path: Path) -> None:
         refused("a\0b.yaml"),
     ] == [
         "digit.yml: file not found; did you mean 'digits.yaml'?",
-        "zzzzzzz.yaml: file not found",
+        "zzzzzzz.yaml: file not found; to create a project with a config: hookline init FOLDER",
         "no/where.yaml: file not found; there is no folder no",
         ".: this is a folder, not a YAML file",
         "list.yaml:1:1: a config must be a mapping of keys to values, not a list",

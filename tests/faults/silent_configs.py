@@ -348,7 +348,7 @@ def _files() -> list[Case]:
         return Case(f"config_{name}", 2, says, config=content, **given)
 
     return [
-        file("missing", None, "config.yaml: file not found"),
+        file("missing", None, "config.yaml: file not found; to create a project with a config: hookline init FOLDER"),
         file(
             "misspelled",
             None,

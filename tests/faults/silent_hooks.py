@@ -229,7 +229,7 @@ def _words() -> list[Case]:
             "nowhere/config.yaml",
             says="nowhere/config.yaml: file not found; there is no folder nowhere",
         ),
-        words("test_without_checkpoint", "test", "config.yaml", mentions=("name the file of the checkpoint to test",)),
+        words("test_without_checkpoint", "test", "config.yaml", mentions=("choose the checkpoint to test",)),
         words(
             "test_without_test_set",
             "test",

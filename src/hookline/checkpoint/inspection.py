@@ -49,14 +49,18 @@ def describe_folder(path: Path) -> str:
         where = f"iteration {note.step if note else '?'}"
         lines.append(f"{file.name:<{width}}  {format_size(file.stat().st_size):>9}  {where:<18}  {kind}")
     newest = store.newest_intact([path], lambda text: None)
-    last = "no checkpoint to resume from" if newest is None else f"a resume continues from {newest.name}"
+    last = (
+        "a run cannot resume from any of these"
+        if newest is None
+        else f"a run with --resume continues from {newest.name}"
+    )
     return "\n".join([*lines, last])
 
 
 def _describe_run(meta: Mapping[str, Any]) -> list[tuple[str, str]]:
     versions = ", ".join(f"{name} {meta[name]}" for name in ("hookline", "torch", "numpy", "python") if name in meta)
     hooks = meta.get("hooks", [])
-    surroundings = f"{meta.get('device')}, {meta.get('threads')} threads, {meta.get('world_size')} process(es)"
+    surroundings = f"{meta.get('device')}, threads: {meta.get('threads')}, processes: {meta.get('world_size')}"
     return [
         ("run", f"{meta.get('experiment_name')}, seed {meta.get('seed')}"),
         ("saved", f"{meta.get('time')}, with {versions}"),

@@ -96,7 +96,7 @@ def read(path: Path, *, sealed: bool, verified: bool = False) -> dict[str, Any]:
     seal, for a file that was already checked.
     """
     if not path.is_file():
-        raise StorageError(f"there is no checkpoint {path}")
+        raise StorageError(f"there is no checkpoint {path}; to list those of a run: hookline inspect FOLDER")
     own = sealed or read_note(path) is not None
     if own and not verified and (problem := damage(path)):
         raise StorageError(f"{path} cannot be used: {problem}")

@@ -28,7 +28,7 @@ def hooks(
         bool, typer.Option("--markdown", help="Print the docs page about the built-in hooks as Markdown.")
     ] = False,
 ) -> None:
-    """List the hooks that a config can name, or show one of them in full."""
+    """List the available hooks, or describe one of them."""
     from hookline.cli import documentation
 
     if markdown:

@@ -26,7 +26,10 @@ def add_to(app: typer.Typer) -> None:
 
 
 def init(folder: Annotated[str, typer.Argument(metavar="DIR", help="The folder to create.")]) -> None:
-    """Create a small project that is ready to train: a config, a model with its steps, and a hook."""
+    """Create a small project that is ready to train.
+
+    It has a config, a model with its steps, and a hook.
+    """
     from hookline.config import json_schema
 
     target = Path(folder)

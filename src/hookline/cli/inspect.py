@@ -22,7 +22,10 @@ def add_to(app: typer.Typer) -> None:
 def run(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A checkpoint, or the folder of a run.")],
 ) -> None:
-    """Show the contents of a checkpoint, or list the checkpoints of a run. A damaged FILE ends with exit code 5."""
+    """Describe a checkpoint, or list those of a run.
+
+    If FILE is damaged, the exit code is 5.
+    """
     from hookline.checkpoint import inspection
 
     print(inspection.describe_folder(file) if file.is_dir() else inspection.describe_checkpoint(file))

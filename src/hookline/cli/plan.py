@@ -26,7 +26,10 @@ def plan(
     tree: Annotated[bool, typer.Option("--tree", help="Show a tree with the file and line of every method.")] = False,
     allow: Allow = None,
 ) -> None:
-    """Check the hooks of CONFIG (and nothing else), and show which run at each point, how often, and why there."""
+    """Show which hooks of CONFIG run at each point.
+
+    This also shows their order, how often they run, and the reason for their order. Only the hooks are checked.
+    """
     from hookline.config.builder import build_hooks
     from hookline.engine.assembly import register_all
     from hookline.plan.explanation import Hooks

@@ -26,7 +26,10 @@ def add_to(app: typer.Typer) -> None:
 def schema(
     out: Annotated[str, typer.Option("--out", metavar="FILE", help="Write to this file instead of the screen.")] = "",
 ) -> None:
-    """Print the JSON Schema of a config, with the parameters of every registered hook."""
+    """Print the JSON Schema of configs, for editors.
+
+    It includes the parameters of every registered hook.
+    """
     from hookline.config import json_schema
 
     text = json.dumps(json_schema(), indent=2)

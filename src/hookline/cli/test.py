@@ -29,7 +29,9 @@ def run(
     from hookline.config import build_runner
 
     if not checkpoint:
-        raise typer.BadParameter("name the file of the checkpoint to test", param_hint="--checkpoint")
+        raise typer.BadParameter(
+            "choose the checkpoint to test, such as --checkpoint runs/digits/epoch_15.pth", param_hint="--checkpoint"
+        )
     runner = build_runner(load_config(words), allow=allow or (), resume=False, load_from=checkpoint)
     for name, value in runner.test().items():
         print(f"{name}  {as_number(value)}")

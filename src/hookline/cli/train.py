@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 EXAMPLES = """\b
 Examples:
   hookline train                                   the bundled digits run
-  hookline train digits.yaml train.max_epochs=20   a config, changed
+  hookline train digits.yaml train.max_epochs=20   a config, with one value overridden
   hookline train digits.yaml custom_hooks.0.priority=LOW
   hookline train digits.yaml --resume              resume from the newest checkpoint
   hookline train digits.yaml --dry-run             try two batches of everything, a save and a reload
@@ -35,7 +35,10 @@ def train(
     ] = False,
     allow: Allow = None,
 ) -> None:
-    """Train what CONFIG describes, then test the model if there is a test set."""
+    """Train the model of CONFIG, and then test it.
+
+    The test is skipped if CONFIG has no test set.
+    """
     loaded = load_config(words)
     if dry_run:
         from hookline.cli.dry_run import try_out

@@ -68,7 +68,7 @@ class WeightAverage:
         raise NotImplementedError(f"{type(self).__name__} must define weight(), which returns how much a step counts")
 
     def update(self, model: nn.Module) -> None:
-        """Add the model's weights after a step to the average. The first step's weights are copied."""
+        """Add the model's weights after a step to the average. The first call copies the weights."""
         import torch
 
         if self.steps % self.interval == 0:
@@ -93,7 +93,7 @@ class WeightAverage:
         torch._foreach_add_(held, torch._foreach_mul(live, weight))
 
     def _follow(self, model: nn.Module) -> None:
-        """Make sure that every tensor of the model has an average, also after the model has changed."""
+        """Make sure that every tensor of the model has an average, even after the model has changed."""
         seen = _contents(self._modules, self.update_buffers)
         if seen and self._modules[0] is model and len(seen) == len(self._seen) and all(map(is_, seen, self._seen)):
             return

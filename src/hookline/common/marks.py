@@ -56,7 +56,7 @@ def refusal(mark: Mark, keys: Keys, message: str) -> ConfigError:
 
 
 def refuse_all(title: str, found: Iterable[tuple[Mark, Problem]]) -> None:
-    """Raise one error that lists all problems by position, or do nothing if there are none.
+    """Raise one error that lists all problems by position. Do nothing if there are no problems.
 
     The problems in the file that the title names are listed first.
     """

@@ -41,7 +41,8 @@ def _read_text(file: Path) -> str:
         with file.open("rb") as stream:
             content = stream.read(MAX_BYTES + 1)
     except FileNotFoundError:
-        raise ConfigError(f"{file}: file not found{nearest_file(file)}") from None
+        hint = nearest_file(file) or "; to create a project with a config: hookline init FOLDER"
+        raise ConfigError(f"{file}: file not found{hint}") from None
     except IsADirectoryError:
         raise ConfigError(f"{file}: this is a folder, not a YAML file") from None
     except OSError as error:

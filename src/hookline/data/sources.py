@@ -63,7 +63,7 @@ def iterator(
 
 
 def as_resumable(loader: Iterable[Any]) -> ResumableLoader | None:
-    """Return a ResumableLoader for this loader, or None if there is none.
+    """Return a ResumableLoader for this loader, or None if it cannot be resumed that way.
 
     A ResumableLoader is returned as it is. A plain DataLoader, whose order is known, gets one with the same settings.
     """

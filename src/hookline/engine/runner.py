@@ -52,7 +52,7 @@ class Runner(RunnerHost):
     """Holds the parts of a run, and starts it.
 
     Args:
-        model: Any module, also a compiled one. `runner.model` is the module itself.
+        model: Any module, including a compiled one. `runner.model` is the module itself.
         train: The training loop.
         val: The validation: an EvalLoop, or a dict of several by name.
         test: The test: an EvalLoop, or a dict of several by name.
@@ -172,7 +172,11 @@ class Runner(RunnerHost):
         """Report it if there is nothing left to train. Let a run that was stopped for now continue."""
         stopped = self.requests.stopped
         if self.train_loop.is_over(self.position):
-            self.terminal.say(f"training is over: {self.epoch} epochs, {self.iter} iterations; there is nothing to do")
+            limit = "max_iters" if self.train_loop.max_epochs is None else "max_epochs"
+            self.terminal.say(
+                f"training is already finished: {self.epoch} epochs, {self.iter} iterations; to train longer, increase "
+                f"{limit}"
+            )
         elif stopped and stopped.for_now:
             self.requests.resume_training()
         elif stopped:
@@ -283,11 +287,11 @@ class Runner(RunnerHost):
         priority: str | int | None = None,
         on_error: Literal["raise", "disable"] | None = None,
     ) -> None:
-        """Add a hook, also during training. It runs from the next point on."""
+        """Add a hook, even during training. It runs from the next point on."""
         assembly.register(self.plan, hook, priority, on_error)
 
     def remove_hook(self, hook: Hook | Callable[..., Any]) -> None:
-        """Remove a hook or a function, also during training."""
+        """Remove a hook or a function, even during training."""
         self.plan.remove(hook)
 
     def on(self, point: str, *, every: int | str | None = None, priority: str | int | None = None) -> Callable[[F], F]:

@@ -61,7 +61,7 @@ class Saving:
         self.source: Path | None = None
         #: The seconds that training has waited for saves.
         self.seconds = 0.0
-        #: The seconds of the newest save until its files were verified, also in the background; 0 before the first.
+        #: The seconds of the newest save until its files were verified, even in the background; 0 before the first.
         self.took = 0.0
         #: True once a run of this host has begun. A second call of `train` then continues from the current state.
         self.started = False
@@ -213,10 +213,12 @@ class Saving:
         if host.position.iter and self.saved_at != host.position.iter:
             host.requests.ask_save(SaveRequest())
             self.save()
-        return f"resume from {self.last_path}" if self.last_path else "there was nothing to save yet"
+        if self.last_path is None:
+            return "there was nothing to save yet"
+        return f"to continue from {self.last_path}, use resume=True, or hookline train --resume"
 
     def finish_at_exit(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        """Wait for a save in the background when the run ends, also if the run has failed.
+        """Wait for a save in the background when the run ends, even if the run has failed.
 
         The signature is that of an exit callback of `contextlib.ExitStack`.
         """
@@ -249,7 +251,7 @@ class Saving:
         self._kept = (copied, seal.Note(host.position.iter, host.position.validations, complete=True), path)
 
     def write_kept(self) -> Path | None:
-        """Write the copy in memory, and return its path; None if there is none, or a checkpoint already has it."""
+        """Write the copy in memory, and return its path. Return None if there is no copy, or if it is already saved."""
         kept, self._kept = self._kept, None
         self._background.join()
         if kept is None or kept[1].step <= self.saved_at:

@@ -30,7 +30,7 @@ CHECKPOINT_KEYS = (
 class CheckpointHook(Hook):
     """Saves checkpoints at an interval, at the end of training, and for the best metrics.
 
-    The files are called `epoch_5.pth` or `iter_100.pth`, also when training stops early, and
+    The files are called `epoch_5.pth` or `iter_100.pth`, even when training stops early, and
     `best_accuracy_epoch_5.pth`. They are written at the end of the iteration, epoch or validation, after all hooks have
     run and the counters have advanced. Every file is verified. A run can be resumed from any of them, unless parts are
     left out.
@@ -247,7 +247,7 @@ class CheckpointHook(Hook):
                 runner.terminal.detail(lambda text=text: text)  # type: ignore[misc]  # bound now
 
     def after_train(self, runner: Runner) -> None:
-        """Save the last checkpoint, also after an early stop, unless another hook has already saved it."""
+        """Save the last checkpoint, even after an early stop, unless another hook has already saved it."""
         saving = runner.saving
         saving.finish()
         last = self._options(runner, needed=True)

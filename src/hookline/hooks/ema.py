@@ -32,9 +32,9 @@ class EMAHook(Hook):
     The model has the averaged weights only during validation and testing. Training is bit-identical to training without
     this hook, and the model ends with its raw weights.
 
-    The average includes every optimizer step. The first step's weights are copied. A step that a gradient scaler or
-    `skip_step` skipped does not count. With several optims, the average is updated once per iteration, at its end, if
-    any of them stepped.
+    The average includes every optimizer step. It starts as a copy of the weights after the first step. A step that a
+    gradient scaler or `skip_step` skipped does not count. With several optims, the average is updated once per
+    iteration, at its end, if any of them stepped.
 
     A checkpoint holds both: the raw weights in `state_dict`, and the averaged weights in the state of this hook
     (`checkpoint["hooks"]["EMAHook"]["averaged"]`, a state dict of the model). `val()` and `test()` of such a checkpoint
@@ -56,7 +56,7 @@ class EMAHook(Hook):
           - {type: EMAHook, momentum: 0.001}
 
     Args:
-        ema_type: The kind of average: a name, or a subclass of `hookline.common.averaging.WeightAverage`.
+        ema_type: The kind of average: a name, or a subclass of `hookline.averaging.WeightAverage`.
         momentum: How much a step counts: e = (1 - momentum) e + momentum x.
         gamma: For MomentumAnnealingEMA. Its momentum is gamma / (gamma + steps), but never below `momentum`.
         interval: Average the first optimizer step and every `interval`-th step after it.

@@ -151,7 +151,7 @@ class EvaluateHook(Hook):
             self._evaluate(runner, runner.iter, runner.epoch + 1)
 
     def after_train(self, runner: Runner) -> None:
-        """Evaluate at the end of training, also after an early stop."""
+        """Evaluate at the end of training, even after an early stop."""
         if self.at_end and self.evaluated_at != runner.iter:
             between = self._counts_epochs(runner) and runner.position.batch == 0
             self._evaluate(runner, runner.iter, runner.epoch if between else None)

@@ -1,4 +1,4 @@
-"""FreezeHook: freezes parameters until an epoch or iteration, from one on, or for the whole run."""
+"""FreezeHook: freezes parameters until an epoch or iteration, after one, or for the whole run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HOLDERS = "_hookline_frozen_by"
 
 
 class FreezeHook(Hook):
-    """Freezes parameters by name until an epoch or iteration, from one on, or for the whole run.
+    """Freezes parameters by name until an epoch or iteration, after one, or for the whole run.
 
     A frozen parameter has no gradient, so the optimizer skips it: no weight decay is applied, and its momentum is kept.
     Give all parameters to the optimizer, including those that are frozen at first. A parameter whose `requires_grad` is
@@ -131,7 +131,7 @@ class FreezeHook(Hook):
         self._update(runner)
 
     def after_train(self) -> None:
-        """Restore everything, also for a hook that was registered during training, which has no scope around it."""
+        """Restore everything, even for a hook that was registered during training, which has no scope around it."""
         self._end()
 
     def on_exception(self) -> None:

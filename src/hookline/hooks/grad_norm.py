@@ -27,7 +27,8 @@ class GradNormHook(Hook):
     parameter that several modules share counts once, for the first of them. A parameter that is not part of the model
     counts only in the total. Parameters without a gradient have no gradient norm.
 
-    The gradients are complete, unscaled and not yet clipped, whoever clips them. The weights are those before the step.
+    The gradients are complete, unscaled and not yet clipped, regardless of what clips them. The
+    weights are those before the step.
 
     With several optims, each has its own scalars for its own parameters, every `interval` of its own steps:
     `train/<optim>/grad_norm/total`.

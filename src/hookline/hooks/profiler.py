@@ -175,11 +175,11 @@ class ProfilerHook(Hook):
         yield from self._iteration(runner, "test")
 
     def on_exception(self, runner: Runner) -> None:
-        """Stop the profiler, also for a hook that was registered during the run."""
+        """Stop the profiler, even for a hook that was registered during the run."""
         self._end()
 
     def after_run(self, runner: Runner) -> None:
-        """Stop the profiler, also for a hook that was registered during the run."""
+        """Stop the profiler, even for a hook that was registered during the run."""
         self._end()
 
     # -- starting and stopping
@@ -291,7 +291,7 @@ class ProfilerHook(Hook):
 
 
 def _check_schedule(given: Mapping[str, int] | None, iterations: int | None) -> dict[str, int]:
-    """Check and return the schedule, empty if there is none. Refuse one that records none of the iterations."""
+    """Check and return the schedule, or an empty one. Refuse one that records none of the iterations."""
     if given is None:
         return {}
     if not isinstance(given, Mapping):

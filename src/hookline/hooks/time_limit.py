@@ -215,5 +215,5 @@ class Times:
 
     @property
     def longest(self) -> float:
-        """Return the longest recent time in seconds, or 0 if there is none."""
+        """Return the longest recent time in seconds, or 0 if nothing was recorded yet."""
         return self._before if self._before > self._now else self._now

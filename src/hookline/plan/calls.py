@@ -211,7 +211,7 @@ def call_of_frame(frame: FrameType) -> Call | None:
 class Around:
     """One passage through a scope: generators are entered in plan order and left in reverse, or in order if requested.
 
-    Every generator that was entered is left, also when the body raised: then its exception is thrown into each of
+    Every generator that was entered is left, even when the body raised: then its exception is thrown into each of
     them. No generator can swallow it. One that raises while it is left neither stops the others nor hides the first
     error.
     """

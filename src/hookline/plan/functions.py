@@ -14,7 +14,7 @@ VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """Return the name of a function, also inside a `partial`; empty if it has none.
+    """Return the name of a function, even inside a `partial`; empty if it has none.
 
     >>> name_of(partial(sorted, reverse=True)), name_of(lambda: 0)
     ('sorted', '')

@@ -126,7 +126,7 @@ def recordable(value: Any) -> float | Tensor | None:
 
 
 def _plain_number(value: Any) -> float | None:
-    """Return the number in a numpy object or in an instance of any other class; None if there is none."""
+    """Return the number in a numpy object or in an instance of any other class, or None."""
     if isinstance(value, (int, float)):
         return float(value) if isinstance(value, float) else int(value)
     try:

@@ -120,7 +120,7 @@ class Smoothing:
     def __init__(self, rules: tuple[Rule, ...] = DEFAULT_RULES) -> None:
         self.rules = rules
         self._decided: dict[str, tuple[tuple[str, Rule], ...]] = {}
-        #: The name that each log_name stands for.
+        #: The original name of each log_name.
         self._shown_as: dict[str, str] = {}
         #: Totals by name and window.
         self._totals: dict[tuple[str, str], Total] = {}

@@ -77,7 +77,7 @@ class Strategy:
         return NOTHING
 
     def gradient_norm(self, parameters: Iterable[Tensor], norm_type: float = 2.0) -> Tensor:
-        """Return the norm of all gradients together, on the device, also if they are sharded."""
+        """Return the norm of all gradients together, on the device, even if they are sharded."""
         return torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None], norm_type)
 
     # -- agreement

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ConsoleWriter(Writer):
-    """Prints one line per record: `step 120  epoch 2  train/loss 0.4103`. For an image, a line gives its size.
+    """Prints one line per record: `step 120  epoch 2  train/loss 0.4103`. For an image, a line shows its size.
 
     Args:
         stream: `stdout`, `stderr`, or any text stream.

@@ -123,7 +123,7 @@ class FileWriter(Writer):
         return self._file.tell() - self._partial_bytes if self._file is not None else 0
 
     def unwritten(self) -> dict[str, Any]:
-        """Return the waiting numbers as part of a state; an empty dict if there are none."""
+        """Return the waiting numbers as part of a state, or an empty dict if nothing waits."""
         numbers = ([*record.source] for record in self._waiting if record.source is not None)
         found = list(islice(numbers, SAVED))
         return {"waiting": found} if found else {}

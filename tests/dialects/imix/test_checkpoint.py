@@ -216,7 +216,7 @@ def test_a_path_resumes_that_checkpoint_and_a_missing_one_is_refused(tmp_path: P
     engine.train()
     assert (engine.start_epoch, engine.start_iter) == (1, 2)
     assert same_weights(engine.model, engine_in(tmp_path / "c", total_epochs=3).train())
-    with pytest.raises(StorageError, match=r"^there is no checkpoint .*gone\.pth$"):
+    with pytest.raises(StorageError, match=r"^there is no checkpoint .*gone\.pth; to list "):
         engine_in(tmp_path / "d", resume_from=str(tmp_path / "gone.pth")).train()
 
 
@@ -241,7 +241,7 @@ def test_training_a_second_time_finds_nothing_left_to_do(tmp_path: Path) -> None
     before = {name: value.clone() for name, value in engine.model.state_dict().items()}
     engine.train()
     assert all(value.equal(before[name]) for name, value in engine.model.state_dict().items())
-    assert "training is over: 2 epochs, 4 iterations" in (tmp_path / "run.log").read_text()
+    assert "training is already finished: 2 epochs, 4 iterations" in (tmp_path / "run.log").read_text()
 
 
 # -------------------------------------------------------------------------------------------------------- averages

@@ -314,7 +314,10 @@ def test_a_resumed_run_first_makes_the_validation_that_was_missed(tmp_path: Path
     assert notes.seen == ["val", 3, 4, "val", 5, "val"]
     trainer_in(tmp_path, again := Notes(), resume=True).train_loop()
     assert again.seen == []
-    assert "training is over: 5 steps; there is nothing to do" in (tmp_path / "run.log").read_text()
+    assert (
+        "training is already finished: 5 steps; to train longer, increase max_steps"
+        in (tmp_path / "run.log").read_text()
+    )
 
 
 def run_apart(folder: Path, *more: str) -> int:

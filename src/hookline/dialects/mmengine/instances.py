@@ -35,7 +35,7 @@ class ManagerMixin:
 
     @classmethod
     def get_instance(cls, name: str, **kwargs: Any) -> Self:
-        """Return the object of this name; if there is none, create it with the other arguments."""
+        """Return the object of this name; if it does not exist, create it with the other arguments."""
         if not isinstance(name, str):
             raise ConfigTypeError(f"a {cls.__name__} is looked up by its name, a string, not by {name!r}")
         found: Self | None = cls._instances.get(name, cls._of_runs.get(name))
@@ -59,7 +59,7 @@ class ManagerMixin:
 
     @classmethod
     def get_current_instance(cls) -> Self:
-        """Return the object created last; if there is none, create one."""
+        """Return the object created last, or create the first one."""
         found: Self = cls.get_instance("mmengine") if cls._newest is None else cls._newest
         return found
 

@@ -96,7 +96,7 @@ def _loggers(settings: Settings, customs: Sequence[Any]) -> list[Any]:
         usual = [name for name in LOGGERS if name not in brought and _can_write(name)]
         loggers: list[Any] = [build_hook({"type": name}) for name in usual]
     else:
-        # In iMIX's own configs, the text logger in this list stands for the line on the screen.
+        # In iMIX's own configs, the text logger in this list means the line on the screen.
         names = [{**each, "type": "CommonMetricLoggerHook"} if _is_text(each) else each for each in named]
         loggers = [build_hook(each) for each in names]
     others = [hook for hook in loggers if not isinstance(hook, LogBufferWriter)]

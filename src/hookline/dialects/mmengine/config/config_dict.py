@@ -26,7 +26,7 @@ class ConfigDict(dict[Any, Any]):
             self[name] = value
 
     def setdefault(self, name: Any, default: Any = None) -> Any:
-        """Return the entry; if there is none, add the default."""
+        """Return the entry; if it is missing, add the default."""
         if name not in self:
             self[name] = default
         return self[name]

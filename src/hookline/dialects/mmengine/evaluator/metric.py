@@ -105,7 +105,7 @@ class DumpResults(BaseMetric):
 
 
 def to_cpu(data: Any) -> Any:
-    """Return the data on the CPU: tensors, also inside containers, and objects with a `to` method."""
+    """Return the data on the CPU: tensors, even inside containers, and objects with a `to` method."""
     if isinstance(data, Tensor):
         return data.detach().cpu()
     if hasattr(data, "to_dict"):

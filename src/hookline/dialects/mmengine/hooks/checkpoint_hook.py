@@ -26,7 +26,7 @@ class CheckpointHook(checkpoint.CheckpointHook, Hook):  # type: ignore[misc]  # 
         save_param_scheduler: Save the state of the schedulers. It is also needed to resume.
         out_dir: Save into `<out_dir>/<name of the run's folder>` instead of the run's folder.
         max_keep_ckpts: Keep at most this many of the newest checkpoints, besides the best. Less than 1 keeps all.
-        save_last: Save at the end of training regardless of the interval, also after an early stop.
+        save_last: Save at the end of training regardless of the interval, even after an early stop.
         save_best: Names of validation metrics whose best checkpoint is kept, or `auto` for the first metric.
         rule: `greater` or `less`, whichever is better, for all metrics or one per metric.
         greater_keys: Words in a metric's name that mean greater is better.

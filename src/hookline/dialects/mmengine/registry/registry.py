@@ -85,7 +85,7 @@ class Registry(registry.Registry):
             importlib.import_module(self._locations.pop())
 
     def get(self, key: str) -> Any:
-        """Return the class or function registered under a name or `scope.Name`; None if there is none."""
+        """Return the class or function registered under a name or `scope.Name`, or None."""
         scope, dot, name = key.partition(".")
         if dot and (chosen := self.root._find_scope(scope)) is not None:
             return chosen._get_own(name)

@@ -422,7 +422,7 @@ class Runner(native.Runner):
     def register_hook(
         self, hook: Any, priority: Any = None, on_error: Literal["raise", "disable"] | None = None
     ) -> None:
-        """Add a hook, also during training: an object or a dict with a `type`. Hooks of the mmengine package work."""
+        """Add a hook, even during training: an object or a dict with a `type`. Hooks of the mmengine package work."""
         made, placed, tolerance = building.build_hook(hook)
         building.tell_folder(made)
         where = "argument" if priority is not None else "config"
@@ -510,7 +510,7 @@ class Runner(native.Runner):
         return {"cfg": getattr(self.cfg, "pretty_text", str(self.cfg)), "dataset_meta": known}
 
     def read_weights(self, path: Path) -> dict[str, Any]:
-        """Read a checkpoint file, also one from MMEngine, without running any code in it."""
+        """Read a checkpoint file, even one from MMEngine, without running any code in it."""
         found = checkpoint.read_checkpoint(path)
         if isinstance(found.get("state_dict"), Mapping):
             found["state_dict"] = checkpoint.weights_of(found)

@@ -147,7 +147,7 @@ class BaseTrainer(Host):
             self.plan.add(hook)
 
     def register_hook(self, hook: Any, priority: str | int | None = None) -> None:
-        """Add a hook, also during training; it is called from the next point on."""
+        """Add a hook, even during training. It is called from the next point on."""
         self.plan.add(hook, priority)
 
     def call_hook(self, fn_name: str, **kwargs: Any) -> None:
@@ -281,7 +281,7 @@ class BaseTrainer(Host):
         self.start_steps = step + 1
         say(f"resumed from {self.saving.last_path}: step {step}")
         if step >= self.cfg.max_steps:
-            say(f"training is over: {step} steps; there is nothing to do")
+            say(f"training is already finished: {step} steps; to train longer, increase max_steps")
         elif parts.may_lose_state(self.datapipeline):
             say(
                 f"{type(self.datapipeline).__name__} has no state_dict: the resumed run is exact only if the batch "

@@ -71,7 +71,7 @@ class LogHook(Hook):
             self.progress_bar.update("train", step=self._bar_interval, log=self.bar_info)
 
     def before_val(self, trainner: Any) -> None:
-        """Reset the metrics, also if the previous validation failed, and show the bar of the validation."""
+        """Reset the metrics, even if the previous validation failed, and show the bar of the validation."""
         self.losses_test = dict.fromkeys(self.losses_test, 0.0)
         if self.progress_bar is not None:
             self.progress_bar.reset("validation", visible=True)

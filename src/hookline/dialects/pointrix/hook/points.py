@@ -16,7 +16,7 @@
       after_train
       after_run
 
-`exception` is called once when anything fails, also in the constructor. `around_train`, `around_train_iter`,
+`exception` is called once when anything fails, including the constructor. `around_train`, `around_train_iter`,
 `around_val` and `around_val_iter` wrap these parts of the loop.
 """
 

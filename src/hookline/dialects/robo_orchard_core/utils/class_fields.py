@@ -1,4 +1,4 @@
-"""Fields that contain classes and functions, also in lists and dicts: resolving names to the objects."""
+"""Fields that contain classes and functions, even in lists and dicts: resolving names to the objects."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def _import(modules: Iterable[str]) -> None:
 
 
 def _own_module(name: str) -> list[str]:
-    """Return the module of hookline for a name of the original, as a list that is empty if there is none."""
+    """Return the module of hookline for a name of the original, in a list that may be empty."""
     module = name.partition(":")[0]
     own = f"{PREFIX}{module}"
     try:

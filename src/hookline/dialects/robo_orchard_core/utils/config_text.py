@@ -100,7 +100,7 @@ def _encode_none(value: Any) -> Any:
     if isinstance(value, list):
         return [_encode_none(inner) for inner in value]
     if value == NULL:
-        raise SettingValueError(f"the text '{NULL}' cannot be written as TOML, where it stands for None; use JSON")
+        raise SettingValueError(f"the text '{NULL}' cannot be written as TOML, where it means None; use JSON")
     return NULL if value is None else value
 
 

@@ -51,7 +51,7 @@ class OptimizerHook(HookBase):
 
 
 class Fp16OptimizerHook(OptimizerHook):
-    """An OptimizerHook with mixed precision, also on a CPU. Checkpoints contain the state of the gradient scaler.
+    """An OptimizerHook with mixed precision, even on a CPU. Checkpoints contain the state of the gradient scaler.
 
     Args:
         grad_clip: As for OptimizerHook.

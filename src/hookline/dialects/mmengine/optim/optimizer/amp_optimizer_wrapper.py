@@ -1,4 +1,4 @@
-"""AmpOptimWrapper, which runs forward passes in lower precision, also on the CPU."""
+"""AmpOptimWrapper, which runs forward passes in lower precision, even on the CPU."""
 
 from __future__ import annotations
 

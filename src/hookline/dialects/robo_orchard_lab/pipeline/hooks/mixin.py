@@ -154,7 +154,7 @@ class PipelineHooks(ClassInitFromConfigMixin):
         return self._channel(channel).register(hook)
 
     def register_pipeline_hooks(self, hooks: PipelineHooks) -> RemoveableHandle[Callable[[], None]]:
-        """Register all hooks of another PipelineHooks, also those that it gets later. The handle removes them."""
+        """Register all hooks of another PipelineHooks, including those that it gets later. The handle removes them."""
         if not isinstance(hooks, PipelineHooks):
             raise HookTypeError(
                 f"hooks must be a PipelineHooks, not a {type(hooks).__name__}; if it is a config, call it"

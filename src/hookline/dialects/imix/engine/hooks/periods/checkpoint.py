@@ -118,7 +118,7 @@ def name_of_epoch(prefix: str, at: Position) -> str:
 
 
 def name_in_epoch(prefix: str, at: Position) -> str:
-    """Name the iteration that has just finished and its epoch, also if the save waited until the end of that epoch."""
+    """Name the iteration that has just finished and its epoch, even if the save waited until the end of that epoch."""
     return f"{prefix}_epoch{at.epoch - (at.batch == 0)}_iter{at.iter - 1}_model.pth"
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class JSONLoggerHook(LogBufferWriter):
     """Writes one line of JSON per record, with sorted keys: `{"epoch": 0, "iteration": 4, "loss": 0.41, ...}`.
 
-    Every step is in the file exactly once, also after a resume.
+    Every step is in the file exactly once, even after a resume.
 
     Args:
         json_file: A path. A bare name is a file in `work_dir`.
