@@ -15,14 +15,14 @@ class PointCloud(nn.Module):
     position  x and y in pixels
     scaling   logarithm of the standard deviations along both axes
     rotation  rotation of the axes in radians
-    colour    red, green and blue, before a sigmoid
+    color    red, green and blue, before a sigmoid
     opacity   opacity before a sigmoid
     """
 
     position: nn.Parameter
     scaling: nn.Parameter
     rotation: nn.Parameter
-    colour: nn.Parameter
+    color: nn.Parameter
     opacity: nn.Parameter
 
     def __init__(self, rows: dict[str, Tensor]) -> None:
@@ -37,12 +37,12 @@ class PointCloud(nn.Module):
 def points_at(where: Tensor, photograph: Tensor, scale: float) -> dict[str, Tensor]:
     """Return new Gaussians at these (x, y): round, half transparent, and with the color of the photograph there."""
     x, y = where.long().unbind(1)
-    colour = photograph[:, y, x].mT.clamp(0.02, 0.98)
+    color = photograph[:, y, x].mT.clamp(0.02, 0.98)
     return {
         "position": where.clone(),
         "scaling": torch.full((len(where), 2), math.log(scale)),
         "rotation": torch.rand(len(where)) * math.pi,
-        "colour": colour.logit(),
+        "color": color.logit(),
         "opacity": torch.zeros(len(where)),
     }
 
@@ -68,7 +68,7 @@ class Splats(nn.Module):
             "position": points.position,
             "scale": points.scaling.clamp(-0.7, 5.0).exp(),  # thinner than half a pixel would miss all pixels
             "rotation": points.rotation,
-            "colour": points.colour.sigmoid(),
+            "color": points.color.sigmoid(),
             "opacity": 0.99 * points.opacity.sigmoid(),  # never fully opaque, so that Gaussians behind still learn
         }
 

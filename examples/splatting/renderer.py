@@ -32,22 +32,22 @@ class Blend(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, log_alpha: Tensor, colour: Tensor) -> Tensor:
+    def forward(ctx: Any, log_alpha: Tensor, color: Tensor) -> Tensor:
         """Blend (tiles, layers, pixels) and (tiles, layers, 3) into (tiles, 3, pixels)."""
         alpha = log_alpha.clamp(min=NOTHING).exp_()
         clear = 1 - alpha
         weight = alpha.clone()
         weight[:, 1:] *= clear.cumprod(1)[:, :-1]
-        blended = colour.mT @ weight
-        ctx.save_for_backward(alpha, clear, weight, colour, blended)
+        blended = color.mT @ weight
+        ctx.save_for_backward(alpha, clear, weight, color, blended)
         return blended
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
         """Return the gradients: a larger alpha shows more of the layer's own color and less of everything behind it."""
-        alpha, clear, weight, colour, blended = ctx.saved_tensors
+        alpha, clear, weight, color, blended = ctx.saved_tensors
         (grad,) = grads
-        own = (colour @ grad).mul_(weight)
+        own = (color @ grad).mul_(weight)
         behind = own.cumsum(1).neg_().add_((blended * grad).sum(1, keepdim=True))
         return own.addcdiv_(behind.mul_(alpha), clear, value=-1), weight @ grad.mT
 
@@ -80,7 +80,7 @@ class Renderer:
         with torch.no_grad():
             lists = self._lists(points["position"], _quadratic(cos, sin, axes**2), log_opacity)
         tiles, length = lists.shape
-        table = torch.cat([points["position"], torch.stack([*shape, log_opacity], 1), points["colour"]], 1)
+        table = torch.cat([points["position"], torch.stack([*shape, log_opacity], 1), points["color"]], 1)
         padding = table.new_tensor([[0, 0, 0, 0, 0, NOTHING, 0, 0, 0]])
         listed = torch.cat([table, padding]).index_select(0, lists.flatten())
         log_alpha = self._coefficients(listed, length) @ self._polynomial

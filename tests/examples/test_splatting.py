@@ -142,7 +142,7 @@ def test_a_killed_run_resumes_with_its_number_of_points_and_ends_in_the_same_bit
 ) -> None:
     folder, last = tmp_path / "run", 24 if point == "after_val_iter" else 16
     assert killed(folder, point, step).returncode == -9
-    names = [f"point_cloud.{name}" for name in ("position", "scaling", "rotation", "colour", "opacity")]
+    names = [f"point_cloud.{name}" for name in ("position", "scaling", "rotation", "color", "opacity")]
     assert points_in(saved(folder, last)) == dict.fromkeys(names, 60 if last == 24 else 45)
 
     resumed = train(folder, "--resume")
@@ -183,7 +183,7 @@ def some_points(count: int) -> dict[str, Tensor]:
         "position": torch.rand(count, 2) * torch.tensor([21.0, 13.0]),
         "scale": torch.rand(count, 2) * 4 + 0.5,
         "rotation": torch.rand(count) * 7 - 2,
-        "colour": torch.rand(count, 3),
+        "color": torch.rand(count, 3),
         "opacity": torch.rand(count) * 0.9 + 0.05,
     }
     return {name: values.double().requires_grad_() for name, values in points.items()}
@@ -193,11 +193,11 @@ def painted(points: dict[str, Tensor], height: int, width: int) -> Tensor:
     """Paint every Gaussian over the earlier ones in every pixel: the reference for the renderer."""
     y, x = torch.meshgrid(torch.arange(height) + 0.5, torch.arange(width) + 0.5, indexing="ij")
     picture = torch.zeros(3, height, width, dtype=torch.double)
-    for (px, py), (sx, sy), angle, colour, opacity in zip(*points.values(), strict=True):
+    for (px, py), (sx, sy), angle, color, opacity in zip(*points.values(), strict=True):
         along = (x - px) * angle.cos() + (y - py) * angle.sin()
         across = (y - py) * angle.cos() - (x - px) * angle.sin()
         alpha = opacity * (-((along / sx) ** 2 + (across / sy) ** 2) / 2).exp()
-        picture = picture * (1 - alpha) + colour[:, None, None] * alpha
+        picture = picture * (1 - alpha) + color[:, None, None] * alpha
     return picture
 
 
@@ -230,8 +230,8 @@ def test_a_picture_without_any_gaussian_in_it_is_black(modules: SimpleNamespace)
 def test_the_backward_pass_of_the_layers_is_their_derivative(modules: SimpleNamespace) -> None:
     torch.manual_seed(0)
     log_alpha = (torch.rand(2, 5, 4, dtype=torch.double) * -4 - 0.05).requires_grad_()
-    colour = torch.rand(2, 5, 3, dtype=torch.double).requires_grad_()
-    assert torch.autograd.gradcheck(modules.renderer.Blend.apply, (log_alpha, colour))
+    color = torch.rand(2, 5, 3, dtype=torch.double).requires_grad_()
+    assert torch.autograd.gradcheck(modules.renderer.Blend.apply, (log_alpha, color))
 
 
 # -- removing and adding points
@@ -283,7 +283,7 @@ def test_points_grow_where_the_picture_is_wrong(modules: SimpleNamespace, traine
     now = rows_of(trainer)
     assert all(same(now[name][:6], rows[name]) for name in rows)
     assert sorted(now["position"][6:].tolist()) == sorted([x + 0.5, y + 0.5] for y, x in wrong)
-    torch.testing.assert_close(now["colour"][6:].sigmoid(), torch.tensor([[0.2, 0.4, 0.98]] * 3))
+    torch.testing.assert_close(now["color"][6:].sigmoid(), torch.tensor([[0.2, 0.4, 0.98]] * 3))
     torch.testing.assert_close(now["scaling"][6:], torch.full((3, 2), math.log(1.5)))
     assert same(now["opacity"][6:], torch.zeros(3))
     for name, values in moments_of(trainer).items():

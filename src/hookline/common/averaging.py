@@ -186,7 +186,7 @@ class ExponentialMovingAverage(WeightAverage):
     """An exponential moving average: e = (1 - momentum) e + momentum x.
 
     Args:
-        momentum: How much a step counts, above 0 and at most 1.
+        momentum: The weight of each new step, above 0 and at most 1.
         interval: Average the first step and every `interval`-th step after it.
         update_buffers: Also average floating-point buffers. Integer buffers are never averaged.
     """

@@ -151,7 +151,7 @@ class Host:
         """Finish resuming, after the checkpoint was loaded."""
 
     def facts(self) -> dict[str, Any]:
-        """Return the `meta` of a checkpoint: facts for people, none of which is needed to continue."""
+        """Return the `meta` of a checkpoint: facts for readers. A resume needs none of them."""
         raise NotImplementedError
 
     def check_loss(self) -> None:

@@ -57,7 +57,7 @@ class EMAHook(Hook):
 
     Args:
         ema_type: The kind of average: a name, or a subclass of `hookline.averaging.WeightAverage`.
-        momentum: How much a step counts: e = (1 - momentum) e + momentum x.
+        momentum: The weight of each new step: e = (1 - momentum) e + momentum x.
         gamma: For MomentumAnnealingEMA. Its momentum is gamma / (gamma + steps), but never below `momentum`.
         interval: Average the first optimizer step and every `interval`-th step after it.
         begin_iter: The first iteration to average. Until then, the average is the weights themselves.

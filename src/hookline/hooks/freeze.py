@@ -28,7 +28,7 @@ class FreezeHook(Hook):
     """Freezes parameters by name until an epoch or iteration, after one, or for the whole run.
 
     A frozen parameter has no gradient, so the optimizer skips it: no weight decay is applied, and its momentum is kept.
-    Give all parameters to the optimizer, including those that are frozen at first. A parameter whose `requires_grad` is
+    Pass all parameters to the optimizer, including those that are frozen at first. A parameter whose `requires_grad` is
     False before training stays frozen.
 
     The limits count finished epochs and iterations. With `until_epoch=3`, epochs 1 to 3 are frozen, and the fourth
