@@ -303,3 +303,25 @@ def test_a_hook_of_another_run_is_not_the_requester() -> None:
 
     outer.train()
     assert inner.requests.stop == Stop("from outside", "")
+
+
+# ------------------------------------------------------------------------------------- what a request leaves alone
+
+
+@pytest.mark.parametrize(
+    "point", ["before_train", "before_train_epoch", "before_val", "after_val", "after_train_epoch"]
+)
+def test_a_skip_outside_of_an_iteration_skips_no_batch(point: str) -> None:
+    runner = toy_runner(max_epochs=2)
+    runner.on(point)(lambda runner: runner.skip_step("nothing to skip here"))
+    runner.train()
+    assert runner.updates == 8
+
+
+def test_a_flushed_window_is_also_the_end_of_a_log_interval() -> None:
+    ends: list[bool] = []
+    runner = toy_runner(max_epochs=1, accumulate=3)
+    runner.on("before_backward")(lambda runner: runner.stop("enough", flush_window=True))
+    runner.on("after_train_iter")(lambda runner: ends.append(runner.ends_window))
+    runner.train()
+    assert (ends, runner.iter, runner.updates) == ([True], 1, 1)

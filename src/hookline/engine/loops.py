@@ -101,6 +101,8 @@ def one_pass(runner: RunnerHost) -> None:
         runner.data_batch = batch
         runner.ends_epoch = last
         runner.ends_window = last if by_epoch else position.iter + 1 == loop.max_iters
+        if requests.skip:  # a skip holds for the iteration that it was asked in, and for none outside of one
+            runner.clear_skip()
         if plan.around_train_iter:  # testing is cheaper than entering an empty scope
             with plan.around("train_iter", position.batch, batch):
                 train_iter(runner, plan, position.batch, batch)
@@ -127,7 +129,9 @@ def train_iter(runner: RunnerHost, plan: Plan, batch_idx: int, batch: Any) -> No
         plan.before_train_iter(batch_idx, batch)
     try:
         outputs = None if requests.skip else step(runner, plan)
-        if runner.ends_window or requests.flush_window:
+        if requests.flush_window:
+            runner.ends_window = True
+        if runner.ends_window:
             runner.optims.flush()
     except Exception as error:
         blame_step(error, runner)

@@ -103,7 +103,7 @@ class RunnerHost(Host):
         unit: When = "epoch" if loop.by_epoch else "iter"
         self.optims.attach(self.plan, self.precision, self.device, unit, self.batches_left, self.strategy, self.wrapped)
         self.call_step = partial(loop.step, optim=self.optims.given) if loop.updates_itself else loop.step
-        self.update = None if loop.updates_itself or not self.optims else self.optims.sole.update
+        self.update = None if loop.updates_itself or len(self.optims) != 1 else self.optims.sole.update
 
     def before_training(self) -> None:
         """Record the config, and run the checks that are possible before the first step."""

@@ -306,9 +306,9 @@ class Saving:
         checkpoint, path = source.checkpoint, str(source.path)
         host.plan.call("after_load_checkpoint", {"checkpoint": checkpoint})
         if source.kind == "weights":
+            host.load_weights(checkpoint, path)
             if host.running != "train":
                 self._move_to_checkpoint(source)
-            host.load_weights(checkpoint, path)
             return
         snapshot.load(host, checkpoint, path)
         if source.is_inside(host.folders):

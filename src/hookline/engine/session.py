@@ -22,14 +22,19 @@ if TYPE_CHECKING:
 log = logging.getLogger("hookline")
 
 
-@contextmanager
-def running(host: Host, verb: Verb) -> Iterator[None]:
-    """Mark the host as running. For training, also clear earlier requests and turn signals into requests."""
+def refuse_inside_a_run(host: Host, verb: Verb) -> None:
+    """Refuse to start a run inside another one, before anything of the outer run is touched."""
     if host.running is not None:
         raise HooklineError(
             f"runner.{verb}() was called inside runner.{host.running}(); inside a run, use runner.request_val() or "
             "runner.stop() instead"
         )
+
+
+@contextmanager
+def running(host: Host, verb: Verb) -> Iterator[None]:
+    """Mark the host as running. For training, also clear earlier requests and turn signals into requests."""
+    refuse_inside_a_run(host, verb)
     host.running = verb
     try:
         if verb == "train":
@@ -44,8 +49,9 @@ def running(host: Host, verb: Verb) -> Iterator[None]:
 @contextmanager
 def session(host: Host, verb: Verb) -> Iterator[None]:
     """Run once, from the first point to the last. Whatever happens, everything is closed in order."""
+    refuse_inside_a_run(host, verb)
     with ExitStack() as leaving:
-        copying = leaving.enter_context(log_copies.copying(host.work_dir))
+        copying = leaving.enter_context(log_copies.copying(host.work_dir, host.plan))
         leaving.callback(host.terminal.close_log)
         leaving.push(partial(log_failure, host.terminal))
         leaving.enter_context(own_log(host.terminal))
@@ -101,12 +107,11 @@ def open_folder(host: Host, verb: Verb, leaving: ExitStack, copying: log_copies.
     for each in folders:
         ownership.claim(each)
         leaving.enter_context(ownership.locked(each))
-    copies = log_copies.wanted_by(host.plan)
-    targets = [each.target(folder) for each in copies]
+    targets = [each.target(folder) for each in log_copies.wanted_by(host.plan)]
     moved: list[str] = []
     if verb != "train":
         source = saving.find_source(verb)
-        copying.begin(copies, fetch=True)
+        copying.begin(fetch=True)
     else:
         for each in folders:
             store.sweep(each)
@@ -120,7 +125,7 @@ def open_folder(host: Host, verb: Verb, leaving: ExitStack, copying: log_copies.
                 if old := archive.archive_run(each, host.record_files()):
                     moved.append(f"moved the files of an earlier run from {each} to {old}")
                     leaving.push(partial(archive.restore_archived, old, each, host))
-        copying.begin(copies, fetch=continues)
+        copying.begin(fetch=continues)
     terminal.open_log(folder / "run.log")
     for line in moved:
         terminal.say(line)

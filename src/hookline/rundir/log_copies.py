@@ -72,29 +72,31 @@ def _copy(path: Path, folder: Path) -> None:
 
 
 class Copying:
-    """Copies the logs of one run when everything is closed, if the run got its folder."""
+    """Copies the logs of one run when everything is closed, once the run has its folder."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, hooks: Iterable[Any]) -> None:
         self._folder = folder
-        self._copies: list[LogCopies] = []
+        self._hooks = hooks
+        self._has_begun = False
 
-    def begin(self, copies: list[LogCopies], fetch: bool) -> None:
-        """Start copying, now that the run has its folder. With `fetch`, first fetch the earlier logs to append to."""
+    def begin(self, fetch: bool) -> None:
+        """Note that the run has its folder. Fetch earlier logs before anything is added to them, if asked."""
         if fetch:
-            for each in copies:
+            for each in wanted_by(self._hooks):
                 each.fetch(self._folder)
-        self._copies = copies
+        self._has_begun = True
 
     def end(self) -> None:
-        """Copy the logs to the folders that hooks want."""
-        for each in self._copies:
-            each.copy(self._folder)
+        """Copy the logs to where hooks want them, including hooks that were registered during the run."""
+        if self._has_begun:
+            for each in wanted_by(self._hooks):
+                each.copy(self._folder)
 
 
 @contextmanager
-def copying(folder: Path) -> Iterator[Copying]:
-    """Copy the logs of a run at its end, whatever happens, if the run got its folder."""
-    copies = Copying(folder)
+def copying(folder: Path, hooks: Iterable[Any]) -> Iterator[Copying]:
+    """Copy the logs of a run at the end, whatever happens, if it got as far as to have its folder."""
+    copies = Copying(folder, hooks)
     try:
         yield copies
     finally:

@@ -23,7 +23,7 @@ from hookline.dialects.robo_orchard_lab.pipeline import contents, folders
 from hookline.engine import hook_states
 from hookline.engine.requests import SaveRequest
 from hookline.engine.saving import Saving
-from hookline.engine.session import running
+from hookline.engine.session import refuse_inside_a_run, running
 from hookline.errors import StorageError, blame
 from hookline.rundir import archive, ownership
 
@@ -179,6 +179,7 @@ class FolderSaving(Saving):
     @contextmanager
     def session(self, targets: list[Target], resumed: Path | None) -> Iterator[None]:
         """Lock the folders against other runs, and move earlier saves away, for the duration of a training."""
+        refuse_inside_a_run(self._trainer, "train")
         accelerator = self._trainer.accelerator
         self._resumed, self._locked, self._saved_at_end = resumed, set(), False
         if self._given is None:
