@@ -369,3 +369,66 @@ def test_every_pass_has_its_own_order_also_when_its_last_batch_is_skipped() -> N
 
     runner.train()
     assert epochs == [0, 1, 2]
+
+
+class Leftovers:
+    """A batch sampler that groups samples, and clears its group after the last batch of a pass."""
+
+    def __init__(self, samples: int, length: int) -> None:
+        self.samples, self.length = samples, length
+        self.group: list[int] = []
+        self.passes = 0
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for index in range(self.samples):
+            self.group.append(index)
+            if len(self.group) == 2:
+                yield list(self.group)
+                self.group.clear()
+        self.passes += 1
+
+    def __len__(self) -> int:
+        return self.length
+
+
+def batches_of(sampler: Any, folder: Path, epochs: int = 2, limit: int | None = None) -> list[list[float]]:
+    """Train on a loader with this batch sampler, and return the batches that training saw."""
+    seen: list[list[float]] = []
+    model = nn.Linear(1, 1)
+
+    def step(model: nn.Module, batch: Tensor) -> Tensor:
+        seen.append(batch.flatten().tolist())
+        return model(batch).mean()
+
+    loader = DataLoader(torch.arange(6.0).reshape(6, 1), batch_sampler=sampler)  # type: ignore[arg-type]
+    loop = TrainLoop(loader, step=step, max_epochs=epochs, limit_batches=limit)
+    Runner(
+        model, train=loop, optim=torch.optim.SGD(model.parameters(), lr=0.1), work_dir=folder, writers=(), quiet=True
+    ).train()
+    return seen
+
+
+def test_a_sampler_runs_its_code_after_the_last_batch_of_every_pass(tmp_path: Path) -> None:
+    sampler = Leftovers(samples=6, length=3)
+    assert batches_of(sampler, tmp_path) == [[0, 1], [2, 3], [4, 5]] * 2
+    assert sampler.passes == 2
+
+
+def test_a_loader_that_is_longer_than_its_length_is_reported_once(tmp_path: Path) -> None:
+    class Longer(list[list[int]]):
+        def __len__(self) -> int:
+            return 2
+
+    assert batches_of(Longer([[0], [1], [2]]), tmp_path) == [[0], [1]] * 2
+    warnings = [line for line in (tmp_path / "run.log").read_text().splitlines() if "returns more" in line]
+    assert [line.split("WARNING ")[-1].split("warning: ")[-1] for line in warnings] == [
+        "the DataLoader has a length of 2 batches but returns more; each pass uses only the first 2. Correct its "
+        "length, or set limit_batches."
+    ]
+
+
+def test_a_limit_leaves_the_sampler_where_it_is_and_says_nothing(tmp_path: Path) -> None:
+    sampler = Leftovers(samples=6, length=3)
+    batches_of(sampler, tmp_path, epochs=1, limit=2)
+    assert sampler.passes == 0
+    assert "returns more" not in (tmp_path / "run.log").read_text()

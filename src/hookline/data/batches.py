@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from itertools import islice
@@ -13,6 +14,8 @@ from hookline.errors import DataError, blame
 
 if TYPE_CHECKING:
     from hookline.plan.costs import Cost
+
+log = logging.getLogger("hookline")
 
 END = object()
 
@@ -55,6 +58,7 @@ class Batches:
         self._name = type(dataloader).__name__
         self._epoch = epoch
         self._start = start
+        self._is_first = epoch == 0 or resuming
         self._length = length_of(dataloader, limit)
         self._limit = limit
         began = time.perf_counter()
@@ -103,6 +107,22 @@ class Batches:
             self._refuse_empty()
         elif number < length:
             raise DataError(f"the {self._name} has a length of {length} batches but returned only {number}")
+        if length == length_of(self._loader):
+            self._finish_pass(length)
+
+    def _finish_pass(self, length: int) -> None:
+        """Let the loader run to its end: a sampler may have code after its last batch. Report a loader that is longer.
+
+        A pass that a limit cuts short is left where it is.
+        """
+        if self._next(length) is not END and self._is_first:
+            log.warning(
+                "the %s has a length of %d batches but returns more; each pass uses only the first %d. Correct its "
+                "length, or set limit_batches.",
+                self._name,
+                length,
+                length,
+            )
 
     def _read_ahead(self) -> Iterator[tuple[Any, bool]]:
         number, stateful = self._start, is_stateful(self._loader)
