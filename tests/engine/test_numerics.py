@@ -7,6 +7,7 @@ import pytest
 
 from hookline.engine.steps import cross_entropy
 from hookline.errors import NumericsError, exit_code_of
+from hookline.plan.registry import DEFAULT_HOOKS
 from hookline.testing import toy_runner
 
 if TYPE_CHECKING:
@@ -31,13 +32,22 @@ def test_a_loss_that_is_not_a_number_ends_the_run_and_is_never_saved(hooks: dict
     assert checkpoints(runner.work_dir) == []
 
 
-@pytest.mark.parametrize("hooks", [{}, {"logger": None}, {"logger": None, "checkpoint": None}])
+@pytest.mark.parametrize(
+    "hooks",
+    [
+        {},
+        {"logger": None},
+        {"logger": None, "checkpoint": None},
+        {"runtime_info": None, "logger": None},
+        dict.fromkeys(DEFAULT_HOOKS),
+    ],
+)
 def test_one_infinite_loss_ends_the_run_wherever_it_is_seen_first(hooks: dict[str, Any]) -> None:
     def step(model: nn.Module, batch: Any) -> Any:
         return cross_entropy(model, batch) + (float("inf") if runner.iter == 5 else 0)
 
     runner = toy_runner(max_epochs=2, step=step, default_hooks=hooks)
-    with pytest.raises(NumericsError, match="^the loss has become inf by iteration 8,"):
+    with pytest.raises(NumericsError, match=f"^the loss has become inf by iteration {8 if hooks == {} else 6},"):
         runner.train()
     assert checkpoints(runner.work_dir) == ([] if "checkpoint" in hooks else ["epoch_1.pth"])
 
@@ -56,3 +66,13 @@ def test_the_loss_of_a_batch_that_a_hook_leaves_out_is_not_recorded() -> None:
     runner.train()
     assert runner.updates == 6
     assert len(runner.hub.get_scalar("train/loss")) == 6
+
+
+def test_a_step_that_updates_itself_and_returns_nothing_cannot_end_with_weights_that_are_not_numbers() -> None:
+    def step(model: nn.Module, batch: Any, optim: Any) -> None:
+        optim.update(cross_entropy(model, batch) * float("nan"))
+
+    runner = toy_runner(max_epochs=1, step=step, default_hooks=dict.fromkeys(DEFAULT_HOOKS))
+    with pytest.raises(NumericsError, match="of the model became NaN or Inf by iteration 4, although") as failed:
+        runner.train()
+    assert exit_code_of(failed.value) == 4

@@ -19,6 +19,7 @@ from hookline.common.modes import in_mode
 from hookline.data.batches import Batches
 from hookline.data.transfer import to_device
 from hookline.engine.metrics import Average, batch_size
+from hookline.engine.numerics import check_result
 from hookline.engine.steps import as_outputs, own_outputs
 from hookline.plan.calls import blame_step
 
@@ -41,6 +42,7 @@ def train(runner: RunnerHost) -> None:
             by_epochs(runner)
         else:
             by_iterations(runner)
+        check_result(runner)
         plan.after_train()
         if runner.requests.saves:
             runner.saving.save()
@@ -136,10 +138,15 @@ def train_iter(runner: RunnerHost, plan: Plan, batch_idx: int, batch: Any) -> No
     except Exception as error:
         blame_step(error, runner)
         raise
-    if outputs is not None and plan.after_train_iter:
-        if "loss" in outputs:
-            outputs["loss"] = outputs["loss"].detach()  # so that a hook that keeps it does not keep the graph
+    if outputs is None:
+        return
+    loss = None
+    if "loss" in outputs:
+        outputs["loss"] = loss = outputs["loss"].detach()  # so that a hook that keeps it does not keep the graph
+    if plan.after_train_iter:
         plan.after_train_iter(batch_idx, runner.data_batch, outputs)
+    if loss is not None and not requests.skip:
+        runner.losses.append((runner.position.iter, loss))
 
 
 def step(runner: RunnerHost, plan: Plan) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from hookline.errors import NumericsError
+from hookline.record.hub import read_numbers
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -14,20 +15,43 @@ if TYPE_CHECKING:
     from hookline.engine.runner_host import RunnerHost
 
 
-def check_loss_is_finite(runner: RunnerHost, done: int | None = None) -> None:
-    """End the run if a loss since the last record is NaN or Inf, before it is logged or saved like a normal result.
+def check_recorded_loss(runner: RunnerHost, done: int) -> None:
+    """End the run if a loss since the last record is NaN or Inf, before it is logged like a normal result.
 
-    With fp16, only the newest loss is checked: the scaler skips a step that overflows, and the next one may be fine.
-    `done` is the number of finished iterations, if the counter is not yet advanced.
+    `done` is the number of finished iterations; the counter is not yet advanced when a hook logs.
     """
     history = runner.hub.scalars.get("train/loss")
-    if history is None:
-        return
-    for loss in history.last(1 if runner.precision == "fp16" else max(history.fresh, 1)):
+    if history is not None:
+        losses = history.last(max(history.fresh, 1))
+        _refuse_non_finite(runner, [(done, loss) for loss in losses])
+
+
+def check_losses(runner: RunnerHost) -> None:
+    """End the run if a loss since the last check is NaN or Inf, before the state is saved or training ends.
+
+    The loop collects the losses itself, so this does not depend on any hook.
+    """
+    finished = [before + 1 for before, _ in runner.losses]
+    losses = read_numbers(loss for _, loss in runner.losses)
+    runner.losses.clear()
+    _refuse_non_finite(runner, list(zip(finished, losses, strict=True)))
+
+
+def check_result(runner: RunnerHost) -> None:
+    """End the run with an error if training ended with a loss, or without any loss with weights, of NaN or Inf."""
+    if runner.losses:
+        check_losses(runner)
+    elif runner.saving.saved_at != runner.iter:  # a save has just checked the weights
+        check_weights_are_finite(runner.model.state_dict(), runner.weight_names(), runner.iter)
+
+
+def _refuse_non_finite(runner: RunnerHost, losses: list[tuple[int, float]]) -> None:
+    # With fp16, only the newest loss counts: the scaler skips a step that overflows, and the next one may be fine.
+    for iteration, loss in losses[-1:] if runner.precision == "fp16" else losses:
         if not math.isfinite(loss):
             raise NumericsError(
-                f"the loss has become {loss} by iteration {runner.iter if done is None else done}, so training cannot "
-                f"continue; check the learning rate, the data and the precision, {runner.nan_hint}"
+                f"the loss has become {loss} by iteration {iteration}, so training cannot continue; check the learning "
+                f"rate, the data and the precision, {runner.nan_hint}"
             )
 
 

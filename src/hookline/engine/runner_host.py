@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
@@ -16,7 +17,7 @@ from hookline.common import rng
 from hookline.data.batches import Batches
 from hookline.engine import hook_states, loops, preflight, snapshot
 from hookline.engine.host import Host, Verb
-from hookline.engine.numerics import check_loss_is_finite
+from hookline.engine.numerics import check_losses
 from hookline.engine.steps import call_model
 from hookline.plan.calls import NOTHING
 from hookline.plan.costs import Cost
@@ -48,6 +49,8 @@ class RunnerHost(Host):
     seed_is_chosen = True
     optims: Optims
     hub: MessageHub
+    #: The losses that `hookline.engine.numerics` has not checked yet, each with the iterations finished before it.
+    losses: deque[tuple[int, Tensor]]
     writers: Writers
     config: Mapping[str, Any] | None
     val_loops: dict[str, EvalLoop]
@@ -124,6 +127,7 @@ class RunnerHost(Host):
         """Forget the requests of an earlier run of this runner, and the gradients of unfinished windows."""
         super().clear_requests()
         self.eval_loop = None
+        self.losses.clear()
         self.optims.reset()
 
     def write_description(self) -> None:
@@ -243,8 +247,8 @@ class RunnerHost(Host):
         return {}
 
     def check_loss(self) -> None:
-        """Raise a NumericsError if a loss since the last record is NaN or Inf."""
-        check_loss_is_finite(self)
+        """Raise a NumericsError if a loss since the last check is NaN or Inf."""
+        check_losses(self)
 
     def weight_names(self) -> list[str]:
         """Return the names of the model's parameters."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from hookline.common.checks import check_int
 from hookline.common.numbers import as_number, as_time
-from hookline.engine.numerics import check_loss_is_finite
+from hookline.engine.numerics import check_recorded_loss
 from hookline.errors import ConfigError, did_you_mean
 from hookline.hooks.timer import TIMES
 from hookline.plan.hook import Hook, every
@@ -128,7 +128,7 @@ class LoggerHook(Hook):
     def _log_training(self, runner: Runner, done: int) -> None:
         hub = runner.hub
         hub.read("train/")
-        check_loss_is_finite(runner, runner.iter + 1)
+        check_recorded_loss(runner, runner.iter + 1)
         means = self.smoothing.take(hub, "train/")
         runner.writers.write_scalars({"epoch": runner.epoch + 1, **means}, runner.iter + 1)
         loop, eta = runner.train_loop, hub.info.get("eta")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hookline.engine.numerics import check_loss_is_finite
 from hookline.plan.hook import Hook
 from hookline.record.hub import recordable
 
@@ -94,10 +93,6 @@ class RuntimeInfoHook(Hook):
                 recorded = self._outputs[name] = runner.hub.history(f"train/{name}")
             recorded.values.append(value)
             recorded.fresh += 1
-
-    def after_train(self, runner: Runner) -> None:
-        """Refuse a NaN or Inf loss that no other hook has logged or saved."""
-        check_loss_is_finite(runner)
 
     def after_val_epoch(self, runner: Runner, metrics: dict[str, Any]) -> None:
         """Record the metrics of a validation."""

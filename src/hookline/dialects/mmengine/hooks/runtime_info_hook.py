@@ -60,7 +60,6 @@ class RuntimeInfoHook(runtime_info.RuntimeInfoHook, Hook):  # type: ignore[misc]
 
     def after_train(self, runner: Any) -> None:
         """Clear the stage at the end of training."""
-        super().after_train(runner)
         runner.hub.pop_info("loop_stage")
 
     def _restore_stage(self, runner: Any) -> None:
