@@ -398,9 +398,11 @@ def batches_of(sampler: Any, folder: Path, epochs: int = 2, limit: int | None = 
 
     def step(model: nn.Module, batch: Tensor) -> Tensor:
         seen.append(batch.flatten().tolist())
-        return model(batch).mean()
+        loss: Tensor = model(batch).mean()
+        return loss
 
-    loader = DataLoader(torch.arange(6.0).reshape(6, 1), batch_sampler=sampler)  # type: ignore[arg-type]
+    samples: Any = torch.arange(6.0).reshape(6, 1)
+    loader: DataLoader[Any] = DataLoader(samples, batch_sampler=sampler)
     loop = TrainLoop(loader, step=step, max_epochs=epochs, limit_batches=limit)
     Runner(
         model, train=loop, optim=torch.optim.SGD(model.parameters(), lr=0.1), work_dir=folder, writers=(), quiet=True

@@ -101,8 +101,8 @@ def test_between_two_checks_the_first_bad_iteration_is_named(policy: Any, bad: t
         runner.train()
     at_the_end = found_at == 8  # the loop's own check, after all iterations
     found = (
-        f"the loss has become nan by iteration {bad[0]}, so training cannot continue; check the learning rate, the data "
-        "and the precision, or skip such batches: CheckInvalidLossHook with policy: skip and interval: 1"
+        f"the loss has become nan by iteration {bad[0]}, so training cannot continue; check the learning rate, the "
+        "data and the precision, or skip such batches: CheckInvalidLossHook with policy: skip and interval: 1"
         if at_the_end
         else f"CheckInvalidLossHook: the loss of iteration {bad[0]} is nan, and training used it before this check; "
         "set interval: 1 to find it in time"

@@ -276,7 +276,12 @@ def test_a_resumed_run_has_the_same_records_and_weights(clock: Clock, tmp_path: 
 def test_nothing_is_read_from_the_device(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
     for name in ("item", "tolist", "__float__", "__int__", "__bool__", "cpu"):
-        monkeypatch.setattr(torch.Tensor, name, lambda self, name=name: read.append(name) or 0.0)
+
+        def note(tensor: torch.Tensor, name: str = name) -> float:
+            read.append(name)
+            return 0.0
+
+        monkeypatch.setattr(torch.Tensor, name, note)
     hook = StatsMonitorHook(step_log_freq=3)
     runner = monitored(clock, 1.0, hook, val=None, default_hooks=NO_DEFAULTS, writers=[])
     assert stats(runner, "step_time") == [1.0] * 4

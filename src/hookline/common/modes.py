@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from torch import nn
 
+# The modules of torch whose `train` only sets the modes of all inner modules.
+FORWARDING = ("torch.nn.modules.module", "torch.nn.parallel.distributed")
+
 
 @contextmanager
 def in_mode(model: nn.Module, training: bool) -> Iterator[None]:
@@ -21,31 +24,32 @@ def in_mode(model: nn.Module, training: bool) -> Iterator[None]:
     import torch  # imported here, because hooks import this file and their parameters must be readable without torch
 
     was = [(module, module.training) for module in model.modules()]
-    overridden = any(_overrides_train(module) for module, _ in was)
     trained_before = model.training
-    if overridden or trained_before != training:
-        _switch(model, training)
+    switch_mode(model, training)
     try:
         with torch.set_grad_enabled(training):
             yield
     finally:
         for module, mode in was:
             module.training = mode
-        if overridden and trained_before != training:
-            _switch(model, trained_before)
+        if trained_before != training and overrides_mode(model):
+            switch_mode(model, trained_before)
 
 
-def _switch(model: nn.Module, training: bool) -> None:
+def switch_mode(model: nn.Module, training: bool) -> None:
+    """Put the model in a mode. If it is already in it, only a class that overrides `train` is asked again."""
+    if model.training == training and not overrides_mode(model):
+        return
     if training:
         model.train()
     else:
         model.eval()
 
 
-def _overrides_train(module: nn.Module) -> bool:
-    from torch import nn
-
+def overrides_mode(model: nn.Module) -> bool:
+    """Return whether a module of the model has its own `train` or `eval`. Wrappers of torch only pass them on."""
     return any(
-        name in module.__dict__ or getattr(type(module), name) is not getattr(nn.Module, name)
+        name in vars(module) or getattr(type(module), name).__module__ not in FORWARDING
+        for module in model.modules()
         for name in ("train", "eval")
     )

@@ -74,15 +74,16 @@ class CustomPart(Part):
     late = True
 
     def __init__(self, part: Any) -> None:
-        self._part = part
+        #: The user's object.
+        self.part = part
 
     def state_dict(self) -> Any:
         """Return the state of the user's object."""
-        return self._part.state_dict()
+        return self.part.state_dict()
 
     def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
         """Restore the state of the user's object."""
-        self._part.load_state_dict(state)
+        self.part.load_state_dict(state)
 
 
 class Host:

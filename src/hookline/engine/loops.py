@@ -97,6 +97,7 @@ def one_pass(runner: RunnerHost) -> None:
         if requests.stopped:
             return
     plan, by_epoch, needs_transfer = runner.plan, loop.by_epoch, not runner.on_cpu
+    runner.optims.drop_stale_gradients(loop.updates_itself)
     for batch, last in batches:
         if needs_transfer:
             batch = to_device(batch, runner.device)
@@ -105,6 +106,8 @@ def one_pass(runner: RunnerHost) -> None:
         runner.ends_window = last if by_epoch else position.iter + 1 == loop.max_iters
         if requests.skip:  # a skip holds for the iteration that it was asked in, and for none outside of one
             runner.clear_skip()
+        if plan.has_custom_hooks:
+            runner.optims.drop_stale_gradients(loop.updates_itself)
         if plan.around_train_iter:  # testing is cheaper than entering an empty scope
             with plan.around("train_iter", position.batch, batch):
                 train_iter(runner, plan, position.batch, batch)

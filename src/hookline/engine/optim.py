@@ -249,6 +249,16 @@ class Optim:
         self.optimizer.zero_grad()
         self.micro = 0
 
+    def drop_stale_gradients(self) -> None:
+        """Drop all gradients if no window is open. Kept gradients are zeroed by the next `update`."""
+        if self.micro or self.keep_gradients:
+            return
+        for group in self.optimizer.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    self.optimizer.zero_grad()
+                    return
+
     def open_window(self) -> dict[str, Any] | None:
         """Return the open window with its gradients, as data for a checkpoint; None between two windows."""
         if not self.micro:

@@ -24,7 +24,6 @@ from hookline.data.transfer import to_device
 from hookline.engine import assembly, loops, preflight
 from hookline.engine.host import CustomPart
 from hookline.engine.loop_specs import EvalLoop, TrainLoop, eval_loops
-from hookline.engine.optims import Optims
 from hookline.engine.parts import parts_of
 from hookline.engine.position import Position
 from hookline.engine.requests import FileName, Requests, SaveOptions, Stop, When, build_save_request
@@ -39,11 +38,10 @@ from hookline.plan.plan import Plan
 from hookline.record.hub import MessageHub
 from hookline.rundir.archive import OWN_FILES
 from hookline.screen.terminal import Terminal
-from hookline.strategies import Strategy, pick, unwrap
+from hookline.strategies import Strategy, pick
 from hookline.writers.router import Writers
 
 if TYPE_CHECKING:
-    from hookline.engine.optim import Optim
     from hookline.plan.hook import Hook
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -102,7 +100,7 @@ class Runner(RunnerHost):
         quiet: bool = False,
     ) -> None:
         _refuse_wrong_kinds(model, train, precision, writers)
-        self.model, self.wrapped = unwrap(model), model
+        self.model = model
         self.strategy = pick(strategy)
         self.device = self.strategy.pick_device(device)
         self.on_cpu = self.device.type == "cpu"
@@ -117,7 +115,7 @@ class Runner(RunnerHost):
         self.val_loop, self.test_loop = val, test
         self.val_loops: dict[str, EvalLoop] = eval_loops(val, "val")
         self.test_loops: dict[str, EvalLoop] = eval_loops(test, "test")
-        self.use_optims(optim)
+        self.optim = optim
 
         self.position = Position()
         self.requests = Requests()
@@ -144,12 +142,6 @@ class Runner(RunnerHost):
 
         loaded = from_dict(config, overrides) if isinstance(config, Mapping) else load(config, overrides)
         return build_runner(loaded, allow=allow)
-
-    def use_optims(self, given: Any) -> None:
-        """Set the optims of the run. This must happen before it starts."""
-        self.optims = Optims.of(given)
-        #: The optim, or all of them if they have names; a step with a parameter named `optim` gets it.
-        self.optim: Optim | Optims | None = self.optims.given
 
     # -- starting
 

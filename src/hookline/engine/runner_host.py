@@ -15,19 +15,21 @@ from hookline.checkpoint import compatibility
 from hookline.checkpoint.export import averages_in
 from hookline.common import rng
 from hookline.data.batches import Batches
-from hookline.engine import hook_states, loops, preflight, snapshot
+from hookline.engine import hook_states, loops, optim_checks, preflight, snapshot
 from hookline.engine.host import Host, Verb
 from hookline.engine.numerics import check_losses
+from hookline.engine.optims import Optims
 from hookline.engine.steps import call_model
+from hookline.errors import HookError
 from hookline.plan.calls import NOTHING
 from hookline.plan.costs import Cost
+from hookline.strategies import unwrap
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from hookline.engine.loop_specs import EvalLoop, TrainLoop
-    from hookline.engine.optim import When
-    from hookline.engine.optims import Optims
+    from hookline.engine.optim import Optim, When
     from hookline.engine.position import Position
     from hookline.engine.requests import SaveRequest
     from hookline.record.hub import MessageHub
@@ -41,7 +43,6 @@ PRECISIONS = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 class RunnerHost(Host):
     """The Runner as a host."""
 
-    model: nn.Module
     device: torch.device
     precision: str
     seed: int
@@ -91,6 +92,39 @@ class RunnerHost(Host):
     #: The seconds that training has waited for evaluations of hooks. They are not part of the time of a step.
     seconds_paused = 0.0
 
+    # -- the parts that a run cannot change
+
+    @property
+    def model(self) -> nn.Module:
+        """Return the user's module, without wrappers. It can be replaced only before the run starts."""
+        return self._model
+
+    @model.setter
+    def model(self, model: nn.Module) -> None:
+        self._refuse_while_running("model", "change it in place, for example with runner.model.load_state_dict(...)")
+        self._model, self.wrapped = unwrap(model), model
+
+    @property
+    def optim(self) -> Optim | Optims | None:
+        """Return the optim, or all of them if they have names; a step with a parameter named `optim` gets it."""
+        return self.optims.given
+
+    @optim.setter
+    def optim(self, given: Any) -> None:
+        self.use_optims(given)
+
+    def use_optims(self, given: Any) -> None:
+        """Set the optims of the run. This must happen before it starts."""
+        self._refuse_while_running("optim", "change its optimizer in place: runner.optim.optimizer.param_groups")
+        self.optims = Optims.of(given)
+
+    def _refuse_while_running(self, what: str, instead: str) -> None:
+        if self.running is not None:
+            raise HookError(
+                f"runner.{what} cannot be replaced during runner.{self.running}(), because the loop and the "
+                f"checkpoints would use different ones; {instead}, or set it before the run"
+            )
+
     # -- the session
 
     def begin_session(self, verb: Verb) -> None:
@@ -112,6 +146,7 @@ class RunnerHost(Host):
         """Record the config, and run the checks that are possible before the first step."""
         if self.config is not None:
             self.writers.write_config("config", self.config, self.iter)
+        optim_checks.check_optims(self)
         preflight.check_watched_metrics(self)
         hook_states.check_states_can_be_saved(self.plan)
 

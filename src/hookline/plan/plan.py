@@ -288,6 +288,8 @@ class Plan:
             self.__dict__.pop(name, None)
         if self._measuring == "all":
             self._measuring = "rare"
+        #: True if there are hooks or functions besides those of hookline.
+        self.has_custom_hooks = any(_is_custom(entry.hook) for entry in ordered)
         #: True if no hook runs during an update, so that the update can skip all of its points.
         self.update_is_silent = not any(self._calls.get(name) for name in UPDATE)
 
@@ -441,6 +443,12 @@ def _declared_order(entries: list[Entry]) -> dict[Entry, dict[Entry, str]]:
             if any(other.is_a(wanted) for wanted in ahead_of):
                 before.setdefault(other, {}).setdefault(entry, f"{entry.name} declares runs_before {other.name}")
     return before
+
+
+def _is_custom(hook: Any) -> bool:
+    """Return whether a hook or function is not hookline's own."""
+    owner = hook if hasattr(hook, "__module__") else type(hook)
+    return not str(owner.__module__).startswith("hookline.")
 
 
 def _check_declarations(hook: Any, name: str) -> None:

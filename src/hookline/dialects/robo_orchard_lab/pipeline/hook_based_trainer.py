@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from torch.nn import Module
 
 from hookline.common import rng
+from hookline.common.modes import switch_mode
 from hookline.dialects.robo_orchard_core.refusals import HookValueError, SettingValueError
 from hookline.dialects.robo_orchard_core.utils.config import Config
 from hookline.dialects.robo_orchard_core.utils.function_info import known_as
@@ -233,8 +234,7 @@ class HookBasedTrainer(Host):
             self.optimizer.zero_grad()
             if self._pending is not None:
                 contents.restore_open_gradients(self.accelerator, self._pending.get("gradients"))
-            if not self.model.training:  # in training mode already, parts in evaluation mode are frozen on purpose
-                self.model.train()
+            switch_mode(self.model, training=True)
             self._restore_early()
             self._ended = False
             self._loop()
