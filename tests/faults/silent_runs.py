@@ -254,24 +254,26 @@ def _losses() -> list[Case]:
         infinite(
             "nan",
             "not_logged",
-            _infinite("nan", 4),
+            _infinite("nan", 1),
             "{logger: null}",
         ),
         infinite(
             "nan",
             "not_recorded",
-            "layers.2.weight, layers.2.bias of the model became NaN or Inf by iteration 4, although the loss may be "
-            "finite; nothing was saved. Check the gradients (a square root of 0 or a division by 0), the "
-            "learning rate and the precision, and resume from the previous checkpoint",
+            _infinite("nan", 1),
             "{runtime_info: null}",
         ),
         infinite(
             "nan",
             "not_logged_or_saved",
-            _infinite(
-                "nan", 8, "RuntimeInfoHook, at after_train, epoch=2 iter=8 rank=0 (hookline/hooks/runtime_info.py)"
-            ),
+            _infinite("nan", 1),
             "{logger: null, checkpoint: null}",
+        ),
+        infinite(
+            "nan",
+            "without_hooks",
+            _infinite("nan", 1),
+            "{runtime_info: null, logger: null, checkpoint: null}",
         ),
     ]
 

@@ -144,7 +144,8 @@ def test_fault_5_at_any_point_a_signal_saves_the_state_and_the_run_resumes_exact
     assert resumed.position == whole.position
 
 
-def test_fault_5_a_validation_that_is_not_saved_yet_is_finished_first(tmp_path: Path) -> None:
+def test_fault_5_a_validation_with_a_hook_that_affects_training_is_finished_first(tmp_path: Path) -> None:
+    """Such a hook may have put other weights into the model, so the state in a validation cannot be saved."""
     runner = signalled(
         signal.SIGTERM, "before_val_iter", 8, work_dir=tmp_path, default_hooks={"checkpoint": {"interval": 0}}
     )

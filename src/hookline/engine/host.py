@@ -155,6 +155,9 @@ class Host:
         """Return the `meta` of a checkpoint: facts for readers. A resume needs none of them."""
         raise NotImplementedError
 
+    def rewind(self, states: dict[str, Any]) -> None:
+        """Replace states that were changed by something that a resumed run repeats, such as half a validation."""
+
     def check_loss(self) -> None:
         """Raise a NumericsError if the loss is not finite; called before a save."""
 

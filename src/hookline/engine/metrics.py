@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sized
+from copy import deepcopy
 from typing import Any, cast
 
 import torch
@@ -53,6 +54,20 @@ class Metrics:
             if not hasattr(metric, "update") and not callable(metric):
                 raise HooklineError(f"the metric '{name}' must be callable, or have update and compute, not {metric!r}")
 
+    def copies(self) -> tuple[Metrics, list[str]]:
+        """Return copies of the metrics for a trial, and reports of those that are left out because they have no copy.
+
+        A function with a closure may remember something there, which has no copy either. Its only result is known
+        without a call: a number with the name of the metric.
+        """
+        copied, reports = Metrics(None), []
+        for name, metric in self._metrics.items():
+            try:
+                copied._metrics[name] = _no_result if getattr(metric, "__closure__", None) else deepcopy(metric)
+            except Exception as error:
+                reports.append(f"'{name or type(metric).__name__}' ({type(error).__name__}: {error})")
+        return copied, reports
+
     def reset(self, device: torch.device) -> None:
         """Start from scratch, on the device of the run."""
         self._averages: dict[str, Average] = {}
@@ -94,6 +109,10 @@ def _call(take: Callable[..., Any], outputs: Any) -> Any:
     if isinstance(outputs, (tuple, list)):
         return take(*outputs)
     return take(outputs)
+
+
+def _no_result(*outputs: Any, **named: Any) -> float:
+    return 0.0
 
 
 def plain(value: Any) -> Any:

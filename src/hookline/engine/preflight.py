@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from hookline.common import rng
@@ -12,10 +13,14 @@ from hookline.common.modes import in_mode
 from hookline.common.monitor import AUTO, refuse_unknown
 from hookline.data.batches import Batches, length_of
 from hookline.data.transfer import to_device
+from hookline.engine.rehearsal import buffers_restored
 from hookline.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from hookline.engine.loop_specs import EvalLoop, TrainLoop
+    from hookline.engine.metrics import Metrics
     from hookline.engine.runner_host import RunnerHost
 
 log = logging.getLogger("hookline")
@@ -24,7 +29,7 @@ log = logging.getLogger("hookline")
 def check_watched_metrics(runner: RunnerHost) -> None:
     """Refuse the name of a metric that validation does not return.
 
-    No point is called. The modes of the model and the random generators are unchanged afterwards.
+    No point is called.
     """
     watched = list(watched_metrics(runner))
     if not watched:
@@ -35,13 +40,14 @@ def check_watched_metrics(runner: RunnerHost) -> None:
             f"{who} needs the metric '{name}', but this run has no validation; add one: "
             "Runner(..., val=EvalLoop(loader, ...))"
         )
-    metrics = try_one_batch(runner)
-    if metrics is None:
+    tried = try_one_batch(runner)
+    if tried is None:
         return
+    metrics, complete = tried
     for who, name in watched:
-        if name != AUTO:
+        if name != AUTO and complete:
             refuse_unknown(name, metrics, who)
-    for entry in runner.plan:
+    for entry in runner.plan if complete else ():
         if hasattr(entry.hook, "know_metrics"):
             entry.hook.know_metrics(metrics)
 
@@ -57,35 +63,52 @@ def watched_metrics(runner: RunnerHost) -> Iterator[tuple[str, str]]:
                 yield type(scheduled.scheduler).__name__, scheduled.monitor
 
 
-def try_one_batch(runner: RunnerHost) -> dict[str, Any] | None:
-    """Return the metrics of one batch of each validation set; None if one cannot be tried, or fails."""
+def try_one_batch(runner: RunnerHost) -> tuple[dict[str, Any], bool] | None:
+    """Return the metrics of one batch of each validation set, and whether these are all; None if one cannot be tried.
+
+    The trial uses copies of the metrics, and leaves the model and the random generators as they were.
+    """
     metrics: dict[str, Any] = {}
+    complete = True
     for name, loop in runner.val_loops.items():
         if isinstance(loop.dataloader, Iterator):  # it yields each batch once, and validation needs all of them
             return None
-        with rng.preserved(), in_mode(runner.model, training=False), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # some metrics warn that one batch is not enough
+        copies, left_out = loop.metrics.copies()
+        if left_out:
+            complete = False
+            log.warning(
+                "the trial validation before training leaves out metrics that cannot be copied, so their names are not "
+                "checked: %s",
+                ", ".join(left_out),
+            )
+        with trial(runner.model):
             try:
-                found = _one_batch(runner, loop)
+                found = _one_batch(runner, loop, copies)
             except Exception as error:  # a hook may have to prepare the batch, or a metric may need more than one batch
                 log.warning(
                     "the names of the metrics cannot be checked before training: %s: %s", type(error).__name__, error
                 )
                 return None
         metrics |= {f"{name}/{key}" if name else key: value for key, value in found.items()}
-    return metrics
+    return metrics, complete
 
 
-def _one_batch(runner: RunnerHost, loop: EvalLoop) -> dict[str, Any]:
-    loop.metrics.reset(runner.device)
+@contextmanager
+def trial(model: nn.Module) -> Iterator[None]:
+    """Evaluate something that must not count."""
+    with rng.preserved(), buffers_restored(model), in_mode(model, training=False), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # some metrics warn that one batch is not enough
+        yield
+
+
+def _one_batch(runner: RunnerHost, loop: EvalLoop, metrics: Metrics) -> dict[str, Any]:
+    metrics.reset(runner.device)
     batch, _ = next(iter(Batches(loop.dataloader, 1, seed=runner.seed)))
     batch = to_device(batch, runner.device)
     with runner.autocast():
         if not loop.only_loss:
-            loop.metrics.update(loop.step(runner.wrapped, batch), batch)
-    found = loop.metrics.compute()
-    loop.metrics.reset(runner.device)
-    return found | ({} if loop.loss is None else {"loss": 0.0})
+            metrics.update(loop.step(runner.wrapped, batch), batch)
+    return metrics.compute() | ({} if loop.loss is None else {"loss": 0.0})
 
 
 def refuse_empty_loaders(found: Mapping[str, TrainLoop | EvalLoop]) -> None:

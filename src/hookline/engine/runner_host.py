@@ -19,6 +19,7 @@ from hookline.engine import hook_states, loops, optim_checks, preflight, snapsho
 from hookline.engine.host import Host, Verb
 from hookline.engine.numerics import check_losses
 from hookline.engine.optims import Optims
+from hookline.engine.rehearsal import BeforeValidation, Interrupted, before_validation
 from hookline.engine.steps import call_model
 from hookline.errors import HookError
 from hookline.plan.calls import NOTHING
@@ -87,6 +88,7 @@ class RunnerHost(Host):
     update: Callable[[Tensor, dict[str, Any]], None] | None = None
     #: True if batches need not be moved, because loaders already put them on the CPU.
     on_cpu = True
+    _before_validation: BeforeValidation | None = None
     #: The total time of waiting for the loader, if a hook requested to measure it.
     data_wait: Cost | None = None
     #: The seconds that training has waited for evaluations of hooks. They are not part of the time of a step.
@@ -243,9 +245,28 @@ class RunnerHost(Host):
         """Validate if it is due or was requested."""
         if not (self.val_loops and self.validation_due()):
             return False
+        before = before_validation(self)
         self.requests.validate = False
-        loops.evaluate(self, "val")
+        self._before_validation = before
+        try:
+            loops.evaluate(self, "val")
+        except Interrupted:
+            self.saving.end_if_signaled()
+        finally:
+            self._before_validation = None
         return True
+
+    def leave_validation(self) -> None:
+        """Leave a validation after a signal, if the state before it is saved or known. Otherwise it is finished."""
+        if self.saving.saved_at == self.iter:
+            self.saving.end_if_signaled()
+        elif self._before_validation is not None:
+            raise Interrupted
+
+    def rewind(self, states: dict[str, Any]) -> None:
+        """Replace the states that an interrupted validation has changed."""
+        if self._before_validation is not None:
+            self._before_validation.put_into(states)
 
     def while_accumulating(self) -> None:
         """Remember a validation that is due now, to be run at the end of the window."""

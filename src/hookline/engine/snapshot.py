@@ -32,6 +32,7 @@ def take(host: Host, optimizer: bool = True, schedulers: bool = True) -> dict[st
     """Return the state of the whole run. Hooks may change entries at `before_save_checkpoint`."""
     wanted = {"": True, "optimizer": optimizer, "schedulers": schedulers}
     states = {name: part.state_dict() for name, part in host.parts.items() if wanted[part.option]}
+    host.rewind(states)
     checkpoint: dict[str, Any] = {"meta": host.facts(), **states}
     host.plan.call("before_save_checkpoint", {"checkpoint": checkpoint})
     for key, value in checkpoint.items():

@@ -289,7 +289,7 @@ class Plan:
         if self._measuring == "all":
             self._measuring = "rare"
         #: True if there are hooks or functions besides those of hookline.
-        self.has_custom_hooks = any(_is_custom(entry.hook) for entry in ordered)
+        self.has_custom_hooks = any(is_custom(entry.hook) for entry in ordered)
         #: True if no hook runs during an update, so that the update can skip all of its points.
         self.update_is_silent = not any(self._calls.get(name) for name in UPDATE)
 
@@ -445,7 +445,7 @@ def _declared_order(entries: list[Entry]) -> dict[Entry, dict[Entry, str]]:
     return before
 
 
-def _is_custom(hook: Any) -> bool:
+def is_custom(hook: Any) -> bool:
     """Return whether a hook or function is not hookline's own."""
     owner = hook if hasattr(hook, "__module__") else type(hook)
     return not str(owner.__module__).startswith("hookline.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy, deepcopy
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -96,6 +97,17 @@ class EvaluatorMetrics(Metrics):
         super().__init__(None)
         self._evaluator = evaluator
         self._dataset = dataset
+
+    def copies(self) -> tuple[Metrics, list[str]]:
+        """Return copies of the metrics for a trial, and reports of those that cannot be copied."""
+        evaluator, reports = copy(self._evaluator), []
+        evaluator.metrics = []
+        for metric in self._evaluator.metrics:
+            try:
+                evaluator.metrics.append(deepcopy(metric))
+            except Exception as error:
+                reports.append(f"'{type(metric).__name__}' ({type(error).__name__}: {error})")
+        return EvaluatorMetrics(evaluator, self._dataset), reports
 
     def reset(self, device: torch.device) -> None:
         """Discard the results of all metrics."""
