@@ -20,10 +20,10 @@ from hookline.testing import Recorder, toy_data, toy_model, toy_runner
 
 
 class Given:
-    """A metric that returns one value after another. The first is for the dry batch before training."""
+    """A metric that returns one value after another."""
 
     def __init__(self, *values: float) -> None:
-        self.values = [0.0, *values]
+        self.values = list(values)
 
     def update(self, preds: Any, target: Any) -> None:
         pass
