@@ -19,6 +19,7 @@ from operator import is_
 from typing import TYPE_CHECKING, Any
 
 from hookline.common.checks import check_int
+from hookline.common.escape import escaped
 from hookline.errors import ConfigError, StorageError
 
 if TYPE_CHECKING:
@@ -166,11 +167,12 @@ class WeightAverage:
         if not isinstance(state.get("averaged"), Mapping) or not isinstance(state.get("steps"), int):
             raise StorageError("this is not the state of a weight average, which has 'averaged' and 'steps'")
         saved, own = state["averaged"], self._averaged(model)
-        problems = [f"missing: {name} {tuple(own[name].shape)}" for name in own if name not in saved]
-        problems += [f"surplus: {name}" for name in saved if name not in own]
+        problems = [f"missing: {escaped(name)} {tuple(own[name].shape)}" for name in own if name not in saved]
+        problems += [f"surplus: {escaped(name)}" for name in saved if name not in own]
         other = [name for name in own if name in saved and saved[name].shape != own[name].shape]
         problems += [
-            f"{name}: the model has {tuple(own[name].shape)}, saved {tuple(saved[name].shape)}" for name in other
+            f"{escaped(name)}: the model has {tuple(own[name].shape)}, saved {tuple(saved[name].shape)}"
+            for name in other
         ]
         if strict and problems:
             raise StorageError("the averaged weights do not fit the model:\n  " + "\n  ".join(problems))

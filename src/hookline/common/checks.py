@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import unicodedata
 from collections.abc import Iterable
 from typing import Any
 
@@ -36,6 +37,17 @@ def check_choice(label: str, value: Any, choices: Iterable[str]) -> None:
     known = list(choices)
     if value not in known:
         raise ConfigError(f"{label} cannot be {value!r}; {did_you_mean(str(value), known)}")
+
+
+def check_name(label: str, value: Any) -> None:
+    r"""Refuse a name or a path with a line break or another control code.
+
+    >>> check_name("work_dir", "runs/a\nb")
+    Traceback (most recent call last):
+    hookline.errors.ConfigError: work_dir must be in one line and without control codes, not 'runs/a\nb'
+    """
+    if any(unicodedata.category(character) == "Cc" for character in str(value)):
+        raise ConfigError(f"{label} must be in one line and without control codes, not {str(value)!r}")
 
 
 def warn_if_never_reached(label: str, begin: int, end: int | None) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from hookline.common.escape import escaped
 from hookline.errors import ConfigError
 
 # The keys and list indices that lead to a value: ("custom_hooks", 0, "momentum").
@@ -44,15 +44,10 @@ def dotted(keys: Keys) -> str:
     return text
 
 
-def one_line(text: str) -> str:
-    """Escape control characters, so that a line break in a key or value does not break the message into lines."""
-    return re.sub(r"[\x00-\x1f\x7f\x85\u2028\u2029]", lambda found: repr(found[0])[1:-1], text)
-
-
 def refusal(mark: Mark, keys: Keys, message: str) -> ConfigError:
     """Return the error about one value, on one line."""
     place = f"{mark} {dotted(keys)}" if keys else str(mark)
-    return ConfigError(one_line(f"{place}: {message}"))
+    return ConfigError(escaped(f"{place}: {message}"))
 
 
 def refuse_all(title: str, found: Iterable[tuple[Mark, Problem]]) -> None:
@@ -63,12 +58,12 @@ def refuse_all(title: str, found: Iterable[tuple[Mark, Problem]]) -> None:
     lines = []
     for mark, problem in sorted(found, key=lambda item: _order(title, item[0])):
         place = f"{dotted(problem.keys)}: " if problem.keys else ""
-        line = one_line(f"  {mark}  {place}{problem.message}")
+        line = escaped(f"  {mark}  {place}{problem.message}")
         if line not in lines:
             lines.append(line)
     if lines:
         count = "1 error" if len(lines) == 1 else f"{len(lines)} errors"
-        raise ConfigError("\n".join([f"{title}: {count}", *lines]))
+        raise ConfigError("\n".join([f"{escaped(title)}: {count}", *lines]))
 
 
 def _order(title: str, mark: Mark) -> tuple[bool, str, int, int]:

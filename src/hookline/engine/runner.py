@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, Unpack
 import torch
 from torch import nn
 
+from hookline.common.checks import check_name
+from hookline.common.escape import escaped
 from hookline.common.modes import in_mode
 from hookline.data.batches import Batches
 from hookline.data.transfer import to_device
@@ -101,6 +103,8 @@ class Runner(RunnerHost):
         quiet: bool = False,
     ) -> None:
         _refuse_wrong_kinds(model, train, precision, writers)
+        check_name("work_dir", work_dir)
+        check_name("experiment_name", experiment_name)
         self.model, self.wrapped = unwrap(model), model
         self.strategy = pick(strategy)
         self.device = self.strategy.pick_device(device)
@@ -108,7 +112,7 @@ class Runner(RunnerHost):
         self.precision = precision
         self.seed = seed
         self.work_dir = Path(work_dir)
-        self.experiment_name = experiment_name or self.work_dir.resolve().name
+        self.experiment_name = experiment_name or escaped(self.work_dir.resolve().name)
         self.load_from, self.resume = load_from, resume
         self.config = config
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from hookline.checkpoint.retention import by_age, keep_newest
 from hookline.common.checks import check_choice, check_int
+from hookline.common.escape import escaped
 from hookline.common.monitor import AUTO, monitor
 from hookline.common.numbers import as_number
 from hookline.errors import ConfigError, did_you_mean, nearest
@@ -243,7 +244,7 @@ class CheckpointHook(Hook):
             runner.request_save(**self._best_options(best, before))
             self._tell(best)
             if best.top[1] == path.name:
-                text = f"new best {best.monitor.name}: {as_number(value)}, to be saved as {path.name}"
+                text = f"new best {escaped(best.monitor.name)}: {as_number(value)}, to be saved as {path.name}"
                 runner.terminal.detail(lambda text=text: text)  # type: ignore[misc]  # bound now
 
     def after_train(self, runner: Runner) -> None:

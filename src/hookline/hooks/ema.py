@@ -210,7 +210,7 @@ class EMAHook(Hook):
         try:
             left_out = self.average.load_state_dict(state, runner.model, strict=self.strict_load)
         except StorageError as error:
-            raise StorageError(f"EMAHook: {error}\nset strict_load: false to load only what fits") from None
+            raise StorageError(f"EMAHook: {error}\n  set strict_load: false to load only what fits") from None
         if left_out:
             text = "EMAHook: the saved average does not fit the model; mismatches start from the model's weights:"
             runner.terminal.say("\n  ".join([text, *left_out]))
