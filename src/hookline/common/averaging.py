@@ -18,8 +18,9 @@ from contextlib import contextmanager
 from operator import is_
 from typing import TYPE_CHECKING, Any
 
-from hookline.common.checks import check_int
+from hookline.common.checks import check_int, is_finite
 from hookline.common.escape import escaped
+from hookline.common.numbers import as_repr
 from hookline.errors import ConfigError, StorageError
 
 if TYPE_CHECKING:
@@ -195,8 +196,8 @@ class ExponentialMovingAverage(WeightAverage):
 
     def __init__(self, momentum: float = 0.0002, interval: int = 1, update_buffers: bool = False) -> None:
         super().__init__(interval, update_buffers)
-        if not _is_number(momentum) or not 0 < momentum <= 1:
-            raise ConfigError(f"momentum must be above 0 and at most 1, not {momentum!r}")
+        if not is_finite(momentum) or not 0 < momentum <= 1:
+            raise ConfigError(f"momentum must be above 0 and at most 1, not {as_repr(momentum)}")
         self.momentum = momentum
 
     def weight(self) -> float:
@@ -220,8 +221,8 @@ class MomentumAnnealingEMA(ExponentialMovingAverage):
         self, momentum: float = 0.0002, gamma: float = 100, interval: int = 1, update_buffers: bool = False
     ) -> None:
         super().__init__(momentum, interval, update_buffers)
-        if not _is_number(gamma) or not 0 < gamma < float("inf"):
-            raise ConfigError(f"gamma must be above 0, not {gamma!r}")
+        if not is_finite(gamma) or gamma <= 0:
+            raise ConfigError(f"gamma must be above 0, not {as_repr(gamma)}")
         self.gamma = gamma
 
     def weight(self) -> float:
@@ -306,7 +307,3 @@ def _exchange(pairs: Pairs) -> Pairs:
     for (tensor, _), data in zip(pairs, ready, strict=True):
         tensor.data = data
     return previous
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from hookline.common.escape import escaped
+from hookline.common.numbers import as_repr
 from hookline.errors import ConfigError
 
 # The keys and list indices that lead to a value: ("custom_hooks", 0, "momentum").
 Keys = tuple[str | int, ...]
+# Floats that YAML writes in another way than Python.
+NOT_FINITE = {"nan": ".nan", "inf": ".inf", "-inf": "-.inf"}
 
 
 @dataclass(frozen=True, order=True)
@@ -78,5 +81,7 @@ def show(value: Any, longest: int = 60) -> str:
         return "a mapping"
     if isinstance(value, list):
         return "a list"
-    text = repr(value)
+    text = as_repr(value)
+    if isinstance(value, float):
+        text = NOT_FINITE.get(text, text)
     return text if len(text) <= longest else f"{text[: longest - 3]}..."

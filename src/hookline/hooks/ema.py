@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from hookline.common import averaging
 from hookline.common.averaging import WeightAverage
-from hookline.common.checks import check_int, warn_if_never_reached
+from hookline.common.checks import check_int, check_number, warn_if_never_reached
 from hookline.errors import ConfigError, StorageError, did_you_mean
 from hookline.plan.hook import Hook
 
@@ -92,6 +92,7 @@ class EMAHook(Hook):
         settings = {"momentum": momentum, "gamma": gamma, "interval": interval, "update_buffers": update_buffers}
         #: The average itself.
         self.average = _build_average(ema_type, settings)
+        check_number("EMAHook: gamma", gamma, above=0)
         self.begin_iter = begin_iter
         self.begin_epoch = begin_epoch
         self.strict_load = strict_load
