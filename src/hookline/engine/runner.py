@@ -38,7 +38,7 @@ from hookline.plan.calls import call_in_progress
 from hookline.plan.explanation import Hooks
 from hookline.plan.plan import Plan
 from hookline.record.hub import MessageHub
-from hookline.rundir.archive import OWN_FILES
+from hookline.rundir.archive import RESERVED
 from hookline.screen.terminal import Terminal
 from hookline.strategies import Strategy, pick, unwrap
 from hookline.writers.router import Writers
@@ -127,7 +127,7 @@ class Runner(RunnerHost):
         self.hub = self.message_hub = MessageHub()
         self.terminal = Terminal(quiet)
         self.writers = Writers(
-            [assembly.writer(given) for given in writers], main=self.strategy.is_main, reserved=OWN_FILES
+            [assembly.writer(given) for given in writers], main=self.strategy.is_main, reserved=RESERVED
         )
         self.saving = Saving(self)
         self.parts = parts_of(self)
