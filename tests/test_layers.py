@@ -21,6 +21,9 @@ LAYERS = (
 PUBLIC = {"metrics", "steps", "images", "averaging", "runs", "testing", "__init__", "__main__"}
 #: Imports from a higher layer, each with its reason.
 UPWARD = {
+    # no message of an error holds control codes; this module imports nothing of hookline
+    ("errors.py", "hookline.common.escape.escaped"),
+    ("errors.py", "hookline.common.escape.escaped_message"),
     # only for types, so that editors know `self.runner` of a hook
     ("plan/hook.py", "hookline.engine.runner.Runner"),
     # only inside the method that builds a runner from a config

@@ -17,11 +17,20 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from hookline.common.escape import escaped, escaped_message
+
 
 class HooklineError(Exception):
-    """Base class of all errors that hookline itself raises."""
+    """Base class of all errors that hookline itself raises.
+
+    Control codes in the message are escaped, because names and values in it may come from anywhere. The further lines
+    of a message are indented; other line breaks are escaped, too.
+    """
 
     exit_code = 1
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(escaped_message(each) if isinstance(each, str) else each for each in args))
 
 
 class ConfigError(HooklineError):
@@ -65,7 +74,7 @@ def blame(error: BaseException, note: str, exit_code: int | None = None) -> None
 
     An `exit_code` is set only if the error has none yet.
     """
-    error.add_note(note)
+    error.add_note(escaped_message(note))
     if exit_code is not None and not hasattr(error, "exit_code"):
         error.exit_code = exit_code  # type: ignore[attr-defined]  # any exception accepts new attributes
 
@@ -90,5 +99,5 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     names = list(known)
     best = nearest(name, names)
     if best is not None:
-        return f"did you mean '{best}'?"
-    return f"available: {', '.join(names)}" if names else "available: none"
+        return f"did you mean '{escaped(best)}'?"
+    return f"available: {', '.join(map(escaped, names))}" if names else "available: none"

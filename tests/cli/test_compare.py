@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from hookline.cli import main
+from hookline.cli import compare, main
 from hookline.cli.side_by_side import Row, display
 
 COMMAND = [sys.executable, "-c", "from hookline.cli import main; main()", "compare"]
@@ -290,3 +290,59 @@ def test_runs_that_do_not_fit_beside_the_others_get_a_table_below() -> None:
     ]
     for width in (20, 30, 40, 80, 140):
         assert max(map(len, drawn(width, titles, rows))) <= width
+
+
+HOSTILE = "a\x1b[2J\x9b\n\u202e\ud800"
+SHOWN = "a\\x1b[2J\\x9b\\n\\u202e\\ud800"
+
+
+def hostile_runs() -> tuple[str, str]:
+    """Make two runs whose names, metrics and configs have control codes and unpaired surrogates."""
+    names = "odd\x1b[2J\n", os.fsdecode(b"\xff")
+    for number, name in enumerate(names):
+        config = f'"k\\e[2J": "v{number}\\e[2J\\n"\n'
+        make_run(name, [{"step": 1, HOSTILE: 0.5 + number, "val/accuracy": 0.5}], config)
+    return f"runs/{names[0]}", f"runs/{names[1]}"
+
+
+def test_names_and_values_with_control_codes_and_surrogates_are_shown_escaped(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = hostile_runs()
+    assert run(*runs, monkeypatch=monkeypatch) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "                              odd\\x1b[2J\\n     \\udcff",
+        "",
+        "config",
+        '  k\\x1b[2J                    "v0\\u001b[2J\\n"  "v1\\u001b[2J\\n"',
+        "",
+        "results",
+        "  epochs                      0                0",
+        "  iterations                  1                1",
+        f"  {SHOWN}  0.5000 at 1      1.5000 at 1",
+        "  val/accuracy                0.5000 at 1      0.5000 at 1",
+        "    best                      0.5000 at 1      0.5000 at 1",
+    ]
+    assert run(*runs, "--json", monkeypatch=monkeypatch) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert [found["final"][HOSTILE]["value"] for found in data["runs"].values()] == [0.5, 1.5]
+    assert run(*runs, "--metric", "\udcfe\x1b", monkeypatch=monkeypatch) == 2
+    error = f"hookline: --metric: unknown metric '\\udcfe\\x1b'; available: {SHOWN}, val/accuracy\n"
+    assert capsys.readouterr().err == error
+
+
+@pytest.mark.parametrize("screen", [False, True])
+def test_a_stream_that_encodes_strictly_gets_no_surrogate_and_no_code_from_a_name(
+    screen: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = [Path(each) for each in hostile_runs()]
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="strict")
+    monkeypatch.setattr(sys, "stdout", stream)
+    monkeypatch.setenv("COLUMNS", "200")
+    if screen:
+        monkeypatch.setenv("FORCE_COLOR", "1")  # rich then takes it for a terminal
+    compare.run(runs)
+    stream.seek(0)
+    shown = stream.read()
+    assert shown.count(SHOWN) == 1
+    assert ("┏" in shown, "\x1b[2J" in shown) == (screen, False)

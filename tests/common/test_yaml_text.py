@@ -136,7 +136,22 @@ def test_values_of_aliases_are_not_shared() -> None:
             "x.yaml:1:4 a: the text has a character that files cannot store (NUL or an unpaired surrogate)",
         ),
         ('a: "\\0"', "x.yaml:1:4 a: the text has a character that files cannot store (NUL or an unpaired surrogate)"),
+        (
+            'a: 1\nb: "x\\UFFFFFFFF"',
+            "x.yaml:2:8: invalid YAML: the escape \\UFFFFFFFF stands for no character; the last one is \\U0010FFFF",
+        ),
+        (
+            'a: "\\U00110000"',
+            "x.yaml:1:7: invalid YAML: the escape \\U00110000 stands for no character; the last one is \\U0010FFFF",
+        ),
+        (
+            'a: "\\xZZ"',
+            "x.yaml:1:7: invalid YAML: expected escape sequence of 2 hexdecimal numbers, but found 'Z'",
+        ),
         ("a: " + "9" * 5000, "x.yaml:1:4 a: the number has 5000 digits, too many to read"),
+        ("a: -" + "9" * 2000, "x.yaml:1:4 a: the number has 2000 digits, too many to read"),
+        ("a: 0x" + "F" * 100_000, "x.yaml:1:4 a: the number has 100000 digits, too many to read"),
+        ("a: 0o" + "7" * 100_000, "x.yaml:1:4 a: the number has 100000 digits, too many to read"),
         ("a: 1\n---\nb: 2", "x.yaml:2:1: a second document starts here; a config must be a single document"),
     ],
 )

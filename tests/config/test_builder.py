@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 import torch
@@ -15,6 +15,7 @@ from torch.optim import lr_scheduler
 
 from hookline.config import build_runner, from_dict, load
 from hookline.config.builder import build_hooks
+from hookline.config.optims import OptimBuilder
 from hookline.data.loader import ResumableLoader
 from hookline.engine.clipping import Clip
 from hookline.engine.loop_specs import EvalLoop
@@ -135,12 +136,73 @@ def test_evaluation_loops_by_name_and_custom_loaders(mynet: Write) -> None:
         (["optim.optimizer.fused=null"], None),
         (["optim.optimizer.foreach=true"], None),
         (["optim.optimizer.differentiable=true"], None),
-        (["device=meta"], None),
         (["model={type: EmbeddingBag, num_embeddings: 3, embedding_dim: 2, sparse: true}"], None),
     ],
 )
 def test_optimizers_are_fused_where_torch_supports_it(mynet: Write, overrides: list[str], fused: bool | None) -> None:
     assert optim_of(*overrides).optimizer.defaults["fused"] is fused
+
+
+NAN = "expected a finite number, found .nan"
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("optim.optimizer.lr=.nan", f"optim.optimizer.lr: {NAN}"),
+        ("optim.optimizer.lr=-.inf", "optim.optimizer.lr: expected a finite number, found -.inf"),
+        ("optim.optimizer.lr=1e999", "optim.optimizer.lr: expected a finite number, found .inf"),
+        ("optim.optimizer={type: Adam, betas: [.nan, 0.9]}", f"optim.optimizer.betas[0]: {NAN}"),
+        ("optim.param_groups=[{match: '*.bias', lr: .nan}]", f"optim.param_groups[0].lr: {NAN}"),
+        ("optim.schedulers=[{type: ExponentialLR, gamma: .nan}]", f"optim.schedulers[0].gamma: {NAN}"),
+        (
+            "optim.schedulers=[{type: CosineAnnealingLR, T_max: .nan}]",
+            "optim.schedulers[0].T_max: expected an int, found .nan",
+        ),
+        (
+            "optim.schedulers=[{type: ChainedScheduler, schedulers: [{type: StepLR, step_size: 1, gamma: .inf}]}]",
+            "optim.schedulers[0].schedulers[0].gamma: expected a finite number, found .inf",
+        ),
+    ],
+)
+def test_a_number_of_an_optimizer_or_scheduler_that_is_not_finite_is_refused(
+    mynet: Write, override: str, message: str
+) -> None:
+    assert refused(override).splitlines()[1:] == [f"  override {override!r}  {message}"]
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        (
+            "optim.param_groups=[{match: '*.bias', lr: -1}]",
+            "SGD: lr of parameter group 1 must be a number of at least 0, not -1",
+        ),
+        (
+            "optim.schedulers=[{type: StepLR, step_size: 0}]",
+            "StepLR: step_size must be a number above 0, not 0",
+        ),
+        (
+            "optim.schedulers=[{type: ExponentialLR, gamma: -0.5}]",
+            "ExponentialLR: gamma must be a number of at least 0, not -0.5",
+        ),
+        ("optim.clip_norm=.inf", "clip_norm must be a number above 0, not inf"),
+    ],
+)
+def test_a_number_that_torch_would_accept_is_refused_with_its_section(
+    mynet: Write, override: str, message: str
+) -> None:
+    assert refused(override) == f"config optim: {message}"
+
+
+def test_an_optimizer_is_not_fused_for_a_device_without_fused_steps() -> None:
+    model = torch.nn.Linear(2, 2)
+    parameters, no_maker = dict(model.named_parameters()), cast("Any", None)
+    found = {
+        device: OptimBuilder(no_maker, model, None, device)._can_fuse(torch.optim.AdamW, {}, parameters)
+        for device in ("cpu", "auto", "vulkan")
+    }
+    assert found == {"cpu": True, "auto": True, "vulkan": False}
 
 
 def test_an_optimizer_without_fused_does_not_get_it(mynet: Write) -> None:

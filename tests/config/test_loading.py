@@ -182,6 +182,7 @@ def test_a_dict_is_copied_and_its_position_is_config() -> None:
         ),
         ({"a": {1: 2}}, "config a: a key must be a string, not 1"),
         ({"_base_": "x.yaml"}, "config _base_: only a file can have a base"),
+        ({"a": [1, 16**100_000]}, "config a[1]: the number has 400001 bits, too many to read"),
         ({"a": "x\0"}, "config a: the text has a character that files cannot store (NUL or an unpaired surrogate)"),
     ],
 )

@@ -55,6 +55,11 @@ def test_later_overrides_win_and_positions_name_them() -> None:
             "a[x]=1",
             "override 'a[x]=1': the key is not a valid path; write it like optim.optimizer.lr or custom_hooks[0].type",
         ),
+        (
+            "a\udcff=1",
+            "override 'a\\udcff=1': the key is not a valid path; write it like optim.optimizer.lr or "
+            "custom_hooks[0].type",
+        ),
         ("hooks.3.type=B", "override 'hooks.3.type=B': 'hooks' has 1 item; index 1 would append, but 3 is too large"),
         (
             "hooks.momentun=1",
@@ -76,6 +81,19 @@ def test_invalid_overrides_are_explained(override: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         from_dict(CONFIG, [override])
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("number", ["0x" + "F" * 100_000, "0o" + "7" * 100_000, "9" * 100_000])
+def test_a_number_that_python_cannot_print_is_refused(number: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        from_dict({}, [f"seed={number}"])
+    # The override is shown shortened.
+    assert str(refused.value) == (f"override 'seed={number[:191]}...: the number has 100000 digits, too many to read")
+
+
+def test_a_long_number_in_a_text_is_not_shortened() -> None:
+    number = "7" * 100
+    assert from_dict({"n": int(number), "text": "a ${n}"}).data["text"] == f"a {number}"
 
 
 def test_an_endless_path_is_refused() -> None:

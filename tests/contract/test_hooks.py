@@ -13,6 +13,7 @@ import signal
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,9 @@ from hookline.cli import documentation
 from hookline.common.marks import Mark
 from hookline.common.nodes import plain
 from hookline.common.yaml_text import parse
+from hookline.config.signature import signature_of
 from hookline.engine import snapshot
+from hookline.errors import ConfigError
 from hookline.plan.points import POINTS, SCOPES
 from hookline.plan.registry import DEFAULT_HOOKS, HOOKS
 from hookline.testing import toy_runner
@@ -378,3 +381,41 @@ def test_it_is_not_called_where_it_has_nothing_to_do(name: str) -> None:
     runner.running = "train"
     runner.plan.skip_idle_points()
     assert [point for point in (*POINTS, *SCOPES) if runner.plan.calls_at(point)] == points
+
+
+#: Numbers that make sense although they are infinite or negative, by hook and parameter.
+SENSIBLE = {
+    ("CheckpointHook", "interval", -1),
+    ("CheckpointHook", "max_keep_ckpts", -1),
+    ("EarlyStoppingHook", "stopping_threshold", -1),
+    ("GradClipHook", "norm_type", float("inf")),
+    ("GradNormHook", "norm_type", float("inf")),
+    ("VisualizationHook", "key", -1),
+    ("VisualizationHook", "key", "huge"),  # an index or a name; only the outputs of a step can tell
+}
+HUGE = 16**100_000
+#: Parameters that some hooks need besides the number.
+NEEDED: dict[str, dict[str, Any]] = {
+    "EarlyStoppingHook": {"monitor": "accuracy"},
+    "EvaluateHook": {"function": lambda model: {}},
+    "FreezeHook": {"patterns": "0.*"},
+    "GradClipHook": {"max_norm": 1.0},
+    "TimeLimitHook": {"limit": "1h"},
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_number_that_makes_no_sense_is_refused(name: str) -> None:
+    hook: Any = HOOKS.get(name)
+    accepted: set[Any] = set()
+    for parameter in signature_of(hook).parameters.values():
+        if not re.search(r"\b(int|float)\b", str(parameter.hint)):
+            continue
+        needed = dict(NEEDED.get(name, {}))
+        if (name, parameter.name) == ("GradClipHook", "clip_value"):
+            needed = {}
+        for number in (float("nan"), float("inf"), float("-inf"), -1, HUGE):
+            with suppress(ConfigError):
+                hook(**{**needed, parameter.name: number})
+                accepted.add((name, parameter.name, "huge" if number == HUGE else number))
+    assert accepted <= SENSIBLE

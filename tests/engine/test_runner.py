@@ -19,6 +19,7 @@ from torch import nn
 import hookline
 from hookline import EvalLoop, Hook, Optim, Runner, TrainLoop
 from hookline.errors import ConfigError, HookError, HooklineError, StorageError
+from hookline.strategies.base import pick_device
 from hookline.testing import MemoryWriter, Recorder, toy_data, toy_model, toy_runner
 
 
@@ -403,8 +404,29 @@ def test_validating_first_takes_nothing_from_the_training_after_it(tmp_path: Pat
 
 
 def test_a_device_that_this_machine_lacks_is_refused() -> None:
-    from hookline.errors import ConfigError
+    for name in ("xla:0", "vulkan"):
+        message = f"^the device '{name}' is not available with this torch on this machine; available: "
+        with pytest.raises(ConfigError, match=message):
+            toy_runner(device=name)
 
-    message = "^the device 'xla:0' is not available with this torch on this machine; available: "
-    with pytest.raises(ConfigError, match=message):
-        toy_runner(device="xla:0")
+
+def test_a_device_that_holds_no_data_is_refused() -> None:
+    with pytest.raises(ConfigError, match="^the device 'meta' holds no data, so it cannot train; available: "):
+        toy_runner(device="meta")
+
+
+def test_a_number_of_a_device_that_this_machine_lacks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("cuda"))
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: 2)
+    message = "the device 'cuda:99' is not available with this torch on this machine; available: cuda:0, cuda:1"
+    with pytest.raises(ConfigError) as refused:
+        pick_device("cuda:99")
+    assert str(refused.value) == message
+    assert [str(pick_device(name)) for name in ("cuda", "cuda:1", "cpu", "auto")] == ["cuda", "cuda:1", "cpu", "cuda"]
+
+
+def test_a_device_of_another_type_is_refused() -> None:
+    given: Any = 1.5
+    with pytest.raises(ConfigError, match=r"^unknown device 1\.5: "):
+        toy_runner(device=given)

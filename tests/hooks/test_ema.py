@@ -483,7 +483,7 @@ def test_an_average_that_does_not_fit_is_refused_or_taken_as_far_as_it_does(
         assert str(refused.value).splitlines() == [
             "EMAHook: the averaged weights do not fit the model:",
             *misfits,
-            "set strict_load: false to load only what fits",
+            "  set strict_load: false to load only what fits",
         ]
         hook = EMAHook(strict_load=False)
         runner = toy_runner(custom_hooks=[hook], **start)

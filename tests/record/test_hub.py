@@ -155,6 +155,9 @@ def test_numbers_of_any_kind_are_taken_each_time(value: Any) -> None:
         (np.zeros((2, 1)), "a ndarray of shape (2, 1)"),
         ("1.5", "'1.5'"),
         (None, "None"),
+        (1 + 2j, "(1+2j)"),
+        (np.complex64(1), "np.complex64(1+0j)"),
+        ({"a": 1.0}, "{'a': 1.0}"),
     ],
 )
 def test_a_later_value_is_checked_like_the_first(value: Any, found: str) -> None:
@@ -163,6 +166,16 @@ def test_a_later_value_is_checked_like_the_first(value: Any, found: str) -> None
     with pytest.raises(HooklineError, match=re.escape(f"must be a number or a tensor with one element, not {found}")):
         hub.update_scalar("x", value)
     assert hub.get_scalar("x").last() == [1.0]
+
+
+def test_a_complex_tensor_is_refused() -> None:
+    hub = MessageHub()
+    with pytest.raises(HooklineError) as refused:
+        hub.update_scalar("a\nb", torch.tensor(1 + 2j))
+    assert str(refused.value) == (
+        "the scalar 'a\\nb' must be a number or a tensor with one element, not tensor(1.+2.j)"
+    )
+    assert hub.scalars == {}
 
 
 @pytest.mark.parametrize("window", [0, -1, "epoch"])

@@ -78,3 +78,13 @@ def test_it_is_drawn_four_times_a_second_at_most_and_for_a_hundredth_of_the_time
 
 def test_at_least_the_first_text_is_there() -> None:
     assert join_fitting(["a long text", "b"], 3) == "a long text"
+
+
+def test_no_name_in_the_display_breaks_its_lines_or_holds_a_code() -> None:
+    name, shown = "a\x1b[2J\n\x9b\u202e", "a\\x1b[2J\\n\\x9b\\u202e"
+    bar = Bar(name, 1, None, (name,))
+    texts = [line.plain for line in Picture(bar, [f"best {name} 0.5", "1 MiB"], bar).lines(200)]
+    assert texts == [f"{shown} 1  {shown}", f"best {shown} 0.5  1 MiB", f"{shown} 1  {shown}"]
+    assert [line.plain for line in Picture(Bar("val", 1, None), [], f"saving {name}").lines(200)][
+        -1
+    ] == f"saving {shown}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import os
 import pty
 import re
@@ -16,12 +17,13 @@ from typing import Any
 import pytest
 from rich.console import Console
 from rich.live import Live
+from rich.text import Text
 
 from hookline.cli.summary import closing_table
 from hookline.common.numbers import as_number
 from hookline.screen.console import LiveScreen
 from hookline.screen.display import Bar, Picture
-from hookline.screen.terminal import Terminal
+from hookline.screen.terminal import Terminal, TerminalHandler
 from hookline.testing import toy_runner
 
 TRAINS = """
@@ -126,6 +128,46 @@ def test_a_line_is_in_the_log_at_once_and_without_control_characters(tmp_path: P
         2
     ] == "a\\x1b[31mred\\x07 thing :key: and\ttab\nnext line\n"
     terminal.close_log()
+
+
+def test_no_code_in_a_text_reaches_the_screen_or_the_log(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("time.strftime", lambda *given: "now")
+    terminal = Terminal()
+    terminal.open_log(tmp_path / "run.log")
+    code, shown = (
+        "\x1b]0;title\x07\x9b2J\r\u202e\u200b\ud800\n  more",
+        "\\x1b]0;title\\x07\\x9b2J\\r\\u202e\\u200b\\ud800",
+    )
+    terminal.say(f"say {code}")
+    terminal.detail(lambda: f"detail {code}")
+    terminal.note(f"note {code}")
+    terminal.show(Text("show \x1b[2J\x9b"))
+    log = logging.Logger("a logger", logging.INFO)
+    log.addHandler(TerminalHandler(terminal))
+    try:
+        raise ValueError("\x1b[2J")
+    except ValueError:
+        log.warning("warn %s", code, exc_info=True)
+    terminal.close_log()
+    lines = (tmp_path / "run.log").read_text(encoding="utf-8").splitlines()
+    assert [lines[0], lines[2], lines[4], lines[6], lines[7], lines[-1]] == [
+        f"now  say {shown}",
+        f"now  detail {shown}",
+        f"now  note {shown}",
+        "show \\x1b[2J\\x9b",
+        f"now  warning: warn {shown}",
+        "ValueError: \\x1b[2J",
+    ]
+    out = capsys.readouterr().out.splitlines()
+    assert [out[0], out[2], out[4], out[5], out[-1]] == [
+        f"say {shown}",
+        f"detail {shown}",
+        "show \\x1b[2J\\x9b",
+        f"warning: warn {shown}",
+        "ValueError: \\x1b[2J",
+    ]
 
 
 def test_no_name_means_a_picture_or_a_colour(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -140,3 +140,37 @@ def test_rows_that_wait_for_a_column_are_saved_with_a_checkpoint(
     resumed.write_scalars({"a": 3.0}, 3)
     resumed.close()
     assert text(tmp_path) == "step,a,b\n1,1.0,\n2,,2.0\n3,3.0,\n"
+
+
+FORMULAS = ("=1+1", "+x", "-x", "@x", "\tx", "\rx", "=cmd|'/c calc'!A1,x", "'=x", "＝x")
+HEADER = "step,'=1+1,'+x,'-x,'@x,'\tx,\"'\rx\",\"'=cmd|'/c calc'!A1,x\",''=x,'＝x,loss\n"
+
+
+def test_no_name_is_a_formula_and_numbers_stay_as_they_are(tmp_path: Path) -> None:
+    together = begun(tmp_path)
+    together.write_scalars({**dict.fromkeys(FORMULAS, -0.5), "loss": float("-inf")}, 1)
+    together.close()
+    whole = (tmp_path / "metrics.csv").read_bytes().decode()
+    assert whole == HEADER + "1," + "-0.5," * len(FORMULAS) + "-inf\n"
+
+
+def test_names_that_are_quoted_keep_their_columns_in_a_resumed_run(tmp_path: Path) -> None:
+    together = begun(tmp_path)
+    together.write_scalars(dict.fromkeys(FORMULAS, 1.0), 1)
+    state = together.state_dict()
+    together.close()
+    resumed = begun(tmp_path)
+    resumed.load_state_dict(state)
+    resumed.write_scalars({**dict.fromkeys(FORMULAS, 2.0), "loss": 0.5}, 2)
+    resumed.close()
+    whole = (tmp_path / "metrics.csv").read_bytes().decode()
+    ones, twos = "1.0," * len(FORMULAS), "2.0," * len(FORMULAS)
+    assert whole == f"{HEADER}1,{ones}\n2,{twos}0.5\n"
+
+
+def test_a_formula_in_the_rows_of_an_existing_file_is_quoted(tmp_path: Path) -> None:
+    (tmp_path / "metrics.csv").write_text("step,=a\n1,=1+1\n2,-0.5\n")
+    together = begun(tmp_path)
+    together.write_scalars({"=a": 3.0}, 3)
+    together.close()
+    assert text(tmp_path) == "step,'=a\n1,'=1+1\n2,-0.5\n3,3.0\n"

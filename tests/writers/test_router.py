@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import threading
 import time
@@ -800,6 +801,41 @@ def test_writers_that_would_spoil_each_others_files_are_refused(writers: Any, me
     with pytest.raises(ConfigError) as caught:
         toy_runner(writers=writers)
     assert str(caught.value) == message
+
+
+OWN_NAMES = (
+    *(".lock", ".writable", ".epoch_1.pth.partial", ".run.log.partial", "last_checkpoint", "LAST_CHECKPOINT"),
+    *("epoch_1.pth", "iter_9.pth", "best_accuracy_epoch_1.pth", "mine.pth", "old-1", "old-12", "run.log", "plan.txt"),
+    *("config.yaml", "hooks.json", "profile.json", "profile_2.json", "report.html"),
+)
+
+
+@pytest.mark.parametrize("name", OWN_NAMES)
+def test_a_writer_cannot_have_a_name_that_the_run_uses_in_its_folder(name: str) -> None:
+    class Elsewhere(MemoryWriter):
+        def files(self) -> list[str]:
+            return [name]
+
+    for kind, label in (("csv", "filename"), ("jsonl", "filename"), ("tensorboard", "folder")):
+        who = f"{kind.capitalize()}Writer"
+        with pytest.raises(ConfigError) as refused:
+            toy_runner(writers=[{"type": kind, label: name}])
+        assert str(refused.value) == (
+            f"{who} would write {name}, which the run itself already writes; give it another {label}"
+        )
+    with pytest.raises(ConfigError, match=f"^Elsewhere would write {re.escape(name)}, which the run itself already"):
+        toy_runner(writers=[Elsewhere()])
+
+
+@pytest.mark.parametrize("name", ["old-x", "old-1.csv", "epoch_1.pth.csv", "runs.log", "my.records", "größe.csv"])
+def test_a_writer_may_have_any_other_name(name: str) -> None:
+    assert list(toy_runner(writers=[{"type": "csv", "filename": name}]).writers.files()) == [name]
+
+
+def test_the_name_of_a_file_must_be_in_one_line() -> None:
+    with pytest.raises(ConfigError) as refused:
+        toy_runner(writers=[{"type": "csv", "filename": "a\nb.csv"}])
+    assert str(refused.value) == "CsvWriter: filename must be in one line and without control codes, not 'a\\nb.csv'"
 
 
 def test_a_class_that_lacks_methods_is_refused_by_name() -> None:

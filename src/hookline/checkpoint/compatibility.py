@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from hookline.common.escape import escaped
 from hookline.errors import StorageError
 
 if TYPE_CHECKING:
@@ -17,11 +18,12 @@ if TYPE_CHECKING:
 def misfits(model: nn.Module, state: Mapping[str, Any]) -> list[str]:
     """Return the entries of a model's state that are missing, surplus or of another shape."""
     own = model.state_dict()
-    found = [f"missing: {name} {tuple(own[name].shape)}" for name in own if name not in state]
-    found += [f"surplus: {name}" for name in state if name not in own]
+    found = [f"missing: {escaped(name)} {tuple(own[name].shape)}" for name in own if name not in state]
+    found += [f"surplus: {escaped(name)}" for name in state if name not in own]
     for name in own:
         if name in state and shape_of(state[name]) != shape_of(own[name]):
-            found.append(f"{name}: the model has {shape_of(own[name])}, the checkpoint {shape_of(state[name])}")
+            shapes = f"the model has {shape_of(own[name])}, the checkpoint {shape_of(state[name])}"
+            found.append(f"{escaped(name)}: {shapes}")
     return found
 
 

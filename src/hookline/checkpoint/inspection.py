@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from hookline.checkpoint import seal, store
+from hookline.common.escape import escaped
 from hookline.errors import StorageError
 
 #: Labels for the parts whose keys are unclear.
@@ -32,6 +33,7 @@ def describe_checkpoint(path: Path) -> str:
     missing = [key for key in ("optimizer", "param_schedulers", "position", "rng") if key not in found]
     use = "a run can resume from it" if not missing and sealed else "only its weights can be used (load_from)"
     rows.append(("use", use))
+    rows = [(escaped(name), escaped(text)) for name, text in rows]
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"{name:<{width}}  {text}".rstrip() for name, text in rows)
 
@@ -42,17 +44,18 @@ def describe_folder(path: Path) -> str:
     files = sorted(found, key=lambda file: ((seal.read_note(file) or seal.Note(-1)).order, file.name))
     if not files:
         raise StorageError(f"there is no checkpoint in {path}")
-    lines, width = [], max(len(file.name) for file in files)
+    lines, width = [], max(len(escaped(file.name)) for file in files)
     for file in files:
         note, problem = seal.read_note(file), seal.damage(file)
         kind = problem or ("intact" if note is not None and note.complete else "intact, without its optimizer")
         where = f"iteration {note.step if note else '?'}"
-        lines.append(f"{file.name:<{width}}  {format_size(file.stat().st_size):>9}  {where:<18}  {kind}")
+        size = format_size(file.stat().st_size)
+        lines.append(f"{escaped(file.name):<{width}}  {size:>9}  {where:<18}  {escaped(kind)}")
     newest = store.newest_intact([path], lambda text: None)
     last = (
         "a run cannot resume from any of these"
         if newest is None
-        else f"a run with --resume continues from {newest.name}"
+        else f"a run with --resume continues from {escaped(newest.name)}"
     )
     return "\n".join([*lines, last])
 

@@ -7,6 +7,7 @@ import sys
 import traceback
 
 from hookline.cli.app import app
+from hookline.cli.common import show
 from hookline.errors import HooklineError, exit_code_of
 
 __all__ = ["app", "main"]
@@ -21,8 +22,8 @@ def main() -> None:
         app(standalone_mode=True)
     except HooklineError as error:
         notes = [f"  {note}" for note in getattr(error, "__notes__", [])]
-        print("\n".join([f"hookline: {error}", *notes]), file=sys.stderr)
+        show("\n".join([f"hookline: {error}", *notes]), error=True)
         sys.exit(exit_code_of(error))
     except Exception as error:
-        traceback.print_exc()
+        show(traceback.format_exc(), end="", error=True)
         sys.exit(exit_code_of(error))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated, Any
 
 import typer
@@ -10,6 +9,7 @@ from typer.core import TyperGroup
 
 import hookline
 from hookline.cli import compare, export, hooks, init, inspect, plan, run_as, schema, test, train
+from hookline.cli.common import show
 
 
 class Commands(TyperGroup):
@@ -20,7 +20,7 @@ class Commands(TyperGroup):
         try:
             return super().invoke(context)
         except KeyboardInterrupt:
-            print("hookline: interrupted", file=sys.stderr)
+            show("hookline: interrupted", error=True)
             raise SystemExit(130) from None
 
 
@@ -43,7 +43,7 @@ for command in (train, test, plan, hooks, inspect, export, compare, schema, init
 
 def _version(wanted: bool) -> None:
     if wanted:
-        print(f"hookline {hookline.__version__}")
+        show(f"hookline {hookline.__version__}")
         raise typer.Exit
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hookline.common.escape import escaped_lines
 from hookline.errors import HooklineError
 
 if TYPE_CHECKING:
@@ -27,6 +29,11 @@ Allow = Annotated[
     list[str] | None,
     typer.Option("--allow", metavar="MODULE", help="Allow the config to import this module as well; can be repeated."),
 ]
+
+
+def show(text: object, *, end: str = "\n", error: bool = False) -> None:
+    """Print a text, or an error, with control codes escaped. Every command prints with this function."""
+    print(escaped_lines(text), end=end, file=sys.stderr if error else sys.stdout)
 
 
 @contextmanager
@@ -52,5 +59,5 @@ def load_config(words: list[str] | None) -> LoadedConfig:
     # In an ASCII locale, Python does not decode other characters of the command line. YAML is UTF-8.
     loaded = load(path, [os.fsencode(override).decode("utf-8", "surrogateescape") for override in given])
     for notice in loaded.notices:
-        print(f"note: {notice}")
+        show(f"note: {notice}")
     return loaded

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hookline.cli.common import show
+from hookline.common.escape import escaped
+
 if TYPE_CHECKING:
     from hookline.cli.side_by_side import Blocks, Row
     from hookline.common.monitor import Monitor
@@ -46,7 +49,7 @@ def run(
     outcomes = [comparison.summarize(each, names) for each in found]
     differing = comparison.find_differences(found)
     if as_json:
-        print(json.dumps(comparison.to_data(outcomes, differing), indent=2, allow_nan=False))
+        show(json.dumps(comparison.to_data(outcomes, differing), indent=2, allow_nan=False))
         return
     from rich.console import Console
 
@@ -55,24 +58,21 @@ def run(
     blocks = {"config": config_rows(differing, len(found)), "results": list(result_rows(outcomes, names))}
     display(Console(highlight=False), titles(found), blocks)
     for remark in remarks(found, blocks):
-        print(remark)
+        show(remark)
 
 
 def titles(runs: Sequence[Run]) -> list[str]:
     """Return the titles of the runs: the names of their folders, or their paths if two folders have the same name."""
-    from hookline.common.marks import one_line
-
     names = [each.path.resolve().name for each in runs]
-    return [one_line(name) for name in (names if len(set(names)) == len(names) else [str(each.path) for each in runs])]
+    return [escaped(name) for name in (names if len(set(names)) == len(names) else [str(each.path) for each in runs])]
 
 
 def config_rows(differing: Mapping[str, Mapping[int, Any]], count: int) -> list[Row]:
     """Return one row for every key that differs."""
     from hookline.cli.side_by_side import Row
-    from hookline.common.marks import one_line
 
     return [
-        Row(one_line(key), [_value(values[number]) if number in values else NOTHING for number in range(count)])
+        Row(escaped(key), [_value(values[number]) if number in values else NOTHING for number in range(count)])
         for key, values in differing.items()
     ]
 
@@ -86,7 +86,6 @@ def result_rows(outcomes: Sequence[Outcome], names: Sequence[str]) -> Iterator[R
     """Yield rows for the length and times of the runs, then for the final and best value of every metric."""
     from hookline.cli.side_by_side import Row
     from hookline.common.durations import as_duration
-    from hookline.common.marks import one_line
     from hookline.common.monitor import Monitor
     from hookline.rundir.comparison import find_rule, find_winners
 
@@ -100,7 +99,7 @@ def result_rows(outcomes: Sequence[Outcome], names: Sequence[str]) -> Iterator[R
         yield Row("time per step", steps, find_winners(times, Monitor("time per step", "less")))
     for name in names:
         rule = find_rule(name)
-        yield _results(one_line(name), [each.final.get(name) for each in outcomes], rule)
+        yield _results(escaped(name), [each.final.get(name) for each in outcomes], rule)
         if rule is not None:
             yield _results("  best", [each.best.get(name) for each in outcomes], rule)
 
@@ -119,7 +118,7 @@ def remarks(runs: Sequence[Run], blocks: Blocks) -> Iterator[str]:
     """Yield the lines below the table, which explain it."""
     if any(row.marked for rows in blocks.values() for row in rows):
         yield "* best in its row"
-    without = [str(each.path) for each in runs if not each.has_config]
+    without = [escaped(each.path) for each in runs if not each.has_config]
     if without and len(runs) > 1:
         yield f"no config recorded in {', '.join(without)}"
     if len(runs) - len(without) > 1 and not blocks["config"]:

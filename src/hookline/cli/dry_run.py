@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from hookline.cli.common import show
+
 if TYPE_CHECKING:
     from hookline.config.loading import LoadedConfig
 
@@ -28,16 +30,16 @@ def try_out(loaded: LoadedConfig, allow: Sequence[str]) -> None:
         first.on("after_train")(lambda runner: runner.request_save())
         first.train()
         if first.exit_code:
-            print(f"dry run: stopped by {first.stopped.by}: {first.stopped.reason}")
+            show(f"dry run: stopped by {first.stopped.by}: {first.stopped.reason}")
             raise typer.Exit(first.exit_code)
-        print(f"dry run: batches trained: {first.iter}, validations: {first.validations}")
+        show(f"dry run: batches trained: {first.iter}, validations: {first.validations}")
         if first.test_loops:
             first.test()
-            print(f"dry run: tested at most {BATCHES} batches of each test set")
+            show(f"dry run: tested at most {BATCHES} batches of each test set")
         second = build_runner(loaded, allow=allow, work_dir=folder, resume=True, quiet=True)
         second.shorten(BATCHES)
         second.train()
-        print("dry run: saved a checkpoint, and loaded it into a second run; everything works")
+        show("dry run: saved a checkpoint, and loaded it into a second run; everything works")
 
 
 def _saving_into(loaded: LoadedConfig, folder: str) -> LoadedConfig:

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from hookline.cli.common import show
+
 EXAMPLES = """\b
 Examples:
   hookline export runs/digits/epoch_15.pth
@@ -33,6 +35,6 @@ def run(
     from hookline.checkpoint.export import export
 
     written = export(file, out, averaged=averaged, force=force)
-    print(f"{written.path}: {written.tensors} tensors, {inspection.format_size(written.size)}")
+    show(f"{written.path}: {written.tensors} tensors, {inspection.format_size(written.size)}")
     if written.has_average and not averaged:
-        print("exported the raw weights; to export the averaged weights instead, add --averaged")
+        show("exported the raw weights; to export the averaged weights instead, add --averaged")

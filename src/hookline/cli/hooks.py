@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from hookline.cli.common import show
+from hookline.common.escape import escaped
 from hookline.errors import HooklineError
 from hookline.plan.registry import HOOKS
 
@@ -32,9 +34,9 @@ def hooks(
     from hookline.cli import documentation
 
     if markdown:
-        print(documentation.page(), end="")
+        show(documentation.page(), end="")
     else:
-        print(documentation.as_text(name) if name else listing())
+        show(documentation.as_text(name) if name else listing())
 
 
 def listing() -> str:
@@ -50,7 +52,8 @@ def listing() -> str:
             continue
         origin = HOOKS.origin(name)
         rows.append((name, hook.priority, hook.summary, "" if origin == "hookline" else f"  [{origin}]"))
-    widths = [max(len(row[column]) for row in rows) for column in range(2)]
+    table = [[escaped(cell) for cell in row] for row in rows]
+    widths = [max(len(row[column]) for row in table) for column in range(2)]
     return "\n".join(
-        f"{name:{widths[0]}}  {priority:{widths[1]}}  {text}{origin}" for name, priority, text, origin in rows
+        f"{name:{widths[0]}}  {priority:{widths[1]}}  {text}{origin}" for name, priority, text, origin in table
     )

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from hookline.cli.common import show
 from hookline.errors import ConfigError, StorageError
 
 EXAMPLES = """\b
@@ -44,5 +45,5 @@ def init(folder: Annotated[str, typer.Argument(metavar="DIR", help="The folder t
         (target / "hookline.schema.json").write_text(json.dumps(json_schema(), indent=2) + "\n", encoding="utf-8")
     except OSError as error:
         raise StorageError(f"{target} cannot be written: {error.strerror or error}") from error
-    print(f"created {target}: {', '.join(FILES)}, hookline.schema.json")
-    print(f"to train it: cd {target} && hookline train config.yaml")
+    show(f"created {target}: {', '.join(FILES)}, hookline.schema.json")
+    show(f"to train it: cd {target} && hookline train config.yaml")

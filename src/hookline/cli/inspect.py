@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from hookline.cli.common import show
+
 EXAMPLES = """\b
 Examples:
   hookline inspect runs/digits/epoch_15.pth
@@ -28,4 +30,4 @@ def run(
     """
     from hookline.checkpoint import inspection
 
-    print(inspection.describe_folder(file) if file.is_dir() else inspection.describe_checkpoint(file))
+    show(inspection.describe_folder(file) if file.is_dir() else inspection.describe_checkpoint(file))

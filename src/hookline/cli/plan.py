@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from hookline.cli.common import Allow, Words, load_config, to_the_end
+from hookline.cli.common import Allow, Words, load_config, show, to_the_end
 
 EXAMPLES = """\b
 Examples:
@@ -39,7 +39,7 @@ def plan(
     default_hooks, custom_hooks = build_hooks(loaded, allow=allow or ())
     compiled = Plan(_NoHost(), loaded.data.get("points"))
     register_all(compiled, default_hooks, custom_hooks)
-    print(Hooks(compiled) if tree else compiled.explain())
+    show(Hooks(compiled) if tree else compiled.explain())
 
 
 class _NoHost:

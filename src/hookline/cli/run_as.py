@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from hookline.cli.common import show
 from hookline.dialects.imports import PACKAGES
 from hookline.errors import ConfigError, HooklineError, exit_code_of
 
@@ -59,5 +60,6 @@ def run(
             error.add_note(f"in {script}, line {line}")
         raise
     except Exception as error:
-        traceback.print_exception(error.with_traceback(scripts.own_traceback(script, error)))
+        own = error.with_traceback(scripts.own_traceback(script, error))
+        show("".join(traceback.format_exception(own)), end="", error=True)
         raise SystemExit(exit_code_of(error)) from None

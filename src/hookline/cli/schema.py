@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from hookline.cli.common import show
 from hookline.errors import StorageError
 
 EXAMPLES = """\b
@@ -38,6 +39,6 @@ def schema(
             Path(out).write_text(text + "\n", encoding="utf-8")
         except OSError as error:
             raise StorageError(f"{out} cannot be written: {error.strerror or error}") from error
-        print(f"wrote {out}")
+        show(f"wrote {out}")
     else:
-        print(text)
+        show(text)

@@ -14,6 +14,8 @@ from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
+from hookline.cli.common import show
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -50,7 +52,7 @@ def display(console: Console, titles: Sequence[str], blocks: Blocks) -> None:
         for table in tables(console.width, titles, blocks):
             console.print(table)
     else:
-        print(plain(titles, blocks))
+        show(plain(titles, blocks))
 
 
 def plain(titles: Sequence[str], blocks: Blocks) -> str:

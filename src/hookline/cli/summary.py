@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 from rich.text import Text
 
+from hookline.common.escape import escaped
 from hookline.common.numbers import as_number, as_time
 from hookline.hooks.timer import TIMES
 
@@ -17,13 +18,13 @@ if TYPE_CHECKING:
 
 def closing_table(runner: Runner, seconds: float, tested: Mapping[str, Any]) -> Table:
     """Return the table of a run that has just ended."""
-    table = Table(title=Text(runner.experiment_name), show_header=False, title_justify="left", min_width=40)
+    table = Table(title=Text(escaped(runner.experiment_name)), show_header=False, title_justify="left", min_width=40)
 
     table.add_column()
     table.add_column(overflow="fold")
 
     def row(label: str, text: str, style: str | None = None) -> None:  # as Text, because rich reads brackets as styles
-        table.add_row(Text(label), Text(text), style=style)
+        table.add_row(Text(escaped(label)), Text(escaped(text)), style=style)
 
     row("trained", f"{runner.epoch} epochs, {runner.iter} iterations in {as_time(seconds)}")
     hub = runner.hub

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from hookline.cli.common import Allow, Words, load_config, to_the_end
+from hookline.cli.common import Allow, Words, load_config, show, to_the_end
+from hookline.common.escape import escaped
 
 EXAMPLES = """\b
 Examples:
@@ -34,4 +35,4 @@ def run(
         )
     runner = build_runner(load_config(words), allow=allow or (), resume=False, load_from=checkpoint)
     for name, value in runner.test().items():
-        print(f"{name}  {as_number(value)}")
+        show(f"{escaped(name)}  {as_number(value)}")

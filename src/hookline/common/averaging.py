@@ -18,7 +18,9 @@ from contextlib import contextmanager
 from operator import is_
 from typing import TYPE_CHECKING, Any
 
-from hookline.common.checks import check_int
+from hookline.common.checks import check_int, is_finite
+from hookline.common.escape import escaped
+from hookline.common.numbers import as_repr
 from hookline.errors import ConfigError, StorageError
 
 if TYPE_CHECKING:
@@ -166,11 +168,12 @@ class WeightAverage:
         if not isinstance(state.get("averaged"), Mapping) or not isinstance(state.get("steps"), int):
             raise StorageError("this is not the state of a weight average, which has 'averaged' and 'steps'")
         saved, own = state["averaged"], self._averaged(model)
-        problems = [f"missing: {name} {tuple(own[name].shape)}" for name in own if name not in saved]
-        problems += [f"surplus: {name}" for name in saved if name not in own]
+        problems = [f"missing: {escaped(name)} {tuple(own[name].shape)}" for name in own if name not in saved]
+        problems += [f"surplus: {escaped(name)}" for name in saved if name not in own]
         other = [name for name in own if name in saved and saved[name].shape != own[name].shape]
         problems += [
-            f"{name}: the model has {tuple(own[name].shape)}, saved {tuple(saved[name].shape)}" for name in other
+            f"{escaped(name)}: the model has {tuple(own[name].shape)}, saved {tuple(saved[name].shape)}"
+            for name in other
         ]
         if strict and problems:
             raise StorageError("the averaged weights do not fit the model:\n  " + "\n  ".join(problems))
@@ -193,8 +196,8 @@ class ExponentialMovingAverage(WeightAverage):
 
     def __init__(self, momentum: float = 0.0002, interval: int = 1, update_buffers: bool = False) -> None:
         super().__init__(interval, update_buffers)
-        if not _is_number(momentum) or not 0 < momentum <= 1:
-            raise ConfigError(f"momentum must be above 0 and at most 1, not {momentum!r}")
+        if not is_finite(momentum) or not 0 < momentum <= 1:
+            raise ConfigError(f"momentum must be above 0 and at most 1, not {as_repr(momentum)}")
         self.momentum = momentum
 
     def weight(self) -> float:
@@ -218,8 +221,8 @@ class MomentumAnnealingEMA(ExponentialMovingAverage):
         self, momentum: float = 0.0002, gamma: float = 100, interval: int = 1, update_buffers: bool = False
     ) -> None:
         super().__init__(momentum, interval, update_buffers)
-        if not _is_number(gamma) or not 0 < gamma < float("inf"):
-            raise ConfigError(f"gamma must be above 0, not {gamma!r}")
+        if not is_finite(gamma) or gamma <= 0:
+            raise ConfigError(f"gamma must be above 0, not {as_repr(gamma)}")
         self.gamma = gamma
 
     def weight(self) -> float:
@@ -304,7 +307,3 @@ def _exchange(pairs: Pairs) -> Pairs:
     for (tensor, _), data in zip(pairs, ready, strict=True):
         tensor.data = data
     return previous
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)

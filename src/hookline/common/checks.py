@@ -4,38 +4,62 @@ from __future__ import annotations
 
 import logging
 import math
+import unicodedata
 from collections.abc import Iterable
 from typing import Any
 
+from hookline.common.numbers import as_repr
 from hookline.errors import ConfigError, did_you_mean
 
 log = logging.getLogger("hookline")
 
 
-def check_int(label: str, value: Any, least: int) -> None:
-    """Refuse a value that is not an int of at least `least`.
+def check_int(label: str, value: Any, least: int | None = None) -> None:
+    """Refuse a value that is not an int, or not of at least `least`, or that does not fit in 64 bits.
 
     >>> check_int("LoggerHook: interval", 0, least=1)
     Traceback (most recent call last):
     hookline.errors.ConfigError: LoggerHook: interval must be an int of at least 1, not 0
     """
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ConfigError(f"{label} must be an int of at least {least}, not {value!r}")
+    if not isinstance(value, int) or isinstance(value, bool) or (least is not None and value < least):
+        limit = f" of at least {least}" if least is not None else ""
+        raise ConfigError(f"{label} must be an int{limit}, not {as_repr(value)}")
+    if value.bit_length() > 63:
+        raise ConfigError(f"{label} must fit in 64 bits, but has {value.bit_length()}")
+
+
+def is_finite(value: Any) -> bool:
+    """Return whether a value is a number, but not NaN, not infinite, and not too large for a float."""
+    try:
+        return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:
+        return False
 
 
 def check_number(label: str, value: Any, *, least: float | None = None, above: float | None = None) -> None:
     """Refuse a value that is not a finite number of at least `least`, or above `above`."""
-    fine = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-    if not fine or (least is not None and value < least) or (above is not None and value <= above):
+    if not is_finite(value) or (least is not None and value < least) or (above is not None and value <= above):
         limit = f" of at least {least:g}" if least is not None else f" above {above:g}" if above is not None else ""
-        raise ConfigError(f"{label} must be a number{limit}, not {value!r}")
+        raise ConfigError(f"{label} must be a number{limit}, not {as_repr(value)}")
 
 
 def check_choice(label: str, value: Any, choices: Iterable[str]) -> None:
     """Refuse a value that is not one of the choices, and suggest the closest one."""
     known = list(choices)
     if value not in known:
-        raise ConfigError(f"{label} cannot be {value!r}; {did_you_mean(str(value), known)}")
+        hint = did_you_mean(value if isinstance(value, str) else as_repr(value), known)
+        raise ConfigError(f"{label} cannot be {as_repr(value)}; {hint}")
+
+
+def check_name(label: str, value: Any) -> None:
+    r"""Refuse a name or a path with a line break or another control code.
+
+    >>> check_name("work_dir", "runs/a\nb")
+    Traceback (most recent call last):
+    hookline.errors.ConfigError: work_dir must be in one line and without control codes, not 'runs/a\nb'
+    """
+    if any(unicodedata.category(character) == "Cc" for character in str(value)):
+        raise ConfigError(f"{label} must be in one line and without control codes, not {str(value)!r}")
 
 
 def warn_if_never_reached(label: str, begin: int, end: int | None) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import re
 import time
 from typing import Any
 
+from hookline.common.checks import is_finite
+from hookline.common.numbers import as_repr
 from hookline.errors import ConfigError
 
 
@@ -37,10 +38,11 @@ a number of seconds, not '11:50'
         match = _PARTS.fullmatch(value.strip()) or _CLOCK.fullmatch(value.strip())
         if match and any(match.groups()):
             return sum(float(count or 0) * unit for count, unit in zip(match.groups(), UNITS.values(), strict=True))
-    elif isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and value >= 0:
+    elif is_finite(value) and value >= 0:
         return float(value)
     raise ConfigError(
-        f"{label} must be a duration such as '11h50m', '1d2h', '45m' or '90s', or a number of seconds, not {value!r}"
+        f"{label} must be a duration such as '11h50m', '1d2h', '45m' or '90s', or a number of seconds, not "
+        + as_repr(value)
     )
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from hookline.common.escape import escaped
+from hookline.common.numbers import as_repr
 from hookline.errors import ConfigError
 
 # The keys and list indices that lead to a value: ("custom_hooks", 0, "momentum").
 Keys = tuple[str | int, ...]
+# Floats that YAML writes in another way than Python.
+NOT_FINITE = {"nan": ".nan", "inf": ".inf", "-inf": "-.inf"}
 
 
 @dataclass(frozen=True, order=True)
@@ -44,15 +47,10 @@ def dotted(keys: Keys) -> str:
     return text
 
 
-def one_line(text: str) -> str:
-    """Escape control characters, so that a line break in a key or value does not break the message into lines."""
-    return re.sub(r"[\x00-\x1f\x7f\x85\u2028\u2029]", lambda found: repr(found[0])[1:-1], text)
-
-
 def refusal(mark: Mark, keys: Keys, message: str) -> ConfigError:
     """Return the error about one value, on one line."""
     place = f"{mark} {dotted(keys)}" if keys else str(mark)
-    return ConfigError(one_line(f"{place}: {message}"))
+    return ConfigError(escaped(f"{place}: {message}"))
 
 
 def refuse_all(title: str, found: Iterable[tuple[Mark, Problem]]) -> None:
@@ -63,12 +61,12 @@ def refuse_all(title: str, found: Iterable[tuple[Mark, Problem]]) -> None:
     lines = []
     for mark, problem in sorted(found, key=lambda item: _order(title, item[0])):
         place = f"{dotted(problem.keys)}: " if problem.keys else ""
-        line = one_line(f"  {mark}  {place}{problem.message}")
+        line = escaped(f"  {mark}  {place}{problem.message}")
         if line not in lines:
             lines.append(line)
     if lines:
         count = "1 error" if len(lines) == 1 else f"{len(lines)} errors"
-        raise ConfigError("\n".join([f"{title}: {count}", *lines]))
+        raise ConfigError("\n".join([f"{escaped(title)}: {count}", *lines]))
 
 
 def _order(title: str, mark: Mark) -> tuple[bool, str, int, int]:
@@ -83,5 +81,7 @@ def show(value: Any, longest: int = 60) -> str:
         return "a mapping"
     if isinstance(value, list):
         return "a list"
-    text = repr(value)
+    text = as_repr(value)
+    if isinstance(value, float):
+        text = NOT_FINITE.get(text, text)
     return text if len(text) <= longest else f"{text[: longest - 3]}..."

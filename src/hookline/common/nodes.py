@@ -16,6 +16,8 @@ from hookline.errors import ConfigError
 # Far more than any real config has. Reading this many takes about two seconds: a hostile file cannot cost more.
 MAX_NODES = 20_000
 MAX_DEPTH = 100
+# The largest int: more than 1,000 digits. Python does not even print an int of 4,300 digits.
+MAX_BITS = 4096
 
 Value = str | int | float | bool | None | list["Node"] | dict[str, "Node"]
 
@@ -51,6 +53,15 @@ class Node:
     def at(self, mark: Mark) -> Node:
         """Return the same value with another position."""
         return Node(self.value, mark, replaces=self.replaces)
+
+
+def why_unusable(value: Any) -> str:
+    """Return why a config cannot hold this text or number; empty if it can."""
+    if isinstance(value, str) and not is_text(value):
+        return "the text has a character that files cannot store (NUL or an unpaired surrogate)"
+    if isinstance(value, int) and value.bit_length() > MAX_BITS:
+        return f"the number has {value.bit_length()} bits, too many to read"
+    return ""
 
 
 def is_text(value: str) -> bool:
@@ -89,8 +100,8 @@ def from_plain(value: Any, mark: Mark, keys: Keys = ()) -> Node:
         return Node({key: from_plain(child, mark, (*keys, key)) for key, child in value.items()}, mark)
     if isinstance(value, (list, tuple)):
         return Node([from_plain(child, mark, (*keys, index)) for index, child in enumerate(value)], mark)
-    if isinstance(value, str) and not is_text(value):
-        raise refusal(mark, keys, "the text has a character that files cannot store (NUL or an unpaired surrogate)")
+    if reason := why_unusable(value):
+        raise refusal(mark, keys, reason)
     if type(value) in (str, int, float, bool, type(None)):
         return Node(value, mark)
     raise refusal(

@@ -22,9 +22,10 @@ from ruamel.yaml.events import (
     SequenceStartEvent,
 )
 from ruamel.yaml.reader import ReaderError
+from ruamel.yaml.scanner import Scanner, ScannerError
 
 from hookline.common.marks import Keys, Mark, refusal, show
-from hookline.common.nodes import MAX_DEPTH, MAX_NODES, Node, TooLargeError, is_text
+from hookline.common.nodes import MAX_DEPTH, MAX_NODES, Node, TooLargeError, why_unusable
 from hookline.errors import ConfigError
 
 _WORDS = {
@@ -68,7 +69,9 @@ def parse(text: str, mark: Callable[[int, int], Mark]) -> Node:
     """Return the tree of a YAML text. `mark` turns a line and a column, counted from 1, into a position."""
     parser = _Parser(mark)
     try:
-        return parser.document(YAML(typ="safe", pure=True).parse(text))
+        yaml = YAML(typ="safe", pure=True)
+        yaml.Scanner = _Scanner
+        return parser.document(yaml.parse(text))
     except MarkedYAMLError as error:
         at = error.problem_mark or error.context_mark
         where = mark(at.line + 1, at.column + 1) if at is not None else mark(1, 1)
@@ -80,9 +83,23 @@ def parse(text: str, mark: Callable[[int, int], Mark]) -> Node:
         shown = show(text[error.position : error.position + 1])
         raise ConfigError(f"{mark(line, column)}: invalid YAML: the character {shown} is not allowed") from error
     except (YAMLError, ValueError) as error:
-        # ruamel turns some malformed escapes and directives into a bare ValueError.
+        # ruamel turns some malformed directives into a bare ValueError.
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ConfigError(f"{mark(1, 1)}: invalid YAML: {reason}") from error
+
+
+class _Scanner(Scanner):
+    r"""Reports an escape such as `\U00110000`, which stands for no character, with its position."""
+
+    def scan_flow_scalar_non_spaces(self, double: Any, start_mark: Any) -> Any:
+        try:
+            return super().scan_flow_scalar_non_spaces(double, start_mark)
+        except (ValueError, OverflowError):  # from `chr`, with the reader after the `U`
+            escape = f"\\U{self.reader.prefix(8)}"
+            problem = f"the escape {escape} stands for no character; the last one is \\U0010FFFF"
+            raise ScannerError(
+                "while scanning a double-quoted scalar", start_mark, problem, self.reader.get_mark()
+            ) from None
 
 
 class _Parser:
@@ -153,18 +170,19 @@ class _Parser:
 
     def scalar(self, event: Any, keys: Keys) -> str | int | float | bool | None:
         text: str = event.value
-        if not is_text(text):
-            raise refusal(
-                self.place(event),
-                keys,
-                "the text has a character that files cannot store (NUL or an unpaired surrogate)",
-            )
+        if reason := why_unusable(text):
+            raise refusal(self.place(event), keys, reason)
         if not event.implicit[0] or event.tag is not None:
             return text
         try:
-            return scalar(text)
+            value = scalar(text)
+            too_long = bool(why_unusable(value))
         except ValueError:
-            raise refusal(self.place(event), keys, f"the number has {len(text)} digits, too many to read") from None
+            too_long = True
+        if too_long:
+            digits = len(re.sub("^[-+]|^0[xo]", "", text))
+            raise refusal(self.place(event), keys, f"the number has {digits} digits, too many to read")
+        return value
 
     def sequence(self, events: Iterator[Any], keys: Keys) -> list[Node]:
         items: list[Node] = []

@@ -97,7 +97,7 @@ class _Interpolation:
             raise refusal(node.mark, keys, f"{reference} is {show(value.value)}, which cannot be inserted into a text")
         if isinstance(value.value, str):
             return value.value
-        return show(value.value)
+        return show(value.value, longest=MAX_TEXT)
 
     def follow(self, match: re.Match[str], node: Node, keys: Keys) -> Node:
         inner = match[2].strip()

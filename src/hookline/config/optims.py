@@ -70,7 +70,10 @@ class OptimBuilder:
             for index, value in enumerate(section.get("schedulers") or ())
         ]
         clipping = {name: section[name] for name in ("clip_norm", "clip_value") if section.get(name) is not None}
-        return Optim(optimizer, schedulers=schedulers, accumulate=accumulate, **clipping)
+        optim: Optim = self.maker.call(
+            keys, Optim, optimizer=optimizer, schedulers=schedulers, accumulate=accumulate, **clipping
+        )
+        return optim
 
     # -- the optimizer
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from hookline.common.marks import Keys, Mark, dotted, show
-from hookline.common.nodes import MAX_DEPTH, Node
+from hookline.common.nodes import MAX_DEPTH, Node, is_text
 from hookline.common.yaml_text import parse
 from hookline.config.merging import read_markers
 from hookline.errors import ConfigError, nearest
@@ -21,7 +21,7 @@ def apply(root: Node, override: str) -> Node:
     if not equals:
         raise ConfigError(f"{mark}: missing '='; write an override as key.path=value")
     keys = split_path(key.strip())
-    if keys is None or len(keys) > MAX_DEPTH:
+    if keys is None or len(keys) > MAX_DEPTH or not is_text(key):
         raise ConfigError(
             f"{mark}: the key is not a valid path; write it like optim.optimizer.lr or custom_hooks[0].type"
         )

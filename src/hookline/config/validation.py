@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -212,6 +213,15 @@ class _Checker:
         for index, group in enumerate(_list(section.get("param_groups"))):
             if isinstance(group, dict):
                 self.check_some_parameters(factory, (*keys, "param_groups", index), group, "match", filled)
+        for name in ("optimizer", "param_groups"):
+            self.check_finite(factory, (*keys, name), section.get(name))
+
+    def check_finite(self, factory: Callable[..., Any], keys: Keys, values: Any) -> None:
+        """Report NaN and Inf among the parameters of an optimizer or scheduler of torch."""
+        known = {problem.keys for problem in self.problems}
+        for place, value in flatten(values, keys) if factory.__module__.startswith("torch.optim") else ():
+            if isinstance(value, float) and not math.isfinite(value) and place not in known:
+                self.note(place, f"expected a finite number, found {show(value)}")
 
     def check_scheduler(self, keys: Keys, value: Any, other_keys: tuple[str, ...] = ()) -> None:
         if not isinstance(value, dict):
@@ -225,6 +235,7 @@ class _Checker:
             automatic = tuple(name for name, given in value.items() if given == AUTO and name in known)
             listed = ("schedulers",) if nested and "schedulers" in known else ()
             self.check_parameters(factory, keys, value, filled=filled, other_keys=(*other_keys, *automatic, *listed))
+            self.check_finite(factory, keys, {name: item for name, item in value.items() if name != "schedulers"})
         for index, item in enumerate(inner if nested and inner else ()):
             self.check_scheduler((*keys, "schedulers", index), item)
 
@@ -243,6 +254,15 @@ class _Checker:
         if factory is not None:
             self.problems += hook_problems(factory, values, keys)
             self.check_functions(signature_of(factory), keys, values)
+
+
+def flatten(value: Any, keys: Keys) -> Iterator[tuple[Keys, Any]]:
+    """Yield every value of a config that is not a mapping or a list, with its keys."""
+    if isinstance(value, (dict, list)):
+        for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from flatten(inner, (*keys, key))
+    else:
+        yield keys, value
 
 
 def _list(value: Any) -> list[Any]:

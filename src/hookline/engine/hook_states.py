@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Protocol
 
+from hookline.common.escape import escaped
 from hookline.common.plain import check_plain
 from hookline.errors import HookError, blame
 from hookline.plan.hook import Hook
@@ -68,7 +69,7 @@ def restore(
         elif _has_state(entry.hook) and entry.name not in saved:
             fresh.append(entry.name)
     if left:
-        say(f"not used from the checkpoint, because this run has no such hook: {', '.join(left)}")
+        say(f"not used from the checkpoint, because this run has no such hook: {', '.join(map(escaped, left))}")
     if fresh:
         say(f"not in the checkpoint, so starting from scratch: {', '.join(fresh)}")
 

@@ -9,7 +9,9 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from hookline.errors import HooklineError
+from hookline.common.escape import escaped
+from hookline.engine.steps import describe
+from hookline.errors import ConfigError, HooklineError
 
 
 def accuracy(preds: Tensor, target: Tensor) -> Tensor:
@@ -89,6 +91,7 @@ class Metrics:
                 error.add_note(f"in the metric '{name}', called with the result of the evaluation step")
                 raise
             if take is metric:
+                _refuse_no_mean(name, value)
                 self._averages.setdefault(name, Average()).update(value, batch_size(outputs, batch))
 
     def compute(self) -> dict[str, Any]:
@@ -97,10 +100,42 @@ class Metrics:
         for name, metric in self._metrics.items():
             value = metric.compute() if hasattr(metric, "compute") else self._averages[name].compute()
             if isinstance(value, Mapping):
-                results |= {f"{name}/{key}" if name else key: plain(inner) for key, inner in value.items()}
+                found = {f"{name}/{key}" if name else key: plain(inner) for key, inner in value.items()}
             else:
-                results[name or type(metric).__name__] = plain(value)
+                found = {name or type(metric).__name__: plain(value)}
+            for label, result in found.items():
+                _refuse_no_number(label, result)
+            results |= found
         return results
+
+
+def _refuse_no_mean(name: str, value: Any) -> None:
+    """Refuse the result of a function that cannot be averaged over the samples."""
+    if isinstance(value, Mapping):
+        raise ConfigError(
+            f"the metric '{escaped(name)}' is a function and must return one number for a batch, not a mapping; for "
+            "several numbers, use several functions, or an object with update, compute and reset"
+        )
+    try:
+        tensor = torch.as_tensor(value)
+        fine = tensor.numel() > 0 and not tensor.is_complex()
+    except (TypeError, ValueError, RuntimeError):  # torch raises a different error for None, text and lists
+        fine = False
+    if not fine:
+        raise ConfigError(
+            f"the metric '{escaped(name)}' must return a number, or a tensor of numbers, for a batch, not "
+            f"{describe(value)}"
+        )
+
+
+def _refuse_no_number(name: str, value: Any) -> None:
+    """Refuse a final result that is no number. Arrays and other objects are passed to hooks, but are not recorded."""
+    complex_tensor = isinstance(value, Tensor) and value.is_complex()
+    if value is None or complex_tensor or isinstance(value, (str, bytes, complex, Mapping)):
+        raise ConfigError(
+            f"the metric '{escaped(name)}' must be a number, a tensor, or a mapping of names to these, not "
+            f"{describe(value)}"
+        )
 
 
 def _call(take: Callable[..., Any], outputs: Any) -> Any:

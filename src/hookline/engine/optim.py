@@ -23,6 +23,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from hookline.engine.clipping import Clip
+from hookline.engine.hyperparameters import check_optimizer, check_scheduler
 from hookline.engine.steps import explain_backward
 from hookline.errors import ConfigError, did_you_mean
 from hookline.plan.calls import NOTHING
@@ -119,6 +120,7 @@ class Optim:
             )
         self.optimizer = optimizer
         self.schedulers = [_scheduled(given) for given in schedulers]
+        check_optimizer(optimizer)
         self.accumulate = accumulate
         self.clip = Clip.of(clip_norm, clip_value, norm_type)
         self.keep_gradients = keep_gradients
@@ -383,4 +385,5 @@ def _scheduled(given: Any) -> Scheduled:
             f"{type(scheduler).__name__}: only a scheduler that steps at 'val' can have a metric; write "
             f"(scheduler, 'val', '{monitor}')"
         )
+    check_scheduler(scheduler)
     return Scheduled(scheduler, when, monitor)

@@ -84,6 +84,8 @@ def try_one_batch(runner: RunnerHost) -> tuple[dict[str, Any], bool] | None:
         with trial(runner.model):
             try:
                 found = _one_batch(runner, loop, copies)
+            except ConfigError:  # a metric that returns no number never will
+                raise
             except Exception as error:  # a hook may have to prepare the batch, or a metric may need more than one batch
                 log.warning(
                     "the names of the metrics cannot be checked before training: %s: %s", type(error).__name__, error

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
+from hookline.common.escape import escaped
 from hookline.errors import HookError, did_you_mean
 
 if TYPE_CHECKING:
@@ -45,6 +46,11 @@ class Stop:
     for_now: bool = False
     #: The parameters of that hook, as text, when the stop took effect.
     parameters: str = ""
+
+    def __post_init__(self) -> None:
+        # They are shown to people, and may come from a checkpoint.
+        object.__setattr__(self, "reason", escaped(self.reason))
+        object.__setattr__(self, "by", escaped(self.by))
 
     def __bool__(self) -> bool:
         """Return whether it is a stop at all: `NO_STOP` is not."""

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, Unpack
 import torch
 from torch import nn
 
+from hookline.common.checks import check_name
+from hookline.common.escape import escaped
 from hookline.common.modes import in_mode
 from hookline.data.batches import Batches
 from hookline.data.transfer import to_device
@@ -36,7 +38,7 @@ from hookline.plan.calls import call_in_progress
 from hookline.plan.explanation import Hooks
 from hookline.plan.plan import Plan
 from hookline.record.hub import MessageHub
-from hookline.rundir.archive import OWN_FILES
+from hookline.rundir.archive import RESERVED
 from hookline.screen.terminal import Terminal
 from hookline.strategies import Strategy, pick
 from hookline.writers.router import Writers
@@ -100,6 +102,8 @@ class Runner(RunnerHost):
         quiet: bool = False,
     ) -> None:
         _refuse_wrong_kinds(model, train, precision, writers)
+        check_name("work_dir", work_dir)
+        check_name("experiment_name", experiment_name)
         self.model = model
         self.strategy = pick(strategy)
         self.device = self.strategy.pick_device(device)
@@ -107,7 +111,7 @@ class Runner(RunnerHost):
         self.precision = precision
         self.seed = seed
         self.work_dir = Path(work_dir)
-        self.experiment_name = experiment_name or self.work_dir.resolve().name
+        self.experiment_name = experiment_name or escaped(self.work_dir.resolve().name)
         self.load_from, self.resume = load_from, resume
         self.config = config
 
@@ -123,7 +127,7 @@ class Runner(RunnerHost):
         self.losses = deque(maxlen=1000)
         self.terminal = Terminal(quiet)
         self.writers = Writers(
-            [assembly.writer(given) for given in writers], main=self.strategy.is_main, reserved=OWN_FILES
+            [assembly.writer(given) for given in writers], main=self.strategy.is_main, reserved=RESERVED
         )
         self.saving = Saving(self)
         self.parts = parts_of(self)

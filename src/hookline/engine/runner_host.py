@@ -14,6 +14,7 @@ import torch
 from hookline.checkpoint import compatibility
 from hookline.checkpoint.export import averages_in
 from hookline.common import rng
+from hookline.common.escape import escaped
 from hookline.data.batches import Batches
 from hookline.engine import hook_states, loops, optim_checks, preflight, snapshot
 from hookline.engine.host import Host, Verb
@@ -156,7 +157,7 @@ class RunnerHost(Host):
         """Report the position, and take the seed of the checkpoint if the user did not choose one."""
         position = self.position
         where = f"epoch {position.epoch}, iteration {position.iter}"
-        self.terminal.say(f"resumed from {self.saving.last_path}: {where}")
+        self.terminal.say(f"resumed from {escaped(self.saving.last_path)}: {where}")
         if not self.seed_is_chosen:
             self.seed = checkpoint["meta"].get("seed", self.seed)
 
@@ -326,10 +327,11 @@ class RunnerHost(Host):
         if self.running != "train":
             compatibility.refuse_lacking(self.model, checkpoint["state_dict"], path)
         left_out = snapshot.load_fitting(self.model, checkpoint["state_dict"], path)
-        self.terminal.say("\n  ".join([f"weights from {path}" + (", except:" if left_out else ""), *left_out]))
+        self.terminal.say("\n  ".join([f"weights from {escaped(path)}" + (", except:" if left_out else ""), *left_out]))
         unused = [name for name in averages_in(checkpoint) if name not in {entry.name for entry in self.plan}]
         if unused:
-            self.terminal.say(f"the averaged weights in it ({', '.join(unused)}) are not used without that hook")
+            names = ", ".join(map(escaped, unused))
+            self.terminal.say(f"the averaged weights in it ({names}) are not used without that hook")
 
     # -- for hooks
 

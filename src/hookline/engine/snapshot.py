@@ -16,6 +16,7 @@ import torch
 
 import hookline
 from hookline.checkpoint.compatibility import misfits, shape_of
+from hookline.common.escape import escaped
 from hookline.common.plain import check_plain
 from hookline.errors import StorageError
 
@@ -92,7 +93,7 @@ def _load_parts(host: Host, parts: Mapping[str, Part], checkpoint: Mapping[str, 
         else:
             fresh.append(name)
     if fresh:
-        host.terminal.say(f"not in the checkpoint, so starting from scratch: {', '.join(fresh)}")
+        host.terminal.say(f"not in the checkpoint, so starting from scratch: {', '.join(map(escaped, fresh))}")
 
 
 def _refuse_malformed(host: Host, checkpoint: Mapping[str, Any], path: str) -> None:

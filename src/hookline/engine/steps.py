@@ -82,7 +82,11 @@ def own_outputs(result: Any) -> dict[str, Any]:
 
 
 def explain_backward(error: RuntimeError, loss: Any) -> None:
-    """If a backward pass failed because the loss has no gradient, raise an error that says what to do."""
+    """If a backward pass failed because the loss is complex or has no gradient, raise an error that says what to do."""
+    if isinstance(loss, Tensor) and loss.is_complex():
+        raise HooklineError(
+            f"the loss of the step is {describe(loss)}; return a real number, such as loss.abs()"
+        ) from error
     if isinstance(loss, Tensor) and not loss.requires_grad:
         raise HooklineError(
             "the loss has no gradient: it was detached (.item(), .detach(), no_grad), or it does not depend on a "
@@ -100,5 +104,5 @@ def _sum_of_losses(outputs: Mapping[str, Any]) -> Any:
 def describe(value: Any) -> str:
     """Return the type of a value, and the shape of a tensor, for a message."""
     if isinstance(value, Tensor):
-        return f"a tensor of shape {tuple(value.shape)}"
+        return f"a {'complex ' * value.is_complex()}tensor of shape {tuple(value.shape)}"
     return "None" if value is None else f"a {type(value).__name__}"

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from hookline.checkpoint.retention import by_age, keep_newest
 from hookline.common.checks import check_choice, check_int
+from hookline.common.escape import escaped
 from hookline.common.monitor import AUTO, monitor
-from hookline.common.numbers import as_number
+from hookline.common.numbers import as_number, as_repr
 from hookline.errors import ConfigError, did_you_mean, nearest
 from hookline.hooks.best import Best, check_rules, remove_others
 from hookline.plan.hook import Hook
@@ -104,13 +105,18 @@ class CheckpointHook(Hook):
                 f"CheckpointHook: filename_tmpl must be a file name with one {{}} that ends with .pth, not "
                 f"{filename_tmpl!r}"
             )
+        if interval is not None:
+            check_int("CheckpointHook: interval", interval)
+        check_int("CheckpointHook: max_keep_ckpts", max_keep_ckpts)
         check_int("CheckpointHook: save_begin", save_begin, least=0)
         check_int("CheckpointHook: max_keep_best", max_keep_best, least=1)
         check_choice("CheckpointHook: on_save_error", on_save_error, ("raise", "go_on"))
-        if save_on_exception < 0:
+        if not isinstance(save_on_exception, int) or save_on_exception < 0:
             raise ConfigError(
-                f"CheckpointHook: save_on_exception must be true, false or a number of steps, not {save_on_exception}"
+                f"CheckpointHook: save_on_exception must be true, false or a number of steps, not "
+                f"{as_repr(save_on_exception)}"
             )
+        check_int("CheckpointHook: save_on_exception", int(save_on_exception))
         self.interval = interval
         self._interval = 0
         self.by_epoch = by_epoch
@@ -243,7 +249,7 @@ class CheckpointHook(Hook):
             runner.request_save(**self._best_options(best, before))
             self._tell(best)
             if best.top[1] == path.name:
-                text = f"new best {best.monitor.name}: {as_number(value)}, to be saved as {path.name}"
+                text = f"new best {escaped(best.monitor.name)}: {as_number(value)}, to be saved as {path.name}"
                 runner.terminal.detail(lambda text=text: text)  # type: ignore[misc]  # bound now
 
     def after_train(self, runner: Runner) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from hookline.common import averaging
 from hookline.common.averaging import WeightAverage
-from hookline.common.checks import check_int, warn_if_never_reached
+from hookline.common.checks import check_int, check_number, warn_if_never_reached
 from hookline.errors import ConfigError, StorageError, did_you_mean
 from hookline.plan.hook import Hook
 
@@ -92,6 +92,7 @@ class EMAHook(Hook):
         settings = {"momentum": momentum, "gamma": gamma, "interval": interval, "update_buffers": update_buffers}
         #: The average itself.
         self.average = _build_average(ema_type, settings)
+        check_number("EMAHook: gamma", gamma, above=0)
         self.begin_iter = begin_iter
         self.begin_epoch = begin_epoch
         self.strict_load = strict_load
@@ -210,7 +211,7 @@ class EMAHook(Hook):
         try:
             left_out = self.average.load_state_dict(state, runner.model, strict=self.strict_load)
         except StorageError as error:
-            raise StorageError(f"EMAHook: {error}\nset strict_load: false to load only what fits") from None
+            raise StorageError(f"EMAHook: {error}\n  set strict_load: false to load only what fits") from None
         if left_out:
             text = "EMAHook: the saved average does not fit the model; mismatches start from the model's weights:"
             runner.terminal.say("\n  ".join([text, *left_out]))

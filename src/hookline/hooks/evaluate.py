@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, get_args
 
 from hookline.common.checks import check_choice, check_int
+from hookline.common.escape import escaped
 from hookline.common.modes import in_mode
 from hookline.common.monitor import AUTO, BestSoFar, Rule
 from hookline.common.monitor import monitor as watch
@@ -174,8 +175,8 @@ class EvaluateHook(Hook):
             {"epoch": counted, **{f"{self.prefix}/{name}": value for name, value in results.items()}}, step
         )
         better = self._compare(runner, results, place, step)
-        texts = [f"{name} {as_number(value)}{' (best)' * (name in better)}" for name, value in results.items()]
-        runner.terminal.say("  ".join([place, self.prefix, *texts]))
+        texts = [f"{escaped(name)} {as_number(value)}{' (best)' * (name in better)}" for name, value in results.items()]
+        runner.terminal.say("  ".join([place, escaped(self.prefix), *texts]))
 
     def _measure(self, runner: Runner) -> Any:
         from hookline.common import rng  # it imports torch, and `hookline hooks` must not

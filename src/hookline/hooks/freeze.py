@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from hookline.common.checks import check_int
+from hookline.common.escape import escaped
 from hookline.common.patterns import matching, no_match
 from hookline.errors import ConfigError
 from hookline.plan.hook import Hook
@@ -287,7 +288,7 @@ class FreezeHook(Hook):
 
     @property
     def _quoted(self) -> str:
-        return ", ".join(f"'{pattern}'" for pattern in self.patterns)
+        return ", ".join(f"'{escaped(pattern)}'" for pattern in self.patterns)
 
     @property
     def _listed(self) -> str:

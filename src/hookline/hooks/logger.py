@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hookline.common.checks import check_int
+from hookline.common.escape import escaped
 from hookline.common.numbers import as_number, as_time
 from hookline.engine.numerics import check_recorded_loss
 from hookline.errors import ConfigError, did_you_mean
@@ -197,7 +198,7 @@ def select_for_line(means: dict[str, float], runner: Runner) -> dict[str, float]
 def format_numbers(found: dict[str, float], prefix: str, digits: int = 4) -> str:
     """Format names and values for a line. Times are left out, because they have their own place in it."""
     named = [(name.removeprefix(prefix), value) for name, value in found.items()]
-    return "  ".join([f"{name} {as_number(value, digits)}" for name, value in named if name not in TIMES])
+    return "  ".join([f"{escaped(name)} {as_number(value, digits)}" for name, value in named if name not in TIMES])
 
 
 def format_line(

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from hookline.common.checks import check_choice, check_int
+from hookline.common.numbers import as_repr
 from hookline.errors import ConfigError, HookError
 from hookline.hooks.traces import Traces
 from hookline.plan.hook import Hook
@@ -295,7 +296,7 @@ def _check_schedule(given: Mapping[str, int] | None, iterations: int | None) -> 
     if given is None:
         return {}
     if not isinstance(given, Mapping):
-        raise ConfigError(f"ProfilerHook: schedule must be a mapping of {', '.join(SCHEDULE)}, not {given!r}")
+        raise ConfigError(f"ProfilerHook: schedule must be a mapping of {', '.join(SCHEDULE)}, not {as_repr(given)}")
     for name, value in given.items():
         check_choice("ProfilerHook: a key of schedule", name, SCHEDULE)
         check_int(f"ProfilerHook: schedule: {name}", value, least=SCHEDULE[name])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
+from hookline.common.escape import escaped
 from hookline.plan.hook import Priority
 
 if TYPE_CHECKING:
@@ -62,7 +63,8 @@ def explain(plan: Plan) -> str:
     for entry in plan.entries:
         if entry.undeclared:
             lines.append(
-                f"{entry.name} has methods that run only when call_hook names them: {', '.join(entry.undeclared)}"
+                f"{entry.name} has methods that run only when call_hook names them: "
+                + ", ".join(map(escaped, entry.undeclared))
             )
     if not lines:
         return "no hook runs at any point"
@@ -118,11 +120,11 @@ class Hooks(Sequence[Any]):
             lines.append(f"├── {name}")
             for index, call in enumerate(calls):
                 corner = "└──" if call is calls[-1] else "├──"
-                method = getattr(call.method, "__name__", type(call.method).__name__)
+                method = escaped(getattr(call.method, "__name__", type(call.method).__name__))
                 shown = call.who if method == call.who else f"{call.who}.{method}"
                 often = f", {describe_frequency(call)}" if call.every is not None else ""
                 priority = Priority.label(entries[call].priority)
-                lines.append(f"│   {corner} {index}: {shown}  {priority}{often}  {call.where}")
+                lines.append(f"│   {corner} {index}: {shown}  {priority}{often}  {escaped(call.where)}")
         starts = [number for number, line in enumerate(lines) if line.startswith("├")]
         if starts:
             for number in range(starts[-1], len(lines)):

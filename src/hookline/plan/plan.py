@@ -22,6 +22,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
+from hookline.common.escape import escaped
 from hookline.errors import HookError, did_you_mean, nearest
 from hookline.plan.calls import (
     NOTHING,
@@ -163,7 +164,7 @@ class Plan:
         `unused` names methods to ignore, because they do nothing in this hook: some base classes have a method for
         every point.
         """
-        name = type(hook).__name__
+        name = escaped(type(hook).__name__)
         _check_declarations(hook, name)
         if any(entry.hook is hook for entry in self._entries):
             raise HookError(f"this {name} is already registered; a plan can hold a hook only once")
@@ -193,7 +194,7 @@ class Plan:
         known = self.points | self.scopes
         if point not in known:
             raise HookError(unknown_point(point, known))
-        name = getattr(function, "__name__", type(function).__name__)
+        name = escaped(getattr(function, "__name__", type(function).__name__))
         often = Every(every) if every is not None else getattr(function, "__hookline_every__", None)
         entry = self._entry(function, name, priority, "argument")
         passed, due = match(known[point], function, name, often)

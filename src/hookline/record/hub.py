@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
+from hookline.common.escape import escaped
 from hookline.errors import HooklineError, did_you_mean
 
 if TYPE_CHECKING:
@@ -153,6 +154,14 @@ def read_numbers(values: Iterable[Any]) -> list[Any]:
     return [value if value.__class__ in PLAIN else next(read[next(kinds)]) for value in values]
 
 
+def _no_number(name: str, given: Any) -> HooklineError:
+    """Return the error about a value that is not a number."""
+    shape = getattr(given, "shape", ())
+    kind = "a tensor" if hasattr(given, "detach") else f"a {type(given).__name__}"
+    found = f"{kind} of shape {tuple(shape)}" if shape else repr(given)
+    return HooklineError(f"the scalar '{escaped(name)}' must be a number or a tensor with one element, not {found}")
+
+
 class MessageHub:
     """Holds scalars with their history, and facts about the run (`info`) that only have a current value."""
 
@@ -171,12 +180,11 @@ class MessageHub:
         if value.__class__ not in PLAIN:
             given, value = value, recordable(value)  # type: ignore[assignment]  # None is refused
             if value is None:
-                shape = getattr(given, "shape", ())
-                kind = "a tensor" if hasattr(given, "detach") else f"a {type(given).__name__}"
-                found = f"{kind} of shape {tuple(shape)}" if shape else repr(given)
-                raise HooklineError(f"the scalar '{name}' must be a number or a tensor with one element, not {found}")
+                raise _no_number(name, given)
         history = self._scalars.get(name)
         if history is None:
+            if hasattr(value, "is_complex") and value.is_complex():  # only here, because a step must not pay for it
+                raise _no_number(name, value)
             history = self.history(name)
         if not resumed:
             self._not_resumed.add(name)
@@ -209,7 +217,7 @@ class MessageHub:
     def get_scalar(self, name: str) -> History:
         """Return the history of a name; refuse an unknown name and suggest the nearest one."""
         if not len(self._scalars.get(name, ())):
-            raise HooklineError(f"nothing is recorded as '{name}'; {did_you_mean(name, self._scalars)}")
+            raise HooklineError(f"nothing is recorded as '{escaped(name)}'; {did_you_mean(name, self._scalars)}")
         return self._scalars[name]
 
     @property

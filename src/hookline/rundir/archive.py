@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -18,6 +19,12 @@ if TYPE_CHECKING:
 # The files of a run, apart from its checkpoints and the files of its writers. All other files in the folder belong to
 # the user.
 OWN_FILES = ("config.yaml", "last_checkpoint", "run.log", "plan.txt", "hooks.json", "profile.json", "report.html")
+# All names that a run uses in its folder, now or later: its files, temporary files and the lock (which begin with a
+# dot), checkpoints, archives and traces. Some file systems ignore case.
+RESERVED = re.compile(
+    "|".join([*map(re.escape, OWN_FILES), r"\..*", r".*\.pth", "old-[0-9]+", r"profile_[0-9]+\.json"]),
+    re.IGNORECASE | re.DOTALL,
+)
 
 
 def archive_run(folder: Path, records: Iterable[str] = ()) -> Path | None:

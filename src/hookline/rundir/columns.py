@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hookline.common.escape import escaped
 from hookline.errors import ConfigError, StorageError, did_you_mean
 
 #: The entries of a record that say when it was recorded; all others are metrics.
@@ -99,7 +100,7 @@ class Metrics(Mapping[str, Array]):
         return _library("polars").DataFrame(dict(self))
 
     def __repr__(self) -> str:
-        return f"<{self._source}: {self._rows} records of {', '.join(self.names) or 'nothing'}>"
+        return f"<{escaped(self._source)}: {self._rows} records of {', '.join(map(escaped, self.names)) or 'nothing'}>"
 
     def _find(self, name: str) -> tuple[list[int], list[Any]]:
         if name not in self._cells:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, cast
 
 from rich.console import Console
 from rich.control import Control
 from rich.live import Live
-from rich.segment import ControlType
+from rich.segment import ControlType, Segment
+
+from hookline.common.escape import escaped_lines
 
 if TYPE_CHECKING:
     from typing import IO
+
+    from rich.console import ConsoleOptions, RenderableType
 
     from hookline.screen.display import Picture
 
@@ -61,10 +65,19 @@ class Stdout:
             pass
 
 
+class EscapingConsole(Console):
+    """A console on which no text can move the cursor or change a color: only styles and displays can."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Render with control codes escaped in the text, as far as rich has not removed them."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=escaped_lines(segment.text))
+
+
 def make_console(quiet: bool) -> Console:
     """Create the console of a run. In a notebook, lines are plain text of the cell, not one output each."""
     file = cast("IO[str]", Stdout())
-    return Console(file=file, quiet=quiet, soft_wrap=True, highlight=False, emoji=False, force_jupyter=False)
+    return EscapingConsole(file=file, quiet=quiet, soft_wrap=True, highlight=False, emoji=False, force_jupyter=False)
 
 
 class LiveScreen:

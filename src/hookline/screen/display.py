@@ -12,6 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from hookline.common.escape import escaped
+
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
     from rich.text import Text
@@ -56,10 +58,11 @@ class Bar:
         """Return the line, at most this wide."""
         from rich.text import Text
 
+        label = escaped(self.label)
         count = f"{self.done}/{self.total}" if self.total is not None else str(self.done)
-        behind = join_fitting([count, *self.texts], width - len(self.label) - 1)
-        line = Text(f"{self.label} ", no_wrap=True, overflow="ellipsis")
-        room = min(WIDEST, width - len(self.label) - len(behind) - 3)
+        behind = join_fitting([count, *self.texts], width - len(label) - 1)
+        line = Text(f"{label} ", no_wrap=True, overflow="ellipsis")
+        room = min(WIDEST, width - len(label) - len(behind) - 3)
         if self.total and room >= NARROWEST:
             full = round(room * min(self.done / self.total, 1.0))
             line.append(FULL * full, "green").append(EMPTY * (room - full), "dim").append("  ")
@@ -84,7 +87,7 @@ class Picture:
         if isinstance(self.beside, Bar):
             yield self.beside.line(width)
         elif self.beside:
-            yield Text(self.beside, no_wrap=True, overflow="ellipsis")
+            yield Text(escaped(self.beside), no_wrap=True, overflow="ellipsis")
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for line in self.lines(options.max_width):
@@ -100,7 +103,7 @@ def join_fitting(texts: Sequence[str], width: int) -> str:
     '45/255  31.2 it/s'
     """
     shown: list[str] = []
-    for text in texts:
+    for text in map(escaped, texts):
         if shown and len("  ".join([*shown, text])) > width:
             break
         shown.append(text)

@@ -1,9 +1,8 @@
-"""Terminal: the only owner of the screen. All lines also go to run.log, without control characters."""
+"""Terminal: the only owner of the screen. All lines also go to run.log. Control codes in them are escaped."""
 
 from __future__ import annotations
 
 import logging
-import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ from io import StringIO
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
+from hookline.common.escape import escaped_lines
 from hookline.screen import notebook
 
 if TYPE_CHECKING:
@@ -23,10 +23,6 @@ if TYPE_CHECKING:
 
 # How late a line may appear, in seconds.
 LATENCY = 0.25
-
-
-# Characters that run.log shows as escapes: those that would move a cursor or change a color.
-CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 
 class Display(Protocol):
@@ -114,6 +110,7 @@ class Terminal:
 
     def say(self, text: str, style: str | None = None) -> None:
         """Write a line to the screen and the log."""
+        text = escaped_lines(text)
         with self._lock:
             self.flush()
             self._to_log(text, time.time())
@@ -124,7 +121,7 @@ class Terminal:
         """Write a line to the log only."""
         with self._lock:
             self.flush()
-            self._to_log(text, time.time())
+            self._to_log(escaped_lines(text), time.time())
             self._flush_log()
 
     def detail(self, make: Callable[[], str]) -> None:
@@ -144,7 +141,7 @@ class Terminal:
             waiting, self._waiting = self._waiting, []
             self._flushed = time.monotonic()
             for at, make in waiting:
-                text = make()
+                text = escaped_lines(make())
                 self._to_log(text, at)
                 if self.progress is None and not self.quiet:
                     print(text, file=self.console.file, flush=True)
@@ -158,7 +155,7 @@ class Terminal:
             self.flush()
             with StringIO() as lines:
                 Console(file=lines, width=100, color_system=None).print(*renderables, **options)
-                self._write_log(lines.getvalue())
+                self._write_log(escaped_lines(lines.getvalue()))
             self._to_screen(*renderables, **options)
             self._flush_log()
 
@@ -168,7 +165,6 @@ class Terminal:
         self.console.print(*shown, **options)
 
     def _to_log(self, text: str, at: float) -> None:
-        text = CONTROL.sub(lambda found: repr(found[0])[1:-1], text)
         self._write_log(f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(at))}  {text}\n")
 
     def _write_log(self, lines: str) -> None:

@@ -138,15 +138,22 @@ def unwrap(model: nn.Module) -> nn.Module:
 
 
 def pick_device(name: str | torch.device) -> torch.device:
-    """Return the device of this name. `auto` is the accelerator of the machine, or else the CPU."""
+    """Return the device of this name, if it can train. `auto` is the accelerator of the machine, or else the CPU."""
     accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     if name == "auto":
         return accelerator if accelerator is not None else torch.device("cpu")
     try:
         device = torch.device(name)
-    except RuntimeError as error:
-        raise ConfigError(f"unknown device '{name}': {str(error).splitlines()[0]}") from None
-    if device.type not in ("cpu", "meta") and (accelerator is None or accelerator.type != device.type):
-        has = accelerator.type if accelerator is not None else "cpu"
-        raise ConfigError(f"the device '{name}' is not available with this torch on this machine; available: {has}")
+    except (RuntimeError, TypeError) as error:
+        raise ConfigError(f"unknown device {name!r}: {str(error).splitlines()[0]}") from None
+    count = torch.accelerator.device_count() if accelerator is not None and accelerator.type == device.type else 0
+    if device.type != "cpu" and (device.index or 0) >= count:
+        what = accelerator.type if accelerator is not None else "cpu"
+        has = ", ".join(f"{what}:{index}" for index in range(count)) or what
+        why = (
+            "holds no data, so it cannot train"
+            if device.type == "meta"
+            else "is not available with this torch on this machine"
+        )
+        raise ConfigError(f"the device '{name}' {why}; available: {has}")
     return device

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from hookline.common.checks import check_choice
+from hookline.common.escape import escaped, escaped_lines
 from hookline.common.numbers import as_number
 from hookline.writers.base import Writer
 from hookline.writers.values import flatten
@@ -33,11 +34,11 @@ class ConsoleWriter(Writer):
     def _print(self, step: int, text: str) -> None:
         # Looked up each time, because a progress display or a notebook may replace the stream.
         stream: Any = getattr(sys, self.stream) if isinstance(self.stream, str) else self.stream
-        print(f"step {step}  {text}", file=stream, flush=True)
+        print(escaped_lines(f"step {step}  {text}"), file=stream, flush=True)
 
     def write_scalars(self, scalars: Mapping[str, float], step: int) -> None:
         """Print one line."""
-        self._print(step, "  ".join(f"{name} {as_number(value)}" for name, value in scalars.items()))
+        self._print(step, "  ".join(f"{escaped(name)} {as_number(value)}" for name, value in scalars.items()))
 
     def write_scalar(self, name: str, value: float, step: int) -> None:
         """Print one line with one number."""
@@ -46,13 +47,14 @@ class ConsoleWriter(Writer):
     def write_image(self, name: str, image: NDArray[np.uint8], step: int, caption: str | None = None) -> None:
         """Print one line with the size and the caption."""
         height, width = image.shape[:2]
-        self._print(step, f"{name}: an image of {width} x {height}" + (f": {caption}" if caption else ""))
+        size = f"an image of {width} x {height}"
+        self._print(step, f"{escaped(name)}: {size}" + (f": {escaped(caption)}" if caption else ""))
 
     def write_config(self, name: str, config: Mapping[str, Any], step: int) -> None:
         """Print one line per value."""
         for path, value in flatten(config):
-            self._print(step, f"{name} {path}={value}")
+            self._print(step, f"{escaped(name)} {escaped(path)}={escaped(value)}")
 
     def write_text(self, name: str, text: str, step: int) -> None:
-        """Print the text unchanged."""
-        self._print(step, f"{name}: {text}")
+        """Print the text, with its line breaks."""
+        self._print(step, f"{escaped(name)}: {text}")

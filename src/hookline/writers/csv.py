@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import os
+import re
 from collections.abc import Mapping, Sequence
 from io import FileIO
 from pathlib import Path
@@ -12,13 +13,16 @@ from typing import Any
 
 from hookline.writers.files import Record, RecordWriter, appending, warn_if_shorter
 
+# The beginnings that a spreadsheet takes for a formula, also after quotes, so that no two names are written alike.
+FORMULA = re.compile("'*[=+\\-@\t\r\n\0＝＋－＠]")
+
 
 class CsvWriter(RecordWriter):
     """Writes one row per logged step, at most a quarter of a second later.
 
     The first column is `step`. The others follow in the order in which their names first appear. A new name adds a
     column: the whole file is written again, and replaces the old one once it is complete. A cell is empty where a
-    record has no such number.
+    record has no such number. A name that a spreadsheet would run as a formula is written with a quote before it.
 
     Args:
         filename: The file in the run's folder.
@@ -60,7 +64,8 @@ class CsvWriter(RecordWriter):
     def _replace(self, path: Path, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """Replace the file with one that has these columns and rows; without columns, remove it."""
         if columns:
-            complete = encode_rows([columns, *([*row, *[""] * (len(columns) - len(row))] for row in rows)])
+            cells = [[*map(as_text, row), *[""] * (len(columns) - len(row))] for row in rows]
+            complete = encode_rows([[*map(as_text, columns)], *cells])
             fresh = path.with_name(path.name + ".new")
             try:
                 fresh.write_bytes(complete)
@@ -98,11 +103,41 @@ def read_rows(path: Path) -> tuple[list[str], list[list[str]]]:
     except FileNotFoundError:
         return [], []
     whole = list(csv.reader(io.StringIO(text[: text.rfind("\n") + 1], newline="")))
-    return (whole[0], whole[1:]) if whole else ([], [])
+    return ([from_text(cell) for cell in whole[0]], whole[1:]) if whole else ([], [])
 
 
-def encode_rows(rows: Sequence[Sequence[Any]]) -> bytes:
-    """Return rows as CSV text, with numbers as Python prints them, so that no digit is lost."""
-    text = io.StringIO(newline="")
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    return text.getvalue().encode()
+def as_text(cell: str) -> str:
+    """Return the text of a cell, with a quote before one that a spreadsheet would run. Numbers stay as they are.
+
+    >>> [as_text(cell) for cell in ("=1+1", "-x", "'@x", "-0.5", "-inf", "'loss'")]
+    ["'=1+1", "'-x", "''@x", '-0.5', '-inf', "'loss'"]
+    """
+    return f"'{cell}" if FORMULA.match(cell) and not _is_number(cell) else cell
+
+
+def from_text(cell: str) -> str:
+    """Return the name that `as_text` has changed.
+
+    >>> [from_text(cell) for cell in ("'=1+1", "''@x", "'loss'")]
+    ['=1+1', "'@x", "'loss'"]
+    """
+    return cell[1:] if cell.startswith("'") and FORMULA.match(cell[1:]) else cell
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return cell.isprintable()  # Python also accepts a line break around a number
+
+
+def encode_rows(rows: Sequence[Sequence[str]]) -> bytes:
+    """Return rows as CSV text."""
+    return "".join(",".join(map(_quoted, row)) + "\n" for row in rows).encode()
+
+
+def _quoted(cell: str) -> str:
+    """Quote a cell where needed. Python's csv module reads a carriage return as the end of a row, but quotes none."""
+    doubled = cell.replace('"', '""')
+    return f'"{doubled}"' if re.search('[",\r\n]', cell) else cell

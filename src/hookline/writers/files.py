@@ -15,6 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from hookline.common.checks import check_name
 from hookline.errors import ConfigError
 from hookline.writers.base import Writer
 
@@ -51,6 +52,7 @@ class FileWriter(Writer):
         if not isinstance(name, str) or name in ("", ".", "..") or "\0" in name or Path(name).name != name:
             what = f"{self.label} must be the name of a {self.label.removesuffix('name')}"
             raise ConfigError(f"{type(self).__name__}: {what} in the run's folder, not {name!r}")
+        check_name(f"{type(self).__name__}: {self.label}", name)
         self._name = name
         #: The path during a run, and the open file, once there is one.
         self._path: Path | None = None

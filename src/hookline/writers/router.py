@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -38,10 +39,10 @@ class Writers(Writer):
     Args:
         writers: The writers.
         main: Whether this is the main process of the run; the others write nothing.
-        reserved: Files that the run itself writes; no writer may use them.
+        reserved: The pattern of names that the run itself uses in its folder; no writer may use them.
     """
 
-    def __init__(self, writers: Iterable[Writer], main: bool = True, reserved: Iterable[str] = ()) -> None:
+    def __init__(self, writers: Iterable[Writer], main: bool = True, reserved: re.Pattern[str] | None = None) -> None:
         self.all = list(writers)
         _refuse_shared_files(self.all, reserved)
         self.deliveries = [make_delivery(name, writer) for name, writer in self._named()] if main else []
@@ -161,17 +162,19 @@ def _name(writer: Writer) -> str:
     return getattr(writer, "told_as", "") or type(writer).__name__
 
 
-def _refuse_shared_files(writers: Sequence[Writer], reserved: Iterable[str]) -> None:
-    """Refuse two writers that share a file, and a writer of a file that the run itself writes."""
-    owners = dict.fromkeys(reserved, "the run itself")
+def _refuse_shared_files(writers: Sequence[Writer], reserved: re.Pattern[str] | None) -> None:
+    """Refuse two writers that share a file, and a writer of a file that the run itself uses."""
+    owners: dict[str, str] = {}
     for writer in writers:
-        for name in _files_of(writer) if writer.cuts_back else ():
+        for name in _files_of(writer):
             who, label = _name(writer), getattr(writer, "label", "filename")
-            if name in owners:
-                raise ConfigError(
-                    f"{who} would write {name}, which {owners[name]} already writes; give it another {label}"
-                )
-            owners[name] = f"another {who}" if who in owners.values() else who
+            owner = owners.get(name) if writer.cuts_back else None
+            if reserved is not None and reserved.fullmatch(name):
+                owner = "the run itself"
+            if owner is not None:
+                raise ConfigError(f"{who} would write {name}, which {owner} already writes; give it another {label}")
+            if writer.cuts_back:
+                owners[name] = f"another {who}" if who in owners.values() else who
 
 
 def _files_of(writer: Writer) -> list[str]:
