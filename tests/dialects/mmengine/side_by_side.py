@@ -22,6 +22,7 @@ from torch import nn
 
 from hookline.dialects.mmengine import config as our_config
 from hookline.dialects.mmengine import optim as our_optim
+from tests.dialects.mmengine import base_changes
 
 STEPS = 20
 PARAMETERS: dict[str, dict[str, Any]] = {
@@ -179,6 +180,8 @@ def cases(folder: Path, their_optim: Any, their_config: Any) -> Iterator[tuple[s
         read(our_config, folder / "sub" / "child.py"),
         read(their_config, folder / "sub" / "child.py"),
     )
+    for change, path in base_changes.write(folder):
+        yield f"{path.name}: {change}", read(our_config, path), read(their_config, path)
 
 
 def main() -> None:
