@@ -161,7 +161,7 @@ class RunnerHost(Host):
         """Return whether an accumulation window is open, so that requests have to wait for its end."""
         return self.optims.accumulating
 
-    def open_batches(self) -> Batches:
+    def open_batches(self) -> Iterable[tuple[Any, bool]]:
         """Start the current pass over the training data, at the current batch."""
         loop, position = self.train_loop, self.position
         resuming, state = self.saving.take_loader_state()
