@@ -46,6 +46,8 @@ class RunnerHost(Host):
     seed: int
     #: True if the user chose the seed. Otherwise a resumed run takes the seed of its checkpoint.
     seed_is_chosen = True
+    #: False if hooks may make the updates, so that training needs no optim.
+    needs_optim: ClassVar[bool] = True
     optims: Optims
     hub: MessageHub
     writers: Writers
