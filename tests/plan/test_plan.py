@@ -842,7 +842,7 @@ def test_the_tree_of_hooks_shows_each_method_with_its_place() -> None:
         == f"""\
 4 hooks
 ├── before_train
-│   └── 0: partial  NORMAL (50)  functools.partial, no source
+│   └── 0: partial  NORMAL (50)  tests/plan/test_plan.py:{show_all.__code__.co_firstlineno}
 ├── around_train_iter
 │   └── 0: Late.around_train_iter  NORMAL (50)  {line_of(Late.around_train_iter)}
 ├── after_train_iter

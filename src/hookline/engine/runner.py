@@ -152,7 +152,7 @@ class Runner(RunnerHost):
     def train(self) -> nn.Module:
         """Train to the end, or to a stop, and return the trained model."""
         loop = self.train_loop
-        if not self.optims:
+        if self.needs_optim and not self.optims:
             raise ConfigError("training needs an optim; add one: Runner(..., optim=Optim(optimizer))")
         if self.optims.are_named and not loop.updates_itself:
             raise ConfigError(

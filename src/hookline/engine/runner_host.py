@@ -50,6 +50,8 @@ class RunnerHost(Host):
     seed: int
     #: True if the user chose the seed. Otherwise a resumed run takes the seed of its checkpoint.
     seed_is_chosen = True
+    #: False if hooks may make the updates, so that training needs no optim.
+    needs_optim: ClassVar[bool] = True
     optims: Optims
     hub: MessageHub
     #: The losses that `hookline.engine.numerics` has not checked yet, each with the iterations finished before it.
@@ -203,7 +205,7 @@ class RunnerHost(Host):
         """Return whether an accumulation window is open, so that requests have to wait for its end."""
         return self.optims.accumulating
 
-    def open_batches(self) -> Batches:
+    def open_batches(self) -> Iterable[tuple[Any, bool]]:
         """Start the current pass over the training data, at the current batch."""
         loop, position = self.train_loop, self.position
         resuming, state = self.saving.take_loader_state()

@@ -315,6 +315,13 @@ def _release(thing: Any) -> bool:
     return not holders
 
 
+def keep_frozen_norms(model: nn.Module) -> None:
+    """Put the norms that a FreezeHook holds back into evaluation mode, after a call of `model.train()`."""
+    for module in model.modules():
+        if HOLDERS in module.__dict__:
+            module.training = False
+
+
 def _trains(parameter: Tensor) -> bool:
     """Return whether a parameter would train if no hook froze it."""
     return parameter.requires_grad or HOLDERS in parameter.__dict__

@@ -1,6 +1,5 @@
-"""Calls of hooks: every rule of a call is in this file.
+"""Calls of hooks: every rule of a call is in this file. `hookline.plan.methods` finds the methods to call.
 
-- `read_hook` finds the methods of a hook and refuses invalid ones.
 - `match` works out, once, which of a point's arguments a method takes and when the method is due.
 - `compile_point` compiles a point into one function that calls its methods in order.
 - `Around` enters a scope's generators in order and leaves them in reverse.
@@ -14,21 +13,22 @@ import linecache
 import os
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from types import CodeType, FrameType, TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hookline.errors import HookError, blame, did_you_mean, nearest
 from hookline.plan.costs import Cost, Measuring
-from hookline.plan.hook import LOOKED_UP, Every, Hook
-from hookline.plan.points import PREFIXES, Point, near_miss, unknown_point
 
-# A public method without a point's prefix counts as a misspelled point only if it is at least this similar to one.
-POINT_CUTOFF = 0.88
-# An attribute counts as a misspelled one that hookline looks up only if it is at least this similar to it.
-ATTRIBUTE_CUTOFF = 0.9
+if TYPE_CHECKING:
+    from hookline.plan.hook import Every
+    from hookline.plan.points import Point
+
+# A first parameter with a default receives the runner only if it has one of these names, or nearly.
+RUNNER = ("runner", "trainer")
 
 # The counters in a note on an error.
 COUNTERS = ("epoch", "iter", "rank")
@@ -327,74 +327,18 @@ def compile_enter(call: Call) -> Callable[..., Any]:
     return compiled
 
 
-def read_hook(
-    hook: object, points: dict[str, Point], open_plan: bool = False, unused: Collection[str] = ()
-) -> tuple[list[tuple[Point, Callable[..., Any], Every | None]], list[str]]:
-    """Return the methods of a hook that run at points, in the order of the points. Refuse a misspelled one.
-
-    In an open plan, a method may belong to a point that nobody declared. The second list has the names of these.
-    Methods named in `unused` are ignored.
-    """
-    cls = type(hook)
-    found, undeclared = {}, []
-    for name in dir(cls):
-        static = inspect.getattr_static(cls, name)
-        if (
-            name.startswith("_")
-            or name in unused
-            or name in vars(Hook)
-            or getattr(static, "__hookline_helper__", False)
-        ):
-            continue
-        if not open_plan and name not in points:
-            refuse_near_miss(cls, name)
-        if not (callable(static) or isinstance(static, (staticmethod, classmethod))):
-            continue
-        if name in points:
-            found[name] = getattr(hook, name)
-        elif open_plan and not near_miss(name, points):
-            undeclared += [name] * name.startswith(PREFIXES)
-        elif name.startswith(PREFIXES) or nearest(name, points, POINT_CUTOFF):
-            where = source_of(getattr(hook, name))
-            raise HookError(
-                f"{cls.__name__}.{name} ({where}): {unknown_point(name, points)} "
-                "If it is a helper, mark it with @not_a_point."
-            )
-    often = {name: Every(given) for name, given in hook.how_often().items()} if hasattr(hook, "how_often") else {}
-    present = [name for name in points if name in found]
-    return [(points[name], found[name], often.get(name, frequency_of(found[name]))) for name in present], undeclared
-
-
-def refuse_near_miss(cls: type, name: str) -> None:
-    """Refuse a misspelled attribute of the ones that hookline looks up in a hook: it would silently do nothing."""
-    best = nearest(name, LOOKED_UP, ATTRIBUTE_CUTOFF)
-    if best is not None:
-        raise HookError(
-            f"{cls.__name__}.{name}: hookline does not use this name, so it would do nothing; did you mean "
-            f"'{best}'? If it is a helper, mark it with @not_a_point."
-        )
-
-
-def frequency_of(method: Callable[..., Any]) -> Every | None:
-    """Return the frequency that `@every` set on a method; None without one."""
-    return getattr(method, "__hookline_every__", None)
-
-
 def match(
     point: Point, method: Callable[..., Any], who: str, every: Every | None, undeclared: bool = False
 ) -> tuple[str, str]:
     """Return the arguments of a method at its point, and the condition for when it is due, as source text.
 
-    A method that does not fit its point is refused. At a point that nobody declared, the rules are more lenient:
-    parameters that the point does not provide may keep their defaults, and a method need not take the runner.
+    A method that does not fit its point is refused. At a point that nobody declared, a method need not take the runner.
     """
     place = f"{who}.{point.name}" if who != getattr(method, "__name__", "") else f"{who} at {point.name}"
     place = f"{place} ({source_of(method)})"
-    if point.name.startswith("around_") and not inspect.isgeneratorfunction(inspect.unwrap(method)):
+    if point.name.startswith("around_") and not inspect.isgeneratorfunction(function_of(method)):
         raise HookError(f"{place}: an around_ hook must be a generator function with one yield, but this one has none")
-    if not point.name.startswith("around_") and (
-        inspect.isgeneratorfunction(inspect.unwrap(method)) or inspect.iscoroutinefunction(inspect.unwrap(method))
-    ):
+    if not point.name.startswith("around_") and never_runs(method):
         raise HookError(
             f"{place}: its body would never run, because it is a generator or a coroutine; write a plain "
             "method, or name a method with a yield around_<scope>"
@@ -406,35 +350,64 @@ def match(
 def _passed_source(point: Point, method: Callable[..., Any], place: str, undeclared: bool) -> list[str]:
     """Return the arguments of the call, as source text."""
     given = {name: f"hl_host.{name}" if name in point.live else name for name in point.arguments}
-    parameters = list(inspect.signature(method).parameters.values())
+    try:
+        parameters = list(inspect.signature(method).parameters.values())
+    except (TypeError, ValueError):  # written in C, without a signature
+        raise HookError(f"{place}: its parameters cannot be read; call it from a method") from None
     passed = []
     if parameters and parameters[0].kind not in (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.KEYWORD_ONLY):
-        first = parameters[0].name
-        if first not in given:
-            parameters.pop(0)
-            passed.append("hl_host")
-        elif not undeclared:
+        first = parameters[0]
+        if first.name in given and not undeclared:
             right = ", ".join(("runner", *(p.name for p in parameters)))
             raise HookError(
-                f"{place}: its first parameter receives the runner, but '{first}' is an argument of the point; "
+                f"{place}: its first parameter receives the runner, but '{first.name}' is an argument of the point; "
                 f"write ({right})"
             )
+        if first.name not in given and (
+            first.default is inspect.Parameter.empty or nearest(first.name, (*RUNNER, *given)) in RUNNER
+        ):
+            parameters.pop(0)
+            passed.append("hl_host")
     named = [p.name for p in parameters]
     for parameter in parameters:
         if parameter.kind is inspect.Parameter.VAR_KEYWORD:
             passed += [f"{name}={value}" for name, value in given.items() if name not in named]
+        elif parameter.kind is inspect.Parameter.VAR_POSITIONAL or _keeps_default(parameter, given, named):
+            continue
+        elif parameter.name not in given:
+            hint = did_you_mean(parameter.name, given) if given else "its only argument is the runner"
+            raise HookError(f"{place}: {point} has no argument '{parameter.name}'; {hint}")
         elif parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
             raise HookError(
                 f"{place}: '{parameter.name}' is positional-only, so it cannot be passed by name; move it after the '/'"
             )
-        elif parameter.kind is not inspect.Parameter.VAR_POSITIONAL:
-            if parameter.name not in given:
-                if undeclared and parameter.default is not inspect.Parameter.empty:
-                    continue
-                hint = did_you_mean(parameter.name, given) if given else "its only argument is the runner"
-                raise HookError(f"{place}: {point} has no argument '{parameter.name}'; {hint}")
+        else:
             passed.append(f"{parameter.name}={given[parameter.name]}")
     return passed
+
+
+def _keeps_default(parameter: inspect.Parameter, given: Mapping[str, str], named: list[str]) -> bool:
+    """Return whether a parameter that the point does not provide keeps its default.
+
+    If its name is near that of an argument that the method does not take, it is probably misspelled.
+    """
+    if parameter.name in given or parameter.default is inspect.Parameter.empty:
+        return False
+    return nearest(parameter.name, (name for name in given if name not in named)) is None
+
+
+def never_runs(method: Callable[..., Any]) -> bool:
+    """Return whether a plain call would not run the body, because it is a generator or a coroutine."""
+    function = function_of(method)
+    return inspect.isgeneratorfunction(function) or inspect.iscoroutinefunction(function)
+
+
+def function_of(method: Callable[..., Any]) -> Any:
+    """Return the function behind a method, a decorated function, or an object that can be called."""
+    inner = inspect.unwrap(method)
+    while isinstance(inner, partial):
+        inner = inspect.unwrap(inner.func)
+    return inner if inspect.isroutine(inner) else type(inner).__call__
 
 
 def _due_source(point: Point, every: Every, place: str) -> str:
@@ -470,6 +443,8 @@ def source_of(function: object) -> str:
     """
     function = getattr(function, "__hookline_source__", function)
     inner = inspect.unwrap(function) if callable(function) else function
+    while isinstance(inner, partial):
+        inner = inspect.unwrap(inner.func)
     inner = getattr(inner, "__func__", inner)
     code = getattr(inner, "__code__", None)
     if code is None:

@@ -221,4 +221,4 @@ class Hook:
 
     def get_triggered_stages(self) -> list[str]:
         """Return the points that this hook has methods for, in the order of the loop."""
-        return [name for name in POINTS if callable(getattr(type(self), name, None))]
+        return [name for name in POINTS if callable(getattr(self, name, None))]

@@ -31,12 +31,11 @@ from hookline.plan.calls import (
     PointCall,
     compile_enter,
     compile_point,
-    frequency_of,
     match,
-    read_hook,
 )
 from hookline.plan.costs import Measuring, total_seconds
 from hookline.plan.hook import Every, Priority
+from hookline.plan.methods import frequency_of, method_of, read_hook
 from hookline.plan.points import POINTS, SCOPES, Point, near_miss, unknown_point, user_point
 from hookline.plan.registry import HOOKS
 
@@ -337,9 +336,9 @@ class Plan:
                 raise HookError(f"unknown point '{name}'; did you mean '{miss}'?")
             point, calls = user_point(name, arguments, {}), []
             for entry in self._entries:
-                method = getattr(entry.hook, name, None)
-                if callable(method):
-                    every = frequency_of(method)
+                method = method_of(entry.hook, name)
+                if method is not None:
+                    every = frequency_of(entry.hook, name)
                     passed, due = match(point, method, entry.name, every, undeclared=True)
                     shared = (entry.tolerate, self.host, entry.isolated)
                     calls.append(Call(entry.name, point, method, every, passed, due, *shared))

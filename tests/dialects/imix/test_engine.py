@@ -12,10 +12,19 @@ import torch
 from torch import Tensor, nn
 
 from hookline.dialects.imix.engine import CommonEngine, EngineBase, imixEngine
-from hookline.dialects.imix.engine.hooks import CheckPointHook, HookBase, OptimizerHook, PriorityStatus
+from hookline.dialects.imix.engine.hooks import (
+    CheckPointHook,
+    EMAIterHook,
+    HookBase,
+    LRSchedulerHook,
+    OptimizerHook,
+    PriorityStatus,
+)
+from hookline.dialects.imix.engine.hooks.periods.log_buffer_imix import LogBufferStorage
 from hookline.dialects.imix.utils import Config
 from hookline.errors import ConfigError, HookError, HooklineError, NumericsError, StorageError
 from hookline.hooks import CheckInvalidLossHook
+from hookline.plan.hook import Hook
 from hookline.testing import toy_data, toy_model
 
 from .engines import Recorder, engine_in, same_weights
@@ -483,6 +492,111 @@ def test_a_custom_hook_may_update_the_weights(tmp_path: Path) -> None:
 
     engine = without_an_optimizer_hook(tmp_path / "own", Updates())
     assert same_weights(engine.model, engine_in(tmp_path / "other").train())
+
+
+class OwnOptimizer(HookBase):
+    """Makes the updates with an optimizer of its own."""
+
+    def before_train(self) -> None:
+        self.optimizer = torch.optim.SGD(self.trainer.model.parameters(), lr=0.1)
+
+    def after_train_iter(self) -> None:
+        self.optimizer.zero_grad()
+        self.trainer.output["loss"].backward()
+        self.optimizer.step()
+
+
+def without_an_optimizer(folder: Path, *hooks: Any, **more: Any) -> CommonEngine:
+    engine = CommonEngine(toy_model(), toy_data(2), loss_fn=nn.CrossEntropyLoss(), work_dir=folder)
+    engine.quiet = True
+    for name, value in more.items():
+        setattr(engine, name, value)
+    engine.register_hooks(hooks)
+    return engine
+
+
+@pytest.mark.parametrize("by_epoch", [True, False])
+def test_an_engine_needs_no_optimizer_if_a_hook_makes_the_updates(tmp_path: Path, by_epoch: bool) -> None:
+    saves = CheckPointHook(prefix="net", iter_period=None if by_epoch else 4)
+    ema = EMAIterHook(momentum=0.5)
+    engine = without_an_optimizer(tmp_path / "own", OwnOptimizer(), ema, saves)
+    if by_epoch:
+        engine.train_by_epoch(0, 2)
+    else:
+        engine.train_by_iter(0, 4)
+    assert same_weights(engine.model, engine_in(tmp_path / "other").train())
+    assert ema.average is not None
+    assert ema.average.steps == 4
+    again = without_an_optimizer(tmp_path / "own", OwnOptimizer(), EMAIterHook(momentum=0.5), resume_from=True)
+    if by_epoch:
+        again.train_by_epoch(0, 3)
+    else:
+        again.train_by_iter(0, 6)
+    assert same_weights(again.model, engine_in(tmp_path / "longer", total_epochs=3).train())
+
+
+def test_hooks_that_need_an_optimizer_are_refused_without_one(tmp_path: Path) -> None:
+    model = toy_model()
+    scheduler = torch.optim.lr_scheduler.StepLR(torch.optim.SGD(model.parameters(), lr=0.1), 1)
+    for hook, name in ((OptimizerHook(), "OptimizerHook"), (LRSchedulerHook(scheduler=scheduler), "LRSchedulerHook")):
+        with pytest.raises(ConfigError) as refused:
+            without_an_optimizer(tmp_path, hook).train_by_epoch(0, 1)
+        assert str(refused.value) == (
+            f"{name} needs an optimizer, but this CommonEngine has none; set engine.optimizer, or remove the hook if "
+            "your own hook makes the updates"
+        )
+    with pytest.raises(HookError) as refused_hook:
+        without_an_optimizer(tmp_path, OwnOptimizer(), LRSchedulerHook()).train_by_epoch(0, 1)
+    assert str(refused_hook.value) == (
+        "LRSchedulerHook has no optimizer whose learning rate it could record; pass one: LRSchedulerHook(optimizer)"
+    )
+
+
+def test_a_custom_loop_calls_the_points_of_an_iteration(tmp_path: Path) -> None:
+    seen: list[Any] = []
+
+    class Native(Hook):
+        def before_train_iter(self, runner: Any, batch_idx: int, data_batch: Any) -> None:
+            seen.append((batch_idx, data_batch))
+
+        def after_train_iter(self, runner: Any, batch_idx: int, data_batch: Any, outputs: Any) -> None:
+            seen.append((batch_idx, data_batch, outputs))
+
+    class Loops(EngineBase):
+        def run(self) -> None:
+            self.before_train()
+            for self.inner_iter, self.data_batch in enumerate("ab"):
+                self.before_train_iter()
+                self.output = {"loss": self.iter}
+                self.after_train_iter()
+                self.iter += 1
+            self.after_train()
+
+    engine = Loops()
+    engine.log_buffer = LogBufferStorage()
+    engine.register_hooks([recorder := Recorder(), Native()])
+    engine.run()
+    assert recorder.seen == [
+        ("before_train", 0, 0, 0),
+        *[("before_train_iter", 0, 0, 0), ("after_train_iter", 0, 0, 0)],
+        *[("before_train_iter", 0, 1, 1), ("after_train_iter", 0, 1, 1)],
+        ("after_train", 0, 2, 1),
+    ]
+    assert seen == [(0, "a"), (0, "a", {"loss": 0}), (1, "b"), (1, "b", {"loss": 1})]
+    assert engine.log_buffer.iter == 1
+
+
+@pytest.mark.parametrize("name", ["before_train_iter", "after_train_epoch", "run_train_epoch"])
+def test_an_engine_whose_own_point_would_never_be_called_is_refused(tmp_path: Path, name: str) -> None:
+    own = type("Own", (CommonEngine,), {name: lambda self: None})
+    engine = own(toy_model(), toy_data(1), work_dir=tmp_path)
+    for train in (engine.train_by_epoch, engine.train_by_iter):
+        with pytest.raises(ConfigError) as refused:
+            train(0, 1)
+        assert str(refused.value) == (
+            f"Own overrides {name}, which is never called: the loop is hookline's. Put the code into a hook, and the "
+            "code of a step into run_train_iter"
+        )
 
 
 def test_by_iterations_a_start_in_the_middle_of_the_data_begins_there(tmp_path: Path) -> None:

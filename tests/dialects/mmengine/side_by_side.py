@@ -1,4 +1,4 @@
-"""Run schedulers, parameter groups and configs of the mmengine package and of the dialect, and compare the results.
+"""Compare schedulers, parameter groups, configs and modes of the mmengine package and of the dialect.
 
     python -m tests.dialects.mmengine.side_by_side
 
@@ -22,7 +22,9 @@ from torch import nn
 
 from hookline.dialects.mmengine import config as our_config
 from hookline.dialects.mmengine import optim as our_optim
+from tests.dialects.mmengine import base_changes, mode_changes
 
+PACKAGES = ("hookline.dialects.mmengine", "mmengine")
 STEPS = 20
 PARAMETERS: dict[str, dict[str, Any]] = {
     "Constant": {"factor": 0.25},
@@ -179,6 +181,11 @@ def cases(folder: Path, their_optim: Any, their_config: Any) -> Iterator[tuple[s
         read(our_config, folder / "sub" / "child.py"),
         read(their_config, folder / "sub" / "child.py"),
     )
+    for change, path in base_changes.write(folder):
+        yield f"{path.name}: {change}", read(our_config, path), read(their_config, path)
+    for train_cfg, hooked in product(mode_changes.CONFIGS, (False, True)):
+        ours, theirs = (mode_changes.modes(each, dict(train_cfg), hooked) for each in PACKAGES)
+        yield f"modes, {train_cfg}, with a hook that changes them: {hooked}", ours, theirs
 
 
 def main() -> None:

@@ -106,6 +106,91 @@ def test_python_is_merged_into_its_base(folder: Path) -> None:
     assert config.optimizer.nested[0].a == 1
 
 
+def test_changes_of_the_base_take_effect(folder: Path) -> None:
+    # base_changes.py has many more, which are compared with the mmengine package
+    path = write(
+        folder,
+        "child.py",
+        "_base_ = 'base.py'\n"
+        "_base_.model.depth = 20\n"
+        "del _base_.model.norm.eps\n"
+        "_base_.stages.append(3)\n"
+        "del _base_.lr\n"
+        "model = dict(norm=dict(groups=4))\n",
+    )
+    config = python(path)
+    assert config.to_dict() == {
+        "model": {"type": "Net", "depth": 20, "norm": {"type": "BN", "groups": 4}},
+        "stages": [1, 2, 3],
+    }
+    again = python(write(folder, "grandchild.py", "_base_ = 'child.py'\n_base_.stages.append(dict(n=4))\n"))
+    assert (again.stages[3].n, again.model) == (4, config.model)
+    assert python(folder / "base.py").stages == [1, 2]
+
+
+REASSIGNED = (
+    "_base_ must be set once, to a literal path or a list of literal paths, with `_base_ = ...` and nothing around it. "
+    "To change the bases' values, set entries: _base_.lr = 0.1"
+)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("_base_ = 'other.py'", f"3: {REASSIGNED}"),
+        ("_base_: list = ['other.py']", f"3: {REASSIGNED}"),
+        ("x = _base_ = 'other.py'", f"3: {REASSIGNED}"),
+        ("if True:\n    _base_ = 'other.py'", f"3: {REASSIGNED}"),
+        ("import os as _base_", f"3: {REASSIGNED}"),
+        ("def change():\n    global _base_\n    _base_ = {}\nchange()", f"6: {REASSIGNED}"),
+        (
+            "x = [{{_base_.lr}}]\ny = 1\n_base_.lr = 5",
+            "5: _base_.lr is changed here, but {{_base_.lr}} on line 3 has already read it; "
+            "move the change above line 3",
+        ),
+        (
+            "x = {{_base_.model.norm}}\ndel _base_.model.norm",
+            "4: _base_.model.norm is changed here, but {{_base_.model.norm}} on line 3 has already read it; "
+            "move the change above line 3",
+        ),
+    ],
+)
+def test_a_change_of_the_base_that_would_be_lost_is_refused(folder: Path, change: str, message: str) -> None:
+    path = write(folder, "child.py", f"_base_ = 'base.py'\n\n{change}\n")
+    with pytest.raises(ConfigError) as failure:
+        python(path)
+    assert str(failure.value) == f"{path}:{message}"
+
+
+def test_a_change_of_the_base_that_fails_names_its_line(folder: Path) -> None:
+    for change, error, message in (
+        ("del _base_.modle", AttributeError, "'ConfigDict' object has no attribute 'modle'; did you mean 'model'?"),
+        ("_base_.modle.x = 1", AttributeError, "'ConfigDict' object has no attribute 'modle'; did you mean 'model'?"),
+        (
+            "_base_.model.items = 1",
+            AttributeError,
+            "'items' is a method of 'ConfigDict', so it cannot be set as an attribute; set the entry as ['items']",
+        ),
+        ("del _base_['modle']", KeyError, "'modle'"),
+    ):
+        path = write(folder, "child.py", f"_base_ = 'base.py'\n{change}\n")
+        with pytest.raises(error) as failure:
+            python(path)
+        assert (str(failure.value), failure.value.__notes__) == (message, [f"in the config {path}:2"])
+    path = write(folder, "child.py", "_base_ = 'base.py'\n_base_.text = 1\n")
+    with pytest.raises(
+        ConfigError, match=r"child.py: 'text' cannot be a key of a config: it names an attribute of Conf"
+    ):
+        python(path)
+
+
+def test_imported_bases_have_no_base_variable(folder: Path) -> None:
+    path = write(folder, "child.py", "with read_base():\n    from .base import *\n_base_.lr = 5\n")
+    with pytest.raises(NameError, match=r"^name '_base_' is not defined") as failure:
+        python(path)
+    assert failure.value.__notes__ == [f"in the config {path}:3"]
+
+
 def test_python_runs_only_if_the_caller_allows_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bad = write(folder, "bad.py", "open('ran', 'w').close()\n")
     monkeypatch.chdir(folder)
@@ -231,7 +316,8 @@ def test_entries_are_attributes() -> None:
     config = Config(given)
     assert (config.a, config["b"].c[1].d, config.get("x", 5), "a" in config, len(config)) == (1, 2, 5, True, 2)
     config.b.e = {"f": 3}
-    config["g"] = {"h": 4}
+    config["g"] = {"h": 3}
+    config.update(g={"h": 4})
     assert (config.b.e.f, config.g.h) == (3, 4)
     assert config.pop("a") == 1
     assert config.pop("a", None) is None
@@ -274,6 +360,12 @@ def test_a_config_dict_is_a_dict() -> None:
     config.update({"d": {"e": 3}})
     assert config.setdefault("f", {"g": 4}).g == 4
     assert type((config | {"h": {"i": 5}}).h) is ConfigDict
+    assert ({"d": {"e": 5, "x": 6}} | config).d == {"e": 3, "x": 6}
+    config.update(d={"more": 1})
+    assert config.d == {"e": 3, "more": 1}
+    config.merge({"d": {"_delete_": True, "e": 3}})
+    assert (config.d, type(config.d)) == ({"e": 3}, ConfigDict)
+    assert (config.pop("missing"), config.pop("missing", 1)) == (None, 1)
     config |= {"j": {"k": 6}}
     assert config.j.k == 6
     assert {**config} == config

@@ -74,6 +74,20 @@ def test_a_plan_has_only_what_is_overridden(tmp_path: Path) -> None:
     ]
 
 
+def test_what_an_object_has_itself_is_called_even_if_the_hook_looks_only_at_its_class(tmp_path: Path) -> None:
+    seen: list[str] = []
+
+    class AsInMMEngine(Hook):
+        def get_triggered_stages(self) -> list[str]:
+            return []
+
+    hook = AsInMMEngine()
+    vars(hook)["_before_iter"] = lambda runner, batch_idx, data_batch, mode: seen.append(mode)
+    vars(hook)["after_train_epoch"] = lambda runner: seen.append("after the epoch")
+    runner_of(tmp_path, train_cfg={"by_epoch": True, "max_epochs": 1}, custom_hooks=[hook]).train()
+    assert seen == ["train"] * 4 + ["after the epoch"] + ["val"] * 2
+
+
 def test_methods_that_cover_several_points_are_called_with_the_mode(tmp_path: Path) -> None:
     hook = Seen()
     runner = runner_of(tmp_path / "run", custom_hooks=[hook])

@@ -646,3 +646,57 @@ def test_a_resumed_run_keeps_a_drawn_seed(tmp_path: Path) -> None:
     again, seen = run(resume=True, load_from=str(tmp_path / "epoch_1.pth"))
     assert again.seed == first.seed
     assert seen == {number: whole[number] for number in range(4, 12)}
+
+
+class Normed(ToyNet):
+    """Records the modes of the model and of its norm, at each forward pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(4)
+        self.modes: list[Any] = []
+
+    def forward(self, inputs: Any, labels: Any = None, mode: str = "tensor") -> Any:  # type: ignore[override]
+        self.modes.append((mode, self.training, self.norm.training))
+        return super().forward(self.norm(inputs), labels, mode)
+
+
+TRAINS, STAYS, PREDICTS = ("loss", True, True), ("loss", False, False), ("predict", False, False)
+
+
+@pytest.mark.parametrize(
+    ("train_cfg", "modes"),
+    [
+        ({"by_epoch": True, "max_epochs": 2}, [TRAINS, STAYS, STAYS, PREDICTS, TRAINS, STAYS, STAYS, PREDICTS]),
+        ({"by_epoch": False, "max_iters": 4, "val_interval": 2}, [TRAINS, TRAINS, PREDICTS, TRAINS, TRAINS, PREDICTS]),
+    ],
+)
+def test_the_model_is_in_training_mode_at_each_epoch_and_by_iterations_at_each_step(
+    tmp_path: Path, train_cfg: dict[str, Any], modes: list[Any]
+) -> None:
+    # mode_changes.py compares the same with the mmengine package
+    class Switch(Hook):
+        def before_train_epoch(self, runner: Any) -> None:
+            runner.model.norm.eval()
+
+        def after_train_iter(self, runner: Any, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
+            runner.model.eval()
+
+        def before_val_epoch(self, runner: Any) -> None:
+            runner.model.train()
+
+    model = Normed()
+    data: Any = {"train_dataloader": toy_data(3), "val_dataloader": toy_data(1)}
+    runner = runner_of(tmp_path / "run", model=model, train_cfg=train_cfg, custom_hooks=[Switch()], **data)
+    runner.train()
+    assert model.modes == modes
+
+
+@pytest.mark.parametrize("train_cfg", [{"by_epoch": True, "max_epochs": 2}, {"by_epoch": False, "max_iters": 4}])
+def test_the_norms_of_a_freeze_hook_stay_frozen(tmp_path: Path, train_cfg: dict[str, Any]) -> None:
+    model = Normed()
+    freeze = {"type": "FreezeHook", "patterns": "norm.*"}
+    data: Any = {"train_dataloader": toy_data(2), "val_dataloader": toy_data(1)}
+    runner_of(tmp_path / "run", model=model, train_cfg=train_cfg, custom_hooks=[freeze], **data).train()
+    assert {modes for modes in model.modes if modes[0] == "loss"} == {("loss", True, False)}
+    assert model.norm.num_batches_tracked == 0

@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from hookline.dialects.imix.engine.forward import as_output, build_forward
-from hookline.dialects.imix.engine.hooks.base_hook import HookBase, PriorityStatus
+from hookline.dialects.imix.engine.hooks.base_hook import POINTS, HookBase, PriorityStatus
 from hookline.dialects.imix.engine.running import EngineRunner, runner_of, step_of
 from hookline.engine.loop_specs import TrainLoop
 from hookline.errors import ConfigError, HookError, HooklineError
@@ -21,13 +21,14 @@ from hookline.plan.plan import Plan
 class EngineBase:
     """The engine that hooks see as `self.trainer`, with its parts, its counters and the other hooks.
 
-    A subclass provides `model`, `data_loader` and `optimizer`, and a `run_train_iter` that puts the losses into
-    `self.output`. A native Runner does the training. It is built when training begins, and is then `self.runner`.
+    A subclass provides `model`, `data_loader` and `optimizer` (None if its own hooks make the updates), and a
+    `run_train_iter` that puts the losses into `self.output`. A native Runner does the training. It is built when
+    training begins, and is then `self.runner`.
     """
 
     model: Any
     data_loader: Any
-    optimizer: Any
+    optimizer: Any = None
     cfg: Any = None
     work_dir: Any = "./work_dirs"
     by_epoch = True
@@ -59,6 +60,8 @@ class EngineBase:
         #: The losses of the current iteration by name, and the output of the model.
         self.output: dict[str, Any] = {}
         self.model_output: Any = None
+        #: The batch of a custom loop, for native hooks that take it.
+        self.data_batch: Any = None
         #: How many seconds training waited for the current batch.
         self.data_time = 0.0
         #: The model as the engine calls it, with its wrapper; hooks see the bare model.
@@ -124,6 +127,17 @@ class EngineBase:
         """Call the hooks after an epoch."""
         self.call_hook("after_train_epoch")
 
+    def before_train_iter(self) -> None:
+        """Call the hooks before an iteration."""
+        if self.log_buffer is not None:
+            self.log_buffer.iter = self.iter
+        self.call_hook("before_train_iter", batch_idx=self.inner_iter, data_batch=self.data_batch)
+
+    def after_train_iter(self) -> None:
+        """Call the hooks after an iteration, with its losses in `self.output`."""
+        given = {"batch_idx": self.inner_iter, "data_batch": self.data_batch, "outputs": self.output}
+        self.call_hook("after_train_iter", **given)
+
     # -- training
 
     def run_train_iter(self, batch_data: Any, data_time: float) -> None:
@@ -132,19 +146,25 @@ class EngineBase:
 
     def train_by_epoch(self, start_epoch: int, max_epoch: int) -> None:
         """Train until `max_epoch` epochs are finished."""
-        self._refuse_nested()
+        self._refuse_what_cannot_train()
         self.by_epoch, self.max_epoch = True, max_epoch
         self._train(TrainLoop(self.data_loader, step_of(self), max_epochs=max_epoch), start_epoch)
 
     def train_by_iter(self, start_iter: int, max_iter: int) -> None:
         """Train until `max_iter` iterations are finished, and iterate over the data as often as needed."""
-        self._refuse_nested()
+        self._refuse_what_cannot_train()
         self.by_epoch, self.max_epoch = False, None
         self._train(TrainLoop(self.data_loader, step_of(self), max_iters=max_iter), start_iter)
 
-    def _refuse_nested(self) -> None:
+    def _refuse_what_cannot_train(self) -> None:
         if self.runner is not None and self.runner.running is not None:
             raise HooklineError("the engine cannot start training: it is already training")
+        for name in (*POINTS, "run_train_epoch"):
+            if getattr(type(self), name, None) is not getattr(EngineBase, name, None):
+                raise ConfigError(
+                    f"{type(self).__name__} overrides {name}, which is never called: the loop is hookline's. Put the "
+                    "code into a hook, and the code of a step into run_train_iter"
+                )
 
     def _train(self, loop: TrainLoop, start: int) -> None:
         if self.runner is None:
@@ -171,7 +191,7 @@ class CommonEngine(EngineBase):
     Args:
         model: Any module.
         data_loader: Yields the batches.
-        optimizer: A torch optimizer.
+        optimizer: A torch optimizer. Without one, your own hooks must make the updates.
         loss_fn: Computes the losses from the output of the model; see `build_forward` for the arguments it may take.
         batch_processor: A function that takes the batch and returns the losses. It replaces the model call and
             `loss_fn`.
@@ -182,7 +202,7 @@ class CommonEngine(EngineBase):
         self,
         model: nn.Module,
         data_loader: Iterable[Any],
-        optimizer: Any,
+        optimizer: Any = None,
         loss_fn: Callable[..., Any] | None = None,
         batch_processor: Callable[[Any], Any] | None = None,
         work_dir: str | Path = "./work_dirs",

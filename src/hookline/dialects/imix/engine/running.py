@@ -12,7 +12,7 @@ from hookline.dialects.imix.engine.hooks.periods.log_buffer_imix import LogBuffe
 from hookline.dialects.imix.engine.parts import Parts
 from hookline.dialects.imix.engine.update import HookedOptim, WithoutUpdates
 from hookline.engine.runner import Runner
-from hookline.errors import blame
+from hookline.errors import ConfigError, blame
 from hookline.hooks.runtime_info import number_of
 from hookline.plan.calls import failing_call
 from hookline.plan.costs import Cost
@@ -30,6 +30,7 @@ class EngineRunner(Runner):
     """A Runner that trains for an engine. It holds only a weak reference to the engine."""
 
     open_points = True
+    needs_optim = False
     nan_hint = (
         "clip the gradients: optimizer_config=dict(grad_clip=dict(max_norm=1.0)), or find its source: "
         "custom_hooks=[dict(type='AutogradAnomalyDetectHook')]"
@@ -66,8 +67,16 @@ def runner_of(engine: Any, loop: TrainLoop) -> EngineRunner:
     return runner
 
 
-def _optim(engine: Any, parts: Parts) -> HookedOptim:
-    """Build the Optim with the settings that hooks set in `parts`."""
+def _optim(engine: Any, parts: Parts) -> HookedOptim | None:
+    """Build the Optim with the settings that hooks set in `parts`; None if the user's hooks make the updates."""
+    if engine.optimizer is None:
+        who = parts.updater or ("LRSchedulerHook" if parts.schedulers else None)
+        if who is not None:
+            raise ConfigError(
+                f"{who} needs an optimizer, but this {type(engine).__name__} has none; set engine.optimizer, or remove "
+                "the hook if your own hook makes the updates"
+            )
+        return None
     accumulate = engine.gradient_accumulation_steps
     optim = HookedOptim(engine.optimizer, parts.schedulers, accumulate, keep_gradients=True)
     optim.clip, optim.scaler = parts.clip, parts.scaler

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import difflib
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar, Self
@@ -55,9 +55,7 @@ class Config(MutableMapping[str, Any]):
         if cfg_dict is not None and not isinstance(cfg_dict, Mapping):
             raise ConfigTypeError(f"a Config is built from a dict, not from a {type(cfg_dict).__name__}")
         given = dict(cfg_dict or {})
-        for name in RESERVED:
-            if name in given:
-                raise ConfigKeyError(f"'{name}' cannot be a key of a Config: it names an attribute of Config")
+        _refuse_reserved(given)
         vars(self).update(
             _cfg_dict=ConfigDict(given),
             _filename=None if filename is None else Path(filename),
@@ -133,8 +131,7 @@ class Config(MutableMapping[str, Any]):
         return getattr(self._cfg_dict, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in RESERVED:
-            raise ConfigKeyError(f"'{name}' cannot be a key of a Config: it names an attribute of Config")
+        _refuse_reserved([name])
         self._cfg_dict[name] = value
 
     def __delattr__(self, name: str) -> None:
@@ -187,6 +184,12 @@ class Config(MutableMapping[str, Any]):
 
     # -- changing and writing
 
+    def update(self, *args: Any, **kwargs: Any) -> None:
+        """Add entries: a dict is merged into an earlier dict of the same name, anything else replaces the entry."""
+        given = dict(*args, **kwargs)
+        _refuse_reserved(given)
+        self._cfg_dict.update(given)
+
     def merge_from_dict(self, options: Mapping[str, Any], allow_list_keys: bool = True) -> None:
         """Merge settings into these; dotted names reach inside: `{"model.depth": 50, "hooks.0.interval": 1}`."""
         vars(self)["_cfg_dict"] = merge(unfold(options), self._cfg_dict, allow_list_keys)
@@ -211,6 +214,12 @@ class Config(MutableMapping[str, Any]):
         read = [each if isinstance(each, Config) else Config.fromfile(each) for each in (cfg1, cfg2)]
         texts = [each.pretty_text for each in read]
         return "\n".join(difflib.unified_diff(texts[0].splitlines(), texts[1].splitlines(), lineterm=""))
+
+
+def _refuse_reserved(names: Iterable[str]) -> None:
+    for name in names:
+        if name in RESERVED:
+            raise ConfigKeyError(f"'{name}' cannot be a key of a Config: it names an attribute of Config")
 
 
 def _import(given: Any, file: Path, allowed: bool) -> None:

@@ -9,6 +9,9 @@ from typing import Any, Self
 from hookline.dialects.mmengine.errors import ConfigAttributeError, ConfigKeyError
 from hookline.errors import did_you_mean
 
+#: The key that makes a dict replace the one that it would be merged into.
+DELETE = "_delete_"
+
 
 class ConfigDict(dict[Any, Any]):
     """A dict with `cfg.model.depth` for `cfg["model"]["depth"]`. Dicts that are put into it become ConfigDicts."""
@@ -21,9 +24,23 @@ class ConfigDict(dict[Any, Any]):
         super().__setitem__(name, to_config_dicts(value))
 
     def update(self, *args: Any, **kwargs: Any) -> None:
-        """Add entries; an entry replaces an earlier one of the same name."""
+        """Add entries: a dict is merged into an earlier dict of the same name, anything else replaces the entry."""
         for name, value in dict(*args, **kwargs).items():
-            self[name] = value
+            earlier = self.get(name)
+            if isinstance(earlier, ConfigDict) and isinstance(value, dict):
+                earlier.update(value)
+            else:
+                self[name] = value
+
+    def merge(self, other: Mapping[Any, Any]) -> None:
+        """Merge entries like a config into its base: a dict with `_delete_=True` replaces an earlier one."""
+        merged = _merged(other, copy.deepcopy(self))
+        self.clear()
+        self.update(merged)
+
+    def pop(self, name: Any, default: Any = None) -> Any:
+        """Remove an entry and return it; if it is missing, return the default."""
+        return super().pop(name, default)
 
     def setdefault(self, name: Any, default: Any = None) -> Any:
         """Return the entry; if it is missing, add the default."""
@@ -42,11 +59,18 @@ class ConfigDict(dict[Any, Any]):
         return self[name]
 
     def __setattr__(self, name: str, value: Any) -> None:
+        if hasattr(type(self), name):
+            raise ConfigAttributeError(
+                f"'{name}' is a method of '{type(self).__name__}', so it cannot be set as an attribute; "
+                f"set the entry as ['{name}']"
+            )
         self[name] = value
 
     def __delattr__(self, name: str) -> None:
         if name not in self:
-            raise ConfigAttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+            raise ConfigAttributeError(
+                f"'{type(self).__name__}' object has no attribute '{name}'; {did_you_mean(name, map(str, self))}"
+            )
         del self[name]
 
     @classmethod
@@ -55,7 +79,12 @@ class ConfigDict(dict[Any, Any]):
         return cls(dict.fromkeys(names, value))
 
     def __or__(self, other: Mapping[Any, Any]) -> Self:
-        return type(self)({**self, **other})
+        merged = copy.deepcopy(self)
+        merged.update(other)
+        return merged
+
+    def __ror__(self, other: Mapping[Any, Any]) -> Self:
+        return type(self)(other) | self
 
     def __ior__(self, other: Any) -> Self:  # type: ignore[misc]  # dict has several forms of it
         self.update(other)
@@ -69,6 +98,10 @@ class ConfigDict(dict[Any, Any]):
         return other
 
     __copy__ = copy
+
+    def deepcopy(self) -> Self:
+        """Return a copy that shares nothing with this one."""
+        return copy.deepcopy(self)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         other = type(self)()
@@ -84,6 +117,13 @@ class ConfigDict(dict[Any, Any]):
         """Return the same content as plain dicts."""
         plain: dict[Any, Any] = to_plain_dicts(self)
         return plain
+
+
+def _merged(over: Any, under: Any) -> Any:
+    if not isinstance(over, Mapping):
+        return over
+    kept = {} if over.get(DELETE, False) or not isinstance(under, Mapping) else under
+    return {**kept, **{name: _merged(value, kept.get(name)) for name, value in over.items() if name != DELETE}}
 
 
 def to_config_dicts(value: Any) -> Any:

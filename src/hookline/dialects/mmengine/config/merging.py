@@ -6,10 +6,8 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
-from hookline.dialects.mmengine.config.config_dict import ConfigDict, to_config_dicts
+from hookline.dialects.mmengine.config.config_dict import DELETE, ConfigDict, to_config_dicts
 from hookline.dialects.mmengine.errors import ConfigKeyError, ConfigTypeError
-
-DELETE = "_delete_"
 
 
 def merge(over: Mapping[Any, Any], under: Any, allow_list_keys: bool = False, path: str = "") -> Any:

@@ -1,23 +1,28 @@
 """Read configs written in Python by running them, which the caller has allowed.
 
 _base_ = ["./base.py"]                    the bases; the rest of the file reads their values as `_base_.x`, {{_base_.x}}
+_base_.x = 1, del _base_.y                changes them
 with read_base(): from .base import *     the newer way to write the same
 """
 
 from __future__ import annotations
 
 import ast
-import copy
 import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from hookline.dialects.mmengine.config.config_dict import ConfigDict, to_config_dicts
-from hookline.errors import ConfigError, HooklineError, blame
+from hookline.dialects.mmengine.config.variables import base_value
+from hookline.dialects.mmengine.errors import ConfigKeyError
+from hookline.errors import ConfigError, blame
 
 Load = Callable[[Path], ConfigDict]
+#: The name under which a running config finds the function that `{{_base_.x}}` calls.
+READ = "__read_base__"
 
 
 @contextmanager
@@ -29,7 +34,7 @@ def read_base() -> Iterator[None]:
 def find_bases(text: str, file: Path) -> list[str]:
     """Return the files that a Python config names as `_base_`, without running it."""
     for statement in _parse(text, file).body:
-        if _assigns_base(statement):
+        if _names_bases(statement):
             try:
                 given = ast.literal_eval(statement.value)  # type: ignore[attr-defined]  # it is an assignment
             except ValueError:
@@ -42,11 +47,18 @@ def find_bases(text: str, file: Path) -> list[str]:
 
 
 def run(text: str, file: Path, base: ConfigDict, load: Load) -> ConfigDict:
-    """Run a Python config and return the names it assigns, except modules, functions and imported names."""
+    """Run a Python config and return the names it assigns, except modules, functions and imported names.
+
+    What the config changes in `_base_` is changed in `base`, into which the caller merges the result.
+    """
     tree = _parse(text, file)
-    tree.body = [statement for statement in tree.body if not _assigns_base(statement)]
+    declaration = next(filter(_names_bases, tree.body), None)
+    tree.body = [statement for statement in tree.body if statement is not declaration]
     tree = ast.fix_missing_locations(_Unbraced().visit(tree))
-    names: dict[str, Any] = {"__file__": str(file), "__name__": file.stem, "_base_": copy.deepcopy(base)}
+    read = _ValuesRead(base)
+    names: dict[str, Any] = {"__file__": str(file), "__name__": file.stem, READ: read}
+    if declaration is not None or not any(map(_reads_base, tree.body)):  # bases that are imported have no `_base_`
+        names["_base_"] = base
     imported: set[str] = set()
     for statement in tree.body:
         if _reads_base(statement):
@@ -55,6 +67,12 @@ def run(text: str, file: Path, base: ConfigDict, load: Load) -> ConfigDict:
         imported |= (names_here := _imported_names(statement))
         if names_here != {"read_base"}:  # skip it, whichever package it is from: the bases are read here
             _execute(statement, file, names)
+        if names.get("_base_", base) is not base:
+            raise ConfigError(
+                f"{file}:{statement.lineno}: _base_ must be set once, to a literal path or a list of literal paths, "
+                "with `_base_ = ...` and nothing around it. To change the bases' values, set entries: _base_.lr = 0.1"
+            )
+        read.refuse_changes(f"{file}:{statement.lineno}")
     kept = {
         name: value
         for name, value in names.items()
@@ -68,8 +86,6 @@ def _execute(statement: ast.stmt, file: Path, names: dict[str, Any]) -> None:
     code = compile(ast.Module([statement], type_ignores=[]), str(file), "exec", dont_inherit=True)
     try:
         exec(code, names)
-    except HooklineError:
-        raise
     except Exception as error:
         blame(error, f"in the config {file}:{statement.lineno}", exit_code=ConfigError.exit_code)
         raise
@@ -82,10 +98,11 @@ def _parse(text: str, file: Path) -> ast.Module:
         raise ConfigError(f"{file}:{error.lineno}: this is not Python: {error.msg}") from error
 
 
-def _assigns_base(statement: ast.stmt) -> bool:
-    return isinstance(statement, ast.Assign) and any(
-        isinstance(target, ast.Name) and target.id == "_base_" for target in statement.targets
-    )
+def _names_bases(statement: ast.stmt) -> bool:
+    if not isinstance(statement, ast.Assign) or len(statement.targets) > 1:
+        return False
+    target = statement.targets[0]
+    return isinstance(target, ast.Name) and target.id == "_base_"
 
 
 def _reads_base(statement: ast.stmt) -> bool:
@@ -122,14 +139,44 @@ def _import_bases(statement: ast.stmt, file: Path, load: Load) -> dict[str, Any]
 
 
 class _Unbraced(ast.NodeTransformer):
-    """Replaces `{{_base_.x}}`, which Python parses as a set in a set, with the value of the base."""
+    """Replaces `{{_base_.x}}`, which Python parses as a set in a set, with a call that reads the value of the base."""
 
     def visit_Set(self, node: ast.Set) -> ast.AST:  # ast requires this name
         inner = node.elts[0]
         if len(node.elts) == 1 and isinstance(inner, ast.Set) and len(inner.elts) == 1:
-            root = inner.elts[0]
+            root = found = inner.elts[0]
             while isinstance(root, (ast.Attribute, ast.Subscript)):
                 root = root.value
             if isinstance(root, ast.Name) and root.id == "_base_":
-                return inner.elts[0]
+                arguments = [found, ast.Constant(ast.unparse(found)), ast.Constant(node.lineno)]
+                return ast.copy_location(ast.Call(ast.Name(READ, ast.Load()), arguments, []), node)
         return self.generic_visit(node)
+
+
+@dataclass
+class _ValuesRead:
+    """Remembers which values of the base were read as `{{_base_.x}}`.
+
+    MMEngine fills them in at the end of the file. Here they are read at once, so that a config can compute with them.
+    Both are the same as long as a value is not replaced afterwards.
+    """
+
+    base: ConfigDict
+    read: list[tuple[Any, str, int]] = field(default_factory=list)
+
+    def __call__(self, value: Any, expression: str, line: int) -> Any:
+        self.read.append((value, expression, line))
+        return value
+
+    def refuse_changes(self, where: str) -> None:
+        """Refuse the statement at `where` if it replaced or deleted a value that was read."""
+        for value, expression, line in self.read:
+            try:
+                changed = base_value(self.base, expression.removeprefix("_base_."), where) != value
+            except ConfigKeyError:
+                changed = True
+            if changed:
+                raise ConfigError(
+                    f"{where}: {expression} is changed here, but {{{{{expression}}}}} on line {line} has already read "
+                    f"it; move the change above line {line}"
+                )

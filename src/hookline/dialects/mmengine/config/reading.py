@@ -12,7 +12,7 @@ from hookline.common.marks import Mark
 from hookline.common.nodes import plain
 from hookline.common.yaml_text import parse
 from hookline.dialects.mmengine.config import python_file
-from hookline.dialects.mmengine.config.config_dict import ConfigDict, to_config_dicts
+from hookline.dialects.mmengine.config.config_dict import ConfigDict, to_config_dicts, to_plain_dicts
 from hookline.dialects.mmengine.config.merging import join_bases, merge, strip_markers
 from hookline.dialects.mmengine.config.variables import fill_bases, quote_bases, substitute
 from hookline.dialects.script import how_to_allow
@@ -55,11 +55,11 @@ class Reader:
             found = to_config_dicts(content)
         self.texts.append(f"{file}\n{own}")
         found = fill_bases(found, base, str(file))
+        result = merge(found, base) if base else strip_markers(found)
         for name in RESERVED:
-            if name in found:
+            if name in result:
                 raise ConfigError(f"{file}: '{name}' cannot be a key of a config: it names an attribute of Config")
-        result: ConfigDict = merge(found, base) if base else strip_markers(found)
-        return result
+        return ConfigDict(to_plain_dicts(result))  # a Python config may have put plain dicts into its lists
 
     def _text(self, file: Path, via: tuple[Path, ...]) -> str:
         if file.suffix not in ENDINGS:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from functools import partial
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from hookline.dialects.mmengine.evaluator.evaluator import Evaluator, EvaluatorMetrics
@@ -154,8 +154,12 @@ class _EvalLoop(EvalLoop, BaseLoop):
             runner.visualizer.dataset_meta = meta
         self.metrics = EvaluatorMetrics(self.evaluator, dataset)
         self.fp16 = fp16
-        if fp16:
-            self.within = partial(autocast, runner.device.type)
+        self.within = self._in_evaluation_mode
+
+    def _in_evaluation_mode(self) -> AbstractContextManager[Any]:
+        """Return the context to evaluate in. A hook may have changed modes, and MMEngine's loops call `eval()`."""
+        self.runner.model.eval()
+        return autocast(self.runner.device.type) if self.fp16 else nullcontext()
 
     def run(self) -> dict[str, Any]:
         """Evaluate and return the metrics: immediately if a run is in progress, otherwise as a separate run."""

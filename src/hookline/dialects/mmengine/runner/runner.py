@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -32,6 +32,7 @@ from hookline.engine import runner as native
 from hookline.engine import snapshot
 from hookline.engine.optims import Optims
 from hookline.errors import HookError
+from hookline.hooks.freeze import keep_frozen_norms
 from hookline.plan.calls import call_in_progress
 from hookline.plan.registry import DEFAULT_HOOKS
 from hookline.strategies import unwrap
@@ -199,6 +200,23 @@ class Runner(native.Runner):
     def batches_left(self) -> int | None:
         """Return how many batches an accumulation window can have. A single optimizer is updated once per batch."""
         return self.batches_to_come() if len(self.optims) == 1 else None
+
+    def open_batches(self) -> Iterable[tuple[Any, bool]]:
+        """Start a pass over the training data. A hook may have changed modes, and MMEngine's loops call `train()`."""
+        batches = super().open_batches()
+        if self.train_loop.by_epoch:
+            self._use_training_mode()
+            return batches
+        return self._in_training_mode(batches)
+
+    def _in_training_mode(self, batches: Iterable[tuple[Any, bool]]) -> Iterator[tuple[Any, bool]]:
+        for pair in batches:
+            self._use_training_mode()
+            yield pair
+
+    def _use_training_mode(self) -> None:
+        self.model.train()
+        keep_frozen_norms(self.model)
 
     def _begin_weights(self) -> None:
         """Call the model's `init_weights` once, with the seed of the run."""

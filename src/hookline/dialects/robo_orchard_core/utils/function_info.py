@@ -8,6 +8,7 @@ import os
 from typing import Any
 
 from hookline.dialects.robo_orchard_core.refusals import HookTypeError
+from hookline.plan.calls import never_runs
 
 #: The prefix of hookline's modules. Users know the classes by the original's names, without it.
 PREFIX = "hookline.dialects."
@@ -98,17 +99,25 @@ def refuse_uncallable(which: str, function: Any) -> None:
     refuse_wrong_call(function, "one argument", 1, f"{which}=")
 
 
-def refuse_wrong_call(function: Any, with_what: str, arguments: int, label: str = "") -> None:
-    """Refuse a function that does not take this number of arguments, or whose body would never run."""
+def refuse_idle_body(function: Any, label: str = "") -> None:
+    """Refuse a function whose body would never run."""
     try:
-        never_runs = inspect.isgeneratorfunction(function) or inspect.iscoroutinefunction(function)
-        signature = inspect.signature(function)
-    except Exception:  # some callables have no signature, and unusual ones may raise any error
+        idle = never_runs(function)
+    except Exception:  # unusual callables may raise any error
         return
-    if never_runs:
+    if idle:
         raise HookTypeError(
             f"{label}{FunctionInfo(function)} would never run, because it is a generator or a coroutine"
         )
+
+
+def refuse_wrong_call(function: Any, with_what: str, arguments: int, label: str = "") -> None:
+    """Refuse a function that does not take this number of arguments, or whose body would never run."""
+    refuse_idle_body(function, label)
+    try:
+        signature = inspect.signature(function)
+    except Exception:  # some callables have no signature, and unusual ones may raise any error
+        return
     try:
         signature.bind(*[None] * arguments)
     except TypeError:

@@ -16,7 +16,12 @@ from functools import partial
 from typing import Any, Generic, Self, TypeVar
 
 from hookline.dialects.robo_orchard_core.refusals import HookTypeError, HookValueError
-from hookline.dialects.robo_orchard_core.utils.function_info import FunctionInfo, class_name, refuse_uncallable
+from hookline.dialects.robo_orchard_core.utils.function_info import (
+    FunctionInfo,
+    class_name,
+    refuse_idle_body,
+    refuse_uncallable,
+)
 from hookline.dialects.robo_orchard_core.utils.handles import HookHandler, RemoveableHandle
 from hookline.dialects.robo_orchard_core.utils.surround import Arounds, number_of, wrap_begin, wrap_methods
 from hookline.plan.plan import Plan
@@ -238,6 +243,9 @@ class HookContextChannel(Generic[T]):
             known.append(reason)
             return
         own = type(hook).begin is not HookContext.begin
+        for name, function in zip(NAMES, () if own else hook.functions(), strict=False):
+            if function is not None:
+                refuse_idle_body(function, f"{type(hook).__name__}.{name}: ")
         self.add(hook, wrap_begin(hook) if own else wrap_methods(hook))
         self._reasons[id(hook)] = [reason]
         for link in list(self._takers):

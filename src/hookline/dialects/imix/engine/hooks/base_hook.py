@@ -142,7 +142,7 @@ class HookBase:
 
     def idle_points(self, runner: Any) -> Iterable[str]:
         """Return the points to skip: those not overridden, and, when training by iterations, the epoch points."""
-        idle = [name for name in POINTS if getattr(type(self), name) is getattr(HookBase, name)]
+        idle = [name for name in POINTS if getattr(getattr(self, name), "__func__", None) is getattr(HookBase, name)]
         epochs = ["before_train_epoch", "after_train_epoch"]
         return idle if runner.train_loop.by_epoch else [*idle, *epochs]
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+from torch import Tensor
 
 from hookline.checkpoint import store
 from hookline.checkpoint.retention import by_age
@@ -15,7 +19,7 @@ from hookline.checkpoint.seal import Note
 from hookline.common.averaging import ExponentialMovingAverage
 from hookline.dialects.imix.engine.hooks.base_hook import HookBase
 from hookline.errors import HookError
-from hookline.plan.functions import asked_for
+from hookline.plan.functions import VARIABLE, asked_for
 
 log = logging.getLogger("hookline")
 
@@ -29,11 +33,13 @@ class EMAIterHook(HookBase):
     """Averages the weights after every iteration.
 
     A model with `init_ema()` and `update_ema()` keeps the average itself. For any other model, hookline keeps the
-    average and updates it after every optimizer step. EvaluateHook then measures the averaged weights, and checkpoints
+    average and updates it after every optimizer step, or, if no OptimizerHook makes the updates, after every
+    iteration. EvaluateHook then measures the averaged weights, and checkpoints
     contain them.
 
-    If a model keeps its average in buffers or parameters, checkpoints contain it anyway. If it keeps the average
-    elsewhere, it can define `ema_state_dict()` and `load_ema_state_dict(state)` to save and restore it.
+    If a model keeps its average in buffers or parameters, checkpoints contain it anyway. An average in the dict
+    `ema_state_dict`, as in iMIX's models, is saved and restored, too. If a model keeps the average elsewhere, it can
+    define the methods `ema_state_dict()` and `load_ema_state_dict(state)`.
 
     Args:
         momentum: The weight of one step in hookline's own average: e = (1 - momentum) e + momentum x.
@@ -43,6 +49,7 @@ class EMAIterHook(HookBase):
         #: hookline's own average; None if the model keeps the average itself.
         self.average: ExponentialMovingAverage | None = ExponentialMovingAverage(momentum)
         self._updates = 0
+        self._counts_updates = True
         self._begun = False
 
     def after_load_checkpoint(self, runner: Any, checkpoint: Mapping[str, Any]) -> None:
@@ -56,6 +63,8 @@ class EMAIterHook(HookBase):
         """Start the average."""
         model = unwrap_model(self.trainer)
         self._updates = self.trainer.runner.updates
+        optim = self.trainer.runner.optim
+        self._counts_updates = optim is not None and optim.is_awaited
         if not hasattr(model, "init_ema"):
             if self.average is None:
                 raise HookError(f"EMAIterHook: the model no longer has init_ema(); it is a {type(model).__name__}")
@@ -76,7 +85,7 @@ class EMAIterHook(HookBase):
             unwrap_model(trainer).update_ema()
             return
         updates = trainer.runner.updates
-        if updates > self._updates:
+        if updates > self._updates or not self._counts_updates:
             self.average.update(trainer.runner.model)
         self._updates = updates
 
@@ -96,12 +105,13 @@ class EMAIterHook(HookBase):
         model = unwrap_model(self.trainer)
         if self.average is not None:
             return {} if hasattr(model, "init_ema") else self.average.state_dict(self.trainer.runner.model)
-        return {"of_model": model.ema_state_dict()} if hasattr(model, "ema_state_dict") else {}
+        own = getattr(model, "ema_state_dict", None)
+        return {} if own is None else {"of_model": own() if callable(own) else dict(own)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the average."""
         if "of_model" in state:
-            unwrap_model(self.trainer).load_ema_state_dict(state["of_model"])
+            _load_own_average(unwrap_model(self.trainer), state["of_model"])
         elif self.average is not None:
             self.average.load_state_dict(state, self.trainer.runner.model)
         self._updates = self.trainer.runner.updates
@@ -110,13 +120,20 @@ class EMAIterHook(HookBase):
 class EMAEpochHook(HookBase):
     """Saves the averaged weights after every epoch.
 
-    A model with `save_checkpoint_ema` saves them itself. That method may take `epoch`, `work_dir` and `trainer`, by
-    name. If an EMAIterHook keeps hookline's average, the file is `<prefix>_epoch<e>_ema.pth`, which `load_from` reads.
+    A model with `save_checkpoint_ema` saves them itself. It is called as in iMIX, with the folder and the number of the
+    epoch, `save_checkpoint_ema(savePath, epochId)`, or it takes `epoch`, `work_dir` and `trainer`, by name. Before
+    that, `load_bkp_state_dict()` of the model is called, if it has one: a model that evaluates with its averaged
+    weights must continue with its own. A model that says with `is_ema_state` whether it has swapped them is called only
+    if it has, and right after an EvaluateHook, too.
+
+    If an EMAIterHook keeps hookline's average, the file is `<prefix>_epoch<e>_ema.pth`, which `load_from` reads.
     """
 
     def before_train(self) -> None:
-        """Warn if there will be nothing to save."""
-        if not hasattr(unwrap_model(self.trainer), "save_checkpoint_ema") and self._average() is None:
+        """Check the model's `save_checkpoint_ema`, and warn if there will be nothing to save."""
+        if hasattr(unwrap_model(self.trainer), "save_checkpoint_ema"):
+            self._save_of_model()
+        elif self._average() is None:
             log.warning(
                 "EMAEpochHook saves nothing: the model has no save_checkpoint_ema(), and there is no EMAIterHook that "
                 "keeps an average of its weights"
@@ -125,9 +142,9 @@ class EMAEpochHook(HookBase):
     def after_train_epoch(self) -> None:
         """Save the averaged weights."""
         trainer, model = self.trainer, unwrap_model(self.trainer)
+        _restore_weights(model, if_unknown=True)
         if hasattr(model, "save_checkpoint_ema"):
-            offered = {"epoch": trainer.epoch, "work_dir": trainer.work_dir, "trainer": trainer}
-            asked_for(model.save_checkpoint_ema, tuple(offered), "EMAEpochHook: save_checkpoint_ema")(**offered)
+            self._save_of_model()()
             return
         average = self._average()
         if average is not None:
@@ -135,9 +152,49 @@ class EMAEpochHook(HookBase):
             averaged = average.state_dict(trainer.runner.model)["averaged"]
             store.write({"state_dict": averaged}, path, Note(trainer.iter, trainer.runner.validations))
 
+    def _save_of_model(self) -> Callable[[], Any]:
+        """Return `save_checkpoint_ema` of the model with its arguments: iMIX's two, or those it asks for by name."""
+        trainer, save = self.trainer, unwrap_model(self.trainer).save_checkpoint_ema
+        by_name = {"epoch": trainer.epoch, "work_dir": trainer.work_dir, "trainer": trainer}
+        in_order = (str(trainer.work_dir), trainer.epoch)
+        known = by_name.keys() & inspect.signature(save).parameters.keys()
+        if not (known and known.issuperset(_required(save))) and _takes(save, in_order):
+            return partial(save, *in_order)
+        return partial(asked_for(save, tuple(by_name), "EMAEpochHook: save_checkpoint_ema"), **by_name)
+
     def _average(self) -> ExponentialMovingAverage | None:
         found = [hook for hook in self.trainer.hooks if isinstance(hook, EMAIterHook)]
         return found[-1].average if found else None
+
+
+def _load_own_average(model: Any, saved: Mapping[str, Any]) -> None:
+    """Restore the average that a model keeps in the dict `ema_state_dict`, or with its own methods."""
+    own = model.ema_state_dict
+    if callable(own):
+        model.load_ema_state_dict(saved)
+        return
+    for name, value in saved.items():
+        current = own.get(name)
+        own[name] = value if not isinstance(current, Tensor) else value.to(current.device)
+
+
+def _restore_weights(model: Any, if_unknown: bool) -> None:
+    """Let a model that has swapped its averaged weights in load its own weights again."""
+    if hasattr(model, "load_bkp_state_dict") and getattr(model, "is_ema_state", if_unknown):
+        model.load_bkp_state_dict()
+
+
+def _required(function: Callable[..., Any]) -> list[str]:
+    parameters = inspect.signature(function).parameters.values()
+    return [each.name for each in parameters if each.kind not in VARIABLE and each.default is each.empty]
+
+
+def _takes(function: Callable[..., Any], arguments: tuple[Any, ...]) -> bool:
+    try:
+        inspect.signature(function).bind(*arguments)
+    except TypeError:
+        return False
+    return True
 
 
 def drop_averages(folder: Path, prefix: str, before: int) -> None:
@@ -149,10 +206,13 @@ def drop_averages(folder: Path, prefix: str, before: int) -> None:
 
 @contextmanager
 def averaged_weights(trainer: Any) -> Iterator[None]:
-    """Swap the averaged weights into the model inside this context, if the engine has an EMAIterHook."""
+    """Swap the averaged weights into the model inside this context, if the engine has an EMAIterHook.
+
+    A model may swap its own average in when it is evaluated. If it says so, its weights are restored afterwards.
+    """
     found = [hook for hook in trainer.hooks if isinstance(hook, EMAIterHook)]
-    if not found:
-        yield
-        return
-    with found[-1].averaged():
-        yield
+    try:
+        with found[-1].averaged() if found else nullcontext():
+            yield
+    finally:
+        _restore_weights(unwrap_model(trainer), if_unknown=False)

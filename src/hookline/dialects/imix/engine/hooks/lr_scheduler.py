@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from hookline.dialects.imix.engine.hooks.base_hook import HookBase, PriorityStatus
+from hookline.errors import HookError
 
 if TYPE_CHECKING:
     from hookline.dialects.imix.engine.parts import Parts
@@ -40,7 +41,13 @@ class LRSchedulerHook(HookBase):
 
     def before_train(self) -> None:
         """Find the group to record: as in iMIX, the one whose learning rate applies to most parameters."""
-        groups = (self._optimizer if self._optimizer is not None else self.trainer.optimizer).param_groups
+        optimizer = self._optimizer if self._optimizer is not None else self.trainer.optimizer
+        if optimizer is None:
+            raise HookError(
+                "LRSchedulerHook has no optimizer whose learning rate it could record; pass one: "
+                "LRSchedulerHook(optimizer)"
+            )
+        groups = optimizer.param_groups
         sizes = Counter[float]()
         for group in groups:
             sizes[group["lr"]] += len(group["params"])

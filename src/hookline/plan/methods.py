@@ -1,0 +1,108 @@
+"""The methods of a hook: which of them run at points, and which are refused, because they would never run."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Iterable
+from functools import cached_property, partial, partialmethod, singledispatchmethod
+from typing import Any
+
+from hookline.errors import HookError, nearest
+from hookline.plan.calls import source_of
+from hookline.plan.hook import LOOKED_UP, Every, Hook
+from hookline.plan.points import PREFIXES, Point, near_miss, unknown_point
+
+# A public method without a point's prefix counts as a misspelled point only if it is at least this similar to one.
+POINT_CUTOFF = 0.88
+# An attribute counts as a misspelled one that hookline looks up only if it is at least this similar to it.
+ATTRIBUTE_CUTOFF = 0.9
+
+# Attributes of a class that become methods but cannot be called themselves.
+METHODS = (staticmethod, classmethod, partialmethod, singledispatchmethod)
+# Attributes of a class whose value is known only when they are read, or whose signature cannot be read.
+NOT_READ = (property, cached_property, singledispatchmethod)
+
+
+def read_hook(
+    hook: object, points: dict[str, Point], open_plan: bool = False, unused: Collection[str] = ()
+) -> tuple[list[tuple[Point, Callable[..., Any], Every | None]], list[str]]:
+    """Return the methods of a hook that run at points, in the order of the points. Refuse a misspelled one.
+
+    In an open plan, a method may belong to a point that nobody declared. The second list has the names of these.
+    Methods named in `unused` are ignored.
+    """
+    cls = type(hook)
+    found, undeclared = {}, []
+    for name in _names(hook, points):
+        static = inspect.getattr_static(hook, name, None)
+        if (
+            name.startswith("_")
+            or name in unused
+            or name in vars(Hook)
+            or getattr(static, "__hookline_helper__", False)
+        ):
+            continue
+        if name in points:
+            method = method_of(hook, name)
+            if method is not None:
+                found[name] = method
+            continue
+        if not open_plan:
+            refuse_near_miss(cls, name)
+        if not (callable(static) or isinstance(static, METHODS)):
+            continue
+        if open_plan and not near_miss(name, points):
+            undeclared += [name] * name.startswith(PREFIXES)
+        elif name.startswith(PREFIXES) or nearest(name, points, POINT_CUTOFF):
+            where = source_of(getattr(hook, name))
+            raise HookError(
+                f"{cls.__name__}.{name} ({where}): {unknown_point(name, points)} "
+                "If it is a helper, mark it with @not_a_point."
+            )
+    often = {name: Every(given) for name, given in hook.how_often().items()} if hasattr(hook, "how_often") else {}
+    present = [name for name in points if name in found]
+    return [(points[name], found[name], often.get(name) or frequency_of(hook, name)) for name in present], undeclared
+
+
+def _names(hook: object, points: Iterable[str]) -> list[str]:
+    """Return the names to look at: those of the class, and points that the object itself has."""
+    names = set(dir(type(hook)))
+    has_more = hasattr(type(hook), "__getattr__")  # it passes calls on to another object
+    return sorted(names.union(name for name in points if has_more or name in getattr(hook, "__dict__", ())))
+
+
+def method_of(hook: object, name: str) -> Callable[..., Any] | None:
+    """Return what is called for this name; None if the hook has nothing there. Refuse what cannot be called.
+
+    It may be a method of any kind (a static method, a class method, a partial method), or a function or another
+    callable that is an attribute of the class or of the hook itself.
+    """
+    static = inspect.getattr_static(hook, name, None)
+    method: Any = None if isinstance(static, NOT_READ) else getattr(hook, name, None)
+    if callable(method):
+        return method  # type: ignore[no-any-return]  # a callable of any kind
+    if static is None or (method is None and not isinstance(static, NOT_READ)):
+        return None
+    raise HookError(
+        f"{type(hook).__name__}.{name} must be a method, not an object of the type {type(static).__name__}, which "
+        f"would never be called; write def {name}(self, ...)"
+    )
+
+
+def refuse_near_miss(cls: type, name: str) -> None:
+    """Refuse a misspelled attribute of the ones that hookline looks up in a hook: it would silently do nothing."""
+    best = nearest(name, LOOKED_UP, ATTRIBUTE_CUTOFF)
+    if best is not None:
+        raise HookError(
+            f"{cls.__name__}.{name}: hookline does not use this name, so it would do nothing; did you mean "
+            f"'{best}'? If it is a helper, mark it with @not_a_point."
+        )
+
+
+def frequency_of(hook: object, name: str) -> Every | None:
+    """Return the frequency that `@every` set on a method of a hook; None without one."""
+    static = inspect.getattr_static(hook, name, None)  # the mark may be on a static method or a partial method itself
+    method = getattr(hook, name)
+    while isinstance(method, partial):
+        method = method.func
+    return getattr(static, "__hookline_every__", None) or getattr(method, "__hookline_every__", None)
