@@ -60,9 +60,10 @@ def run(
 
 def titles(runs: Sequence[Run]) -> list[str]:
     """Return the titles of the runs: the names of their folders, or their paths if two folders have the same name."""
+    from hookline.common.files import real_path
     from hookline.common.marks import one_line
 
-    names = [each.path.resolve().name for each in runs]
+    names = [real_path(each.path).name for each in runs]
     return [one_line(name) for name in (names if len(set(names)) == len(names) else [str(each.path) for each in runs])]
 
 

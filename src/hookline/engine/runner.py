@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, Unpack
 import torch
 from torch import nn
 
+from hookline.common.files import real_path
 from hookline.common.modes import in_mode
 from hookline.data.batches import Batches
 from hookline.data.transfer import to_device
@@ -108,7 +109,7 @@ class Runner(RunnerHost):
         self.precision = precision
         self.seed = seed
         self.work_dir = Path(work_dir)
-        self.experiment_name = experiment_name or self.work_dir.resolve().name
+        self.experiment_name = experiment_name or real_path(self.work_dir).name
         self.load_from, self.resume = load_from, resume
         self.config = config
 

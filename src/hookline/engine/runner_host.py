@@ -13,6 +13,7 @@ import torch
 from hookline.checkpoint import compatibility
 from hookline.checkpoint.export import averages_in
 from hookline.common import rng
+from hookline.common.files import write_text
 from hookline.data.batches import Batches
 from hookline.engine import hook_states, loops, preflight, snapshot
 from hookline.engine.host import Host, Verb
@@ -132,7 +133,7 @@ class RunnerHost(Host):
         if self.config is not None:
             from hookline.common.yaml_file import dump
 
-            (self.work_dir / "config.yaml").write_text(dump(self.config), encoding="utf-8")
+            write_text(self.work_dir / "config.yaml", dump(self.config))
 
     def record_files(self) -> Iterable[str]:
         """Return the files of the writers."""

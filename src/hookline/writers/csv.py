@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 from collections.abc import Mapping, Sequence
 from io import FileIO
 from pathlib import Path
 from typing import Any
 
+from hookline.common.files import owned, replacing
 from hookline.writers.files import Record, RecordWriter, appending, warn_if_shorter
 
 
@@ -61,13 +61,8 @@ class CsvWriter(RecordWriter):
         """Replace the file with one that has these columns and rows; without columns, remove it."""
         if columns:
             complete = encode_rows([columns, *([*row, *[""] * (len(columns) - len(row))] for row in rows)])
-            fresh = path.with_name(path.name + ".new")
-            try:
-                fresh.write_bytes(complete)
-                os.replace(fresh, path)
-            except OSError:
-                fresh.unlink(missing_ok=True)
-                raise
+            with replacing(path) as fresh:
+                fresh.write(complete)
         else:
             path.unlink(missing_ok=True)
         self._close()
@@ -94,7 +89,8 @@ class CsvWriter(RecordWriter):
 def read_rows(path: Path) -> tuple[list[str], list[list[str]]]:
     """Return the header and the rows of a file, without a last row that a kill left incomplete."""
     try:
-        text = path.read_bytes().decode()
+        with open(path, "rb", opener=owned) as file:
+            text = file.read().decode()
     except FileNotFoundError:
         return [], []
     whole = list(csv.reader(io.StringIO(text[: text.rfind("\n") + 1], newline="")))
