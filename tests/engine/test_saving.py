@@ -26,7 +26,6 @@ from hookline.engine.steps import predict
 from hookline.errors import HookError, StorageError
 from hookline.hooks import CheckpointHook
 from hookline.testing import Recorder, toy_data, toy_model, toy_runner
-from hookline.writers.files import appending
 from hookline.writers.jsonl import JsonlWriter
 
 
@@ -516,7 +515,7 @@ def test_a_state_that_a_full_disk_keeps_out_of_memory_does_not_end_the_run(tmp_p
     def fill(runner: Runner) -> None:
         if runner.iter == 3:
             opened.append(writer._file)
-            writer._file = appending(Path("/dev/full"))
+            writer._file = open("/dev/full", "ab", buffering=0)  # noqa: SIM115  # closed below
         if runner.iter == 8:
             full, writer._file = writer._file, opened.pop()
             assert full is not None

@@ -56,3 +56,24 @@ def test_the_lock_is_taken_when_a_run_starts_and_not_when_it_is_created(tmp_path
         runner = toy_runner(work_dir=tmp_path)
     runner.train()
     assert runner.iter == 8
+
+
+def test_a_lock_file_of_another_program_is_neither_emptied_nor_removed(tmp_path: Path) -> None:
+    (tmp_path / ".lock").write_text("42\n")
+    with pytest.raises(StorageError) as refused:
+        toy_runner(work_dir=tmp_path).train()
+    assert str(refused.value) == (
+        f"{tmp_path}/.lock must be a lock of this run, not a file of another program; move it away, or choose another "
+        "work_dir"
+    )
+    assert (tmp_path / ".lock").read_text() == "42\n"
+    for left in ("", '{"p', '{"pid": 1, "host"'):  # as a full disk or a kill leaves it
+        (tmp_path / ".lock").write_text(left)
+        toy_runner(work_dir=tmp_path, max_epochs=1).train()
+        assert not (tmp_path / ".lock").exists()
+
+
+def test_the_probe_for_writing_leaves_nothing_and_touches_nothing(tmp_path: Path) -> None:
+    (tmp_path / ".writable").write_text("mine")
+    ownership.claim(tmp_path)
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {".writable": "mine"}

@@ -7,6 +7,7 @@ import logging
 import os
 import pty
 import re
+import resource
 import subprocess
 import sys
 import termios
@@ -109,15 +110,21 @@ def test_a_bar_is_plain_where_the_screen_knows_no_lines() -> None:
 def test_a_full_disk_under_run_log_is_told_once_and_costs_lines_and_not_the_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "run.log").symlink_to("/dev/full")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    (tmp_path / "run.log").write_text("from before\n")
     terminal = Terminal()
     terminal.open_log(tmp_path / "run.log")
-    terminal.say("one")
-    terminal.say("two")
-    terminal.close_log()
+    resource.setrlimit(resource.RLIMIT_FSIZE, (12, before[1]))
+    try:
+        terminal.say("one")
+        terminal.say("two")
+        terminal.close_log()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert capsys.readouterr().out == (
-        "one\nwarning: run.log cannot be written: No space left on device; the run continues\ntwo\n"
+        "one\nwarning: run.log cannot be written: File too large; the run continues\ntwo\n"
     )
+    assert (tmp_path / "run.log").read_text() == "from before\n"
 
 
 def test_a_line_is_in_the_log_at_once_and_without_control_characters(tmp_path: Path) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pytest
+
+from hookline.errors import StorageError
 from hookline.writers import Writers
 from hookline.writers.csv import CsvWriter
-
-if TYPE_CHECKING:
-    import pytest
 
 
 def begun(folder: Path) -> Writers:
@@ -174,3 +174,28 @@ def test_a_formula_in_the_rows_of_an_existing_file_is_quoted(tmp_path: Path) -> 
     together.write_scalars({"=a": 3.0}, 3)
     together.close()
     assert text(tmp_path) == "step,'=a\n1,'=1+1\n2,-0.5\n3,3.0\n"
+
+
+def write_now(together: Writers, name: str) -> None:
+    together.write_scalar(name, 2.0, 2)
+    together.flush()
+
+
+def test_a_link_that_appears_during_the_run_ends_it_and_is_not_followed(tmp_path: Path) -> None:
+    together = begun(tmp_path)
+    together.write_scalar("a", 1.0, 1)
+    together.flush()
+    written = text(tmp_path)
+    for name in ("metrics.csv", ".metrics.csv.partial"):
+        kept = tmp_path / "kept"
+        (tmp_path / "metrics.csv").rename(kept) if name == "metrics.csv" else kept.write_text(written)
+        (tmp_path / name).symlink_to(kept)
+        with pytest.raises(StorageError) as refused:
+            write_now(together, f"new in {name}")
+        assert str(refused.value) == (
+            f"{tmp_path / name} must be a regular file of this run, not a symbolic link; move it away, or choose "
+            "another work_dir"
+        )
+        assert kept.read_text() == written
+        (tmp_path / name).unlink()
+        kept.rename(tmp_path / "metrics.csv")

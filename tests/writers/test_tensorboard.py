@@ -16,7 +16,7 @@ from tensorboard.backend.event_processing.event_file_loader import EventFileLoad
 from tensorboard.util import tensor_util
 from torch import nn
 
-from hookline.errors import ConfigError
+from hookline.errors import ConfigError, StorageError
 from hookline.writers import Writers
 from hookline.writers.tensorboard import TensorboardWriter
 
@@ -129,6 +129,23 @@ def test_files_of_others_are_left_alone(tmp_path: Path, begin: Begin) -> None:
     together.close()
     assert [path.name for path in files(tmp_path)] == [other.name]
     assert other.read_bytes() == b"theirs"
+
+
+def test_a_link_in_the_place_of_a_file_is_not_truncated(tmp_path: Path, begin: Begin) -> None:
+    together = begin()
+    together.write_scalar("a", 1.0, 1)
+    together.close()
+    (file,) = files(tmp_path)
+    content = file.read_bytes()
+    moved = file.rename(tmp_path / "elsewhere")
+    file.symlink_to(moved)
+    resumed = begin()
+    with pytest.raises(StorageError) as refused:
+        resumed.load_state_dict({"TensorboardWriter": {"sizes": {file.name: 3}, "step": 0}})
+    assert str(refused.value) == (
+        f"{file} must be a regular file of this run, not a symbolic link; move it away, or choose another work_dir"
+    )
+    assert moved.read_bytes() == content
 
 
 def test_texts_tables_and_captions_are_what_its_plugins_show(tmp_path: Path, begin: Begin) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,6 +10,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from hookline.checkpoint import store
+from hookline.common.files import storage_errors
 from hookline.errors import ConfigError, StorageError
 
 
@@ -26,7 +28,7 @@ def export(path: Path, out: Path | None = None, *, averaged: bool = False, force
     from safetensors.torch import save
 
     target = out if out is not None else path.with_name(path.stem + ("-averaged" if averaged else "") + ".safetensors")
-    if target.exists() and not force:
+    if os.path.lexists(target) and not force:
         raise ConfigError(f"{target} already exists; choose another file with --out, or overwrite it with --force")
     checkpoint = store.read(path, sealed=False)
     state = find_averaged_weights(checkpoint, path) if averaged else checkpoint.get("state_dict", checkpoint)
@@ -36,7 +38,8 @@ def export(path: Path, out: Path | None = None, *, averaged: bool = False, force
         key: str(meta[key]) for key in ("experiment_name", "epoch", "iter") if isinstance(meta, dict) and key in meta
     }
     data = save(weights, metadata={"format": "pt", "weights": "averaged" if averaged else "raw", **about})
-    target.parent.mkdir(parents=True, exist_ok=True)
+    with storage_errors(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
     with store.replacing(target) as file:
         file.write(data)
     return Exported(target, len(weights), len(data), bool(averages_in(checkpoint)))

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from hookline.checkpoint import seal, store
+from hookline.common.files import PARTIAL, storage_errors
 
 
 def all_of(checkpoints: Iterable[Path], keys: Sequence[str]) -> list[Path]:
@@ -15,10 +16,11 @@ def all_of(checkpoints: Iterable[Path], keys: Sequence[str]) -> list[Path]:
     wanted = [path for path in dict.fromkeys(checkpoints) if path.is_file()]
     published = [publish(path, keys) for path in wanted]
     for folder in {path.parent for path in wanted}:
-        for path in folder.glob("*.pth"):
-            match = re.fullmatch(r"(.+)-[0-9a-f]{8}\.pth", path.name)
-            if match and path not in published and _is_published(path):
-                path.unlink()
+        with storage_errors(folder, "removed", inside=True):
+            for path in folder.glob("*.pth"):
+                match = re.fullmatch(r"(.+)-[0-9a-f]{8}\.pth", path.name)
+                if match and path not in published and _is_published(path):
+                    path.unlink()
     return published
 
 
@@ -27,10 +29,11 @@ def publish(path: Path, keys: Sequence[str]) -> Path:
     checkpoint = store.read(path, sealed=True)
     note = seal.read_note(path)
     assert note is not None, "it was read with its seal"
-    unnamed = path.with_name(f".{path.name}.publishing{store.PARTIAL}")
+    unnamed = path.with_name(f".{path.name}.publishing{PARTIAL}")
     sha256 = store.write({key: checkpoint[key] for key in keys}, unnamed, seal.Note(note.step, note.validations))
     named = path.with_name(f"{path.stem}-{sha256[:8]}.pth")
-    os.replace(unnamed, named)
+    with storage_errors(named):
+        os.replace(unnamed, named)
     return named
 
 

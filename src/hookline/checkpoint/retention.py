@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from hookline.checkpoint.seal import read_note
+from hookline.common.files import storage_errors
 
 
 def by_age(folder: Path, names: re.Pattern[str]) -> list[Path]:
@@ -13,7 +14,7 @@ def by_age(folder: Path, names: re.Pattern[str]) -> list[Path]:
     found = [
         (note.order, path)
         for path in folder.iterdir()
-        if names.fullmatch(path.name) and (note := read_note(path)) is not None
+        if names.fullmatch(path.name) and path.is_file() and (note := read_note(path)) is not None
     ]
     return [path for _, path in sorted(found)]
 
@@ -23,6 +24,7 @@ def keep_newest(number: int, names: re.Pattern[str], saved: Path) -> None:
 
     They are found by listing the folder, so checkpoints that a killed run left behind are removed as well.
     """
-    for path in by_age(saved.parent, names)[:-number]:
-        if path != saved:
-            path.unlink(missing_ok=True)
+    with storage_errors(saved.parent, "removed", inside=True):
+        for path in by_age(saved.parent, names)[:-number]:
+            if path != saved:
+                path.unlink(missing_ok=True)

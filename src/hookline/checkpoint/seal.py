@@ -16,6 +16,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from hookline.common.files import regular
+
 # The record that ends a zip archive. Its last two bytes are the length of the comment that follows.
 END_OF_ARCHIVE = b"PK\x05\x06"
 END_LENGTH = 22
@@ -120,7 +122,7 @@ def digest(path: Path) -> str:
 
 
 def _find_seal(path: Path) -> re.Match[bytes] | None:
-    with open(path, "rb") as file:
+    with open(path, "rb", opener=regular) as file:
         file.seek(max(file.seek(0, os.SEEK_END) - TAIL_LENGTH, 0))
         tail = file.read()
     position = tail.rfind(END_OF_ARCHIVE)
@@ -129,7 +131,7 @@ def _find_seal(path: Path) -> re.Match[bytes] | None:
 
 def _hash_of(path: Path, without: int) -> str:
     found = hashlib.sha256()
-    with open(path, "rb", buffering=0) as file:
+    with open(path, "rb", buffering=0, opener=regular) as file:
         left = file.seek(0, os.SEEK_END) - without
         file.seek(0)
         while left > 0 and (part := file.read(min(left, CHUNK))):

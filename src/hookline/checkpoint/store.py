@@ -20,11 +20,11 @@ import torch
 
 from hookline.checkpoint.names import NAMES
 from hookline.checkpoint.seal import Note, SealingFile, damage, read_note
+from hookline.common import files
+from hookline.common.files import PARTIAL, real_path, regular
 from hookline.errors import StorageError
 
 POINTER = "last_checkpoint"
-#: The ending of a file that is being written. A killed process may leave such a file behind; `sweep` removes it.
-PARTIAL = ".partial"
 
 
 # -- writing
@@ -61,17 +61,13 @@ def point_to(path: Path, folder: Path, sha256: str, step: int) -> None:
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
     """Open a temporary file that replaces `path` once it is complete and on the disk; a failure leaves nothing."""
-    temporary = path.with_name(f".{path.name}{PARTIAL}")
     try:
-        with open(temporary, "wb") as file:
+        with files.replacing(path) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, path)
     except OSError as error:
         raise StorageError(f"{path} cannot be written: {error.strerror or error}") from error
-    finally:
-        temporary.unlink(missing_ok=True)
     with suppress(OSError):  # some systems cannot fsync a folder; the file is complete anyway
         folder = os.open(path.parent, os.O_RDONLY)
         try:
@@ -95,8 +91,8 @@ def read(path: Path, *, sealed: bool, verified: bool = False) -> dict[str, Any]:
     Files of other programs have no seal. They are accepted unless `sealed` is true. `verified` skips the check of the
     seal, for a file that was already checked.
     """
-    if not path.is_file():
-        raise StorageError(f"there is no checkpoint {path}; to list those of a run: hookline inspect FOLDER")
+    if not os.path.isfile(path):
+        raise StorageError(_why_no_file(path))
     own = sealed or read_note(path) is not None
     if own and not verified and (problem := damage(path)):
         raise StorageError(f"{path} cannot be used: {problem}")
@@ -111,9 +107,18 @@ def read(path: Path, *, sealed: bool, verified: bool = False) -> dict[str, Any]:
     return checkpoint
 
 
+def _why_no_file(path: Path) -> str:
+    try:
+        return f"{path} is {files.kind_of(os.stat(path))}, not a checkpoint"
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # the last: a NUL in the path
+        return f"there is no checkpoint {path}; to list those of a run: hookline inspect FOLDER"
+    except OSError as error:
+        return f"{path} cannot be read: {error.strerror or error}"
+
+
 def _why_unreadable(path: Path, error: Exception) -> str:
     """Return the reason in our own words: torch's message advises running the code in the file."""
-    with open(path, "rb") as file:
+    with open(path, "rb", opener=regular) as file:
         is_archive = file.read(2) == b"PK"
     if isinstance(error, pickle.UnpicklingError):
         return "it holds more than tensors and plain data, and hookline never runs code from a file"
@@ -165,13 +170,13 @@ def find_pointer_problem(folder: Path) -> str:
     if not os.path.lexists(pointer):
         return ""
     try:
-        with open(pointer, "rb") as file:
+        with open(pointer, "rb", opener=regular) as file:
             content = file.read(1 << 16)
         if os.path.isfile(content.strip()):  # other programs write just the path
             return ""
         record = json.loads(content)
         path = folder / str(record["name"])
-        if not path.resolve().is_relative_to(folder.resolve()):
+        if not real_path(path).is_relative_to(real_path(folder)):
             return f"{pointer} points outside its folder, to {str(record['name'])!r}"
         return "" if path.is_file() else f"{pointer} names {path.name}, which does not exist"
     except (ValueError, KeyError, TypeError, OSError, RecursionError) as error:

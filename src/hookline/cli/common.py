@@ -54,7 +54,7 @@ def load_config(words: list[str] | None) -> LoadedConfig:
     from hookline.config import load
 
     given = list(words or [])
-    named = bool(given) and (Path(given[0]).exists() or "=" not in given[0])
+    named = bool(given) and (os.path.exists(given[0]) or "=" not in given[0])
     path = Path(given.pop(0)) if named else Path(str(files("hookline.data") / "digits.yaml"))
     # In an ASCII locale, Python does not decode other characters of the command line. YAML is UTF-8.
     loaded = load(path, [os.fsencode(override).decode("utf-8", "surrogateescape") for override in given])

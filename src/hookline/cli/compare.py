@@ -63,7 +63,9 @@ def run(
 
 def titles(runs: Sequence[Run]) -> list[str]:
     """Return the titles of the runs: the names of their folders, or their paths if two folders have the same name."""
-    names = [each.path.resolve().name for each in runs]
+    from hookline.common.files import real_path
+
+    names = [real_path(each.path).name for each in runs]
     return [escaped(name) for name in (names if len(set(names)) == len(names) else [str(each.path) for each in runs])]
 
 

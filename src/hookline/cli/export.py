@@ -33,8 +33,10 @@ def run(
     """Write the model's weights as safetensors."""
     from hookline.checkpoint import inspection
     from hookline.checkpoint.export import export
+    from hookline.common.files import storage_errors
 
-    written = export(file, out, averaged=averaged, force=force)
+    with storage_errors(file, "read", inside=True):
+        written = export(file, out, averaged=averaged, force=force)
     show(f"{written.path}: {written.tensors} tensors, {inspection.format_size(written.size)}")
     if written.has_average and not averaged:
         show("exported the raw weights; to export the averaged weights instead, add --averaged")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated
@@ -34,7 +35,7 @@ def init(folder: Annotated[str, typer.Argument(metavar="DIR", help="The folder t
     from hookline.config import json_schema
 
     target = Path(folder)
-    taken = [name for name in FILES if (target / name).exists()]
+    taken = [name for name in FILES if os.path.lexists(target / name)]
     if taken:
         raise ConfigError(f"{target} already contains {', '.join(taken)}; nothing was changed; choose another folder")
     try:

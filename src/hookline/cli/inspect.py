@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -29,5 +30,7 @@ def run(
     If FILE is damaged, the exit code is 5.
     """
     from hookline.checkpoint import inspection
+    from hookline.common.files import storage_errors
 
-    show(inspection.describe_folder(file) if file.is_dir() else inspection.describe_checkpoint(file))
+    with storage_errors(file, "read", inside=True):
+        show(inspection.describe_folder(file) if os.path.isdir(file) else inspection.describe_checkpoint(file))

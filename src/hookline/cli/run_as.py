@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import traceback
 from pathlib import Path
 from typing import Annotated
@@ -48,7 +49,7 @@ def run(
     """
     from hookline.dialects import script as scripts
 
-    if not script.is_file():
+    if not os.path.isfile(script):
         late = str(script).startswith("-")
         hint = f"; put the options of run-as first: hookline run-as {script} {system} SCRIPT" if late else ""
         raise ConfigError(f"script {script} does not exist{hint}")

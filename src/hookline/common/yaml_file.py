@@ -11,6 +11,7 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.representer import SafeRepresenter
 
+from hookline.common.files import regular
 from hookline.common.marks import Mark, show
 from hookline.common.nodes import Node, plain
 from hookline.common.yaml_text import parse, reads_as_text
@@ -38,7 +39,7 @@ def read_mapping(file: Path) -> Node:
 
 def _read_text(file: Path) -> str:
     try:
-        with file.open("rb") as stream:
+        with open(file, "rb", opener=regular) as stream:
             content = stream.read(MAX_BYTES + 1)
     except FileNotFoundError:
         hint = nearest_file(file) or "; to create a project with a config: hookline init FOLDER"

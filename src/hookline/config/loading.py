@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from hookline.common.files import real_path
 from hookline.common.marks import Keys, Mark, Problem, dotted, refusal, refuse_all, show
 from hookline.common.nodes import Node, from_plain, plain, walk
 from hookline.common.yaml_file import nearest_file, read_mapping
@@ -85,8 +86,8 @@ def _finish(root: Node, overrides: Iterable[str], file: Path | None, notices: li
 
 def _merge_with_bases(file: Path, chain: tuple[Path, ...], seen: dict[Path, Node], notices: list[str]) -> Node:
     """Return a file merged over its bases. A base that several files share is read once."""
-    real = file.resolve()
-    if real in (step.resolve() for step in chain):
+    real = real_path(file)
+    if real in (real_path(step) for step in chain):
         shown = " -> ".join(str(step) for step in (*chain, file))
         raise ConfigError(f"{chain[-1]}: {BASE} is circular: {shown}")
     if len(chain) >= MAX_BASES:
@@ -100,7 +101,7 @@ def _merge_with_bases(file: Path, chain: tuple[Path, ...], seen: dict[Path, Node
     under: Node | None = None
     for node in _base_nodes(base):
         path = Path(os.path.normpath(file.parent / str(node.value)))
-        if not path.exists():
+        if not os.path.lexists(path):
             raise refusal(node.mark, (BASE,), f"file not found: {path}{nearest_file(path)}")
         tree = _merge_with_bases(path, (*chain, file), seen, notices)
         if under is not None:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from hookline.checkpoint import store
 from hookline.checkpoint.names import NAMES
+from hookline.common.files import real_path, write_text
 from hookline.errors import DataError, blame
 
 if TYPE_CHECKING:
@@ -198,11 +199,11 @@ class Host:
     def folders(self) -> list[Path]:
         """Return the folders of this run's checkpoints: those of hooks, and the folder of the run."""
         own = [folder for entry in self.plan if (folder := entry.checkpoint_folder(self)) is not None]
-        return list({folder.resolve(): folder for folder in [*own, self.work_dir]}.values())
+        return list({real_path(folder): folder for folder in [*own, self.work_dir]}.values())
 
     def write_description(self) -> None:
         """Write what describes the run into its folder: the plan and the config."""
-        (self.work_dir / "plan.txt").write_text(self.plan.explain() + "\n", encoding="utf-8")
+        write_text(self.work_dir / "plan.txt", f"{self.plan.explain()}\n")
 
     def record_files(self) -> Iterable[str]:
         """Return the files and folders that the writers of this run create."""

@@ -20,6 +20,7 @@ from torch import nn
 
 from hookline.common.checks import check_name
 from hookline.common.escape import escaped
+from hookline.common.files import real_path
 from hookline.common.modes import in_mode
 from hookline.data.batches import Batches
 from hookline.data.transfer import to_device
@@ -111,7 +112,7 @@ class Runner(RunnerHost):
         self.precision = precision
         self.seed = seed
         self.work_dir = Path(work_dir)
-        self.experiment_name = experiment_name or escaped(self.work_dir.resolve().name)
+        self.experiment_name = experiment_name or escaped(real_path(self.work_dir).name)
         self.load_from, self.resume = load_from, resume
         self.config = config
 

@@ -15,6 +15,7 @@ from hookline.checkpoint import compatibility
 from hookline.checkpoint.export import averages_in
 from hookline.common import rng
 from hookline.common.escape import escaped
+from hookline.common.files import write_text
 from hookline.data.batches import Batches
 from hookline.engine import hook_states, loops, optim_checks, preflight, snapshot
 from hookline.engine.host import Host, Verb
@@ -176,7 +177,7 @@ class RunnerHost(Host):
         if self.config is not None:
             from hookline.common.yaml_file import dump
 
-            (self.work_dir / "config.yaml").write_text(dump(self.config), encoding="utf-8")
+            write_text(self.work_dir / "config.yaml", dump(self.config))
 
     def record_files(self) -> Iterable[str]:
         """Return the files of the writers."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import time
 from collections.abc import Iterable, Mapping
@@ -16,6 +17,7 @@ from torch import Tensor
 from hookline.checkpoint import compatibility, seal, store
 from hookline.checkpoint.background import Background
 from hookline.checkpoint.copies import Copies
+from hookline.common.files import real_path, storage_errors
 from hookline.engine import signals, snapshot
 from hookline.engine.numerics import check_weights_are_finite
 from hookline.engine.requests import SaveRequest
@@ -42,7 +44,7 @@ class Source:
 
     def is_inside(self, folders: Iterable[Path]) -> bool:
         """Return whether it is in one of these folders of the run, so that the records there belong to it."""
-        return self.path.resolve().parent in [folder.resolve() for folder in folders]
+        return real_path(self.path).parent in [real_path(folder) for folder in folders]
 
 
 class Saving:
@@ -278,7 +280,7 @@ class Saving:
         elif host.resume:
             path = Path(host.resume)
         if path is not None:
-            if path.is_file() and seal.read_note(path) is None:
+            if os.path.isfile(path) and seal.read_note(path) is None:
                 raise StorageError(
                     f"{path} cannot be resumed: {seal.damage(path)}; to load only the weights of an intact file, use "
                     "load_from without resume"
@@ -351,15 +353,17 @@ class Saving:
         note, host = seal.read_note(path), self._host
         assert note is not None, "a checkpoint that is resumed has a seal"
         for folder in host.folders:
-            old = archive.archive_later_checkpoints(folder, note)
-            if old is not None:
+            with storage_errors(folder, "used", inside=True):
+                old = archive.archive_later_checkpoints(folder, note)
+                if old is None:
+                    continue
                 for name in host.records_cut_back():
                     archive.copy_to_archive(folder / name, old)  # their later part is about to be removed
-                if path.resolve().parent == folder.resolve():
+                if real_path(path).parent == real_path(folder):
                     store.point_to(path, path.parent, seal.digest(path), note.step)
                 else:
                     (folder / store.POINTER).unlink(missing_ok=True)
-                host.terminal.say(f"moved the checkpoints that are later than {path.name} to {old}")
+            host.terminal.say(f"moved the checkpoints that are later than {path.name} to {old}")
 
     def restore(self) -> bool:
         """Load the late parts of a run that is being resumed, once, where it continues; return whether it did."""

@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from hookline.checkpoint import store
+from hookline.common.files import storage_errors
 from hookline.engine import signals
 from hookline.errors import HooklineError
 from hookline.rundir import archive, log_copies, ownership
@@ -60,7 +61,8 @@ def session(host: Host, verb: Verb) -> Iterator[None]:
         host.terminal.prepare()
         host.begin_session(verb)
         host.plan.skip_idle_points()
-        source = open_folder(host, verb, leaving, copying)
+        with storage_errors(host.work_dir, "used", inside=True):
+            source = open_folder(host, verb, leaving, copying)
         leaving.push(host.saving.finish_at_exit)
         leaving.callback(host.saving.move_back)
         leaving.push(partial(close_records, host))
@@ -104,9 +106,11 @@ def open_folder(host: Host, verb: Verb, leaving: ExitStack, copying: log_copies.
     """Claim the folders, and read the checkpoint that the run starts from. A fresh run archives an earlier one."""
     folder, terminal, saving = host.work_dir, host.terminal, host.saving
     folders = host.folders if verb == "train" else [folder]
+    records = list(host.record_files())
     for each in folders:
         ownership.claim(each)
         leaving.enter_context(ownership.locked(each))
+        archive.refuse_foreign(each, records, host.checkpoint_names)
     targets = [each.target(folder) for each in log_copies.wanted_by(host.plan)]
     moved: list[str] = []
     if verb != "train":
@@ -119,10 +123,10 @@ def open_folder(host: Host, verb: Verb, leaving: ExitStack, copying: log_copies.
         resumes = source is not None and source.kind == "resume" and source.is_inside(folders)
         continues = resumes or saving.started
         if not continues and host.resume is True:
-            archive.drop_records(folder, host.record_files())
+            archive.drop_records(folder, records)
         elif not continues:
             for each in [*folders, *(target for target in targets if target.exists())]:
-                if old := archive.archive_run(each, host.record_files()):
+                if old := archive.archive_run(each, records):
                     moved.append(f"moved the files of an earlier run from {each} to {old}")
                     leaving.push(partial(archive.restore_archived, old, each, host))
         copying.begin(fetch=continues)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from hookline.checkpoint.retention import by_age, keep_newest
 from hookline.common.checks import check_choice, check_int
 from hookline.common.escape import escaped
+from hookline.common.files import real_path, storage_errors
 from hookline.common.monitor import AUTO, monitor
 from hookline.common.numbers import as_number, as_repr
 from hookline.errors import ConfigError, did_you_mean, nearest
@@ -180,7 +182,7 @@ class CheckpointHook(Hook):
 
     def checkpoint_folder(self, runner: Runner) -> Path:
         """Return the folder that this hook saves to."""
-        return Path(self.out_dir) / runner.work_dir.resolve().name if self.out_dir is not None else runner.work_dir
+        return Path(self.out_dir) / real_path(runner.work_dir).name if self.out_dir is not None else runner.work_dir
 
     def state_dict(self) -> dict[str, Any]:
         """Return the best values so far."""
@@ -201,7 +203,7 @@ class CheckpointHook(Hook):
         """If the process was killed between the regular save and the best save, write the missing best file now."""
         options = self._best_options(best)
         path = self.runner.checkpoint_path(**options)
-        if path.name in [name for _, name in best.kept] and not path.exists():
+        if path.name in [name for _, name in best.kept] and not os.path.lexists(path):
             self.runner.request_save(**options)
 
     def _counts_epochs(self, runner: Runner) -> bool:
@@ -272,7 +274,8 @@ class CheckpointHook(Hook):
 
             folder = self.checkpoint_folder(runner)
             names = [best_name for best in self.best.values() for _, best_name in best.kept]
-            found = [*by_age(folder, self._names())[-1:], *(folder / name for name in names)]
+            with storage_errors(folder, "read", inside=True):
+                found = [*by_age(folder, self._names())[-1:], *(folder / name for name in names)]
             for path in publishing.all_of(found, self.published_keys):
                 runner.terminal.say(f"published {path}")
 

@@ -12,13 +12,14 @@ import os
 import shutil
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any
 
 import torch
 from torch import profiler
 
+from hookline.common.files import regular, replacing
 from hookline.errors import HookError
 
 #: The prefix of an iteration's label. torch's own tools know it: a table has one row for all of them.
@@ -90,6 +91,7 @@ class Profile(profiler.profile):
         target = Path(path)
         if self.written is None:
             part = target.with_name(f".{target.name}.part")
+            part.unlink(missing_ok=True)  # torch would follow a link
             try:
                 super().export_chrome_trace(str(part), *arguments, **options)
                 _refuse_incomplete(part)
@@ -118,19 +120,25 @@ def _refuse_incomplete(path: Path) -> None:
     """Refuse an incomplete trace. torch reports no error, but a complete trace ends with a brace."""
     if not path.exists():
         raise OSError(f"torch could not write to {path.parent}: the disk may be full")
-    with open(path, "rb") as file:
+    with open(path, "rb", opener=regular) as file:
         file.seek(max(0, path.stat().st_size - 16))
         if not file.read().rstrip().endswith(b"}"):
             raise OSError(f"torch wrote only a part of the trace to {path.parent}: the disk may be full")
 
 
 def _copy(source: Path, target: Path) -> None:
-    with _open(source, "rb") as read, _open(target, "wb") as write:
+    with (
+        open(source, "rb", opener=regular) as found,
+        replacing(target) as file,
+        _unzipped(found, source, "rb") as read,
+        _unzipped(file, target, "wb") as write,
+    ):
         shutil.copyfileobj(read, write)
 
 
-def _open(path: Path, mode: str) -> IO[bytes]:
-    return cast("IO[bytes]", gzip.open(path, mode) if path.suffix == ".gz" else open(path, mode))
+def _unzipped(file: IO[bytes], path: Path, mode: str) -> AbstractContextManager[Any]:
+    """Return the file as it is, or with compression if the name asks for it."""
+    return gzip.open(file, mode) if path.suffix == ".gz" else nullcontext(file)
 
 
 def _schedule(given: Mapping[str, int], steps: int) -> Callable[[int], profiler.ProfilerAction]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Mapping
 from itertools import count
 from pathlib import Path
@@ -85,7 +86,7 @@ def _free_path(path: Path, rank: str) -> Path:
     ending = next((ending for ending in (".json.gz", ".json") if path.name.endswith(ending)), path.suffix)
     stem = path.name.removesuffix(ending) + rank
     names = (f"{stem}{'' if number == 1 else f'_{number}'}{ending}" for number in count(1))
-    return next(found for name in names if not (found := path.with_name(name)).exists())
+    return next(found for name in names if not os.path.lexists(found := path.with_name(name)))
 
 
 def _check_handler(given: Any) -> Callable[..., Any] | dict[str, Any] | None:

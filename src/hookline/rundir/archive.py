@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from collections.abc import Iterable
@@ -10,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from hookline.checkpoint.names import NAMES
 from hookline.checkpoint.seal import Note, read_note
-from hookline.errors import ConfigError, HookError
+from hookline.common.files import PARTIAL, refuse_other_kinds
+from hookline.errors import ConfigError, HookError, blame
 from hookline.writers import built_in_files
 
 if TYPE_CHECKING:
@@ -27,6 +29,22 @@ RESERVED = re.compile(
 )
 
 
+def refuse_foreign(folder: Path, records: Iterable[str], checkpoint_names: re.Pattern[str]) -> None:
+    """Refuse a folder in which something other than a regular file has the name of a file that a run uses.
+
+    Records may be folders. A checkpoint may be a link, because it is replaced as a whole and otherwise only read.
+    """
+    for name in OWN_FILES:
+        refuse_other_kinds(folder / name)
+    for name in records:
+        refuse_other_kinds(folder / name, folders=True)
+    for path in sorted(folder.iterdir()):
+        if path.name.startswith(".") and path.name.endswith(PARTIAL):
+            refuse_other_kinds(path)
+        elif checkpoint_names.fullmatch(path.name):
+            refuse_other_kinds(path, links=True)
+
+
 def archive_run(folder: Path, records: Iterable[str] = ()) -> Path | None:
     """Move the files of an earlier run into the next free `old-1/`, `old-2/`, ... and return it; None without files.
 
@@ -35,7 +53,7 @@ def archive_run(folder: Path, records: Iterable[str] = ()) -> Path | None:
     names = dict.fromkeys((*OWN_FILES, *built_in_files(), *records))
     traces = sorted(folder.glob("profile_[0-9]*.json"))
     return move_to_archive(
-        folder, [path for name in names if (path := folder / name).exists()] + traces + checkpoints(folder)
+        folder, [path for name in names if os.path.lexists(path := folder / name)] + traces + checkpoints(folder)
     )
 
 
@@ -58,7 +76,7 @@ def move_to_archive(folder: Path, files: Iterable[Path]) -> Path | None:
     if not files:
         return None
     number = 1
-    while (old := folder / f"old-{number}").exists():
+    while os.path.lexists(old := folder / f"old-{number}"):
         number += 1
     old.mkdir()
     for file in files:
@@ -91,11 +109,15 @@ def restore_archived(
     """
     if not isinstance(error, (ConfigError, HookError)) or runner.iter or runner.saving.saved_at >= 0:
         return
-    for path in old.iterdir():
-        _remove(folder / path.name)
-        path.rename(folder / path.name)
-    old.rmdir()
-    runner.terminal.say(f"restored the files of the earlier run in {folder}")
+    try:
+        for path in old.iterdir():
+            _remove(folder / path.name)
+            path.rename(folder / path.name)
+        old.rmdir()
+    except OSError as another:
+        blame(error, f"the files of the earlier run stay in {old}: {another.strerror or another}")
+    else:
+        runner.terminal.say(f"restored the files of the earlier run in {folder}")
 
 
 def drop_records(folder: Path, records: Iterable[str]) -> None:
@@ -114,6 +136,6 @@ def _remove(path: Path) -> None:
 def copy_to_archive(path: Path, old: Path) -> None:
     """Copy a file or folder of records, if it exists, into an archive folder."""
     if path.is_dir():
-        shutil.copytree(path, old / path.name)
+        shutil.copytree(path, old / path.name, symlinks=True)
     elif path.exists():
         shutil.copy(path, old)

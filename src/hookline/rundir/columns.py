@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hookline.common.escape import escaped
+from hookline.common.files import regular
 from hookline.errors import ConfigError, StorageError, did_you_mean
 
 #: The entries of a record that say when it was recorded; all others are metrics.
@@ -116,7 +117,8 @@ def read(path: Path) -> Metrics:
     A missing file has no records. A last line that is still being written is ignored.
     """
     try:
-        lines = path.read_bytes().split(b"\n")
+        with open(path, "rb", opener=regular) as file:
+            lines = file.read().split(b"\n")
     except FileNotFoundError:
         return Metrics(source=str(path))
     except OSError as error:

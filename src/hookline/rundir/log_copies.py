@@ -6,7 +6,6 @@ They are copied when everything is closed, and fetched back before anything is o
 from __future__ import annotations
 
 import logging
-import os
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hookline.common.files import real_path, regular, replacing
 from hookline.errors import ConfigError, StorageError
 
 log = logging.getLogger("hookline")
@@ -29,8 +29,8 @@ class LogCopies:
 
     def target(self, folder: Path) -> Path:
         """Return the folder for the copies of one run. Refuse the folder of the run itself."""
-        target = self.out_dir / folder.resolve().name
-        if target.resolve() == folder.resolve():
+        target = self.out_dir / real_path(folder).name
+        if real_path(target) == real_path(folder):
             raise ConfigError(f"LoggerHook: out_dir {self.out_dir} would copy the logs of {target} onto themselves")
         return target
 
@@ -53,8 +53,8 @@ class LogCopies:
                 _copy(path, target)
                 if not self.keep_local:
                     path.unlink()
-            except OSError as error:
-                log.warning("%s could not be copied to %s: %s", path, target, error.strerror or error)
+            except (OSError, StorageError) as error:
+                log.warning("%s could not be copied to %s: %s", path, target, getattr(error, "strerror", "") or error)
 
     def _logs(self, folder: Path) -> list[Path]:
         return sorted(path for path in folder.glob("*") if path.is_file() and path.name.endswith(self.suffixes))
@@ -62,13 +62,10 @@ class LogCopies:
 
 def _copy(path: Path, folder: Path) -> None:
     """Copy a file completely or not at all: half a log would look like a complete one."""
-    partial = folder / f".{path.name}.partial"
-    try:
-        shutil.copy2(path, partial)
-        os.replace(partial, folder / path.name)
-    except OSError:
-        partial.unlink(missing_ok=True)
-        raise
+    with open(path, "rb", opener=regular) as source, replacing(folder / path.name) as copy:
+        shutil.copyfileobj(source, copy)
+        copy.flush()
+        shutil.copystat(path, copy.name)
 
 
 class Copying:

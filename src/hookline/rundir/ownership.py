@@ -7,11 +7,13 @@ import logging
 import os
 import socket
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from hookline.common.files import PARTIAL, not_own, owned, real_path, refuse_other_kinds, regular, storage_errors
 from hookline.errors import StorageError
 
 if sys.platform != "win32":
@@ -20,6 +22,8 @@ if sys.platform != "win32":
 log = logging.getLogger("hookline")
 
 LOCK = ".lock"
+# The start of the record in the file of a lock.
+RECORD = b'{"pid": '
 # The folders in use by this process: the file lock does not stop the process that holds it from locking again.
 _held: set[Path] = set()
 
@@ -27,12 +31,25 @@ _held: set[Path] = set()
 def claim(folder: Path) -> None:
     """Create the folder and check that it is writable."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / ".writable"
-        probe.write_bytes(b"")
-        probe.unlink()
+        _create(folder)
+        # A new name, because another file under a fixed one would be emptied. `sweep` removes it after a kill.
+        descriptor, probe = tempfile.mkstemp(PARTIAL, ".writable-", folder)
+        os.close(descriptor)
+        os.unlink(probe)
     except OSError as error:
         raise StorageError(f"work_dir {folder} cannot be written: {error.strerror or error}") from error
+
+
+def _create(folder: Path) -> None:
+    """Create a folder and its parents, one after the other: `Path.mkdir` calls itself for each of them."""
+    missing = []
+    for each in (folder, *folder.parents):
+        with suppress(FileNotFoundError):
+            each.stat()  # fails for a path that is too long or a loop of links
+            break
+        missing.append(each)
+    for each in (*reversed(missing), folder):
+        each.mkdir(exist_ok=True)
 
 
 @contextmanager
@@ -42,27 +59,44 @@ def locked(folder: Path) -> Iterator[None]:
     The lock belongs to the process. Its loader workers do not inherit it, and the system releases it when the process
     ends, even after `kill -9`.
     """
-    mine = folder.resolve()
+    mine = real_path(folder)
     if mine in _held:
         raise StorageError(f"{folder} is in use by another run of this process ({os.getpid()})")
     path = folder / LOCK
+    refuse_other_kinds(path)
     try:
-        file = open(path, "a+b")  # noqa: SIM115  # closed below, which releases the lock
+        file = open(path, "a+b", opener=owned)  # noqa: SIM115  # closed below, which releases the lock
     except OSError as error:
         raise StorageError(f"{path} cannot be opened: {error.strerror or error}") from error
     try:
         if sys.platform != "win32":
             _lock(file.fileno(), folder)
-        if not path.exists() or not os.path.samestat(path.stat(), os.fstat(file.fileno())):
+        if not _is_at(path, file.fileno()):
             raise StorageError(f"{folder} was in use by another run until just now; try again")
         _held.add(mine)
         try:
             yield
         finally:
             _held.discard(mine)
-            path.unlink(missing_ok=True)
+            _remove(path)
     finally:
         file.close()
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    """Return whether an open file is still the one at a path."""
+    try:
+        return os.path.samestat(os.lstat(path), os.fstat(descriptor))
+    except OSError:
+        return False
+
+
+def _remove(path: Path) -> None:
+    """Remove the file of the lock. Without the lock itself, a file that stays does not keep another run away."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        log.warning("%s cannot be removed: %s", path, error.strerror or error)
 
 
 def _lock(descriptor: int, folder: Path) -> None:
@@ -76,9 +110,13 @@ def _lock(descriptor: int, folder: Path) -> None:
     except OSError as error:
         log.warning("%s cannot be locked (%s); make sure that no other run uses it", folder, error.strerror or error)
         return
-    os.ftruncate(descriptor, 0)
-    record = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
-    os.write(descriptor, json.dumps(record).encode())
+    with storage_errors(folder / LOCK):
+        found = os.pread(descriptor, len(RECORD), 0)  # a full disk may have cut it short
+        if not RECORD.startswith(found):
+            raise not_own(folder / LOCK, "lock", "a file of another program")
+        os.ftruncate(descriptor, 0)
+        record = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
+        os.write(descriptor, json.dumps(record).encode())
 
 
 def _describe(holder: bytes) -> str:
@@ -94,10 +132,11 @@ def is_in_use(folder: Path) -> bool | None:
 
     This does not try to take the lock, because a run that starts at that moment would be refused.
     """
-    if folder.resolve() in _held:  # do not open the lock file here: closing it would release the lock
+    if real_path(folder) in _held:  # do not open the lock file here: closing it would release the lock
         return True
     try:
-        holder = json.loads((folder / LOCK).read_bytes())
+        with open(folder / LOCK, "rb", opener=regular) as file:
+            holder = json.loads(file.read(4096))
         pid, host = int(holder["pid"]), holder["host"]
     except FileNotFoundError:
         return False

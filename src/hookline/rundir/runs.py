@@ -21,6 +21,7 @@ import numpy as np
 
 from hookline.checkpoint.names import NAMES
 from hookline.checkpoint.seal import damage, read_note
+from hookline.common.files import real_path, regular
 from hookline.common.monitor import monitor
 from hookline.errors import ConfigError, HooklineError, StorageError, did_you_mean
 from hookline.rundir import columns, ownership
@@ -81,12 +82,12 @@ class Run:
     def name(self) -> str:
         """Return the name of the experiment: the config's `experiment_name`, or else the name of the folder."""
         given = self.config.get("experiment_name") if self.has_config else None
-        return str(given or self.path.resolve().name)
+        return str(given or real_path(self.path).name)
 
     @property
     def has_config(self) -> bool:
         """Return whether the config was recorded; a run created in Python has one only if it was passed to Runner."""
-        return (self.path / CONFIG).exists()
+        return os.path.exists(self.path / CONFIG)
 
     @cached_property
     def config(self) -> dict[str, Any]:
@@ -147,7 +148,8 @@ class Run:
 
     def _text(self, name: str) -> str:
         try:
-            return (self.path / name).read_text(encoding="utf-8", errors="replace")
+            with open(self.path / name, encoding="utf-8", errors="replace", opener=regular) as file:
+                return file.read()
         except OSError as error:
             raise StorageError(f"{self.path / name} cannot be read: {error.strerror or error}") from error
 
@@ -162,7 +164,7 @@ def load(path: str | os.PathLike[str]) -> Run:
 
 def is_run(folder: Path) -> bool:
     """Return whether a folder holds a run."""
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         return False
     return any(os.path.exists(folder / name) for name in RUN_FILES) or bool(read_checkpoints(folder))
 
@@ -195,11 +197,11 @@ def read_checkpoints(folder: Path) -> list[Checkpoint]:
 
 def _why_not(folder: Path) -> str:
     """Return the message about a folder that does not hold a run, with a guess at the intended one."""
-    if folder.is_dir():
+    if os.path.isdir(folder):
         inside = [str(folder / name) for name in _runs_in(folder)]
         hint = f"; it contains the runs {', '.join(inside)}" if inside else ""
         return f"{folder} is not the folder of a run: it has no {RECORDS}, no {LOG} and no checkpoint{hint}"
-    if folder.exists():
+    if os.path.exists(folder):
         return f"{folder} is a file; expected the folder of a run, with {RECORDS}, {LOG} and checkpoints"
     beside = _runs_in(folder.parent)
     hint = f"; {did_you_mean(folder.name, beside)}" if beside else ""

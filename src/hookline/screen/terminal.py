@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from hookline.common.escape import escaped_lines
+from hookline.common.files import owned
 from hookline.screen import notebook
 
 if TYPE_CHECKING:
@@ -97,7 +98,9 @@ class Terminal:
     def open_log(self, path: Path) -> None:
         """Open run.log; append if it exists."""
         self.close_log()
-        self._log = open(path, "a", encoding="utf-8", errors="backslashreplace")  # noqa: SIM115  # see close_log
+        self._log = open(  # noqa: SIM115  # see close_log
+            path, "a", encoding="utf-8", errors="backslashreplace", opener=owned
+        )
         self._on_log(partial(self._log.writelines, self._early))
         self._early = []
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 import re
 from collections.abc import Mapping, Sequence
 from io import FileIO
 from pathlib import Path
 from typing import Any
 
+from hookline.common.files import owned, replacing
 from hookline.writers.files import Record, RecordWriter, appending, warn_if_shorter
 
 # The beginnings that a spreadsheet takes for a formula, also after quotes, so that no two names are written alike.
@@ -66,13 +66,8 @@ class CsvWriter(RecordWriter):
         if columns:
             cells = [[*map(as_text, row), *[""] * (len(columns) - len(row))] for row in rows]
             complete = encode_rows([[*map(as_text, columns)], *cells])
-            fresh = path.with_name(path.name + ".new")
-            try:
-                fresh.write_bytes(complete)
-                os.replace(fresh, path)
-            except OSError:
-                fresh.unlink(missing_ok=True)
-                raise
+            with replacing(path) as fresh:
+                fresh.write(complete)
         else:
             path.unlink(missing_ok=True)
         self._close()
@@ -99,7 +94,8 @@ class CsvWriter(RecordWriter):
 def read_rows(path: Path) -> tuple[list[str], list[list[str]]]:
     """Return the header and the rows of a file, without a last row that a kill left incomplete."""
     try:
-        text = path.read_bytes().decode()
+        with open(path, "rb", opener=owned) as file:
+            text = file.read().decode()
     except FileNotFoundError:
         return [], []
     whole = list(csv.reader(io.StringIO(text[: text.rfind("\n") + 1], newline="")))

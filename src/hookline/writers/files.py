@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hookline.common.checks import check_name
+from hookline.common.files import owned, refuse_other_kinds
 from hookline.errors import ConfigError
 from hookline.writers.base import Writer
 
@@ -72,6 +73,7 @@ class FileWriter(Writer):
         self.close()
         self.drop_waiting()
         path = work_dir / self._name
+        refuse_other_kinds(path, folders=True)
         self._open(path)
         self._path, self._failing, self._lost = path, False, 0
 
@@ -189,7 +191,7 @@ class RecordWriter(FileWriter):
 
 def appending(path: Path) -> FileIO:
     """Open a file for appending, without a buffer, so that every write reaches the operating system at once."""
-    return open(path, "ab", buffering=0)
+    return open(path, "ab", buffering=0, opener=owned)
 
 
 def warn_if_shorter(path: Path, found: int, saved: int, unit: str) -> None:

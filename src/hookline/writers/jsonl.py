@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import math
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from hookline.common.files import owned
 from hookline.errors import StorageError
 from hookline.writers.files import Record, RecordWriter, appending, warn_if_shorter
 
@@ -34,8 +36,8 @@ class JsonlWriter(RecordWriter):
 
     def _open(self, path: Path) -> None:
         """Continue after the last complete line, if the file exists."""
-        if path.exists():
-            cut_back(path, path.stat().st_size)
+        if os.path.lexists(path):
+            cut_back(path, sys.maxsize)
         self._file = appending(path)
 
     def as_bytes(self, record: dict[str, float]) -> bytes:
@@ -59,7 +61,7 @@ class JsonlWriter(RecordWriter):
         assert self._file is not None
         self.drop_waiting()
         size = int(state.get("size", 0))
-        warn_if_shorter(self._path, self._path.stat().st_size, size, "bytes")
+        warn_if_shorter(self._path, os.path.getsize(self._path), size, "bytes")
         tests = list(later_tests(self._path, size, int(state.get("iter", 0))))
         cut_back(self._path, size)
         self._file.seek(0, os.SEEK_END)
@@ -69,7 +71,7 @@ class JsonlWriter(RecordWriter):
 
 def later_tests(path: Path, size: int, iteration: int) -> Iterator[bytes]:
     """Yield test records beyond this size, up to this iteration: training would not write them again."""
-    with open(path, "rb") as file:
+    with open(path, "rb", opener=owned) as file:
         file.seek(size)
         for line in file:
             try:
@@ -82,7 +84,7 @@ def later_tests(path: Path, size: int, iteration: int) -> Iterator[bytes]:
 
 def cut_back(path: Path, size: int) -> None:
     """Truncate a file to a size, and then to complete lines: a kill or a full disk may leave half a line."""
-    with open(path, "r+b") as file:
+    with open(path, "r+b", opener=owned) as file:
         end = min(size, file.seek(0, os.SEEK_END))
         while end > 0:
             start = max(end - BLOCK, 0)

@@ -22,6 +22,7 @@ from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hookline.common.files import owned
 from hookline.writers.extras import require_libraries
 from hookline.writers.files import FileWriter, Record, appending
 
@@ -192,7 +193,8 @@ class TensorboardWriter(FileWriter):
             if path.name not in sizes:
                 path.unlink()
             elif path.stat().st_size > sizes[path.name]:
-                os.truncate(path, sizes[path.name])
+                with open(path, "r+b", opener=owned) as file:
+                    file.truncate(sizes[path.name])
         self._step = state.get("step", -1)
         self._forget_from = self._step + 1
 

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from hookline.common.files import regular
 from hookline.writers.wandb import step_key
 
 log = logging.getLogger("hookline")
@@ -42,7 +43,8 @@ def records(path: Path) -> Iterator[Any]:
     """Yield the messages of a log."""
     from wandb.proto.wandb_internal_pb2 import Record
 
-    data, at, parts = path.read_bytes(), HEADER, b""
+    with open(path, "rb", opener=regular) as file:
+        data, at, parts = file.read(), HEADER, b""
     while at + HEADER <= len(data):
         if BLOCK - at % BLOCK < HEADER:  # the rest of the block is too small for another piece
             at += BLOCK - at % BLOCK

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+from hookline.common.files import replacing
 from hookline.dialects.mmengine.config import Config
 from hookline.dialects.mmengine.errors import ConfigKeyError
 from hookline.errors import did_you_mean
@@ -150,7 +151,8 @@ class ImageFolderWriter(Writer):
         assert self._path is not None, "set by begin()"
         path = self._path / f"{name}_{step}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(as_png(image))
+        with replacing(path) as file:
+            file.write(as_png(image))
 
     def files(self) -> Iterable[str]:
         """Return the folder."""

@@ -14,6 +14,7 @@ from torch import nn
 
 from hookline.checkpoint import store
 from hookline.common import rng
+from hookline.common.files import write_text
 from hookline.dialects.pointrix.engine import parts
 from hookline.dialects.pointrix.engine.running import begin_writer, close_writer, hooks_see_failures
 from hookline.dialects.pointrix.engine.state import parts_of
@@ -21,7 +22,7 @@ from hookline.dialects.pointrix.hook import parse_hooks
 from hookline.dialects.pointrix.hook.points import POINTS, SCOPES
 from hookline.dialects.pointrix.logger import Logger
 from hookline.dialects.pointrix.utils.checkpoints import NAME, NAMES
-from hookline.dialects.pointrix.utils.config import config_to_primitive, dump_config, parse_structured
+from hookline.dialects.pointrix.utils.config import config_text, config_to_primitive, parse_structured
 from hookline.engine import snapshot
 from hookline.engine.host import Host
 from hookline.engine.position import Position
@@ -218,7 +219,7 @@ class BaseTrainer(Host):
     def write_description(self) -> None:
         """Write plan.txt and config.yaml."""
         super().write_description()
-        dump_config(self.work_dir / "config.yaml", self.cfg)
+        write_text(self.work_dir / "config.yaml", config_text(self.cfg))
 
     def record_files(self) -> list[str]:
         """Return the files of the writer."""

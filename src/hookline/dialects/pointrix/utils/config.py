@@ -100,8 +100,14 @@ def config_to_primitive(config: Any, resolve: bool = True) -> Any:
 
 def dump_config(path: str | Path, config: Any) -> None:
     """Write a config as YAML."""
+    Path(path).write_text(config_text(config), encoding="utf-8")
+
+
+def config_text(config: Any) -> str:
+    """Return a config as YAML."""
     conf = _omegaconf()
-    conf.save(config if conf.is_config(config) else conf.create(config_to_primitive(config)), path)
+    text: str = conf.to_yaml(config if conf.is_config(config) else conf.create(config_to_primitive(config)))
+    return text
 
 
 def _may_be_none(field: dataclasses.Field[Any]) -> bool:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from hookline.checkpoint import seal, store
+from hookline.common.files import storage_errors
 from hookline.errors import StorageError
 
 SEAL = "trainer_state.pth"
@@ -111,8 +112,9 @@ def remove(folder: Path, beside: Path) -> None:
 
 def keep_newest(parent: Path, limit: int, beside: Path) -> None:
     """Remove the oldest checkpoints until at most `limit` are left. At least one always stays."""
-    for folder in checkpoints(parent)[: -max(limit, 1)]:
-        remove(folder, beside)
+    with storage_errors(parent, "removed", inside=True):
+        for folder in checkpoints(parent)[: -max(limit, 1)]:
+            remove(folder, beside)
 
 
 def sweep(beside: Path) -> None:

@@ -17,6 +17,7 @@ from hookline.checkpoint import store
 from hookline.checkpoint.seal import Note
 from hookline.common import rng
 from hookline.common.durations import clock
+from hookline.common.files import storage_errors
 from hookline.dialects.robo_orchard_core.refusals import SettingValueError
 from hookline.dialects.robo_orchard_core.utils.function_info import known_as
 from hookline.dialects.robo_orchard_lab.pipeline import contents, folders
@@ -215,7 +216,8 @@ class FolderSaving(Saving):
         for target in targets:
             left.setdefault(target.beside, []).extend(self._find_leftovers(target, resumed))
         for beside, found in left.items():
-            old = archive.move_to_archive(beside, dict.fromkeys(found))
+            with storage_errors(beside, "used", inside=True):
+                old = archive.move_to_archive(beside, dict.fromkeys(found))
             if old is not None:
                 where = " and ".join(dict.fromkeys(str(one.parent) for one in found))
                 log.warning("moved the saves of an earlier run from %s to %s", where, old)
