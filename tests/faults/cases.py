@@ -4,36 +4,22 @@ from __future__ import annotations
 
 import os
 import re
-import resource
-import sys
+import signal
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 from tests.faults import children
 from tests.faults.project import MYNET, config, write
-
-# The memory that a command may use beyond its memory at the start. A config that expands without limit exceeds it.
-MEMORY = 1 << 30
-SECONDS = 30
+from tests.faults.raw import find_raw
+from tests.faults.watching import read_log, watched_command
 
 #: The file that every hostile input would create if it ran.
 CANARY = "ran-code"
-
-# Audit events that a config or a checkpoint must never cause.
-_NEVER = {
-    *("os.system", "os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "pty.spawn", "subprocess.Popen"),
-    *("socket.connect", "socket.getaddrinfo", "urllib.Request", "webbrowser.open", "ctypes.dlopen"),
-    *("pickle.find_class",),
-}
-_CHANGES = {
-    *("os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.truncate", "os.link", "os.symlink", "os.chmod", "os.chown"),
-    *("os.mkfifo", "os.utime", "shutil.rmtree", "shutil.move", "shutil.copyfile"),
-}
-_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+#: Far more seconds than any input needs. A command that takes longer hangs.
+HANGS_AFTER = 20.0
 
 
 @dataclass(frozen=True)
@@ -45,16 +31,23 @@ class Case:
     """
 
     id: str
-    code: int
+    #: None if the command may use the input or refuse it, as long as it does either properly.
+    code: int | None
     says: str = ""
     mentions: tuple[str, ...] = ()
     words: tuple[str, ...] = ("train", "config.yaml")
     config: str | bytes | None = field(default_factory=config)
     files: Mapping[str, str | bytes] = field(default_factory=dict)
     prepare: Callable[[Path], object] = lambda project: None
+    #: Undoes what would keep the folder from being removed.
+    tidy: Callable[[Path], object] = lambda project: None
     environment: Mapping[str, str] = field(default_factory=dict)
     #: True if a traceback is expected: an exception from user code keeps its traceback.
     traceback: bool = False
+    #: The command that must succeed if the first one does, because it uses what the first one left.
+    then: tuple[str, ...] = ()
+    #: True if the modes of files must hold even for root.
+    powerless: bool = False
 
 
 @dataclass(frozen=True)
@@ -67,6 +60,10 @@ class Outcome:
     touched: list[str]
     #: Forbidden actions of the process, as Python's audit events report them.
     seen: list[str]
+    #: Everything that no user should ever see: a hang, too much memory, a traceback of ours, control characters.
+    raw: list[str]
+    #: The exit code of the command that uses what this one left; None if it was not started.
+    code_then: int | None = None
 
     @property
     def message(self) -> str:
@@ -79,6 +76,11 @@ class Outcome:
     def ran_code(self) -> bool:
         """Return whether the input made the process do more than read it."""
         return bool(self.touched or self.seen)
+
+    @property
+    def silent(self) -> bool:
+        """Return whether the command reported success, although its input is bad or its result cannot be used."""
+        return self.code == 0 and self.code_then != 0
 
 
 def listed(*problems: str) -> str:
@@ -98,18 +100,38 @@ def run(case: Case, root: Path) -> Outcome:
     for name, content in case.files.items():
         write(project, name, content)
     case.prepare(project)
-    log = root.with_name(root.name + ".seen")
-    log.touch()
     before = _tree(root)
+    try:
+        outcome = _run(case, case.words, root, before)
+        if case.then and outcome.code == 0:
+            then = _run(case, case.then, root, before)
+            output, raw = outcome.output + then.output, outcome.raw + then.raw
+            outcome = Outcome(0, output, then.touched, outcome.seen + then.seen, raw, then.code)
+    finally:
+        case.tidy(project)
+    return outcome
+
+
+def _run(case: Case, words: tuple[str, ...], root: Path, before: dict[str, str]) -> Outcome:
+    project, log = root / "project", root.with_name(root.name + ".seen")
+    log.write_bytes(b"")
     # If matplotlib is installed, some libraries import it, and it writes a cache. That is no file of the run.
     caches = {"MPLCONFIGDIR": tempfile.gettempdir()}
     environment = {"HOME": str(root / "home"), "TMPDIR": str(root / "tmp"), **caches, **case.environment}
-    with children.running(watched_command, case.words, str(project), environment, str(log)) as child:
-        code = child.wait()
-        output = child.output()
+    arguments = (words, str(project), environment, str(log), case.powerless)
+    with children.running(watched_command, *arguments) as child:
+        try:
+            code, hung = child.wait(HANGS_AFTER), False
+        except TimeoutError:
+            code, hung = -signal.SIGKILL, True
+        printed = child.printed()
     after = _tree(root)
     touched = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
-    return Outcome(code, output.replace(str(project), "{here}"), touched, log.read_text().splitlines())
+    seen, peak = read_log(log)
+    output = printed.decode(errors="backslashreplace").replace(str(project), "{here}")
+    shown = printed + b"".join(path.read_bytes() for path in project.glob("runs/*/run.log") if path.is_file())
+    raw = find_raw(code, shown, case.traceback, peak, HANGS_AFTER if hung else None)
+    return Outcome(code, output, touched, seen, raw)
 
 
 def _tree(root: Path) -> dict[str, str]:
@@ -123,39 +145,3 @@ def _tree(root: Path) -> dict[str, str]:
             content = b"" if path.is_symlink() or not path.is_file() else path.read_bytes()
             found[str(path.relative_to(root))] = sha256(content).hexdigest()
     return found
-
-
-def watched_command(words: tuple[str, ...], cwd: str, environment: dict[str, str], log: str) -> None:
-    """Run the command with limited memory and time, and log all actions that only executed code would take."""
-    tempfile.tempdir = None  # it was set when the server was started
-    if sys.platform == "linux":
-        taken = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
-        resource.setrlimit(resource.RLIMIT_AS, (taken + MEMORY, taken + MEMORY))
-    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
-    _watch(Path(cwd), os.open(log, os.O_WRONLY | os.O_APPEND))
-    children.run_command(words, cwd, environment)
-
-
-def _watch(project: Path, log: int) -> None:
-    own = os.path.realpath(project / "runs")
-
-    def is_outside(path: Any) -> bool:
-        if not isinstance(path, (str, bytes)):
-            return False
-        text = os.fsdecode(path)
-        if text == os.devnull or "\0" in text:
-            return False
-        real = os.path.realpath(text)
-        return real != own and not real.startswith(own + os.sep)
-
-    def log_forbidden(event: str, arguments: tuple[Any, ...]) -> None:
-        if event in _NEVER:
-            forbidden = True
-        elif event == "open":
-            forbidden = bool((arguments[2] or 0) & _WRITING) and is_outside(arguments[0])
-        else:
-            forbidden = event in _CHANGES and any(is_outside(path) for path in arguments)
-        if forbidden:
-            os.write(log, f"{event} {arguments!r}\n".encode(errors="backslashreplace"))
-
-    sys.addaudithook(log_forbidden)

@@ -93,7 +93,11 @@ class Child:
 
     def output(self) -> str:
         """Return what it and its own children have printed so far, with stdout and stderr mixed."""
-        return Path(self._file).read_text(encoding="utf-8", errors="backslashreplace")
+        return self.printed().decode(errors="backslashreplace")
+
+    def printed(self) -> bytes:
+        """Return the bytes of its output so far."""
+        return Path(self._file).read_bytes()
 
     def close(self) -> None:
         """End the process and all processes that it started, and remove its output."""

@@ -1,8 +1,10 @@
 """Measure the published figures about faults: `python -m tests.faults.figures --kills 200`.
 
-    KILL    200 of 200 resumes after kill -9 were bit-exact
-    CODE    0 of 140 hostile inputs executed code
-    SILENT  0 of 218 bad inputs ended with exit code 0
+    KILL    the resumes after kill -9 that are bit-exact: all
+    CODE    the hostile inputs that executed code, or wrote outside the run's folder: none
+    SILENT  the bad inputs that ended with exit code 0: none
+    RAW     the inputs of any kind that hang, take much memory, end with a traceback of ours, or print control
+            characters: none
 
 The exit code is 1 if a figure is wrong. The inputs that caused it are listed below the figure.
 """
@@ -11,13 +13,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.faults import hostile, silent
+from tests.faults import hostile, raw_inputs, silent
 from tests.faults.cases import Case, Outcome, run
 from tests.faults.kills import KINDS, Kills, kill_and_resume
 from tests.faults.project import trained_run
@@ -28,7 +30,7 @@ AT_ONCE = 2
 
 @dataclass(frozen=True)
 class Figure:
-    """One printed line: the number of inputs, and the inputs that did what no input should do."""
+    """One printed line: the number of inputs, and the inputs that did what no input should do, with the reason."""
 
     name: str
     what: str
@@ -40,14 +42,42 @@ class Figure:
         return "\n".join([line, *(f"          {culprit}" for culprit in self.culprits)])
 
 
-def measure_code() -> Figure:
-    """Count the hostile configs and checkpoints that made the process do more than read them."""
-    return _measure("CODE", "hostile inputs executed code", hostile.cases(), lambda outcome: outcome.ran_code)
+def measure_inputs() -> list[Figure]:
+    """Run every input once, and return the figures about them."""
+    code, silence, more = hostile.cases(), silent.cases(), raw_inputs.cases()
+    outcomes = _outcomes([*code, *silence, *more])
+    return [
+        Figure(
+            "CODE",
+            "hostile inputs executed code",
+            len(code),
+            [case.id for case in code if outcomes[case.id].ran_code],
+        ),
+        Figure(
+            "SILENT",
+            "bad inputs ended with exit code 0",
+            len(silence),
+            [case.id for case in silence if outcomes[case.id].silent],
+        ),
+        Figure(
+            "RAW",
+            "inputs caused a hang, a traceback or control characters",
+            len(outcomes),
+            [f"{name}: {'; '.join(outcome.raw)}" for name, outcome in outcomes.items() if outcome.raw],
+        ),
+    ]
 
 
-def measure_silence() -> Figure:
-    """Count the bad inputs after which the command reported success."""
-    return _measure("SILENT", "bad inputs ended with exit code 0", silent.cases(), lambda outcome: outcome.code == 0)
+def _outcomes(cases: Sequence[Case]) -> Mapping[str, Outcome]:
+    trained_run()  # trained once, before several threads need it
+    with TemporaryDirectory(prefix="hookline-faults-") as folder, ThreadPoolExecutor(AT_ONCE) as pool:
+
+        def outcome_of(case: Case) -> Outcome:
+            root = Path(folder, case.id)
+            root.mkdir()
+            return run(case, root)
+
+        return dict(zip([case.id for case in cases], pool.map(outcome_of, cases), strict=True))
 
 
 def measure_kills(times: int) -> Kills:
@@ -58,7 +88,7 @@ def measure_kills(times: int) -> Kills:
         def kill_share(kind: str, share: int) -> Kills:
             root = Path(folder, kind)
             root.mkdir()
-            return kill_and_resume(root, kind, share, seed=times)
+            return kill_and_resume(root, kind, share, seed=times) if share else Kills()
 
         found = list(pool.map(kill_share, KINDS, shares))
     total = Kills()
@@ -69,33 +99,17 @@ def measure_kills(times: int) -> Kills:
     return total
 
 
-def _measure(name: str, what: str, cases: Sequence[Case], is_culprit: Callable[[Outcome], bool]) -> Figure:
-    trained_run()  # trained once, before several threads need it
-    with TemporaryDirectory(prefix="hookline-faults-") as folder, ThreadPoolExecutor(AT_ONCE) as pool:
-
-        def outcome_of(case: Case) -> Outcome:
-            root = Path(folder, case.id)
-            root.mkdir()
-            return run(case, root)
-
-        outcomes = list(pool.map(outcome_of, cases))
-    culprits = [case.id for case, outcome in zip(cases, outcomes, strict=True) if is_culprit(outcome)]
-    return Figure(name, what, len(cases), culprits)
-
-
 def main(words: Sequence[str] | None = None) -> int:
     """Measure and print the figures; return 1 if one is wrong."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults.figures")
     parser.add_argument("--kills", type=int, default=0, metavar="N", help="also measure KILL, with N kills")
     kills: int = parser.parse_args(words).kills
-    figures: list[Figure] = []
     killed = measure_kills(kills) if kills else Kills()
     if kills:
         print(f"KILL    {killed.identical} of {killed.kills} resumes after kill -9 were bit-exact")
         print("".join(f"          {failure}\n" for failure in killed.failures), end="", flush=True)
-    for measure in (measure_code, measure_silence):
-        figures.append(measure())
-        print(figures[-1], flush=True)
+    figures = measure_inputs()
+    print("\n".join(map(str, figures)))
     wrong = killed.identical != killed.kills or killed.failures or any(figure.culprits for figure in figures)
     return 1 if wrong else 0
 

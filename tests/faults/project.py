@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import warnings
+from collections.abc import Iterable, Mapping
 from functools import cache
 from hashlib import sha256
 from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile
 
 import torch
 
-from hookline.checkpoint import store
-from hookline.checkpoint.seal import Note
+from hookline.checkpoint.seal import Note, SealingFile
 from tests.faults.children import command
 
 MYNET = """
@@ -106,12 +108,34 @@ def in_zip(value: Any) -> bytes:
     return file.getvalue()
 
 
-def sealed(value: dict[str, Any]) -> bytes:
-    """Return the bytes that hookline writes."""
-    with TemporaryDirectory(prefix="hookline-sealed-") as name:
-        path = Path(name, "sealed.pth")
-        store.write(value, path, Note(step=2, validations=1, complete=True))
-        return path.read_bytes()
+def sealed(value: Any) -> bytes:
+    """Return the bytes that hookline writes, even of a value that hookline itself would not save."""
+    return with_seal(in_zip(value))
+
+
+def with_seal(archive: bytes) -> bytes:
+    """Return an archive with a valid seal: an attacker who can replace a checkpoint can seal it, too."""
+    file = BytesIO()
+    sealing = SealingFile(file)
+    sealing.write(archive)
+    sealing.seal(Note(step=2, validations=1, complete=True))
+    return file.getvalue()
+
+
+def unpacked(archive: bytes) -> dict[str, bytes]:
+    """Return the records of an archive by name."""
+    with ZipFile(BytesIO(archive)) as opened:
+        return {name: opened.read(name) for name in opened.namelist()}
+
+
+def packed(records: Mapping[str, bytes] | Iterable[tuple[str, bytes]], compressed: bool = False) -> bytes:
+    """Return an archive of records; several may have the same name."""
+    file = BytesIO()
+    with ZipFile(file, "w", ZIP_DEFLATED if compressed else ZIP_STORED) as opened, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about names that occur twice
+        for name, content in records.items() if isinstance(records, Mapping) else records:
+            opened.writestr(name, content)
+    return file.getvalue()
 
 
 def put_run(project: Path, epoch_1: bytes | None = None) -> Path:

@@ -17,11 +17,10 @@ from typing import Any
 import numpy as np
 import torch
 import typer
-from torch import Tensor, nn
-from torch.optim.lr_scheduler import CosineAnnealingLR
+from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from hookline import EvalLoop, Hook, Optim, Runner, TrainLoop, cli
+from hookline import EvalLoop, Hook, Runner, TrainLoop, cli
 from hookline.cli.app import Commands
 from hookline.data.loader import ResumableLoader
 from hookline.engine import snapshot
@@ -29,6 +28,7 @@ from hookline.engine.metrics import accuracy
 from hookline.engine.steps import cross_entropy, predict
 from hookline.hooks import EarlyStoppingHook, EMAHook
 from hookline.testing import toy_data
+from tests.faults.kinds import KINDS, optim_of
 
 DIGESTS = "digests.txt"
 SAMPLES, BATCH = 44, 4
@@ -113,35 +113,35 @@ def _hash(part: Any, name: str) -> str:
 
 
 def everything(folder: str | Path, kind: str = "workers", **parts: Any) -> Runner:
-    """Build the run: `workers` and `plain` (a DataLoader) train by epochs, `persistent` and `async` by iterations."""
+    """Build the run of a kind; `kinds` describes them."""
     torch.manual_seed(3)
-    by_epoch = kind in ("workers", "plain")
-    model = nn.Sequential(nn.Linear(4, 16), nn.BatchNorm1d(16), nn.Dropout(0.5), nn.Linear(16, 2))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    length = {"max_epochs": EPOCHS} if by_epoch else {"max_iters": 11 * EPOCHS}
-    workers = {"workers": 2, "plain": 0, "persistent": 2, "async": 0}[kind]
+    how = KINDS[kind]
+    model = how.make_model()
+    more = dict(how.more(model))
+    length = {"max_epochs": EPOCHS} if how.by_epoch else {"max_iters": 11 * EPOCHS}
     loader: Any = ResumableLoader(
-        Augmented(), BATCH, shuffle=True, num_workers=workers, persistent_workers=kind == "persistent"
+        Augmented(), BATCH, shuffle=True, num_workers=how.workers, persistent_workers=how.persistent
     )
-    if kind == "plain":
+    if how.plain:
         loader = DataLoader(Augmented(), BATCH, shuffle=True)
+    step, added = more.pop("step", cross_entropy), more.pop("added", {})
+    hooks = [EMAHook(momentum=0.1), EarlyStoppingHook(monitor="accuracy", patience=100), Remembers()]
     checkpoint = {"interval": 3, "by_epoch": False, "max_keep_ckpts": 2, "save_best": "accuracy"}
     given: dict[str, Any] = {
-        "train": TrainLoop(loader, cross_entropy, val_interval=1 if by_epoch else 7, **length),
+        "train": TrainLoop(loader, step, val_interval=1 if how.by_epoch else 7, **length),
         "val": EvalLoop(toy_data(2), predict, metrics={"accuracy": accuracy}),
-        "optim": Optim(optimizer, [(CosineAnnealingLR(optimizer, 60), "iter")], accumulate=2, clip_norm=1.0),
-        "default_hooks": {"logger": {"interval": 3}, "checkpoint": checkpoint | {"async_save": kind == "async"}},
-        "custom_hooks": [
-            EMAHook(momentum=0.1),
-            EarlyStoppingHook(monitor="accuracy", patience=100),
-            Remembers(),
-            Digests(),
-        ],
+        "default_hooks": {"logger": {"interval": 3}, "checkpoint": checkpoint | {"async_save": how.async_save}},
         "precision": "fp16",
         "resume": True,
+        **({} if "optim" in more else {"optim": optim_of(model.parameters(), how.accumulate)}),
+        **more,
+        "custom_hooks": [*hooks, *more.get("custom_hooks", ()), Digests()],
         **parts,
     }
-    return Runner(model, work_dir=folder, quiet=True, device="cpu", **given)
+    runner = Runner(model, work_dir=folder, quiet=True, device="cpu", **given)
+    for name, part in added.items():
+        runner.add_part(name, part)
+    return runner
 
 
 def train(folder: str, kind: str, **parts: Any) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.faults import silent_configs, silent_hooks, silent_runs
+from tests.faults import silent_configs, silent_folders, silent_hooks, silent_runs, silent_values
 
 if TYPE_CHECKING:
     from tests.faults.cases import Case
@@ -15,4 +15,5 @@ if TYPE_CHECKING:
 
 def cases() -> list[Case]:
     """Return all cases."""
-    return [*silent_configs.cases(), *silent_hooks.cases(), *silent_runs.cases()]
+    modules = (silent_configs, silent_hooks, silent_runs, silent_folders, silent_values)
+    return [case for module in modules for case in module.cases()]

@@ -18,12 +18,11 @@ from tests.faults.project import config, write
 @pytest.mark.parametrize("case", hostile.cases(), ids=lambda case: case.id)
 def test_a_hostile_input_is_read_and_not_executed(case: Case, tmp_path: Path) -> None:
     outcome = run(case, tmp_path)
-    assert (outcome.touched, outcome.seen) == ([], [])
-    assert outcome.code == case.code, outcome.output
-    assert "Traceback" not in outcome.output
+    assert (outcome.touched, outcome.seen, outcome.raw) == ([], [], []), outcome.output
+    assert case.code in (None, outcome.code), outcome.output
     if case.code == 0:
         assert "resumed from runs/run/epoch_1.pth: epoch 1, iteration 2\n" in outcome.output
-    else:
+    elif outcome.code != 0:
         assert outcome.output.count("hookline: ") == 1
         assert case.says in ("", outcome.message)
     for part in case.mentions:

@@ -15,7 +15,7 @@ import hookline.hooks.runtime_info
 import hookline.hooks.sampler_seed
 import hookline.hooks.timer
 import hookline.writers.jsonl  # noqa: F401  # imported only to be loaded, like all of these
-from tests.faults import hostile, silent  # noqa: F401
+from tests.faults import hostile, raw_inputs, silent  # noqa: F401
 
 gc.collect()
 gc.freeze()

@@ -1,0 +1,191 @@
+"""The kinds of runs that are killed: each has something that a resume could get wrong.
+
+workers       by epochs, two loader workers
+persistent    by iterations, workers that live as long as the run
+async         by iterations, saves in the background
+plain         by epochs, torch's own DataLoader
+stale         a hook leaves gradients after every validation; an update must not contain them
+counting      a module counts its forward passes in eval mode, in a buffer; only validations count
+memory        a metric counts validations; its user saves it with `add_part`, and the trial batch must not count
+window        persistent workers, saves in the background, and a window of 3, which ends with no epoch
+gan           two optims with windows of 2 and 3, and a step that updates both: a save finds open windows
+registered    a hook joins in the middle of the run; a resumed run registers it before states are restored
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from torch.optim import SGD, Optimizer
+from torch.optim.lr_scheduler import CosineAnnealingLR
+
+from hookline import EvalLoop, Hook, Optim
+from hookline.engine.metrics import accuracy
+from hookline.engine.steps import predict
+from hookline.testing import toy_data
+
+
+@dataclass(frozen=True)
+class Kind:
+    """The options of one kind of run."""
+
+    by_epoch: bool = False
+    workers: int = 0
+    #: True for torch's own DataLoader.
+    plain: bool = False
+    persistent: bool = False
+    async_save: bool = False
+    accumulate: int = 2
+    make_model: Callable[[], nn.Module] = lambda: classifier()
+    #: Returns more arguments of the runner. Its hooks are added to those of every kind. `step` is the step of
+    #: training, and `added` are the objects that the user adds to checkpoints.
+    more: Callable[[nn.Module], Mapping[str, Any]] = lambda model: {}
+
+
+def classifier(*more: nn.Module) -> nn.Sequential:
+    """Return the usual model: dropout and batch norm depend on the mode and on random numbers."""
+    return nn.Sequential(nn.Linear(4, 16), nn.BatchNorm1d(16), nn.Dropout(0.5), *more, nn.Linear(16, 2))
+
+
+def optim_of(parameters: Any, accumulate: int) -> Optim:
+    """Return an optim with momentum, a schedule and clipping."""
+    optimizer: Optimizer = SGD(parameters, lr=0.1, momentum=0.9)
+    return Optim(optimizer, [(CosineAnnealingLR(optimizer, 60), "iter")], accumulate=accumulate, clip_norm=1.0)
+
+
+class LeavesGradients(Hook):
+    """Runs a backward pass after every validation, as a hook that measures sensitivity would, and then saves."""
+
+    def after_val_epoch(self, runner: Any) -> None:
+        inputs, target = toy_data(1)[0]
+        with torch.enable_grad():
+            cross_entropy(runner.model(inputs), target).backward()
+        runner.request_save()  # so that a resume begins between the gradients and the next update
+
+
+class CountsEvaluations(nn.Module):
+    """Counts its forward passes in eval mode, in a buffer, and passes its inputs on."""
+
+    evaluations: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("evaluations", torch.zeros((), dtype=torch.long))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        if not self.training:
+            self.evaluations += 1
+        return inputs
+
+
+class Remembering:
+    """A metric with a memory: the accuracy, and the number of validations so far. It is also a part of checkpoints."""
+
+    def __init__(self) -> None:
+        self.validations = 0
+        self.reset()
+
+    def reset(self) -> None:
+        self.values: list[float] = []
+
+    def update(self, preds: Tensor, target: Tensor) -> None:
+        self.values.append(float(accuracy(preds, target)))
+
+    def compute(self) -> dict[str, float]:
+        self.validations += 1
+        return {"mean": sum(self.values) / len(self.values), "validations": float(self.validations)}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"validations": self.validations}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.validations = state["validations"]
+
+
+class ChecksMemory(Hook):
+    """Ends the run if the metric has counted anything but validations."""
+
+    def after_val_epoch(self, runner: Any, metrics: dict[str, Any]) -> None:
+        counted, validations = metrics["remembering/validations"], runner.position.validations + 1
+        assert counted == validations, f"the metric counted {counted:.0f} of {validations} validations"
+
+
+class Joins(Hook):
+    """A hook with a state that is registered during the run."""
+
+    def __init__(self) -> None:
+        self.total = torch.zeros(())
+
+    def after_train_iter(self, runner: Any, outputs: dict[str, Any]) -> None:
+        self.total = self.total + outputs["loss"]
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"total": self.total}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.total = state["total"]
+
+
+class Registers(Hook):
+    """Registers the hook above before iteration 11. States are restored after `before_train`, so it must be there."""
+
+    def before_train(self, runner: Any) -> None:
+        if runner.iter > 10:
+            runner.register_hook(Joins())
+
+    def before_train_iter(self, runner: Any) -> None:
+        if runner.iter == 10:
+            runner.register_hook(Joins())
+
+
+class Pair(nn.Module):
+    """A generator and a critic, which is also the classifier."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.generator = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.2), nn.Linear(8, 4))
+        self.critic = classifier()
+
+    def forward(self, inputs: Tensor) -> Any:
+        return self.critic(inputs)
+
+
+def update_both(model: Any, batch: Any, optim: Any) -> dict[str, Tensor]:
+    """Update the critic and the generator. The generator's backward pass also reaches the critic."""
+    inputs, target = batch
+    made = model.generator(torch.randn_like(inputs))
+    critic = cross_entropy(model(inputs), target) + cross_entropy(model(made.detach()), target)
+    optim["critic"].update(critic)
+    generator = -cross_entropy(model(made), target)
+    optim["generator"].update(generator)
+    return {"loss": critic.detach(), "generator_loss": generator.detach()}
+
+
+def _two_optims(model: Any) -> dict[str, Any]:
+    optims = {"critic": optim_of(model.critic.parameters(), 2), "generator": optim_of(model.generator.parameters(), 3)}
+    return {"optim": optims, "step": update_both}
+
+
+def _with_memory(model: nn.Module) -> dict[str, Any]:
+    remembering = Remembering()
+    val = EvalLoop(toy_data(2), predict, metrics={"accuracy": accuracy, "remembering": remembering})
+    return {"val": val, "custom_hooks": [ChecksMemory()], "added": {"remembering": remembering}}
+
+
+KINDS: dict[str, Kind] = {
+    "workers": Kind(by_epoch=True, workers=2),
+    "persistent": Kind(workers=2, persistent=True),
+    "async": Kind(async_save=True),
+    "plain": Kind(by_epoch=True, plain=True),
+    "stale": Kind(more=lambda model: {"custom_hooks": [LeavesGradients()]}),
+    "counting": Kind(make_model=lambda: classifier(CountsEvaluations())),
+    "memory": Kind(more=_with_memory),
+    "window": Kind(workers=2, persistent=True, async_save=True, accumulate=3),
+    "gan": Kind(by_epoch=True, make_model=Pair, more=_two_optims),
+    "registered": Kind(more=lambda model: {"custom_hooks": [Registers()]}),
+}
