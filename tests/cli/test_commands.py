@@ -340,6 +340,37 @@ def test_a_run_that_is_refused_leaves_the_earlier_one_where_it_was(
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
+BROKEN = {
+    'experiment_name="\\UFFFFFFFF"': "the escape \\UFFFFFFFF stands for no character; the last one is \\U0010FFFF",
+    'experiment_name="\\uD800"': "the text has a character that files cannot store (NUL or an unpaired surrogate)",
+    'experiment_name="\\xZZ"': "expected escape sequence of 2 hexdecimal numbers, but found 'Z'",
+    "seed=0x" + "F" * 100_000: "the number has 100000 digits, too many to read",
+    "seed=" + "9" * 100_000: "the number has 100000 digits, too many to read",
+    "device=meta": "the device 'meta' holds no data, so it cannot train; available: cpu",
+    "device=vulkan": "the device 'vulkan' is not available with this torch on this machine; available: cpu",
+    "optim.optimizer.lr=.nan": "optim.optimizer.lr: expected a finite number, found .nan",
+    "optim.optimizer.lr=-1": "optim.optimizer: AdamW(...) failed: ValueError: Invalid learning rate: -1.0",
+    "custom_hooks=[{type: EMAHook, momentum: .nan}]": "EMAHook: momentum must be above 0 and at most 1, not nan",
+    "writers=[{type: csv, filename: .lock}]": (
+        "CsvWriter would write .lock, which the run itself already writes; give it another filename"
+    ),
+    "writers=[{type: csv, filename: epoch_1.pth}]": (
+        "CsvWriter would write epoch_1.pth, which the run itself already writes; give it another filename"
+    ),
+}
+
+
+@pytest.mark.parametrize("override", BROKEN, ids=[override[:50] for override in BROKEN])
+@pytest.mark.parametrize("words", [(), ("--dry-run",)], ids=["train", "dry run"])
+def test_a_value_that_cannot_work_ends_with_2_and_one_message_and_leaves_no_folder(
+    override: str, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("train", *SHORT, override, *words, monkeypatch=monkeypatch) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.endswith(f"{BROKEN[override]}\n"), "Traceback" in err) == ("", True, False)
+    assert not Path("runs").exists()
+
+
 def test_unused_averaged_weights_are_reported(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -20,6 +20,8 @@ from hookline.checkpoint import store
 from hookline.checkpoint.seal import Note
 from hookline.cli import main
 from hookline.common.yaml_file import dump
+from hookline.errors import ConfigError
+from hookline.testing import toy_runner
 
 NAME = "a\x1b[2J\x9b1m\r\nb\u202e\u200b"
 SHOWN = "a\\x1b[2J\\x9b1m\\r\\nb\\u202e\\u200b"
@@ -223,11 +225,17 @@ def test_a_work_dir_or_an_experiment_name_with_a_control_code_is_refused(
 ) -> None:
     code, _, err = run("train", "config.yaml", 'work_dir="a\\nb"', monkeypatch=monkeypatch, capsys=capsys)
     assert (code, err) == (2, "hookline: work_dir must be in one line and without control codes, not 'a\\nb'\n")
-    code, _, err = run("train", "config.yaml", 'experiment_name="a\\x9bb"', monkeypatch=monkeypatch, capsys=capsys)
+    override = 'experiment_name="a\\x9bb"'
+    code, _, err = run("train", "config.yaml", override, monkeypatch=monkeypatch, capsys=capsys)
     assert (code, err) == (
         2,
-        "hookline: experiment_name must be in one line and without control codes, not 'a\\x9bb'\n",
+        f"hookline: config.yaml: 1 error\n  override {override!r}  experiment_name: this name must be in one line and "
+        "without control codes, not 'a\\x9bb'\n",
     )
+    with pytest.raises(
+        ConfigError, match="^experiment_name must be in one line and without control codes, not 'a.x9bb'$"
+    ):
+        toy_runner(experiment_name="a\x9bb")
 
 
 def test_a_real_terminal_gets_no_code_from_a_name(project: Path) -> None:

@@ -162,3 +162,17 @@ def test_the_inner_loader_yields_the_batches_that_begin_selects() -> None:
     inner = [batch[0].tolist() for batch in loader.inner]
     assert inner == [batch[0].tolist() for batch in loader.iterate(2, 1)]
     assert len(inner) == 3
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (-1, "must be an int of at least 0, not -1"),
+        (1.5, "must be an int of at least 0, not 1.5"),
+        (16**1000, "must fit in 64 bits, but has 4001"),
+    ],
+)
+def test_a_number_of_workers_that_makes_no_sense_is_refused(given: Any, message: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        ResumableLoader(Digits(), num_workers=given)
+    assert str(refused.value) == f"num_workers {message}"

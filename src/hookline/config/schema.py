@@ -11,7 +11,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag
 from pydantic_core import PydanticCustomError
 
-from hookline.errors import HookError, nearest
+from hookline.common.checks import check_name
+from hookline.errors import ConfigError, HookError, nearest
 from hookline.plan.points import user_point
 
 Count = Annotated[int, Field(ge=1)]
@@ -20,10 +21,14 @@ Text = Annotated[str, Field(min_length=1)]
 
 def _file_name(name: str) -> str:
     """Refuse a name that could leave its folder when it becomes part of a file name."""
-    if name in (".", "..") or any(character in "/\\" or ord(character) < 32 for character in name):
+    if name in (".", "..") or any(character in "/\\" for character in name):
         raise PydanticCustomError(
             "name", "this becomes part of file names, so it cannot be '..' or contain '/' or '\\'"
         )
+    try:
+        check_name("this name", name)
+    except ConfigError as error:
+        raise PydanticCustomError("name", "{text}", {"text": str(error)}) from None
     return name
 
 

@@ -69,6 +69,7 @@ class ResumableLoader:
                 f"a ResumableLoader needs a dataset with a length and items by index, but {type(dataset).__name__} "
                 "does not have them; use a torch DataLoader for it instead"
             )
+        check_int("num_workers", num_workers, least=0)
         self.dataset = dataset
         self.order = Order(dataset, batch_size, shuffle, drop_last, seed) if order is None else order
         self.batch_size = self.order.batch_size
