@@ -13,8 +13,11 @@ PYTEST := $(TEST_ENV) $(BIN)/python -m pytest -n 2
 
 # The number of runs that `make faults` kills.
 N ?= 20
+# How long `make fuzz-configs` and `make fuzz-checkpoints` make inputs, and from which seed.
+SECONDS ?= 60
+SEED ?= 0
 
-.PHONY: help setup demo lint test quick test-long test-all docs faults bench clean
+.PHONY: help setup demo lint test quick test-long test-all docs faults fuzz fuzz-configs fuzz-checkpoints bench clean
 
 help:
 	@echo "make demo       install what the demo needs, and train the bundled digits run"
@@ -23,6 +26,8 @@ help:
 	@echo "make test-long  the rest: long suites of the dialects, and tests that start processes"
 	@echo "make test-all   make test and make test-long"
 	@echo "make faults     measure what bad inputs and $(N) kills do (N=200 for more)"
+	@echo "make fuzz       random configs and checkpoints, $(SECONDS) s each (SECONDS=600 for more, SEED=1 for others);"
+	@echo "                make fuzz-configs and make fuzz-checkpoints run one of them"
 	@echo "make docs       generate the page about the built-in hooks and the stub for editors"
 	@echo "make bench      cost per step against a bare loop, of a save against torch.save, of recording, of dialects"
 	@echo "make clean      remove the environment and the demo's run"
@@ -73,6 +78,11 @@ docs: setup
 
 faults: setup
 	@$(TEST_ENV) $(BIN)/python -m tests.faults.figures --kills $(N)
+
+fuzz: fuzz-configs fuzz-checkpoints
+
+fuzz-configs fuzz-checkpoints: setup
+	@$(TEST_ENV) $(BIN)/python -m tests.faults.fuzz $(@:fuzz-%=%) --seconds $(SECONDS) --seed $(SEED)
 
 bench: setup
 	@$(BIN)/python benchmarks/overhead.py

@@ -64,7 +64,7 @@ class LeavesGradients(Hook):
     def after_val_epoch(self, runner: Any) -> None:
         inputs, target = toy_data(1)[0]
         with torch.enable_grad():
-            cross_entropy(runner.model(inputs), target).backward()
+            torch.autograd.backward(cross_entropy(runner.model(inputs), target))
         runner.request_save()  # so that a resume begins between the gradients and the next update
 
 

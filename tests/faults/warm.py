@@ -6,16 +6,19 @@ Otherwise a child that collects garbage would touch, and so copy, every object t
 from __future__ import annotations
 
 import gc
+from importlib import import_module
 
-import hookline.hooks.checkpoint
-import hookline.hooks.logger
-import hookline.hooks.param_scheduler
-import hookline.hooks.progress
-import hookline.hooks.runtime_info
-import hookline.hooks.sampler_seed
-import hookline.hooks.timer
-import hookline.writers.jsonl  # noqa: F401  # imported only to be loaded, like all of these
-from tests.faults import hostile, raw_inputs, silent  # noqa: F401
+#: None of them imports an optional library.
+MODULES = (
+    *("hookline.checkpoint.inspection", "hookline.cli.dry_run", "hookline.screen.console"),
+    *(f"hookline.hooks.{name}" for name in ("checkpoint", "logger", "param_scheduler", "progress", "runtime_info")),
+    *(f"hookline.hooks.{name}" for name in ("sampler_seed", "timer")),
+    *(f"hookline.writers.{name}" for name in ("console", "csv", "jsonl", "mlflow", "tensorboard", "wandb")),
+    *("safetensors.torch", "torch.utils.serialization.config"),
+    *(f"tests.faults.{name}" for name in ("hostile", "raw_inputs", "silent")),
+)
+for module in MODULES:
+    import_module(module)
 
 gc.collect()
 gc.freeze()

@@ -85,8 +85,11 @@ def give_up_power() -> None:
             raise OSError(ctypes.get_errno(), "capset failed")
 
 
-def watch(project: Path, log: int) -> None:
-    """Log all actions that only executed code would take; the run's own folder is `runs` in the project."""
+def watch(project: Path, log: int, stays_inside: bool = True) -> None:
+    """Log all actions that only executed code would take; the run's own folder is `runs` in the project.
+
+    Unless it `stays_inside`, a command may write to other folders, and it may start the workers of a loader.
+    """
     own = os.path.realpath(project / "runs")
 
     def is_outside(path: Any, follows: bool) -> bool:
@@ -118,7 +121,9 @@ def watch(project: Path, log: int) -> None:
 
     def log_forbidden(event: str, arguments: tuple[Any, ...]) -> None:
         if event in _NEVER:
-            forbidden = True
+            forbidden = stays_inside or event != "os.fork"
+        elif not stays_inside:
+            forbidden = False
         elif event == "open":
             flags = arguments[2] or 0
             forbidden = bool(flags & _WRITING) and is_outside(arguments[0], not flags & _NOT_FOLLOWING)
