@@ -19,12 +19,42 @@ log = logging.getLogger("hookline")
 
 Rule = Literal["greater", "less"]
 
-# Words in a metric's name from which the rule is inferred.
-GREATER = (
-    *("acc", "top", "AR@", "auc", "auroc", "precision", "recall", "f1", "mAP", "dice", "mDice", "iou", "mIoU", "mAcc"),
-    *("aAcc", "r2", "psnr", "ssim", "bleu", "rouge"),
+# Words in a metric's name from which the rule is inferred. A name is split where a program would split it:
+# `MulticlassF1Score` and `multiclass_f1_score` have the same words. `lossless` is another word than `loss`.
+#
+# A loss or an error of anything is better if it is less, as in `top1_error` and `iou_loss`.
+LOSSES = ("loss", "losses", "error", "errors", "err")
+LESS = (
+    *(
+        "mae",
+        "mse",
+        "rmse",
+        "mape",
+        "smape",
+        "nll",
+        "perplexity",
+        "ppl",
+        "bpd",
+        "bpc",
+        "wer",
+        "cer",
+        "eer",
+        "ece",
+        "fid",
+    ),
+    *("lpips", "miss"),
 )
-LESS = ("loss", "error", "mae", "mse", "rmse", "perplexity", "wer", "fid", "lpips")
+GREATER = (
+    *("acc", "accuracy", "accuracies", "macc", "aacc", "top", "topk", "auc", "auroc", "precision", "recall", "f1"),
+    *("ap", "map", "ar", "mar", "dice", "mdice", "iou", "IoU", "miou", "r2", "psnr", "ssim", "bleu", "rouge"),
+)
+# With one of these, a name shows nothing: `error_reduction`, `neg_mean_squared_error`, `accuracy_drop`.
+TURNED = (
+    *("neg", "negative", "minus", "inverse", "inverted", "reduction", "improvement", "drop", "decrease", "increase"),
+    *("gain", "gap", "delta", "diff", "difference", "change"),
+)
+# The same holds if one of these is the last word: `loss_scale` is a setting.
+SETTINGS = ("scale", "scaler", "weight", "weights", "factor", "coef", "coefficient", "lambda")
 
 #: The first metric of the first validation.
 AUTO = "auto"
@@ -114,29 +144,61 @@ def monitor(
     less_keys: Iterable[str] | None = None,
     who: str = "monitor",
 ) -> Monitor:
-    """Return a Monitor for a metric. Without a rule, infer it from the name: first the whole name, then words in it.
+    """Return a Monitor for a metric. Without a rule, infer it from the name; see `infer_rule`.
 
     >>> monitor("val/MulticlassAccuracy").rule, monitor("train_loss").rule
     ('greater', 'less')
     """
-    if rule is not None:
-        if rule not in get_args(Rule):
-            raise ConfigError(f"{who}: the rule for '{name}' must be 'greater' or 'less', not {rule!r}")
-        return Monitor(name, rule)  # type: ignore[arg-type]  # checked above
-    greater = list(GREATER if greater_keys is None else greater_keys)
-    less = list(LESS if less_keys is None else less_keys)
-    whole = name.lower()
-    if whole in map(str.lower, greater):
-        return Monitor(name, "greater")
-    if whole in map(str.lower, less):
-        return Monitor(name, "less")
-    if any(_has_word(name, key) for key in greater):
-        return Monitor(name, "greater")
-    if any(_has_word(name, key) for key in less):
-        return Monitor(name, "less")
-    raise ConfigError(
-        f"{who}: the name '{name}' does not show whether higher or lower is better; set rule: greater or rule: less"
-    )
+    if rule is not None and rule not in get_args(Rule):
+        raise ConfigError(f"{who}: the rule for '{name}' must be 'greater' or 'less', not {rule!r}")
+    found = rule if rule is not None else infer_rule(name, greater_keys, less_keys)
+    if found is None:
+        raise ConfigError(
+            f"{who}: the name '{name}' does not show whether higher or lower is better; set rule: greater or rule: less"
+        )
+    return Monitor(name, found)  # type: ignore[arg-type]  # checked above
+
+
+def infer_rule(
+    name: str, greater_keys: Iterable[str] | None = None, less_keys: Iterable[str] | None = None
+) -> Rule | None:
+    """Return the rule that the name of a metric shows; None if it shows none, or both.
+
+    Keys of the caller are tried first, as the whole name and then as the beginning of a word. They replace the built-in
+    words of that rule. Of the built-in words, those of a loss or an error decide over all others.
+
+    >>> infer_rule("top1_error"), infer_rule("lossless_accuracy"), infer_rule("loss_scale")
+    ('less', 'greater', None)
+    """
+    given = {"less": less_keys, "greater": greater_keys}
+    own = {rule: [keys] if isinstance(keys, str) else list(keys) for rule, keys in given.items() if keys is not None}
+    for matches in (lambda key: key.lower() == name.lower(), lambda key: _has_word(name, key)):
+        for rule, keys in own.items():
+            if any(map(matches, keys)):
+                return rule  # type: ignore[return-value]  # a key of `given`
+    words = _words(name)
+    text = f"_{'_'.join(words)}_".replace("_negative_log_likelihood_", "_nll_")
+
+    def has_one_of(keys: Iterable[str]) -> bool:
+        return any(f"_{'_'.join(_words(key))}_" in text for key in keys)
+
+    last = next((word for word in reversed(words) if not word.isdigit()), "")
+    if has_one_of(TURNED) or last in SETTINGS:
+        return None
+    is_loss = "less" not in own and has_one_of(LOSSES)
+    is_less = is_loss or ("less" not in own and has_one_of(LESS))
+    is_greater = not is_loss and "greater" not in own and has_one_of(GREATER)
+    return None if is_less is is_greater else "less" if is_less else "greater"
+
+
+def _words(name: str) -> list[str]:
+    """Return the words of a name, in lower case.
+
+    >>> _words("val/BinaryAUROC_top1"), _words("mAP@50")
+    (['val', 'binary', 'auroc', 'top', '1'], ['m', 'ap', '50'])
+    """
+    found = re.findall(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+", name)
+    return [word.lower() for word in found]
 
 
 def _has_word(name: str, key: str) -> bool:

@@ -26,6 +26,20 @@ from tests.dialects.mmengine import base_changes, mode_changes
 
 PACKAGES = ("hookline.dialects.mmengine", "mmengine")
 STEPS = 20
+# Metrics for which MMEngine infers a rule, right or wrong.
+NAMES = [
+    "acc",
+    "val/ACC",
+    "top-1",
+    "top1_error",
+    "stop_rate",
+    "AR@100",
+    "coco/bbox_mAP",
+    "mapping_time",
+    "mIoU",
+    "loss",
+]
+NAMES += ["val/loss_ce", "accuracy_loss", "lossless_rate", "loss_scale", "iou_loss", "precision_error", "accumulated"]
 PARAMETERS: dict[str, dict[str, Any]] = {
     "Constant": {"factor": 0.25},
     "CosineAnnealing": {"T_max": 5, "eta_min": 0.001},
@@ -140,6 +154,15 @@ def groups(package: Any, model: nn.Module, paramwise: dict[str, Any]) -> Any:
     return [{**group, "params": [names[id(one)] for one in group["params"]]} for group in made.optimizer.param_groups]
 
 
+def rules(hooks: Any, name: str) -> list[str]:
+    """Return the rules of the hooks that infer one from the name of a metric."""
+    saves = hooks.CheckpointHook(save_best=name)
+    own = hooks.CheckpointHook(save_best=name, greater_keys=["o"], less_keys="a")
+    found = [each.rules[0] if each.rules else each._watch(name).monitor.rule for each in (saves, own)]
+    stops = hooks.EarlyStoppingHook(name)
+    return [*found, stops.rule if hasattr(stops, "rule") else stops.best.monitor.rule]
+
+
 def read(package: Any, path: Path) -> Any:
     options = {"allow_python_config": True} if package is our_config else {}
     return package.Config.fromfile(path, **options).to_dict()
@@ -183,6 +206,9 @@ def cases(folder: Path, their_optim: Any, their_config: Any) -> Iterator[tuple[s
     )
     for change, path in base_changes.write(folder):
         yield f"{path.name}: {change}", read(our_config, path), read(their_config, path)
+    for name in NAMES:
+        ours, theirs = (rules(importlib.import_module(f"{each}.hooks"), name) for each in PACKAGES)
+        yield f"the rule of {name}", ours, theirs
     for train_cfg, hooked in product(mode_changes.CONFIGS, (False, True)):
         ours, theirs = (mode_changes.modes(each, dict(train_cfg), hooked) for each in PACKAGES)
         yield f"modes, {train_cfg}, with a hook that changes them: {hooked}", ours, theirs

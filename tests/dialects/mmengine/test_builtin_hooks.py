@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -228,6 +229,45 @@ def test_a_plateau_stops(tmp_path: Path, values: list[float], settings: dict[str
     runner.train()
     assert runner.epoch == epochs
     assert f"epoch_{epochs}.pth" in saved(tmp_path / "run")
+
+
+# -- the rule of a metric
+
+
+@pytest.mark.parametrize(
+    ("name", "rule", "warning"),
+    [
+        ("top-1", "greater", ""),
+        ("val/loss", "less", ""),
+        ("rmse", "less", ""),
+        ("recall", "greater", ""),
+        ("stop_rate", "greater", ""),  # as in MMEngine, and the name shows nothing else
+        (
+            "top1_error",
+            "greater",
+            "'top' is in its name, but the name shows that lower is better; set the rule: rule='less'",
+        ),
+        ("iou_loss", "less", ""),
+        (
+            "accuracy_loss",
+            "greater",
+            "'acc' is in its name, but the name shows that lower is better; set the rule: rule='less'",
+        ),
+    ],
+)
+def test_a_rule_is_inferred_as_mmengine_does_and_an_opposite_name_is_a_warning(
+    name: str, rule: str, warning: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, "hookline"):
+        saves, stops = CheckpointHook(save_best=name)._watch(name), EarlyStoppingHook(name)
+    assert (saves.monitor.rule, stops.best.monitor.rule) == (rule, rule)
+    begin = f"'{name}' is monitored with MMEngine's rule '{rule}', because "
+    who = ("CheckpointHook: save_best", "EarlyStoppingHook")
+    assert caplog.messages == [f"{each}: {begin}{warning}" for each in who if warning]
+    caplog.clear()
+    assert CheckpointHook(save_best=name, rule="less")._watch(name).monitor.rule == "less"
+    assert EarlyStoppingHook(name, rule="less").best.monitor.rule == "less"
+    assert caplog.messages == []
 
 
 # -- EMAHook

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from hookline.common.monitor import AUTO
 from hookline.dialects.mmengine.hooks.hook import Hook
+from hookline.dialects.mmengine.hooks.rules import original_rule
 from hookline.dialects.mmengine.hooks.signatures import with_original_signatures
 from hookline.dialects.mmengine.hooks.storage import refuse_other_storage
 from hookline.hooks import checkpoint
+
+if TYPE_CHECKING:
+    from hookline.hooks.best import Best
 
 log = logging.getLogger("hookline")
 
@@ -28,9 +33,10 @@ class CheckpointHook(checkpoint.CheckpointHook, Hook):  # type: ignore[misc]  # 
         max_keep_ckpts: Keep at most this many of the newest checkpoints, besides the best. Less than 1 keeps all.
         save_last: Save at the end of training regardless of the interval, even after an early stop.
         save_best: Names of validation metrics whose best checkpoint is kept, or `auto` for the first metric.
-        rule: `greater` or `less`, whichever is better, for all metrics or one per metric.
-        greater_keys: Words in a metric's name that mean greater is better.
-        less_keys: Words in a metric's name that mean less is better.
+        rule: `greater` or `less`, whichever is better, for all metrics or one per metric. By default, it is inferred
+            from the metric's name, first as MMEngine does.
+        greater_keys: Parts of a metric's name that mean greater is better. They replace MMEngine's.
+        less_keys: Parts of a metric's name that mean less is better. They replace MMEngine's.
         file_client_args: Only the local disk is supported.
         filename_tmpl: The file name template, with `{}` for the number of the epoch or iteration.
         backend_args: Only the local disk is supported.
@@ -77,6 +83,13 @@ class CheckpointHook(checkpoint.CheckpointHook, Hook):  # type: ignore[misc]  # 
             published_keys=published_keys,
             save_begin=save_begin,
         )
+
+    def _watch(self, name: str) -> Best:
+        if self._rules.get(name, self._rules.get(AUTO)) is None:
+            rule = original_rule(name, "CheckpointHook: save_best", *self._keys)
+            if rule is not None:
+                self._rules[name] = rule
+        return super()._watch(name)
 
     # -- attributes that code written for MMEngine reads
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hookline.dialects.mmengine.hooks.hook import Hook
+from hookline.dialects.mmengine.hooks.rules import original_rule
 from hookline.dialects.mmengine.hooks.signatures import with_original_signatures
 from hookline.hooks import early_stopping
 
@@ -15,7 +16,8 @@ class EarlyStoppingHook(early_stopping.EarlyStoppingHook, Hook):  # type: ignore
 
     Args:
         monitor: The name of a validation metric.
-        rule: `greater` or `less`, whichever is better. By default, it is inferred from the metric's name.
+        rule: `greater` or `less`, whichever is better. By default, it is inferred from the metric's name, first as
+            MMEngine does.
         min_delta: A value must be better by more than this to count as an improvement.
         strict: Raise an error if validation does not report the metric.
         check_finite: Stop when the metric is NaN or Inf.
@@ -36,4 +38,6 @@ class EarlyStoppingHook(early_stopping.EarlyStoppingHook, Hook):  # type: ignore
         patience: int = 5,
         stopping_threshold: float | None = None,
     ) -> None:
+        if rule is None:
+            rule = original_rule(monitor, "EarlyStoppingHook")
         super().__init__(monitor, rule, min_delta, strict, check_finite, patience, stopping_threshold)
