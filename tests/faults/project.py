@@ -12,8 +12,7 @@ from typing import Any
 
 import torch
 
-from hookline.checkpoint import store
-from hookline.checkpoint.seal import Note
+from tests.checkpoint import bombs
 from tests.faults.children import command
 
 MYNET = """
@@ -101,17 +100,12 @@ def checkpoint() -> dict[str, Any]:
 
 def in_zip(value: Any) -> bytes:
     """Return the bytes that torch writes today."""
-    file = BytesIO()
-    torch.save(value, file)
-    return file.getvalue()
+    return bombs.saved(value)
 
 
 def sealed(value: dict[str, Any]) -> bytes:
-    """Return the bytes that hookline writes."""
-    with TemporaryDirectory(prefix="hookline-sealed-") as name:
-        path = Path(name, "sealed.pth")
-        store.write(value, path, Note(step=2, validations=1, complete=True))
-        return path.read_bytes()
+    """Return the bytes that hookline would write if it did not refuse to."""
+    return bombs.sealed(bombs.saved(value))
 
 
 def put_run(project: Path, epoch_1: bytes | None = None) -> Path:

@@ -56,3 +56,26 @@ def test_the_lock_is_taken_when_a_run_starts_and_not_when_it_is_created(tmp_path
         runner = toy_runner(work_dir=tmp_path)
     runner.train()
     assert runner.iter == 8
+
+
+def test_a_locked_folder_is_lost_when_it_is_deleted_moved_or_replaced(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    assert not ownership.is_lost(folder)
+    with ownership.locked(folder):
+        (folder / ownership.LOCK).unlink()
+        assert not ownership.is_lost(folder)
+        folder.rename(tmp_path / "moved")
+        assert ownership.is_lost(folder)
+        folder.mkdir()
+        (folder / ownership.LOCK).write_text("of another run")
+        assert ownership.is_lost(folder)
+        (folder / ownership.LOCK).rename(tmp_path / "lock")
+        folder.rmdir()
+        folder.touch()
+        assert ownership.is_lost(folder)
+        folder.unlink()
+        folder.mkdir()
+        (tmp_path / "lock").rename(folder / ownership.LOCK)
+    assert not ownership.is_lost(folder)
+    assert (folder / ownership.LOCK).read_text() == "of another run"

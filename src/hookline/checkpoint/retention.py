@@ -26,3 +26,11 @@ def keep_newest(number: int, names: re.Pattern[str], saved: Path) -> None:
     for path in by_age(saved.parent, names)[:-number]:
         if path != saved:
             path.unlink(missing_ok=True)
+
+
+def clean_up(number: int, names: re.Pattern[str], folder: Path, resumed: Path) -> None:
+    """Remove the checkpoints that a killed run had no time to remove. The one that is resumed stays."""
+    found = by_age(folder, names)
+    if found:
+        same = [path for path in found if path.resolve() == resumed.resolve()]
+        keep_newest(number, names, (same or found)[-1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -22,6 +23,8 @@ log = logging.getLogger("hookline")
 LOCK = ".lock"
 # The folders in use by this process: the file lock does not stop the process that holds it from locking again.
 _held: set[Path] = set()
+# The open directories of the locked folders. As long as one is open, no other folder gets its inode.
+_directories: dict[Path, int] = {}
 
 
 def claim(folder: Path) -> None:
@@ -55,14 +58,40 @@ def locked(folder: Path) -> Iterator[None]:
             _lock(file.fileno(), folder)
         if not path.exists() or not os.path.samestat(path.stat(), os.fstat(file.fileno())):
             raise StorageError(f"{folder} was in use by another run until just now; try again")
-        _held.add(mine)
-        try:
-            yield
-        finally:
-            _held.discard(mine)
-            path.unlink(missing_ok=True)
+        with _watched(folder):
+            _held.add(mine)
+            try:
+                yield
+            finally:
+                _held.discard(mine)
+                if not is_lost(folder):  # otherwise it may be the lock of another run
+                    path.unlink(missing_ok=True)
     finally:
         file.close()
+
+
+@contextmanager
+def _watched(folder: Path) -> Iterator[None]:
+    """Keep a folder open, so that `is_lost` can tell it from a later one of the same name."""
+    if sys.platform == "win32":  # it does not delete a folder with an open file
+        yield
+        return
+    directory = _directories[folder] = os.open(folder, os.O_RDONLY)
+    try:
+        yield
+    finally:
+        del _directories[folder]
+        os.close(directory)
+
+
+def is_lost(folder: Path) -> bool:
+    """Return whether a folder that this process has locked was deleted, moved or replaced since."""
+    if folder not in _directories:
+        return False
+    try:
+        return not os.path.samestat(os.stat(folder), os.fstat(_directories[folder]))
+    except OSError as error:  # any other error does not say that it is gone
+        return error.errno in (errno.ENOENT, errno.ENOTDIR)
 
 
 def _lock(descriptor: int, folder: Path) -> None:
