@@ -14,6 +14,7 @@ from torch.serialization import get_unsafe_globals_in_checkpoint, safe_globals
 
 from hookline.checkpoint import store
 from hookline.checkpoint.pickle_walk import CODE
+from hookline.checkpoint.zip_entries import UnreadableError
 from hookline.errors import StorageError
 
 
@@ -46,7 +47,9 @@ def read(path: Path) -> dict[str, Any]:
     try:
         with safe_globals([(_stand_in(name), name) for name in unknown]):
             found = store.load(path)
-    except Exception as error:  # a broken or hostile file can raise anything
+    except UnreadableError as error:
+        if str(error) != CODE:
+            raise StorageError(f"{path} cannot be read as a checkpoint: {error}") from error
         raise StorageError(
             f"{path} cannot be read: it holds more than weights and plain data ({', '.join(sorted(unknown)[:5])}), and "
             "code in a file is never run"
