@@ -135,11 +135,85 @@ def test_a_disk_that_returns_other_bytes_is_detected_at_once(tmp_path: Path, mon
         written(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (2**3000, "it holds more than tensors and plain data, and hookline never runs code from a file"),
+        (len, "it holds more than tensors and plain data, and hookline never runs code from a file"),
+        (b"", "it holds more than tensors and plain data, and hookline never runs code from a file"),
+        (torch.ones(2, device="meta"), "it holds a tensor on the device 'meta', which has no data"),
+    ],
+    ids=["int", "function", "bytes", "meta"],
+)
+def test_a_checkpoint_that_cannot_be_loaded_again_never_gets_its_name(tmp_path: Path, value: Any, reason: str) -> None:
+    path = written(tmp_path)
+    before = path.read_bytes()
+    for _ in range(2):
+        with pytest.raises(StorageError) as refused:
+            store.write({"state_dict": {}, "more": value}, path, Note())
+        assert str(refused.value) == f"{path} was not written, because it could not be loaded again: {reason}"
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_system_that_cannot_map_files_is_no_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    load = torch.load
+
+    def without_mmap(path: Path, *, mmap: bool, **options: Any) -> Any:
+        if mmap:
+            raise RuntimeError(f"unable to mmap 1000 bytes from file <{path}>: No such device (19)")
+        return load(path, **options)
+
+    monkeypatch.setattr(store, "_loadable", set())
+    monkeypatch.setattr(torch, "load", without_mmap)
+    assert store.read(written(tmp_path), sealed=True).keys() == CHECKPOINT.keys()
+
+
 def test_sweep_removes_the_leftovers_of_a_kill_and_nothing_else(tmp_path: Path) -> None:
     for name in (".epoch_3.pth.partial", ".last_checkpoint.partial", ".mine", "epoch_1.pth", "a.partial"):
         (tmp_path / name).write_bytes(b"")
     store.sweep(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == [".mine", "a.partial", "epoch_1.pth"]
+
+
+# ---------------------------------------------------------------------------------------------------- reading
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ([1], "holds a list, not a checkpoint"),
+        ({"state_dict": [1]}, "cannot be used: its 'state_dict' must be a dict of names and tensors, not list"),
+        ({"state_dict": None}, "cannot be used: its 'state_dict' must be a dict of names and tensors, not NoneType"),
+        ({"state_dict": {"a": 1, 3: 1}}, "cannot be used: its 'state_dict' must have text as keys, not 3"),
+        ({("a",): 1}, "cannot be used: it must have text as keys, not ('a',)"),
+    ],
+)
+def test_what_has_no_names_is_no_checkpoint(tmp_path: Path, content: Any, problem: str) -> None:
+    path = tmp_path / "a.pth"
+    torch.save(content, path)
+    with pytest.raises(StorageError) as refused:
+        store.read(path, sealed=False)
+    assert str(refused.value) == f"{path} {problem}"
+
+
+@pytest.mark.parametrize(
+    ("parts", "gap"),
+    [
+        ({"optimizer", "param_schedulers", "position", "rng"}, "in the middle of a step"),
+        ({"optimizer", "position", "rng"}, "without its schedulers"),
+        ({"param_schedulers", "position", "rng"}, "without its optimizer"),
+        ({"position", "rng"}, "without its optimizer and schedulers"),
+        (set(), "without its optimizer, schedulers, position and random generators"),
+    ],
+)
+def test_what_an_incomplete_checkpoint_lacks_is_named(tmp_path: Path, parts: set[str], gap: str) -> None:
+    path = tmp_path / "iter_3.pth"
+    store.write(dict.fromkeys(parts), path, Note(3))
+    assert store.find_gap(path) == gap
+    with pytest.raises(StorageError) as refused:
+        newest(tmp_path)
+    assert str(refused.value).splitlines()[1:] == [f"  {path}: it was saved {gap}"]
 
 
 # ------------------------------------------------------------------------------------------- the newest intact
@@ -187,7 +261,7 @@ def test_with_checkpoints_but_none_intact_it_refuses_and_lists_them(tmp_path: Pa
     assert str(refused.value).splitlines() == [
         "cannot resume: there is no intact checkpoint to continue from:",
         f"  {tmp_path / 'epoch_2.pth'} is damaged: its bytes do not match its SHA-256",
-        f"  {tmp_path / 'epoch_1.pth'}: it was saved without its optimizer or schedulers",
+        f"  {tmp_path / 'epoch_1.pth'}: it was saved without its optimizer, schedulers, position and random generators",
     ]
 
 

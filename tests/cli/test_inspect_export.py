@@ -49,7 +49,11 @@ def test_inspect_of_a_folder_lists_checkpoints_in_order_and_the_one_to_resume_fr
     kinds = [[re.sub("-[0-9a-f]{8}", "-*", line[0]), *line[2:]] for line in lines[:-1]]
     best = next(line[0] for line in kinds if line[0].startswith("best") and "*" not in line[0])
     assert ["epoch_1.pth", "iteration 4", "intact"] in kinds
-    assert ["epoch_2-*.pth", "iteration 8", "intact, without its optimizer"] in kinds
+    assert [
+        "epoch_2-*.pth",
+        "iteration 8",
+        "intact, saved without its optimizer, schedulers, position and random generators",
+    ] in kinds
     newest = best if best == "best_accuracy_epoch_2.pth" else "epoch_2.pth"
     assert output.splitlines()[-1] == f"a run with --resume continues from {newest}"
 
@@ -117,7 +121,7 @@ def test_export_refuses_existing_files_and_missing_weights(run: Path, tmp_path: 
         5,
         "hookline: other.pth has no averaged weights: its run had no EMAHook\n",
     )
-    torch.save({"state_dict": 3}, tmp_path / "odd.pth")
+    torch.save({"state_dict": {"a": 3}}, tmp_path / "odd.pth")
     assert command("export", "odd.pth", cwd=tmp_path) == (5, "hookline: odd.pth has no weights\n")
 
 

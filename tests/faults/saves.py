@@ -10,9 +10,12 @@ from typing import Any
 
 import torch
 
+from hookline import EvalLoop, Runner
 from hookline.checkpoint import seal, store
+from hookline.engine.steps import predict
 from hookline.errors import StorageError
-from hookline.testing import toy_runner
+from hookline.hooks import EvaluateHook
+from hookline.testing import toy_data, toy_runner
 
 #: The moments of a save at which a kill is tried, in order.
 MOMENTS = (
@@ -31,12 +34,12 @@ def die(*_: Any) -> Any:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def save_and_die(folder: str, moment: str, saver: str) -> None:
+def save_and_die(folder: str, moment: str, saver: str, epochs: int = 4) -> None:
     """Train three epochs, keep two checkpoints, and die in the third save."""
     torch.set_num_threads(1)
     if saver == "naive":
         store.write = naive_write
-    runner = toy_runner(max_epochs=4, work_dir=folder, default_hooks={"checkpoint": {"max_keep_ckpts": 2}})
+    runner = toy_runner(max_epochs=epochs, work_dir=folder, default_hooks={"checkpoint": {"max_keep_ckpts": 2}})
     runner.on("before_save_checkpoint", priority="LOWEST")(lambda runner: _arm(moment) if runner.epoch == 3 else None)
     runner.train()
 
@@ -61,7 +64,7 @@ def _arm(moment: str) -> None:
         "before rename": (os, "replace", die),
         "after rename": (os, "replace", lambda old, new: (replace(old, new), die())),
         "before pointer": (store, "point_to", die),
-        "before removal": (Path, "unlink", _at_removal_of_old(unlink)),
+        "before removal": (Path, "unlink", _at_removal_of("epoch_1.pth", unlink)),
     }[moment]
     setattr(owner, name, instead)
 
@@ -81,9 +84,49 @@ def _after_bytes(count: int, put: Callable[..., None]) -> Callable[..., None]:
     return counting
 
 
-def _at_removal_of_old(unlink: Callable[..., None]) -> Callable[..., None]:
+def improve_and_die(folder: str, hook: str) -> None:
+    """Train two epochs, keep only the best checkpoint, and die when that of the first epoch is removed."""
+    torch.set_num_threads(1)
+    setattr(Path, "unlink", _at_removal_of("_epoch_1.pth", Path.unlink))  # noqa: B010  # mypy refuses the assignment
+    improving_runner(folder, hook).train()
+
+
+def improving_runner(folder: str | Path, hook: str, **parts: Any) -> Runner:
+    """Return a run that gets better with every epoch, with a hook that keeps the best checkpoint."""
+
+    def score(runner: Runner) -> float:
+        return float(runner.iter)
+
+    parts["default_hooks"] = {"checkpoint": {"interval": 0, "save_last": False}}
+    if hook == "EvaluateHook":
+        parts["custom_hooks"] = [EvaluateHook(score, save_best="score", rule="greater")]
+    else:
+        parts["default_hooks"]["checkpoint"] |= {"save_best": "score", "rule": "greater"}
+        parts["val"] = EvalLoop(toy_data(1), predict, metrics={"score": Improving()})
+    return toy_runner(max_epochs=2, work_dir=folder, **parts)
+
+
+class Improving:
+    """A metric that grows every time."""
+
+    def __init__(self) -> None:
+        self.value = 0.0
+
+    def update(self, preds: Any, target: Any) -> None:
+        """Ignore the batch."""
+
+    def reset(self) -> None:
+        """Keep the value."""
+
+    def compute(self) -> float:
+        """Return the next value."""
+        self.value += 1
+        return self.value
+
+
+def _at_removal_of(ending: str, unlink: Callable[..., None]) -> Callable[..., None]:
     def checking(self: Path, missing_ok: bool = False) -> None:
-        if self.name == "epoch_1.pth":
+        if self.name.endswith(ending):
             die()
         unlink(self, missing_ok=missing_ok)
 

@@ -17,7 +17,7 @@ from hookline.errors import StorageError
 from hookline.testing import Recorder, toy_runner
 from tests.faults.children import running
 from tests.faults.runs import as_command
-from tests.faults.saves import MOMENTS, save_and_die, valid_after
+from tests.faults.saves import MOMENTS, improve_and_die, improving_runner, save_and_die, valid_after
 
 #: The newest intact checkpoint after a kill, by the moment of the kill.
 EXPECTED = dict.fromkeys(MOMENTS[:4], "epoch_2.pth") | dict.fromkeys(MOMENTS[4:], "epoch_3.pth")
@@ -45,6 +45,28 @@ def test_fault_2_a_kill_at_any_moment_of_a_save_leaves_the_old_or_the_new_checkp
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         *["epoch_3.pth", "epoch_4.pth", "last_checkpoint", "metrics.jsonl", "plan.txt", "run.log"]
     ]
+
+
+def test_fault_2_a_kill_in_the_last_save_leaves_no_checkpoint_too_many_after_a_resume(tmp_path: Path) -> None:
+    with running(save_and_die, str(tmp_path), "before removal", "hookline", 3) as child:
+        assert child.wait() == -signal.SIGKILL, child.output()
+    assert sorted(path.name for path in tmp_path.glob("*.pth")) == ["epoch_1.pth", "epoch_2.pth", "epoch_3.pth"]
+    toy_runner(
+        max_epochs=3, work_dir=tmp_path, resume=True, default_hooks={"checkpoint": {"max_keep_ckpts": 2}}
+    ).train()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        *["epoch_2.pth", "epoch_3.pth", "last_checkpoint", "metrics.jsonl", "plan.txt", "run.log"]
+    ]
+
+
+@pytest.mark.parametrize(("hook", "prefix"), [("CheckpointHook", "best_score_"), ("EvaluateHook", "best_eval_score_")])
+def test_fault_2_neither_does_a_kill_after_a_best_save(tmp_path: Path, hook: str, prefix: str) -> None:
+    with running(improve_and_die, str(tmp_path), hook) as child:
+        assert child.wait() == -signal.SIGKILL, child.output()
+    left = sorted(path.name for path in tmp_path.glob("*.pth"))
+    assert left == [f"{prefix}epoch_1.pth", f"{prefix}epoch_2.pth"]
+    improving_runner(tmp_path, hook, resume=True).train()
+    assert sorted(path.name for path in tmp_path.glob("*.pth")) == left[1:]
 
 
 def test_a_naive_saver_fails_these_tests(tmp_path: Path) -> None:

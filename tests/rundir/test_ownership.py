@@ -77,3 +77,26 @@ def test_the_probe_for_writing_leaves_nothing_and_touches_nothing(tmp_path: Path
     (tmp_path / ".writable").write_text("mine")
     ownership.claim(tmp_path)
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {".writable": "mine"}
+
+
+def test_a_locked_folder_is_lost_when_it_is_deleted_moved_or_replaced(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    assert not ownership.is_lost(folder)
+    with ownership.locked(folder):
+        (folder / ownership.LOCK).unlink()
+        assert not ownership.is_lost(folder)
+        folder.rename(tmp_path / "moved")
+        assert ownership.is_lost(folder)
+        folder.mkdir()
+        (folder / ownership.LOCK).write_text("of another run")
+        assert ownership.is_lost(folder)
+        (folder / ownership.LOCK).rename(tmp_path / "lock")
+        folder.rmdir()
+        folder.touch()
+        assert ownership.is_lost(folder)
+        folder.unlink()
+        folder.mkdir()
+        (tmp_path / "lock").rename(folder / ownership.LOCK)
+    assert not ownership.is_lost(folder)
+    assert (folder / ownership.LOCK).read_text() == "of another run"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
 from hookline.common.escape import escaped
@@ -44,6 +45,15 @@ def fit_lengths(model: nn.Module, state: Mapping[str, Any], within: str = "") ->
             own.grad = None
             changed.append(name)
     return changed
+
+
+def separate_elements(model: nn.Module) -> None:
+    """Give buffers that were made with `expand` memory for every element: torch cannot load values into them."""
+    for buffer in model.buffers():
+        if buffer.layout is torch.strided and any(
+            length > 1 and not step for length, step in zip(buffer.shape, buffer.stride(), strict=True)
+        ):
+            buffer.data = buffer.data.contiguous()
 
 
 def refuse_lacking(model: nn.Module, state: Mapping[str, Any], path: str) -> None:
@@ -96,5 +106,7 @@ def changed_surroundings(saved: Mapping[str, Any], now: Mapping[str, Any]) -> li
 
 
 def shape_of(value: Any) -> Any:
-    """Return the shape of a tensor, or the type of anything else."""
+    """Return the shape of a tensor, with its kind if torch cannot copy it to an ordinary one; or any other type."""
+    if isinstance(value, Tensor) and (value.layout is not torch.strided or value.is_quantized):
+        return f"{value.dtype if value.is_quantized else value.layout} {tuple(value.shape)}"
     return tuple(value.shape) if hasattr(value, "shape") else type(value).__name__

@@ -26,7 +26,7 @@ class Copies:
         known: dict[tuple[Any, ...], Tensor] = {}
 
         def copy(value: Any, place: tuple[Any, ...]) -> Any:
-            if isinstance(value, Tensor) and value.layout is not torch.strided:
+            if isinstance(value, Tensor) and (value.layout is not torch.strided or value.is_quantized):
                 return value.detach().cpu().clone()
             if isinstance(value, Tensor):
                 same = (value.device, value.data_ptr(), value.dtype, value.shape, value.stride())

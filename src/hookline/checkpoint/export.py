@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from hookline.checkpoint import store
@@ -67,4 +68,9 @@ def collect_tensors(state: Any, path: Path) -> dict[str, Tensor]:
     """Return the tensors of a state by name, without shared memory, as safetensors requires."""
     if not isinstance(state, Mapping) or not any(isinstance(value, Tensor) for value in state.values()):
         raise StorageError(f"{path} has no weights")
-    return {str(name): value.contiguous().clone() for name, value in state.items() if isinstance(value, Tensor)}
+    weights = {str(name): value for name, value in state.items() if isinstance(value, Tensor)}
+    for name, value in weights.items():
+        if value.layout is not torch.strided or value.is_quantized:
+            kind = "quantized" if value.is_quantized else "sparse"
+            raise StorageError(f"{path} cannot be exported: {name} is a {kind} tensor, which safetensors cannot store")
+    return {name: value.contiguous().clone() for name, value in weights.items()}

@@ -19,8 +19,8 @@ LABELS = {"hooks": "hook states", "message_hub": "metrics", "writers": "writers"
 def describe_checkpoint(path: Path) -> str:
     """Return the contents, origin, hooks and integrity of a checkpoint as text; refuse a damaged one."""
     found = store.read(path, sealed=False)
-    sealed = seal.read_note(path) is not None
-    intact = "intact: its bytes match its SHA-256" if sealed else "cannot be verified: it was not written by hookline"
+    note = seal.read_note(path)
+    intact = "intact: its bytes match its SHA-256" if note else "cannot be verified: it was not written by hookline"
     rows = [("file", f"{path}, {format_size(path.stat().st_size)}"), ("", intact)]
     meta, position = found.get("meta"), found.get("position")
     if isinstance(meta, Mapping):
@@ -30,8 +30,7 @@ def describe_checkpoint(path: Path) -> str:
     rows += [
         (LABELS.get(key, key), _describe_part(key, found[key])) for key in found if key not in ("meta", "position")
     ]
-    missing = [key for key in ("optimizer", "param_schedulers", "position", "rng") if key not in found]
-    use = "a run can resume from it" if not missing and sealed else "only its weights can be used (load_from)"
+    use = "a run can resume from it" if note and note.complete else "only its weights can be used (load_from)"
     rows.append(("use", use))
     rows = [(escaped(name), escaped(text)) for name, text in rows]
     width = max(len(name) for name, _ in rows)
@@ -47,7 +46,7 @@ def describe_folder(path: Path) -> str:
     lines, width = [], max(len(escaped(file.name)) for file in files)
     for file in files:
         note, problem = seal.read_note(file), seal.damage(file)
-        kind = problem or ("intact" if note is not None and note.complete else "intact, without its optimizer")
+        kind = problem or ("intact" if note is not None and note.complete else f"intact, saved {store.find_gap(file)}")
         where = f"iteration {note.step if note else '?'}"
         size = format_size(file.stat().st_size)
         lines.append(f"{escaped(file.name):<{width}}  {size:>9}  {where:<18}  {escaped(kind)}")
@@ -90,6 +89,7 @@ def _describe_part(key: str, value: Any) -> str:
         return f"{len(tensors)} tensors, {sum(tensor.numel() for tensor in tensors):,} numbers, {memory}"
     if key in ("hooks", "message_hub", "writers", "rng") and isinstance(value, Mapping):
         names = value.get("scalars", value) if key == "message_hub" else value
+        names = names if isinstance(names, Mapping) else value
         return f"{', '.join(map(str, names)) or 'nothing'}{f'; {memory}' if tensors else ''}"
     if value is None:
         return "none"

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from hookline.checkpoint.seal import read_note
-from hookline.common.files import storage_errors
+from hookline.common.files import real_path, storage_errors
 
 
 def by_age(folder: Path, names: re.Pattern[str]) -> list[Path]:
@@ -28,3 +28,11 @@ def keep_newest(number: int, names: re.Pattern[str], saved: Path) -> None:
         for path in by_age(saved.parent, names)[:-number]:
             if path != saved:
                 path.unlink(missing_ok=True)
+
+
+def clean_up(number: int, names: re.Pattern[str], folder: Path, resumed: Path) -> None:
+    """Remove the checkpoints that a killed run had no time to remove. The one that is resumed stays."""
+    found = by_age(folder, names)
+    if found:
+        same = [path for path in found if real_path(path) == real_path(resumed)]
+        keep_newest(number, names, (same or found)[-1])

@@ -1,8 +1,8 @@
 """Writing and reading checkpoints so that, at every moment, either the old or the new one is complete on the disk.
 
-A checkpoint is written in this order: write a temporary file in the same folder and hash the data, fsync, rename, fsync
-the folder, read the file back and compare. `last_checkpoint` is JSON with a name relative to its folder, so a run can
-still resume after its folder was moved.
+A checkpoint is written in this order: write a temporary file in the same folder and hash the data, prove that it can be
+loaded, fsync, rename, fsync the folder, read the file back and compare. `last_checkpoint` is JSON with a name relative
+to its folder, so a run can still resume after its folder was moved.
 """
 
 from __future__ import annotations
@@ -12,19 +12,31 @@ import os
 import pickle
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import IO, Any, cast
 
 import torch
 
 from hookline.checkpoint.names import NAMES
+from hookline.checkpoint.pickle_walk import CODE
+from hookline.checkpoint.scan import scan
 from hookline.checkpoint.seal import Note, SealingFile, damage, read_note
+from hookline.checkpoint.zip_entries import DAMAGED, UnreadableError
 from hookline.common import files
 from hookline.common.files import PARTIAL, real_path, regular
 from hookline.errors import StorageError
 
 POINTER = "last_checkpoint"
+#: The parts that a run needs to resume, with their names for people.
+NEEDED = {
+    "optimizer": "optimizer",
+    "param_schedulers": "schedulers",
+    "position": "position",
+    "rng": "random generators",
+}
+#: The functions and classes in pickles that torch has loaded in this process.
+_loadable: set[str] = set()
 
 
 # -- writing
@@ -46,9 +58,29 @@ def write(checkpoint: Mapping[str, Any], path: Path, note: Note) -> str:
                 raise sealing.failure from None
             raise
         sha256 = sealing.seal(note)
+        file.flush()
+        _prove_loadable(Path(file.name), path)
     if problem := damage(path):
         raise StorageError(f"{path} was written, but reading it back shows damage: {problem}; check the disk")
     return sha256
+
+
+def _prove_loadable(written: Path, path: Path) -> None:
+    """Refuse a file that could not be loaded again, while it is still temporary.
+
+    The scan reads all instructions of the pickle. torch's own loader is much slower, and what else it refuses are the
+    functions and classes that the pickle names. So it is called only if one of them is new.
+    """
+    try:
+        names = scan(written).globals
+        if not names <= _loadable:
+            try:
+                load(written, mmap=True)
+            except UnreadableError:  # or the file system cannot map a file into memory
+                load(written)
+            _loadable.update(names)
+    except UnreadableError as error:
+        raise StorageError(f"{path} was not written, because it could not be loaded again: {error}") from error
 
 
 def point_to(path: Path, folder: Path, sha256: str, step: int) -> None:
@@ -97,14 +129,14 @@ def read(path: Path, *, sealed: bool, verified: bool = False) -> dict[str, Any]:
     if own and not verified and (problem := damage(path)):
         raise StorageError(f"{path} cannot be used: {problem}")
     try:
-        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # a broken or hostile file can cause any error here
-        raise StorageError(f"{path} cannot be read as a checkpoint: {_why_unreadable(path, error)}") from error
-    if not isinstance(checkpoint, dict):
-        raise StorageError(f"{path} holds a {type(checkpoint).__name__}, not a checkpoint")
+        checkpoint = load(path)
+    except UnreadableError as error:
+        raise StorageError(f"{path} cannot be read as a checkpoint: {error}") from error
+    if problem := _find_oddity(checkpoint):
+        raise StorageError(f"{path} {problem}")
     if not own and _is_ours(checkpoint):
         raise StorageError(f"{path} cannot be used: it has lost its seal, so it is damaged")
-    return checkpoint
+    return cast("dict[str, Any]", checkpoint)
 
 
 def _why_no_file(path: Path) -> str:
@@ -116,13 +148,33 @@ def _why_no_file(path: Path) -> str:
         return f"{path} cannot be read: {error.strerror or error}"
 
 
-def _why_unreadable(path: Path, error: Exception) -> str:
-    """Return the reason in our own words: torch's message advises running the code in the file."""
-    with open(path, "rb", opener=regular) as file:
-        is_archive = file.read(2) == b"PK"
-    if isinstance(error, pickle.UnpicklingError):
-        return "it holds more than tensors and plain data, and hookline never runs code from a file"
-    return "it was cut short or damaged" if is_archive else "it is not a torch file"
+def load(path: Path, *, mmap: bool = False) -> Any:
+    """Load a file of torch without running code from it, and without more memory and time than its size explains.
+
+    Raise UnreadableError with the reason if this is not possible. With `mmap`, the data of tensors is not read.
+    """
+    # torch checks the indices of sparse tensors only on request. Wrong ones would reach into other memory.
+    checking: Any = torch.sparse.check_sparse_tensor_invariants if scan(path).sparse else nullcontext
+    try:
+        with checking():
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
+    except pickle.UnpicklingError as error:  # torch's message advises running the code in the file
+        raise UnreadableError(CODE) from error
+    except Exception as error:  # a broken or hostile file can cause any error here
+        raise UnreadableError(DAMAGED) from error
+
+
+def _find_oddity(found: Any) -> str:
+    """Return why a value is not a checkpoint of any program; empty if it has names, and weights with names, if any."""
+    if not isinstance(found, dict):
+        return f"holds a {type(found).__name__}, not a checkpoint"
+    weights = found.get("state_dict", {})
+    if not isinstance(weights, dict):
+        return f"cannot be used: its 'state_dict' must be a dict of names and tensors, not {type(weights).__name__}"
+    for where, part in (("it", found), ("its 'state_dict'", weights)):
+        if odd := [key for key in part if not isinstance(key, str)]:
+            return f"cannot be used: {where} must have text as keys, not {odd[0]!r:.50}"
+    return ""
 
 
 def _is_ours(checkpoint: Mapping[str, Any]) -> bool:
@@ -137,7 +189,7 @@ def newest_intact(folders: Iterable[Path], warn: Callable[[str], None], names: r
     the resume is refused. A file without a seal counts as a checkpoint only if its name matches `names`.
     """
     passed_over: list[str] = []
-    incomplete: list[str] = []
+    incomplete: list[Path] = []
     pointers: list[str] = []
     found: list[tuple[Note, Path]] = []
     for folder in folders:
@@ -152,16 +204,32 @@ def newest_intact(folders: Iterable[Path], warn: Callable[[str], None], names: r
             elif note is None and names.fullmatch(path.name) and (reason := _why_broken(path)):
                 passed_over.append(f"{path}: {reason}")
             elif note is not None:
-                incomplete.append(f"{path}: it was saved without its optimizer or schedulers")
+                incomplete.append(path)
     for _, path in sorted(found, key=lambda each: each[0].order, reverse=True):
         if not (problem := damage(path)):
             for each in passed_over:
                 warn(each)
             return path
         passed_over.append(f"{path} is damaged: {problem}")
-    if reasons := passed_over + incomplete or pointers:
+    if reasons := passed_over + [f"{path}: it was saved {find_gap(path)}" for path in incomplete] or pointers:
         raise StorageError("cannot resume: there is no intact checkpoint to continue from:\n  " + "\n  ".join(reasons))
     return None
+
+
+def find_gap(path: Path) -> str:
+    """Return why a run cannot resume from an intact checkpoint that is not complete, for messages: `without ...`."""
+    try:
+        return describe_gap(load(path, mmap=True))
+    except UnreadableError as error:
+        return f"so that it cannot be read: {error}"
+
+
+def describe_gap(checkpoint: Mapping[str, Any]) -> str:
+    """Return which parts a checkpoint lacks."""
+    missing = [name for key, name in NEEDED.items() if key not in checkpoint]
+    if not missing:
+        return "in the middle of a step"
+    return f"without its {' and '.join(filter(None, [', '.join(missing[:-1]), missing[-1]]))}"
 
 
 def find_pointer_problem(folder: Path) -> str:

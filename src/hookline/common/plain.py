@@ -1,38 +1,197 @@
-"""The data that a checkpoint can store: tensors and plain data, which `weights_only=True` can load."""
+"""The data that a checkpoint can store: tensors and plain data, which `weights_only=True` can load.
+
+A checkpoint may have more entries and bytes than it stores, because lists are shared, weights are tied and tensors are
+expanded. The limits here are far above all of this. They also hold when a checkpoint is read (`checkpoint.scan`).
+"""
 
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Literal
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+from torch.serialization import get_safe_globals
 
 from hookline.errors import HookError
 
 #: Exactly these types, not their subclasses: an enum may be an int in Python, but a file stores it as a class.
 PLAIN = frozenset({str, bytes, int, float, complex, bool, type(None), torch.Size, torch.dtype, torch.device})
+#: Those that can be stored whatever their value is.
+ANY_VALUE = PLAIN - {int, bytes}
 DICTS = frozenset({dict, OrderedDict, Counter})
+#: `weights_only=True` reads an integer of up to 255 bytes.
+INT_LIMIT = 1 << 2039
+#: The levels of lists and dicts inside each other. Many functions of Python and torch fail at about 500.
+DEPTH = 300
+TOO_DEEP = f"has more than {DEPTH} levels of lists and dicts inside each other"
+#: The steps of a path that a message shows.
+STEPS = 8
+
+Step = Literal["item", "key", "attribute"]
+
+
+def most_entries(stored: int) -> int:
+    """Return the most entries of a checkpoint that stores this many, with shared lists and dicts counted repeatedly."""
+    return 1_000_000 + 100 * stored
+
+
+def most_bytes(stored: int) -> int:
+    """Return the most bytes that tensors in this much memory may take if each of them has its own."""
+    return (1 << 28) + 100 * stored
 
 
 def check_plain(value: Any, where: str) -> None:
     """Refuse a value that `weights_only=True` cannot load, before anything is written. The error says where it is."""
-    kind = type(value)
-    if kind in PLAIN or isinstance(value, Tensor):
+    if type(value) in ANY_VALUE:
         return
+    check = _Check()
+    try:
+        _, size = check.visit(value, 1)
+        if size > most_bytes(0) and size > most_bytes(stored := _bytes_in_memory(check.tensors)):
+            raise _RefusedError(
+                f"has tensors of {size:,} bytes in {stored:,} bytes of memory, because they are expanded or repeated, "
+                "which a checkpoint cannot store; store each of them once"
+            )
+    except _RefusedError as refused:
+        raise HookError(f"{refused.place(where)} {refused.reason}") from None
+
+
+class _RefusedError(Exception):
+    """A value that cannot be stored, and the steps from there to the top, which are added on the way up."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        self.steps: list[tuple[Step, Any]] = []
+
+    def place(self, where: str) -> str:
+        key = ""
+        steps = self.steps[::-1]
+        for kind, name in steps[:STEPS]:
+            if kind == "key":
+                key = f"the key {name!r} in "
+            else:
+                where += f".{name}" if kind == "attribute" else f"[{name!r}]"
+        return f"{key}{where}{'...' if len(steps) > STEPS else ''}"
+
+
+class _Check:
+    """One pass over a value. What occurs several times is visited once."""
+
+    def __init__(self) -> None:
+        self.tensors: list[Tensor] = []
+        #: The entries and bytes of each container and tensor by id; None while it is being visited.
+        self._known: dict[int, tuple[int, int] | None] = {}
+        self._stored = 0
+
+    def visit(self, value: Any, level: int) -> tuple[int, int]:
+        """Return the entries in a value, and the bytes of its tensors if each had its own memory."""
+        kind = type(value)
+        if kind in PLAIN:
+            _check_value(value, kind)
+            return 1, 0
+        if id(value) in self._known:
+            known = self._known[id(value)]
+            if known is None:
+                raise _RefusedError("contains itself, which a checkpoint cannot store")
+            return known
+        if level > DEPTH:
+            raise _RefusedError(f"{TOO_DEEP}, which a checkpoint cannot store")
+        self._known[id(value)] = None
+        entries, size = 1, 0
+        if isinstance(value, Tensor):
+            size = _check_tensor(value)
+            self.tensors.append(value)
+        for step, name, inner in _children(value):
+            self._stored += 1
+            if type(inner) in ANY_VALUE:  # most parts, so it is checked without a call
+                entries += 1
+                continue
+            try:
+                more, larger = self.visit(inner, level + 1)
+            except _RefusedError as refused:
+                refused.steps.append((step, name))
+                raise
+            entries += more
+            size += larger
+        if entries > most_entries(self._stored):
+            raise _RefusedError(
+                f"repeats the same lists or dicts, to more than {most_entries(self._stored):,} entries, which a "
+                "checkpoint cannot store; store each of them once"
+            )
+        self._known[id(value)] = entries, size
+        return entries, size
+
+
+def _check_value(value: Any, kind: type) -> None:
+    """Refuse the values of plain types that `weights_only=True` does not load."""
+    if kind is int and not -INT_LIMIT <= value < INT_LIMIT:
+        raise _RefusedError(
+            f"is an int of {value.bit_length():,} bits, but a checkpoint stores at most 2,040; store it as text"
+        )
+    if kind is bytes and not value:
+        raise _RefusedError("is bytes without content, which a checkpoint cannot store; use text, or None")
+
+
+def _children(value: Any) -> Iterator[tuple[Step, Any, Any]]:
+    """Yield the parts of a value that a file stores, each with its name."""
+    kind = type(value)
     if kind in DICTS:
         for key, inner in value.items():
-            check_plain(key, f"the key {key!r} in {where}")
-            check_plain(inner, f"{where}[{key!r}]")
+            yield "key", key, key
+            yield "item", key, inner
     elif kind in (list, tuple):
         for index, inner in enumerate(value):
-            check_plain(inner, f"{where}[{index}]")
-    else:
-        raise HookError(
-            f"{where} is a {kind.__module__}.{kind.__qualname__}, which a checkpoint cannot store; "
+            yield "item", index, inner
+    elif not isinstance(value, Tensor):
+        raise _RefusedError(
+            f"is a {kind.__module__}.{kind.__qualname__}, which a checkpoint cannot store; "
             "use tensors and plain data (numbers, strings, lists, dicts)"
         )
+    if kind is not Counter and (attributes := getattr(value, "__dict__", None)):
+        for name, inner in attributes.items():
+            yield "attribute", name, sorted(inner, key=id) if type(inner) is set else inner
+
+
+def _check_tensor(value: Tensor) -> int:
+    """Refuse a tensor that cannot be stored, and return its bytes."""
+    kind = type(value)
+    if value.is_nested:
+        raise _RefusedError("is a nested tensor, which a checkpoint cannot store; store a list of tensors")
+    if value.is_meta:
+        raise _RefusedError("is on the device 'meta', so it has no data that a checkpoint could store")
+    if kind is not Tensor:
+        _check_class(value, kind)
+    if value.layout is not torch.strided:
+        return 0
+    size = value.numel() * value.element_size()
+    if size > most_bytes(0) and size > most_bytes(stored := _bytes_in_memory([value])):
+        raise _RefusedError(
+            f"has {size:,} bytes in {stored:,} bytes of memory, because it is expanded, which a checkpoint cannot "
+            "store; store it as it was before that"
+        )
+    return size
+
+
+def _check_class(value: Tensor, kind: type) -> None:
+    """Refuse a subclass of Tensor that a file cannot store, or only by its name. Parameters are stored as such."""
+    if is_lazy(value):
+        raise _RefusedError("has no shape yet, so a checkpoint cannot store it; call the model once before it is saved")
+    is_parameter = issubclass(kind, nn.Parameter) and kind.__reduce_ex__ is nn.Parameter.__reduce_ex__
+    if not is_parameter and kind not in get_safe_globals():
+        raise _RefusedError(
+            f"is a {kind.__module__}.{kind.__qualname__}, a tensor class that a checkpoint cannot store; store a plain "
+            "tensor, as .as_subclass(torch.Tensor) returns, or allow the class with "
+            "torch.serialization.add_safe_globals"
+        )
+
+
+def _bytes_in_memory(tensors: list[Tensor]) -> int:
+    storages = [each.untyped_storage() for each in tensors if each.layout is torch.strided]
+    return sum({each.data_ptr(): each.nbytes() for each in storages}.values())
 
 
 def without_numpy(value: Any) -> Any:
@@ -40,10 +199,20 @@ def without_numpy(value: Any) -> Any:
 
     Optimizers and schedulers accept numpy numbers as learning rates, so their states may contain them.
     """
+    return _without_numpy(value, {}, 1)
+
+
+def _without_numpy(value: Any, known: dict[int, Any], level: int) -> Any:
     if isinstance(value, np.generic):
         return value.item()
-    if type(value) is dict:
-        return {key: without_numpy(inner) for key, inner in value.items()}
-    if type(value) in (list, tuple):
-        return type(value)(without_numpy(inner) for inner in value)
-    return value
+    kind = type(value)
+    if kind not in (dict, list, tuple) or level > DEPTH:
+        return value
+    if id(value) not in known:
+        known[id(value)] = value  # a value that contains itself stays as it is, and `check_plain` refuses it
+        known[id(value)] = (
+            {key: _without_numpy(inner, known, level + 1) for key, inner in value.items()}
+            if kind is dict
+            else kind(_without_numpy(inner, known, level + 1) for inner in value)
+        )
+    return known[id(value)]

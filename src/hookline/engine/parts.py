@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from hookline.checkpoint.compatibility import misfits, optimizer_misfits
+from hookline.checkpoint.compatibility import misfits, optimizer_misfits, separate_elements
 from hookline.common import rng
 from hookline.common.plain import without_numpy
 from hookline.engine import hook_states
@@ -70,6 +70,7 @@ class ModelPart(RunnerPart):
 
     def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
         """Load the weights."""
+        separate_elements(self._runner.model)
         self._runner.strategy.load_model_state(self._runner.model, state)
 
     def malformed(self, state: Any) -> list[str]:

@@ -18,7 +18,7 @@ from hookline.checkpoint import compatibility, seal, store
 from hookline.checkpoint.background import Background
 from hookline.checkpoint.copies import Copies
 from hookline.common.files import real_path, storage_errors
-from hookline.engine import signals, snapshot
+from hookline.engine import lost_folders, signals, snapshot
 from hookline.engine.numerics import check_weights_are_finite
 from hookline.engine.requests import SaveRequest
 from hookline.errors import StorageError, blame
@@ -93,6 +93,7 @@ class Saving:
 
     def _save(self, requests: list[SaveRequest]) -> None:
         host, began = self._host, time.perf_counter()
+        lost = lost_folders.find(host.folders)
         host.check_loss()
         self.finish()
         by_path: dict[Path, list[SaveRequest]] = {}
@@ -110,13 +111,25 @@ class Saving:
             validations=host.position.validations,
             began=began,
         )
-        beside = {path: same for path, same in by_path.items() if all(request.background for request in same)}
+        in_background = [path for path, same in by_path.items() if all(request.background for request in same)]
+        beside = {path: by_path[path] for path in in_background if not lost}
         now = {path: same for path, same in by_path.items() if path not in beside}
         if now:
             write(taken, by_path=now)
         if beside:
             copied = self._copies.take({str(parts): checkpoint for parts, checkpoint in taken.items()})
             self._background.start(partial(write, {parts: copied[str(parts)] for parts in taken}, by_path=beside))
+        if lost:
+            raise lost_folders.error(lost, [path for path in by_path if path.exists()])
+
+    def check_folders(self) -> None:
+        """At the end of a run, report that its folder was deleted. The last state of a training is saved again."""
+        lost = lost_folders.find(self._host.folders)
+        if lost and self._host.running == "train" and self._host.position.iter:
+            self._host.requests.ask_save(SaveRequest())
+            self.save()  # it raises the error
+        if lost:
+            raise lost_folders.error(lost, [])
 
     def path(self, request: SaveRequest = USUAL) -> Path:
         """Return where a requested checkpoint would be written now."""
@@ -233,7 +246,11 @@ class Saving:
 
     def finish(self) -> None:
         """Wait for a save in the background, and raise its error if it failed."""
-        self._background.wait()
+        try:
+            self._background.wait()
+        except StorageError:
+            self.check_folders()
+            raise
 
     # -- a copy of the state in memory, in case the run fails
 

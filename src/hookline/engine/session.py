@@ -72,6 +72,7 @@ def session(host: Host, verb: Verb) -> Iterator[None]:
             if verb == "train":
                 host.before_training()
             yield
+        host.saving.check_folders()
 
 
 def log_failure(

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 import hookline
-from hookline.checkpoint.compatibility import misfits, shape_of
+from hookline.checkpoint.compatibility import misfits, separate_elements, shape_of
 from hookline.common.escape import escaped
 from hookline.common.plain import check_plain
 from hookline.errors import StorageError
@@ -36,8 +36,7 @@ def take(host: Host, optimizer: bool = True, schedulers: bool = True) -> dict[st
     host.rewind(states)
     checkpoint: dict[str, Any] = {"meta": host.facts(), **states}
     host.plan.call("before_save_checkpoint", {"checkpoint": checkpoint})
-    for key, value in checkpoint.items():
-        check_plain(value, f"checkpoint[{key!r}]")
+    check_plain(checkpoint, "checkpoint")
     return checkpoint
 
 
@@ -112,5 +111,6 @@ def load_fitting(model: nn.Module, state: Mapping[str, Any], path: str) -> list[
     fitting = {name: value for name, value in state.items() if name in own and shape_of(own[name]) == shape_of(value)}
     if own and not fitting:
         raise StorageError(f"nothing in {path} fits the model:\n  " + "\n  ".join(misfits(model, state)))
+    separate_elements(model)
     model.load_state_dict(fitting, strict=False)
     return misfits(model, state)

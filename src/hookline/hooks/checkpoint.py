@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from hookline.checkpoint.retention import by_age, keep_newest
+from hookline.checkpoint.retention import by_age, clean_up, keep_newest
 from hookline.common.checks import check_choice, check_int
 from hookline.common.escape import escaped
 from hookline.common.files import real_path, storage_errors
@@ -198,6 +198,7 @@ class CheckpointHook(Hook):
         if self._host is not None:
             for best in self.best.values():
                 self._save_if_missing(best)
+                self._remove_leftovers(best)
 
     def _save_if_missing(self, best: Best) -> None:
         """If the process was killed between the regular save and the best save, write the missing best file now."""
@@ -206,13 +207,20 @@ class CheckpointHook(Hook):
         if path.name in [name for _, name in best.kept] and not os.path.lexists(path):
             self.runner.request_save(**options)
 
+    def _remove_leftovers(self, best: Best) -> None:
+        """If the process was killed between a best save and the removal of earlier ones, remove these now."""
+        names = [name for _, name in best.kept]
+        kept = [self.checkpoint_folder(self.runner) / name for name in names]
+        if kept and all(path.exists() for path in kept):
+            remove_others(self._names(best.prefix), kept[0], keep=names)
+
     def _counts_epochs(self, runner: Runner) -> bool:
         return runner.train_loop.counts_epochs(self.by_epoch, "CheckpointHook")
 
     # -- points
 
     def before_train(self, runner: Runner) -> None:
-        """Validate the options and resolve the default interval."""
+        """Validate the options, resolve the default interval, and remove what a killed run left."""
         loop = runner.train_loop
         for key in self.published_keys:
             best = nearest(key, CHECKPOINT_KEYS, 0.8) if key not in CHECKPOINT_KEYS else None
@@ -223,6 +231,9 @@ class CheckpointHook(Hook):
         as_validation = not loop.by_epoch and bool(runner.val_loops)
         default = 1 if self._counts_epochs(runner) else loop.val_interval if as_validation else 1000
         self._interval = default if self.interval is None else self.interval
+        if self.max_keep_ckpts >= 1 and runner.saving.resumed_at >= 0:
+            assert runner.saving.last_path is not None, "it was resumed from there"
+            clean_up(self.max_keep_ckpts, self._names(), self.checkpoint_folder(runner), runner.saving.last_path)
 
     def after_train_iter(self, runner: Runner) -> None:
         """Save when training by iterations, if it is due. Keep a copy for `save_on_exception`."""

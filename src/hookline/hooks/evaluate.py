@@ -274,14 +274,17 @@ class EvaluateHook(Hook):
             if best is not None and best.load_state_dict(saved, "EvaluateHook") and name == self._saved:
                 self.saved_at = state["saved_at"]
                 if self._host is not None:
-                    self._save_if_missing(best)
+                    self._finish_save(best)
 
-    def _save_if_missing(self, best: BestSoFar) -> None:
-        """If the process was killed between the regular save and the best save, write the missing best file now."""
+    def _finish_save(self, best: BestSoFar) -> None:
+        """If the process was killed before it had saved the best, or had removed earlier ones, do this now."""
         runner = self.runner
         options = self._save_options(runner, best, (None, "", -1))
-        if self.saved_at == runner.iter and not runner.checkpoint_path(**options).exists():
+        path = runner.checkpoint_path(**options)
+        if self.saved_at == runner.iter and not path.exists():
             runner.request_save(**options)
+        elif self.saved_at == runner.iter:
+            options["done"](path)
 
 
 def results_of(function: Any, given: Any) -> dict[str, float]:

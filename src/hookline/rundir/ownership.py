@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -26,6 +27,8 @@ LOCK = ".lock"
 RECORD = b'{"pid": '
 # The folders in use by this process: the file lock does not stop the process that holds it from locking again.
 _held: set[Path] = set()
+# The open directories of the locked folders. As long as one is open, no other folder gets its inode.
+_directories: dict[Path, int] = {}
 
 
 def claim(folder: Path) -> None:
@@ -73,12 +76,14 @@ def locked(folder: Path) -> Iterator[None]:
             _lock(file.fileno(), folder)
         if not _is_at(path, file.fileno()):
             raise StorageError(f"{folder} was in use by another run until just now; try again")
-        _held.add(mine)
-        try:
-            yield
-        finally:
-            _held.discard(mine)
-            _remove(path)
+        with _watched(folder):
+            _held.add(mine)
+            try:
+                yield
+            finally:
+                _held.discard(mine)
+                if not is_lost(folder):  # otherwise it may be the lock of another run
+                    _remove(path)
     finally:
         file.close()
 
@@ -97,6 +102,30 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
     except OSError as error:
         log.warning("%s cannot be removed: %s", path, error.strerror or error)
+
+
+@contextmanager
+def _watched(folder: Path) -> Iterator[None]:
+    """Keep a folder open, so that `is_lost` can tell it from a later one of the same name."""
+    if sys.platform == "win32":  # it does not delete a folder with an open file
+        yield
+        return
+    directory = _directories[folder] = os.open(folder, os.O_RDONLY)
+    try:
+        yield
+    finally:
+        del _directories[folder]
+        os.close(directory)
+
+
+def is_lost(folder: Path) -> bool:
+    """Return whether a folder that this process has locked was deleted, moved or replaced since."""
+    if folder not in _directories:
+        return False
+    try:
+        return not os.path.samestat(os.stat(folder), os.fstat(_directories[folder]))
+    except OSError as error:  # any other error does not say that it is gone
+        return error.errno in (errno.ENOENT, errno.ENOTDIR)
 
 
 def _lock(descriptor: int, folder: Path) -> None:

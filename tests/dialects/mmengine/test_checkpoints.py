@@ -26,6 +26,7 @@ from hookline.dialects.mmengine.runner import (
 from hookline.dialects.mmengine.runner.checkpoint import _load_checkpoint_with_prefix
 from hookline.errors import HookError, StorageError
 from hookline.testing import toy_model
+from tests.checkpoint import bombs
 from tests.dialects.mmengine.parts import VAL, ToyNet, runner_of, weights
 
 ROOT = Path(__file__).parents[3]
@@ -231,14 +232,23 @@ def test_nothing_in_a_file_is_run(tmp_path: Path, kind: Any) -> None:
 
 def test_a_file_that_is_not_a_checkpoint_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.pth").write_bytes(b"no checkpoint")
-    with pytest.raises(
-        StorageError, match="x.pth cannot be read as a checkpoint: it holds more than tensors and plain da"
-    ):
+    with pytest.raises(StorageError, match="x.pth cannot be read as a checkpoint: it is not a torch file$"):
         load_checkpoint(toy_model(), tmp_path / "x.pth")
     with pytest.raises(StorageError, match="is not on the local disk; download it, and pass the path of the file"):
         load_checkpoint(toy_model(), "https://example.com/x.pth")
     with pytest.raises(StorageError, match="there is no checkpoint"):
         load_checkpoint(toy_model(), tmp_path / "y.pth")
+
+
+class Unknown:
+    pass
+
+
+def test_stand_ins_do_not_open_the_door_to_files_that_claim_too_much(tmp_path: Path) -> None:
+    for name, expected in [("shared_lists", "it repeats the same lists"), ("expanded", "its tensors claim 4,398,046,")]:
+        torch.save({"meta": Unknown(), **getattr(bombs, name)()}, tmp_path / "x.pth")
+        with pytest.raises(StorageError, match=f"x.pth cannot be read as a checkpoint: {expected}"):
+            load_checkpoint(toy_model(), tmp_path / "x.pth")
 
 
 # -- functions

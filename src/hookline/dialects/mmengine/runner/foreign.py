@@ -10,10 +10,11 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch.serialization import get_unsafe_globals_in_checkpoint, safe_globals
 
 from hookline.checkpoint import store
+from hookline.checkpoint.pickle_walk import CODE
+from hookline.checkpoint.zip_entries import UnreadableError
 from hookline.errors import StorageError
 
 
@@ -39,14 +40,16 @@ def read(path: Path) -> dict[str, Any]:
     """Read a checkpoint file. In files that hookline cannot read directly, unknown classes become stand-ins."""
     try:
         return store.read(path, sealed=False)
-    except StorageError:
-        unknown = _unknown_names(path)
+    except StorageError as error:
+        unknown = _unknown_names(path) if CODE in str(error) else []
         if not unknown:
             raise
     try:
         with safe_globals([(_stand_in(name), name) for name in unknown]):
-            found = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # a broken or hostile file can raise anything
+            found = store.load(path)
+    except UnreadableError as error:
+        if str(error) != CODE:
+            raise StorageError(f"{path} cannot be read as a checkpoint: {error}") from error
         raise StorageError(
             f"{path} cannot be read: it holds more than weights and plain data ({', '.join(sorted(unknown)[:5])}), and "
             "code in a file is never run"
