@@ -23,6 +23,7 @@ if sys.platform != "win32":
 log = logging.getLogger("hookline")
 
 LOCK = ".lock"
+PROBE = ".writable"
 # The start of the record in the file of a lock.
 RECORD = b'{"pid": '
 # The folders in use by this process: the file lock does not stop the process that holds it from locking again.
@@ -35,8 +36,9 @@ def claim(folder: Path) -> None:
     """Create the folder and check that it is writable."""
     try:
         _create(folder)
+        refuse_other_kinds(folder / PROBE)  # a folder that was prepared for a run that would follow this name
         # A new name, because another file under a fixed one would be emptied. `sweep` removes it after a kill.
-        descriptor, probe = tempfile.mkstemp(PARTIAL, ".writable-", folder)
+        descriptor, probe = tempfile.mkstemp(PARTIAL, f"{PROBE}-", folder)
         os.close(descriptor)
         os.unlink(probe)
     except OSError as error:
