@@ -164,6 +164,7 @@ class RunnerHost(Host):
 
     def open_batches(self) -> Batches:
         """Start the current pass over the training data, at the current batch."""
+        self.requests.refuse_copy()
         loop, position = self.train_loop, self.position
         resuming, state = self.saving.take_loader_state()
         self.batches = Batches(

@@ -26,6 +26,8 @@ LOCK = ".lock"
 RECORD = b'{"pid": '
 # The folders in use by this process: the file lock does not stop the process that holds it from locking again.
 _held: set[Path] = set()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_held.clear)  # a forked process holds none of the locks
 
 
 def claim(folder: Path) -> None:
@@ -77,8 +79,9 @@ def locked(folder: Path) -> Iterator[None]:
         try:
             yield
         finally:
-            _held.discard(mine)
-            _remove(path)
+            if mine in _held:
+                _held.discard(mine)
+                _remove(path)
     finally:
         file.close()
 
