@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from hookline.common import forks
 from hookline.common.plain import check_plain
 from hookline.data.sources import is_stateful, iterator
 from hookline.errors import DataError, blame
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("hookline")
 
 END = object()
+# Iterators of the process that this one was forked from.
+_KEPT: list[Iterator[Any]] = []
 
 
 def length_of(dataloader: Iterable[Any], limit: int | None = None) -> int | None:
@@ -66,11 +69,16 @@ class Batches:
             self._iterator = iterator(
                 dataloader, seed=seed, epoch=epoch, start=start, state=state, length=self._length, resuming=resuming
             )
+            forks.own(self)
             if waiting is not None:
                 waiting.seconds += time.perf_counter() - began
         except Exception as error:
             self._fail(error, start)
             raise
+
+    def disown(self) -> None:
+        """Keep the iterator for ever: when torch deletes it, it ends the workers, which belong to another process."""
+        _KEPT.append(self._iterator)
 
     def loader_state(self) -> dict[str, Any] | None:
         """Return the state of a stateful loader after the last batch that was yielded; None for other loaders."""

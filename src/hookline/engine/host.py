@@ -22,8 +22,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from hookline.checkpoint import store
 from hookline.checkpoint.names import NAMES
+from hookline.common import forks
 from hookline.common.files import real_path, write_text
 from hookline.errors import DataError, blame
+from hookline.plan.calls import call_in_progress
 
 if TYPE_CHECKING:
     from hookline.engine.position import Position
@@ -193,6 +195,11 @@ class Host:
         """Forget the requests of an earlier run of this host, and the gradients of an unfinished window."""
         self.requests.clear()
 
+    def disown(self) -> None:
+        """Let a process that was forked during this run end as soon as it would continue the loop."""
+        call = call_in_progress(self)
+        self.requests.disown(f" in hook {call.who}, at {call.point.name}," if call is not None else "")
+
     # -- files
 
     @property
@@ -241,6 +248,7 @@ class Host:
                 yield
                 plan.after_run()
             except BaseException as error:
+                forks.end_if_copy(self, error)
                 if isinstance(error, RuntimeError) and str(error).startswith("DataLoader worker"):
                     # When a worker dies, torch raises this error at an arbitrary place.
                     blame(error, "a worker process of a loader died", exit_code=DataError.exit_code)

@@ -17,11 +17,13 @@ part of the position in a checkpoint.
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias, TypedDict
 
+from hookline.common import forks
 from hookline.common.escape import escaped
 from hookline.errors import HookError, did_you_mean
 
@@ -188,6 +190,14 @@ class Requests:
         self.failure = True
         self.pending = True
 
+    def disown(self, where: str) -> None:
+        """Become the requests of a process that was forked at this place in the run."""
+        self.where = where
+        self.__class__ = CopiedRequests
+
+    def refuse_copy(self) -> None:
+        """End a process that was forked from the run, where it would continue; do nothing in the run itself."""
+
     # -- handling
 
     def take_saves(self) -> list[SaveRequest]:
@@ -255,6 +265,27 @@ class Requests:
         self.stopped = Stop(saved["stopped"], by, when, for_now, saved["stopped_with"]) if saved["stopped"] else NO_STOP
         self.postponed = Stop(saved["stop_later"], saved["stop_later_by"], "epoch") if saved["stop_later"] else NO_STOP
         self.pending = self.pending or bool(self.stop)
+
+
+class CopiedRequests(Requests):
+    """The requests of a run in a process that was forked from it: looking at them ends that process.
+
+    A loop looks at them after every iteration. So a copy of the loop ends before it reads more data or saves anything,
+    and the run itself needs no further test for this.
+    """
+
+    #: Where the process was forked, for the message.
+    where: str
+
+    def __getattribute__(self, name: str) -> NoReturn:
+        """End the process."""
+        where = object.__getattribute__(self, "where")
+        forks.end_copy(
+            HookError(
+                f"process {os.getpid()} was forked{where} and must not continue the run, which belongs to another "
+                "process; end it in the code that forks it, with os._exit(0)"
+            )
+        )
 
 
 def build_save_request(name: FileName, options: SaveOptions) -> SaveRequest:

@@ -208,6 +208,7 @@ class RunnerHost(Host):
 
     def open_batches(self) -> Iterable[tuple[Any, bool]]:
         """Start the current pass over the training data, at the current batch."""
+        self.requests.refuse_copy()
         loop, position = self.train_loop, self.position
         resuming, state = self.saving.take_loader_state()
         self.batches = Batches(

@@ -193,6 +193,7 @@ class Saving:
                 request.failed()
 
     def _write(self, checkpoint: dict[str, Any], path: Path, note: seal.Note) -> None:
+        self._host.requests.refuse_copy()
         if not self._background.busy:
             self._host.terminal.working(f"saving {path.name}")
         sha256 = store.write(checkpoint, path, note)

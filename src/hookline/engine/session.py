@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from hookline.checkpoint import store
+from hookline.common import forks
 from hookline.common.files import storage_errors
 from hookline.engine import signals
 from hookline.errors import HooklineError
@@ -37,6 +38,7 @@ def running(host: Host, verb: Verb) -> Iterator[None]:
     """Mark the host as running. For training, also clear earlier requests and turn signals into requests."""
     refuse_inside_a_run(host, verb)
     host.running = verb
+    forks.own(host)
     try:
         if verb == "train":
             host.clear_requests()
@@ -45,6 +47,7 @@ def running(host: Host, verb: Verb) -> Iterator[None]:
             yield
     finally:
         host.running = None
+        forks.release(host)
 
 
 @contextmanager
@@ -66,6 +69,7 @@ def session(host: Host, verb: Verb) -> Iterator[None]:
         leaving.push(host.saving.finish_at_exit)
         leaving.callback(host.saving.move_back)
         leaving.push(partial(close_records, host))
+        leaving.push(partial(end_if_copy, host))  # so that a forked process does none of the above
         host.open_records(resuming=source is not None and source.kind == "resume")
         with host.points_of_run():
             host.saving.load(source)
@@ -73,6 +77,13 @@ def session(host: Host, verb: Verb) -> Iterator[None]:
                 host.before_training()
             yield
         host.saving.check_folders()
+
+
+def end_if_copy(host: Host, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+    """End a process that a hook forked, where it would leave the run. The signature is that of an exit callback."""
+    if error is not None:
+        forks.end_if_copy(host, error)
+    host.requests.refuse_copy()
 
 
 def log_failure(

@@ -20,6 +20,7 @@ from functools import partial
 from types import CodeType, FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
+from hookline.common import forks
 from hookline.errors import HookError, blame, did_you_mean, nearest
 from hookline.plan.costs import Cost, Measuring
 
@@ -86,6 +87,7 @@ class Call:
 
     def survives(self, error: BaseException) -> bool:
         """Return whether the run continues although this method raised. If not, add a note to the error."""
+        forks.end_if_copy(self.host, error)
         if isinstance(error, Exception) and self.tolerate(self, error):
             return True
         self.blame(error)
@@ -100,6 +102,7 @@ def counters_of(host: object) -> str:
 
 def blame_step(error: BaseException, host: object, what: str = "the step") -> None:
     """Add a note with the counters to an error from a user's step, unless the note of a hook already has them."""
+    forks.end_if_copy(host, error)
     counters = counters_of(host)
     if not any(counters in note for note in getattr(error, "__notes__", ())):
         blame(error, f"in {what}, {counters}")

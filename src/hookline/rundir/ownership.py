@@ -30,6 +30,8 @@ RECORD = b'{"pid": '
 _held: set[Path] = set()
 # The open directories of the locked folders. As long as one is open, no other folder gets its inode.
 _directories: dict[Path, int] = {}
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_held.clear)  # a forked process holds none of the locks
 
 
 def claim(folder: Path) -> None:
@@ -83,9 +85,10 @@ def locked(folder: Path) -> Iterator[None]:
             try:
                 yield
             finally:
-                _held.discard(mine)
-                if not is_lost(folder):  # otherwise it may be the lock of another run
-                    _remove(path)
+                if mine in _held:  # not in a forked process
+                    _held.discard(mine)
+                    if not is_lost(folder):  # otherwise it may be the lock of another run
+                        _remove(path)
     finally:
         file.close()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ from io import StringIO
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
+from hookline.common import forks
 from hookline.common.escape import escaped_lines
 from hookline.common.files import owned
 from hookline.screen import notebook
@@ -45,6 +47,8 @@ class Terminal:
         self.progress: Display | None = None
         self._picture: Picture | None = None
         self._log: IO[str] | None = None
+        #: The log of the process that this one was forked from, kept so that nothing ever flushes it.
+        self._not_ours: IO[str] | None = None
         #: Lines from before the log was opened.
         self._early: list[str] = []
         #: A save in the background shows lines, too.
@@ -98,6 +102,7 @@ class Terminal:
     def open_log(self, path: Path) -> None:
         """Open run.log; append if it exists."""
         self.close_log()
+        forks.own(self)
         self._log = open(  # noqa: SIM115  # see close_log
             path, "a", encoding="utf-8", errors="backslashreplace", opener=owned
         )
@@ -110,6 +115,19 @@ class Terminal:
         if self._log is not None:
             self._on_log(self._log.close)
             self._log = None
+        forks.release(self)
+
+    def disown(self) -> None:
+        """Leave run.log and the live display to the process that this one was forked from. Only the screen stays.
+
+        The other process may have been writing just now, so its locks, the console and buffered lines are not used.
+        """
+        nowhere = open(os.devnull, "w", encoding="utf-8", errors="replace")  # noqa: SIM115  # until the process ends
+        if self._log is not None:
+            os.dup2(nowhere.fileno(), self._log.fileno())
+        self._not_ours, self._log = self._log, nowhere
+        self._lock, self._waiting, self._early = threading.RLock(), [], []
+        self.progress = self._picture = self._console = None
 
     def say(self, text: str, style: str | None = None) -> None:
         """Write a line to the screen and the log."""

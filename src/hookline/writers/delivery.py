@@ -12,6 +12,7 @@ The first failure in a run is logged as a warning. At the end of the run, one li
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections import deque
@@ -19,9 +20,10 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from hookline.errors import HooklineError
+from hookline.common import forks
+from hookline.errors import HookError, HooklineError
 
 if TYPE_CHECKING:
     from hookline.writers.base import Outcome, Writer
@@ -41,6 +43,9 @@ GATHERED = 200
 
 # Methods that are not retried.
 ONCE = ("flush", "close", "state_dict")
+
+# All methods that the run calls.
+USED = ("begin", "call", "flush", "close", "state_dict", "load_state_dict")
 
 Call = tuple[str, tuple[Any, ...]]
 
@@ -69,6 +74,7 @@ class Delivery:
         self.failures = self.missing = self._waiting_bytes = 0
         self._last_error, self._pause, self._begun = "", PAUSE, False
         self.writer.outcome = "finished"
+        forks.own(self)
         self._waiting.clear()
         self._enqueue(("begin", (work_dir, experiment_name)))
         self._send_waiting()
@@ -166,10 +172,15 @@ class Delivery:
     def _report(self, otherwise: str) -> None:
         """Log one line if records are missing: how many, and why (`otherwise` if no call has failed)."""
         lost = self.missing + sum(method.startswith("write_") for method, _ in self._waiting)
+        forks.release(self)
         self._waiting.clear()
         self._waiting_bytes, self._begun = 0, False
         if lost:
             log.warning("%s is missing %d of this run's records: %s", self.name, lost, self._last_error or otherwise)
+
+    def disown(self) -> None:
+        """Refuse all calls in a process that was forked during the run: its records would appear twice."""
+        vars(self).update(dict.fromkeys(USED, _refuse_copy))
 
     def state_dict(self) -> dict[str, Any]:
         """Return the writer's state and the numbers that still wait for it, so that a resumed run has them, too.
@@ -315,6 +326,12 @@ class BackgroundDelivery(Delivery):
 def make_delivery(name: str, writer: Writer) -> Delivery:
     """Return the delivery for a writer: in the background, or in the thread that records."""
     return BackgroundDelivery(name, writer) if writer.in_background else Delivery(name, writer)
+
+
+def _refuse_copy(*arguments: Any) -> NoReturn:
+    raise HookError(
+        f"process {os.getpid()} was forked during the run, and only the process that started a run writes its records"
+    )
 
 
 def _size(call: Call) -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch.nn import Module
 
-from hookline.common import rng
+from hookline.common import forks, rng
 from hookline.common.modes import switch_mode
 from hookline.dialects.robo_orchard_core.refusals import HookValueError, SettingValueError
 from hookline.dialects.robo_orchard_core.utils.config import Config
@@ -288,6 +288,7 @@ class HookBasedTrainer(Host):
                 with self.accelerator.accumulate(self.model):
                     self._process(batch, direct=False)
         except BaseException as error:
+            forks.end_if_copy(self, error)
             at = self.trainer_progress_state
             blame(error, f"in epoch_id={at.epoch_id} step_id={at.step_id} global_step_id={at.global_step_id}")
             raise

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ from hookline.dialects.robo_orchard_lab.pipeline import contents, folders
 from hookline.engine import hook_states
 from hookline.engine.requests import SaveRequest
 from hookline.engine.saving import Saving
-from hookline.engine.session import refuse_inside_a_run, running
+from hookline.engine.session import end_if_copy, refuse_inside_a_run, running
 from hookline.errors import StorageError, blame
 from hookline.rundir import archive, ownership
 
@@ -188,6 +189,7 @@ class FolderSaving(Saving):
             self._began = (self._trainer.place.epoch, self._trainer.place.batch) if resumed is not None else None
         with contextlib.ExitStack() as self._locks:
             self._locks.enter_context(running(self._trainer, "train"))
+            self._locks.push(partial(end_if_copy, self._trainer))
             self._enter(targets)
             accelerator.wait_for_everyone()
             yield
