@@ -11,6 +11,7 @@ from hookline import Optim, TrainLoop
 from hookline.common.modes import in_mode
 from hookline.engine.loop_specs import EvalLoop
 from hookline.engine.runner import Runner
+from hookline.hooks import FreezeHook
 from hookline.testing import toy_runner
 
 
@@ -116,3 +117,25 @@ def test_a_model_in_evaluation_mode_is_back_in_it_after_training() -> None:
         assert model.training
     assert model.modes == [True, False]
     assert not model.training
+
+
+def test_norms_that_a_freeze_hook_holds_stay_frozen_when_train_is_called_after_an_evaluation(tmp_path: Any) -> None:
+    class Overrides(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = nn.BatchNorm1d(2)
+            self.last = nn.Linear(2, 1)
+
+        def train(self, mode: bool = True) -> Overrides:
+            super().train(mode)
+            return self
+
+        def forward(self, inputs: torch.Tensor) -> Any:
+            return self.last(self.norm(inputs)).mean()
+
+    model = Overrides()
+    runner = run(model, tmp_path)
+    runner.register_hook(FreezeHook("norm.*"))
+    runner.train()
+    assert model.norm.state_dict()["num_batches_tracked"].item() == 0
+    assert model.norm.training

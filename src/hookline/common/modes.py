@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from torch import nn
 
+# Several hooks may freeze the same parameter or module. It carries the number of hooks that do, so that they need not
+# know each other: the first one turns it off, and the last one turns it on again.
+HOLDERS = "_hookline_frozen_by"
 # The modules of torch whose `train` only sets the modes of all inner modules.
 FORWARDING = ("torch.nn.modules.module", "torch.nn.parallel.distributed")
 
@@ -41,9 +44,17 @@ def switch_mode(model: nn.Module, training: bool) -> None:
     if model.training == training and not overrides_mode(model):
         return
     if training:
-        model.train()
+        train(model)
     else:
         model.eval()
+
+
+def train(model: nn.Module) -> None:
+    """Call `model.train()`, except that modules that a hook holds in evaluation mode stay in it."""
+    model.train()
+    for module in model.modules():
+        if HOLDERS in vars(module):
+            module.training = False
 
 
 def overrides_mode(model: nn.Module) -> bool:

@@ -51,6 +51,8 @@ class Part:
     needed: ClassVar[bool] = False
     #: True if a part that is not needed is loaded with None when the checkpoint does not have it.
     loads_without_state: ClassVar[bool] = False
+    #: True if code of users restores the state. Its errors are shown as they are.
+    runs_user_code: ClassVar[bool] = False
     #: The option of a save that includes this part; empty for a part that every checkpoint has.
     option: ClassVar[Literal["", "optimizer", "schedulers"]] = ""
 
@@ -75,6 +77,7 @@ class CustomPart(Part):
     """A part that a user added: any object with `state_dict` and `load_state_dict`."""
 
     late = True
+    runs_user_code = True
 
     def __init__(self, part: Any) -> None:
         #: The user's object.

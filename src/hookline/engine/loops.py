@@ -227,7 +227,7 @@ def evaluate(runner: RunnerHost, stage: Literal["val", "test"]) -> dict[str, Any
 def evaluate_one(runner: RunnerHost, stage: Literal["val", "test"], loop: EvalLoop) -> dict[str, Any]:
     """Evaluate all batches of one data set, and return its metrics."""
     plan, average = runner.plan, Average()
-    runner.requests.refuse_copy()
+    runner.leave_if_signaled()
     loop.metrics.reset(runner.device)
     for batch_idx, (given, _) in enumerate(Batches(loop.dataloader, loop.limit_batches, seed=runner.seed)):
         runner.data_batch = batch = given if runner.on_cpu else to_device(given, runner.device)
@@ -246,7 +246,6 @@ def evaluate_one(runner: RunnerHost, stage: Literal["val", "test"], loop: EvalLo
                 blame_step(error, runner, f"the step of {stage}, batch {batch_idx}")
                 raise
             (plan.after_val_iter if stage == "val" else plan.after_test_iter)(batch_idx, batch, outputs)
-        if runner.requests.signal:
-            runner.leave_validation()
+        runner.leave_if_signaled()
     found = {} if loop.loss is None else {"loss": average.compute()}
     return loop.metrics.compute() | found

@@ -260,6 +260,7 @@ class HooksPart(Part):
 
     needed = True
     late = True
+    runs_user_code = True
 
     def __init__(self, host: Host) -> None:
         self._host = host

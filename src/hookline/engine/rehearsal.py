@@ -48,7 +48,7 @@ class BeforeValidation:
         self._hooks = copy.deepcopy(hook_states.collect(entry for entry in runner.plan if _takes_part(entry)))
         weights = set(runner.weight_names())
         state = runner.model.state_dict()
-        self._buffers = {name: copy.deepcopy(state[name]) for name in state if name not in weights}
+        self._buffers = {name: _copy(state[name]) for name in state if name not in weights}
 
     def put_into(self, states: dict[str, Any]) -> None:
         """Replace the states that the validation may have changed."""
@@ -71,6 +71,10 @@ def before_validation(runner: RunnerHost) -> BeforeValidation | None:
         return BeforeValidation(runner)
     except StorageError:  # records that a checkpoint refers to cannot be written
         return None
+
+
+def _copy(value: Any) -> Any:
+    return value.detach().clone() if isinstance(value, torch.Tensor) else copy.deepcopy(value)
 
 
 def _takes_part(entry: Entry) -> bool:

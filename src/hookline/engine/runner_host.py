@@ -261,8 +261,13 @@ class RunnerHost(Host):
             self._before_validation = None
         return True
 
-    def leave_validation(self) -> None:
-        """Leave a validation after a signal, if the state before it is saved or known. Otherwise it is finished."""
+    def leave_if_signaled(self) -> None:
+        """Leave a validation after a signal, if the state before it is saved or known. Otherwise it is finished.
+
+        Looking at the requests also ends a forked copy of the loop.
+        """
+        if not self.requests.signal:
+            return
         if self.saving.saved_at == self.iter:
             self.saving.end_if_signaled()
         elif self._before_validation is not None:

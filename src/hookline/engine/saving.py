@@ -388,7 +388,7 @@ class Saving:
         checkpoint, self.pending = self.pending, None
         if checkpoint is None:
             return False
-        snapshot.load_late(self._host, checkpoint)
+        snapshot.load_late(self._host, checkpoint, str(self.source))
         return True
 
 

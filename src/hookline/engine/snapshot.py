@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,12 +19,15 @@ import hookline
 from hookline.checkpoint.compatibility import misfits, separate_elements, shape_of
 from hookline.common.escape import escaped
 from hookline.common.plain import check_plain
-from hookline.errors import StorageError
+from hookline.errors import HooklineError, StorageError
 
 if TYPE_CHECKING:
     from torch import nn
 
     from hookline.engine.host import Host, Part
+
+#: The types of the facts in `meta` that a resume uses.
+FACTS: dict[str, type] = {"format": int, "hooks": list, "optims": dict}
 
 #: Incremented when older code can no longer read a new checkpoint.
 FORMAT = 1
@@ -72,32 +76,51 @@ def load(host: Host, checkpoint: dict[str, Any], path: str) -> None:
             f"{path} has format {saved_by}, but this hookline reads only up to format {FORMAT}; use a newer hookline"
         )
     now = {name: part for name, part in host.parts.items() if not part.late}
-    problems = [each for name, part in now.items() for each in part.misfits(checkpoint.get(name), checkpoint)]
+    problems = []
+    for name, part in now.items():
+        with _understood(name, path):
+            problems += part.misfits(checkpoint.get(name), checkpoint)
     if problems:
         raise StorageError(f"{path} does not fit this run; nothing was loaded:\n  " + "\n  ".join(problems))
-    _load_parts(host, now, checkpoint)
+    _load_parts(host, now, checkpoint, path)
 
 
-def load_late(host: Host, checkpoint: Mapping[str, Any]) -> None:
+def load_late(host: Host, checkpoint: Mapping[str, Any], path: str) -> None:
     """Load the parts that are late, where the run continues."""
-    _load_parts(host, {name: part for name, part in host.parts.items() if part.late}, checkpoint)
+    _load_parts(host, {name: part for name, part in host.parts.items() if part.late}, checkpoint, path)
 
 
-def _load_parts(host: Host, parts: Mapping[str, Part], checkpoint: Mapping[str, Any]) -> None:
+def _load_parts(host: Host, parts: Mapping[str, Part], checkpoint: Mapping[str, Any], path: str) -> None:
     """Load these parts, and report those that the checkpoint does not have."""
     fresh = []
     for name, part in parts.items():
         if name in checkpoint or part.loads_without_state:
-            part.load_state_dict(checkpoint.get(name), checkpoint)
+            with nullcontext() if part.runs_user_code else _understood(name, path):
+                part.load_state_dict(checkpoint.get(name), checkpoint)
         else:
             fresh.append(name)
     if fresh:
         host.terminal.say(f"not in the checkpoint, so starting from scratch: {', '.join(map(escaped, fresh))}")
 
 
+@contextmanager
+def _understood(name: str, path: str) -> Iterator[None]:
+    """Turn an error while a part of a checkpoint is read into one that names the part."""
+    try:
+        yield
+    except HooklineError:
+        raise
+    except Exception as error:  # depends on what is in the file, and on classes of optimizers and schedulers
+        raise StorageError(
+            f"{path} cannot be used: its {name} cannot be restored: {type(error).__name__}: {error}"
+        ) from error
+
+
 def _refuse_malformed(host: Host, checkpoint: Mapping[str, Any], path: str) -> None:
     """Refuse parts of other types than `take` returns. A hook may have changed them."""
-    odd = [] if isinstance(checkpoint["meta"], dict) else ["meta"]
+    meta = checkpoint["meta"]
+    odd = [] if isinstance(meta, dict) else ["meta"]
+    odd += [f"meta['{key}']" for key, kind in FACTS.items() if not odd and not isinstance(meta.get(key, kind()), kind)]
     for name, part in host.parts.items():
         if name in checkpoint:
             odd += [f"{name}{where}" for where in part.malformed(checkpoint[name])]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from hookline.common.checks import check_int
 from hookline.common.escape import escaped
+from hookline.common.modes import HOLDERS
 from hookline.common.patterns import matching, no_match
 from hookline.errors import ConfigError
 from hookline.plan.hook import Hook
@@ -19,10 +20,6 @@ if TYPE_CHECKING:
     from hookline.engine.runner import Runner
 
 log = logging.getLogger("hookline")
-
-# Several hooks may freeze the same parameter or module. It carries the number of hooks that do, so that they need not
-# know each other: the first one turns it off, and the last one turns it on again.
-HOLDERS = "_hookline_frozen_by"
 
 
 class FreezeHook(Hook):
@@ -313,13 +310,6 @@ def _release(thing: Any) -> bool:
     else:
         delattr(thing, HOLDERS)
     return not holders
-
-
-def keep_frozen_norms(model: nn.Module) -> None:
-    """Put the norms that a FreezeHook holds back into evaluation mode, after a call of `model.train()`."""
-    for module in model.modules():
-        if HOLDERS in module.__dict__:
-            module.training = False
 
 
 def _trains(parameter: Tensor) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import torch
 
 from hookline.checkpoint import seal, store
-from hookline.common import rng
+from hookline.common import modes, rng
 from hookline.common.checks import check_int
 from hookline.common.plain import check_plain, without_numpy
 from hookline.dialects.keys import refuse_near_misses
@@ -32,7 +32,6 @@ from hookline.engine import runner as native
 from hookline.engine import snapshot
 from hookline.engine.optims import Optims
 from hookline.errors import HookError
-from hookline.hooks.freeze import keep_frozen_norms
 from hookline.plan.calls import call_in_progress
 from hookline.plan.registry import DEFAULT_HOOKS
 from hookline.strategies import unwrap
@@ -215,8 +214,7 @@ class Runner(native.Runner):
             yield pair
 
     def _use_training_mode(self) -> None:
-        self.model.train()
-        keep_frozen_norms(self.model)
+        modes.train(self.model)
 
     def _begin_weights(self) -> None:
         """Call the model's `init_weights` once, with the seed of the run."""
