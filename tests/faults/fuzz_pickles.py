@@ -27,9 +27,7 @@ def change_archive(content: bytes, chance: random.Random) -> bytes:
     elif way == 1:
         del records[at]
     elif way == 2:
-        other = chance.choice(
-            (f"{name}x", "../x", "/x", "archive/data.pkl/x", "x" * 60_000, "archive/../x", "other/y")
-        )
+        other = chance.choice((f"{name}x", "../x", "/x", "archive/data.pkl/x", "x" * 60_000, "archive/../x", "other/y"))
         records[at] = (other, data)
     elif way == 3:
         cut = chance.choice(
