@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 
 from tests.faults import hostile_bombs as bombs
+from tests.faults.forked import Input, run_input
 from tests.faults.fuzz_pickles import change_archive, change_pickle
-from tests.faults.fuzzing import Input, Recipe, Target, run_input
+from tests.faults.fuzzing import Recipe, Target
 from tests.faults.hostile_checkpoints import Calls
 from tests.faults.project import MYNET, config, sealed
 from tests.faults.raw_texts import EVIL

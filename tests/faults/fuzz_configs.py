@@ -10,8 +10,9 @@ from typing import Any
 from hookline.config.signature import signature_of
 from hookline.plan.registry import HOOKS
 from tests.faults.cases import CANARY
+from tests.faults.forked import Input
 from tests.faults.fuzz_yaml import TEXTS, Draft, Prefixed, Raw, in_flow, misspelled, value_of
-from tests.faults.fuzzing import Input, Recipe, Target
+from tests.faults.fuzzing import Recipe, Target
 from tests.faults.project import MYNET
 
 _LOADER = {"dataset": {"type": "mynet:Data"}, "batch_size": 4}
@@ -271,7 +272,7 @@ def _try_put(draft: Draft, path: tuple[Any, ...], value: Any) -> None:
 def draw(chance: random.Random) -> Recipe:
     """Draw a base, up to three edits and a command."""
     edits = tuple((chance.choice(DRAWN), chance.randrange(1 << 32)) for _ in range(chance.choice((1, 1, 2, 3))))
-    command = chance.choice(("plan", "plan", "dry_run", "dry_run", "train"))
+    command = chance.choice(("plan", "dry_run", "dry_run", "dry_run", "train"))
     return Recipe(chance.choice(list(BASES)), edits, command)
 
 
@@ -282,7 +283,9 @@ def make(recipe: Recipe) -> Input:
         draft.must_fail = ""
         if draft.tree and draft.places():
             EDITS[name](draft, random.Random(seed))
-    words = COMMANDS["dry_run" if draft.long and recipe.command == "train" else recipe.command]
+    # `hookline plan` checks only the hooks.
+    dry = (draft.long and recipe.command == "train") or (draft.must_fail and recipe.command == "plan")
+    words = COMMANDS["dry_run" if dry else recipe.command]
     files = {"mynet.py": MYNET.encode(), "config.yaml": draft.text().encode(errors="surrogatepass"), **draft.files}
     return Input(files, (*words, *draft.overrides), draft.must_fail)
 

@@ -7,38 +7,29 @@ out, a finding becomes smaller. It is written to a folder of its own: the files,
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import random
 import re
 import shutil
-import signal
 import sys
 import tempfile
 import time
-import traceback
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
-from functools import partial
-from itertools import combinations, count
+from itertools import combinations
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 
 from tests.faults import children
 from tests.faults.cases import CANARY
+from tests.faults.forked import HANGS_AFTER, Input, run_input
 from tests.faults.project import write
 from tests.faults.raw import MEMORY, find_raw
-from tests.faults.watching import limit_resources, peak_memory, watch
 
-# An input that takes longer hangs. It is far more than a command needs, even if other processes use the machine.
-HANGS_AFTER = 15.0
 AT_ONCE = 2
-# The number of processes that an input may start.
-PROCESSES = 8
 LOG = "findings.jsonl"
 
 
@@ -52,16 +43,6 @@ class Recipe:
 
 
 @dataclass(frozen=True)
-class Input:
-    """The files of a project, and the words of the command that reads them."""
-
-    files: Mapping[str, bytes]
-    words: tuple[str, ...]
-    #: Why the command must not succeed; empty if it may.
-    must_fail: str = ""
-
-
-@dataclass(frozen=True)
 class Target:
     """Something to be fuzzed: how its inputs are made."""
 
@@ -72,17 +53,8 @@ class Target:
     stays_inside: bool
     #: The memory that a command may take.
     memory: int = MEMORY
-
-
-@dataclass(frozen=True)
-class Ended:
-    """The end of a command."""
-
-    code: int
-    shown: bytes
-    memory: int
-    hung: bool
-    seen: list[str]
+    #: A command that takes longer hangs.
+    seconds: float = HANGS_AFTER
 
 
 @dataclass(frozen=True)
@@ -215,7 +187,7 @@ def _try(target: Target, recipe: Recipe, root: Path) -> tuple[str, str, str]:
     """Run one input in an empty folder. Return the problem, the key of its cause, and the output."""
     given = target.make(recipe)
     try:
-        ended = run_input(given, root, target.stays_inside)
+        ended = run_input(given, root, target.stays_inside, target.seconds)
         touched = sorted(str(path) for path in root.rglob(CANARY))
     finally:
         for entry in root.iterdir():
@@ -223,9 +195,8 @@ def _try(target: Target, recipe: Recipe, root: Path) -> tuple[str, str, str]:
     output = ended.shown.decode(errors="backslashreplace")
     if ended.seen or touched:
         return "it executed code", f"code: {', '.join(ended.seen[:1] or touched)}", output
-    raw = find_raw(
-        ended.code, ended.shown, False, ended.memory if ended.memory > target.memory else 0, _hung_for(ended.hung)
-    )
+    memory = ended.memory if ended.memory > target.memory else 0
+    raw = find_raw(ended.code, ended.shown, _is_raised_by_user(output), memory, target.seconds if ended.hung else None)
     if raw:
         return "; ".join(raw), _cause(raw, output), output
     if ended.code == 0 and given.must_fail:
@@ -233,105 +204,35 @@ def _try(target: Target, recipe: Recipe, root: Path) -> tuple[str, str, str]:
     return "", "", output
 
 
-def _hung_for(hung: bool) -> float | None:
-    return HANGS_AFTER if hung else None
+def _is_raised_by_user(output: str) -> bool:
+    """Return whether code of the project raised the error, or was called with arguments that it does not take.
+
+    Such an error keeps its traceback, with a note about the step or the metric.
+    """
+    frames = re.findall(r'^ +File "([^"]+)", line', output, re.MULTILINE)
+    note = re.search(r"^in the (step|metric)\b", output, re.MULTILINE)
+    called = re.search(r"^TypeError: .*\b(positional argument|keyword argument|not callable)", output, re.MULTILINE)
+    return bool(note and frames and (frames[-1].endswith("/mynet.py") or called))
 
 
 def _cause(raw: list[str], output: str) -> str:
     """Return what inputs with the same cause have in common: the error, and the places where it was raised."""
-    frames = re.findall(r'^ +File "([^"]+)", line \d+, in (\S+)', output, re.MULTILINE)
-    if not frames or not any("Traceback" in each for each in raw):
-        places = re.sub(r"0x[0-9a-f]+|[0-9]+", "0", output.strip().splitlines()[-1][:60]) if output.strip() else ""
-        return f"{raw[0]}: {places}" if "control" in raw[0] or "line" in raw[0] else raw[0]
-    errors = re.findall(
-        r"^([A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning|Iteration))\b", output, re.MULTILINE
-    )
-    own = [f"{Path(file).parent.name}/{Path(file).name}:{name}" for file, name in frames if "/src/hookline/" in file]
-    last = f"{Path(frames[-1][0]).name}:{frames[-1][1]}"
-    return f"{errors[-1] if errors else 'error'} at {own[-1] if own else '?'}, raised in {last}"
+    if "control character" in raw[0] or "part of a text" in raw[0]:
+        last = output.strip().splitlines()[-1][:60]
+        return f"{raw[0]}: {re.sub('[0-9]+', '0', last)}"
+    if frames := re.findall(r'^ +File "([^"]+)", line \d+, in (\S+)', output, re.MULTILINE):
+        errors = re.findall(r"^(\w[\w.]*(?:Error|Exception|Interrupt|Exit|Warning|Iteration))\b", output, re.MULTILINE)
+        what, raised = errors[-1] if errors else "error", frames[-1]
+    else:  # of `faulthandler`, which begins with the last call
+        frames = re.findall(r'^ +File "([^"]+)", line \d+ in (\S+)', output, re.MULTILINE)[::-1]
+        what, raised = raw[0], frames[-1] if frames else ("?", "?")
+    own = [frame for frame in frames if "/src/hookline/" in frame[0]]
+    return f"{what} at {_place(own[-1]) if own else '?'}, raised in {_place(raised)}"
 
 
-def _fork(fork: Callable[[], int], counted: Iterator[int]) -> int:
-    """Fork, but not without end: an input may ask for any number of loader workers."""
-    if next(counted) >= PROCESSES:
-        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
-    return fork()
-
-
-# -- one input
-
-
-def run_input(given: Input, root: Path, stays_inside: bool) -> Ended:
-    """Run the command of an input in a fork of this process, with limited time and memory."""
-    project, log, printed = root / "project", root / "seen", root / "printed"
-    project.mkdir()
-    for name, content in given.files.items():
-        write(project, name, content)
-    for path in (log, printed):
-        path.touch()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    child = os.fork()
-    if child == 0:
-        _command(given.words, project, log, printed, stays_inside)
-    status = _wait(child)
-    hung = status is None
-    if hung:
-        os.kill(child, signal.SIGKILL)
-        _, status = os.waitpid(child, 0)
-    with suppress(ProcessLookupError):
-        os.killpg(child, signal.SIGKILL)  # the workers of its loaders
-    code = os.waitstatus_to_exitcode(status or 0)
-    shown = printed.read_bytes() + b"".join(
-        path.read_bytes() for path in project.glob("runs/*/run.log") if path.is_file()
-    )
-    *seen, peak = [*log.read_text(errors="backslashreplace").splitlines(), "0"] if hung or code < 0 else _lines(log)
-    return Ended(code, shown, int(peak), hung, seen)
-
-
-def _lines(log: Path) -> list[str]:
-    lines = log.read_text(errors="backslashreplace").splitlines()
-    return lines if lines and lines[-1].isdigit() else [*lines, "0"]
-
-
-def _wait(child: int) -> int | None:
-    """Return how a process ended; None if it does not end in time."""
-    deadline, pause = time.monotonic() + HANGS_AFTER, 0.001
-    while time.monotonic() < deadline:
-        ended, status = os.waitpid(child, os.WNOHANG)
-        if ended:
-            return status
-        time.sleep(pause)
-        pause = min(pause * 1.5, 0.02)
-    return None
-
-
-def _command(words: tuple[str, ...], project: Path, log: Path, printed: Path, stays_inside: bool) -> NoReturn:
-    """Run a command as a process of its own; called in the fork."""
-    code = 1
-    try:
-        os.setpgid(0, 0)
-        descriptor = os.open(printed, os.O_WRONLY | os.O_APPEND)
-        os.dup2(descriptor, 1)
-        os.dup2(descriptor, 2)
-        began = limit_resources(int(HANGS_AFTER))
-        os.fork = partial(_fork, os.fork, count())
-        descriptor = os.open(log, os.O_WRONLY | os.O_APPEND)
-        watch(project, descriptor, stays_inside)
-        environment = {"HOME": str(project), "TMPDIR": str(project / "runs"), "MPLCONFIGDIR": str(project / "runs")}
-        tempfile.tempdir = None
-        try:
-            children.run_command(words, str(project), environment)
-            code = 0
-        except SystemExit as error:
-            code = error.code if isinstance(error.code, int) else 0 if error.code is None else 1
-        except BaseException:
-            traceback.print_exc()
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
-        os.write(descriptor, f"{max(peak_memory() - began, 0)}\n".encode())
-    finally:
-        os._exit(code)
+def _place(frame: tuple[str, str]) -> str:
+    path = Path(frame[0])
+    return f"{path.parent.name}/{path.name}:{frame[1]}"
 
 
 def _write(target: Target, finding: Finding, output: str, folder: Path) -> None:

@@ -9,8 +9,9 @@ import pytest
 
 from tests.faults import fuzz_checkpoints, fuzz_configs
 from tests.faults.cases import CANARY
+from tests.faults.forked import Input
 from tests.faults.fuzz_pickles import split
-from tests.faults.fuzzing import Input, Recipe, Target, draw, fuzz
+from tests.faults.fuzzing import Recipe, Target, draw, fuzz
 from tests.faults.project import MYNET, config
 
 TARGETS = {"configs": fuzz_configs.TARGET, "checkpoints": fuzz_checkpoints.TARGET}
@@ -18,9 +19,17 @@ TARGETS = {"configs": fuzz_configs.TARGET, "checkpoints": fuzz_checkpoints.TARGE
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_a_few_inputs_have_no_finding(name: str) -> None:
-    result = fuzz(TARGETS[name], seed=1, inputs=100)
+    result = fuzz(TARGETS[name], seed=1, inputs=60)
     assert result.findings == [], "\n".join(map(str, result.findings))
-    assert result.inputs == 100
+    assert result.inputs == 60
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", TARGETS)
+def test_many_inputs_have_no_finding(name: str) -> None:
+    result = fuzz(TARGETS[name], seed=2, inputs=300)
+    assert result.findings == [], "\n".join(map(str, result.findings))
+    assert result.inputs == 300
 
 
 # The tests below check the test above.
@@ -64,7 +73,7 @@ PLANTED = {
     "code": f"open('{CANARY}', 'w').close()",
     "hang": "import time; time.sleep(600)",
     "memory": "import torch; kept = torch.ones(300 << 18)",
-    "raw": "import hookline.errors as e; e.HooklineError.exit_code = property(lambda s: 1 / 0)\nraise ValueError",
+    "raw": "print('Traceback (most recent call last):')",
     "signal": "import os; os.kill(os.getpid(), 11)",
     "text": "print('\\x1b[31m')",
     "accepted": "",
@@ -83,14 +92,16 @@ def make_planted(recipe: Recipe) -> Input:
     ("name", "problem"),
     [
         ("code", "it executed code"),
+        ("hang", "it did not end within 2 s"),
         ("memory", "it took 3"),
+        ("raw", "it printed 'Traceback (most recent call last)'"),
         ("signal", "it was ended by SIGSEGV"),
         ("text", "it printed the control character '\\x1b'"),
         ("accepted", "it was accepted, although it was planted"),
     ],
 )
 def test_a_planted_problem_is_found_made_smaller_and_written(name: str, problem: str, tmp_path: Path) -> None:
-    target = Target("planted", draw_planted, make_planted, stays_inside=True)
+    target = Target("planted", draw_planted, make_planted, stays_inside=True, seconds=2.0 if name == "hang" else 60.0)
     number = next(number for number in range(1000) if (name, 0) in draw(target, 0, number).edits)
     result = fuzz(target, seed=0, only=number, folder=tmp_path)
     assert [finding.number for finding in result.findings] == [number]

@@ -50,7 +50,12 @@ def watched_command(
     try:
         children.run_command(words, cwd, environment)
     finally:
-        os.write(descriptor, f"{_PEAK}{peak_memory() - began}\n".encode())
+        log_peak(descriptor, began)
+
+
+def log_peak(log: int, began: int) -> None:
+    """Log the memory that this process took beyond what it had at the start. This is the last line of a log."""
+    os.write(log, f"{_PEAK}{peak_memory() - began}\n".encode())
 
 
 def read_log(log: Path) -> tuple[list[str], int]:
