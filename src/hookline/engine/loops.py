@@ -216,10 +216,12 @@ def evaluate(runner: RunnerHost, stage: Literal["val", "test"]) -> dict[str, Any
 
 def evaluate_one(runner: RunnerHost, stage: Literal["val", "test"], loop: EvalLoop) -> dict[str, Any]:
     """Evaluate all batches of one data set, and return its metrics."""
-    plan, average = runner.plan, Average()
-    runner.requests.refuse_copy()
+    plan, average, requests = runner.plan, Average(), runner.requests
+    requests.refuse_copy()
     loop.metrics.reset(runner.device)
     for batch_idx, (given, _) in enumerate(Batches(loop.dataloader, loop.limit_batches, seed=runner.seed)):
+        if requests.signal and runner.saving.saved_at == runner.iter:  # else it is saved after the validation
+            runner.saving.end_if_signaled()
         runner.data_batch = batch = given if runner.on_cpu else to_device(given, runner.device)
         with plan.around(f"{stage}_iter", batch_idx, batch):
             (plan.before_val_iter if stage == "val" else plan.before_test_iter)(batch_idx, batch)
@@ -236,7 +238,7 @@ def evaluate_one(runner: RunnerHost, stage: Literal["val", "test"], loop: EvalLo
                 blame_step(error, runner, f"the step of {stage}, batch {batch_idx}")
                 raise
             (plan.after_val_iter if stage == "val" else plan.after_test_iter)(batch_idx, batch, outputs)
-        if runner.requests.signal and runner.saving.saved_at == runner.iter:  # else it is saved after the validation
-            runner.saving.end_if_signaled()
+        if requests.pending:
+            requests.refuse_copy()  # before it takes another batch from the workers of the run
     found = {} if loop.loss is None else {"loss": average.compute()}
     return loop.metrics.compute() | found
