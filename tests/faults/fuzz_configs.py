@@ -11,61 +11,11 @@ from hookline.config.signature import signature_of
 from hookline.plan.registry import HOOKS
 from tests.faults.cases import CANARY
 from tests.faults.forked import Input
+from tests.faults.fuzz_bases import BASES, OPTIONS
 from tests.faults.fuzz_yaml import TEXTS, Draft, Prefixed, Raw, in_flow, misspelled, value_of
 from tests.faults.fuzzing import Recipe, Target
 from tests.faults.project import MYNET
 
-_LOADER = {"dataset": {"type": "mynet:Data"}, "batch_size": 4}
-_EVALUATION = {"dataloader": _LOADER, "step": "mynet:predict", "metrics": {"accuracy": "accuracy"}}
-
-#: Good configs. Together they have every section.
-BASES: dict[str, dict[str, Any]] = {
-    "usual": {
-        "model": {"type": "mynet:Net", "hidden": 3},
-        "train": {"dataloader": _LOADER, "step": "mynet:loss_of", "max_epochs": 1},
-        "val": _EVALUATION,
-        "test": _EVALUATION,
-        "optim": {"optimizer": {"type": "SGD", "lr": 0.1}},
-        "work_dir": "runs/run",
-        "seed": 1,
-    },
-    "by_iterations": {
-        "model": {"type": "mynet:Net"},
-        "train": {
-            "dataloader": {**_LOADER, "shuffle": True, "drop_last": True},
-            "step": "mynet:loss_of",
-            "max_iters": 3,
-            "val_interval": 2,
-            "val_begin": 1,
-        },
-        "val": {**_EVALUATION, "limit_batches": 1, "loss": "mynet:loss_of"},
-        "optim": {
-            "optimizer": {"type": "AdamW", "lr": 0.001},
-            "schedulers": [{"type": "CosineAnnealingLR", "T_max": "auto", "when": "step"}],
-            "param_groups": [{"match": "*.bias", "weight_decay": 0}],
-            "accumulate": 2,
-            "clip_norm": 1.0,
-        },
-        "default_hooks": {"logger": {"interval": 1}, "checkpoint": {"interval": 2, "save_best": "accuracy"}},
-        "custom_hooks": [{"type": "EMAHook", "momentum": 0.1}, {"type": "CheckInvalidLossHook", "priority": "LOW"}],
-        "writers": ["jsonl", {"type": "csv", "filename": "metrics.csv"}],
-        "work_dir": "runs/run",
-    },
-    "several": {
-        "imports": ["mynet"],
-        "model": {"type": "mynet:Net"},
-        "train": {"dataloader": _LOADER, "step": "mynet:loss_of", "max_epochs": 1, "limit_batches": 1},
-        "val": {"a": _EVALUATION, "b": _EVALUATION},
-        "optim": {"optimizer": {"type": "SGD", "lr": 0.1}},
-        "points": {"after_render": ["image"]},
-        "work_dir": "runs/run",
-        "experiment_name": "several",
-        "device": "cpu",
-        "strategy": "auto",
-        "precision": "bf16",
-        "resume": False,
-    },
-}
 COMMANDS = {
     "plan": ("plan", "config.yaml"),
     "dry_run": ("train", "config.yaml", "--dry-run"),
@@ -86,6 +36,27 @@ def replace_value(draft: Draft, chance: random.Random) -> None:
     if path[-1] in COSTLY:
         draft.long = True
     draft.put(path, value_of(chance))
+
+
+def nudge(draft: Draft, chance: random.Random) -> None:
+    """Replace a number, a flag or a text by another one of the same type."""
+    path = chance.choice(
+        [path for path in draft.places() if isinstance(draft.get(path), (int, float, str))] or draft.places()
+    )
+    draft.put(path, _similar(draft.get(path), chance))
+    draft.long = draft.long or path[-1] in COSTLY
+
+
+def add_option(draft: Draft, chance: random.Random) -> None:
+    """Add an option that exists, with a value of the right type or any other."""
+    section = chance.choice(sorted(OPTIONS))
+    name, like = chance.choice(sorted(OPTIONS[section].items(), key=str))
+    place = draft.tree
+    for key in section.split("."):
+        place = place.setdefault(key, {}) if isinstance(place, dict) else {}
+    if isinstance(place, dict):
+        place[name] = chance.choice((like, _similar(like, chance), value_of(chance)))
+    draft.long = True
 
 
 def misspell_key(draft: Draft, chance: random.Random) -> None:
@@ -243,12 +214,23 @@ def break_text(draft: Draft, chance: random.Random) -> None:
 EDITS: dict[str, Callable[[Draft, random.Random], None]] = {
     edit.__name__: edit
     for edit in (
-        *(replace_value, replace_value, misspell_key, add_key, remove, nest, move, tag, anchor, interpolate, inherit),
-        *(override, add_hook, break_text),
+        *(replace_value, nudge, add_option, misspell_key, add_key, remove, nest, move, tag, anchor, interpolate),
+        *(inherit, override, add_hook, break_text),
     )
 }
 #: The edits to draw from: the first ones are drawn more often.
-DRAWN = (*("replace_value",) * 5, *("override",) * 2, *("add_hook",) * 3, *EDITS)
+DRAWN = (*("replace_value",) * 4, *("nudge",) * 4, *("add_option",) * 4, *("add_hook",) * 3, "override", *EDITS)
+
+
+def _similar(value: Any, chance: random.Random) -> Any:
+    """Return another value of the same type."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return chance.choice((0, 1, 2, 3, 7, 100, -1, 2**31, 2**63))
+    if isinstance(value, float):
+        return chance.choice((0.0, -0.0, 1.0, 5.0, 1e-30, 1e30, 1e308, -1.0, float("nan"), float("inf")))
+    return chance.choice(TEXTS) if isinstance(value, str) else value
 
 
 def _key(draft: Draft, chance: random.Random) -> tuple[Any, ...]:

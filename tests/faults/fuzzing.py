@@ -207,11 +207,13 @@ def _try(target: Target, recipe: Recipe, root: Path) -> tuple[str, str, str]:
 def _is_raised_by_user(output: str) -> bool:
     """Return whether code of the project raised the error, or was called with arguments that it does not take.
 
-    Such an error keeps its traceback, with a note about the step or the metric.
+    Such an error keeps its traceback, with a note about the step, the metric or the loader.
     """
     frames = re.findall(r'^ +File "([^"]+)", line', output, re.MULTILINE)
-    note = re.search(r"^in the (step|metric)\b", output, re.MULTILINE)
-    called = re.search(r"^TypeError: .*\b(positional argument|keyword argument|not callable)", output, re.MULTILINE)
+    note = re.search(r"^in the (step|metric|\w+, at batch)\b", output, re.MULTILINE)
+    called = re.search(
+        r"^TypeError: .*\b(positional argument|keyword argument|not callable|not iterable)", output, re.MULTILINE
+    )
     return bool(note and frames and (frames[-1].endswith("/mynet.py") or called))
 
 

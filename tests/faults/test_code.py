@@ -60,6 +60,37 @@ def test_the_watch_sees_files_that_are_written_outside(tmp_path: Path) -> None:
     assert [line.split(",")[0] for line in outcome.seen] == ["open ('../elsewhere/x'"]
 
 
+@pytest.mark.parametrize(
+    ("flags", "seen"),
+    [
+        ("O_CREAT", ["open ('runs/link'", "open ('runs/deep/../link'"]),
+        ("O_CREAT | os.O_NOFOLLOW", []),
+        ("O_CREAT | os.O_EXCL", []),
+    ],
+)
+def test_the_watch_sees_what_is_written_through_a_link(flags: str, seen: list[str], tmp_path: Path) -> None:
+    own = f"""
+import os
+for name in ("runs/link", "runs/deep/../link"):
+    try:
+        os.close(os.open(name, os.O_WRONLY | os.{flags}))
+    except OSError:
+        pass
+os.rename("runs/link", "runs/deep/link")
+os.remove("runs/deep/link")
+"""
+
+    def put(project: Path) -> None:
+        (project / "runs" / "deep").mkdir(parents=True)
+        (project / "runs" / "link").symlink_to("../../elsewhere/created")
+
+    case = Case("control", 0, config=config(imports="[mine]"), files={"mine.py": own}, prepare=put)
+    outcome = run(case, tmp_path)
+    assert outcome.code == 0, outcome.output
+    assert [line.split(",")[0] for line in outcome.seen] == seen
+    assert outcome.touched == (["elsewhere/created"] if seen else [])
+
+
 def unpickle(folder: str, content: bytes) -> None:
     os.chdir(folder)
     pickle.loads(content)

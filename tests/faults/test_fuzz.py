@@ -10,6 +10,7 @@ import pytest
 from tests.faults import fuzz_checkpoints, fuzz_configs
 from tests.faults.cases import CANARY
 from tests.faults.forked import Input
+from tests.faults.fuzz_bases import BASES
 from tests.faults.fuzz_pickles import split
 from tests.faults.fuzzing import Recipe, Target, draw, fuzz
 from tests.faults.project import MYNET, config
@@ -49,7 +50,7 @@ def test_an_input_is_a_function_of_its_recipe() -> None:
 
 
 def test_every_edit_changes_configs() -> None:
-    for base in fuzz_configs.BASES:
+    for base in BASES:
         good = fuzz_configs.make(Recipe(base, (), "plan"))
         for edit in fuzz_configs.EDITS:
             changed = [fuzz_configs.make(Recipe(base, ((edit, seed),), "plan")) for seed in range(20)]

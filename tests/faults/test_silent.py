@@ -30,3 +30,13 @@ def test_every_case_has_a_unique_name_and_none_expects_success() -> None:
     assert len({case.id for case in table}) == len(table)
     assert len(table) >= 70
     assert {case.code for case in table} == {1, 2, 3, 4, 5, 130, None}
+
+
+@pytest.mark.parametrize(
+    ("then", "silent"), [((), True), (("hooks", "LogerHook"), True), (("hooks", "LoggerHook"), False)]
+)
+def test_a_success_is_silent_unless_the_next_command_can_use_it(
+    then: tuple[str, ...], silent: bool, tmp_path: Path
+) -> None:
+    outcome = run(Case("control", 0, words=("hooks",), then=then), tmp_path)
+    assert (outcome.code, outcome.silent) == (0, silent)
