@@ -230,8 +230,6 @@ def evaluate_one(runner: RunnerHost, stage: Literal["val", "test"], loop: EvalLo
     runner.leave_if_signaled()
     loop.metrics.reset(runner.device)
     for batch_idx, (given, _) in enumerate(Batches(loop.dataloader, loop.limit_batches, seed=runner.seed)):
-        if requests.signal and runner.saving.saved_at == runner.iter:  # else it is saved after the validation
-            runner.saving.end_if_signaled()
         runner.data_batch = batch = given if runner.on_cpu else to_device(given, runner.device)
         with plan.around(f"{stage}_iter", batch_idx, batch):
             (plan.before_val_iter if stage == "val" else plan.before_test_iter)(batch_idx, batch)
