@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from hookline.checkpoint import store
-from hookline.checkpoint.retention import by_age, keep_newest
+from hookline.checkpoint.retention import by_age, clean_up, keep_newest
 from hookline.checkpoint.seal import Note
 from hookline.testing import toy_runner
 
@@ -37,6 +37,17 @@ def test_only_the_newest_and_the_one_that_was_just_saved_are_kept(tmp_path: Path
     keep_newest(1, NAMES, fourth)
     assert by_age(tmp_path, NAMES) == [fourth]
     assert not second.exists()
+
+
+def test_what_a_killed_run_left_is_removed_but_not_the_one_that_is_resumed(tmp_path: Path) -> None:
+    first, second, third = saved(tmp_path, (1, 0), (2, 0), (3, 0))
+    clean_up(2, NAMES, tmp_path, resumed=tmp_path / "elsewhere" / "step_30.pth")
+    assert by_age(tmp_path, NAMES) == [second, third]
+    saved(tmp_path, (1, 0))
+    clean_up(1, NAMES, tmp_path, resumed=tmp_path / "." / first.name)
+    assert by_age(tmp_path, NAMES) == [first, third]
+    clean_up(1, re.compile("none"), tmp_path, resumed=first)
+    assert by_age(tmp_path, NAMES) == [first, third]
 
 
 def checkpoints(folder: Path) -> list[str]:

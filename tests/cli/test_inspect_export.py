@@ -58,6 +58,38 @@ def test_inspect_of_a_folder_lists_checkpoints_in_order_and_the_one_to_resume_fr
     assert output.splitlines()[-1] == f"a run with --resume continues from {newest}"
 
 
+def test_inspect_says_whether_a_run_can_resume(tmp_path: Path) -> None:
+    runner = toy_runner(max_epochs=1, work_dir=tmp_path)
+    runner.train()
+    runner.saving.write_now(tmp_path / "half.pth", complete=False)
+    code, output = command("inspect", "half.pth", cwd=tmp_path)
+    assert (code, output.splitlines()[-1]) == (0, "use               only its weights can be used (load_from)")
+    code, output = command("inspect", ".", cwd=tmp_path)
+    kinds = [re.split(r"  +", line)[::3] for line in output.splitlines()[:-1]]
+    assert kinds == [["epoch_1.pth", "intact"], ["half.pth", "intact, saved in the middle of a step"]]
+
+
+def test_inspect_of_odd_parts_shows_them(tmp_path: Path) -> None:
+    torch.save({"message_hub": {"scalars": 5}, "hooks": 3, "meta": {"hooks": 4}, "rng": [1]}, tmp_path / "odd.pth")
+    code, output = command("inspect", "odd.pth", cwd=tmp_path)
+    assert code == 0
+    rows = dict(re.split(r"  +", line, maxsplit=1) for line in output.splitlines() if line[0] != " ")
+    assert [rows[name] for name in ("metrics", "hook states", "hooks", "rng")] == ["scalars", "int", "4", "list"]
+
+
+@pytest.mark.filterwarnings("ignore:(?i).*deprecated")
+def test_export_refuses_what_safetensors_cannot_store(tmp_path: Path) -> None:
+    quantized = torch.quantize_per_tensor(torch.ones(2), 1.0, 0, torch.qint8)
+    for kind, value in (("sparse", torch.eye(2).to_sparse()), ("quantized", quantized)):
+        torch.save({"state_dict": {"a": torch.ones(2), "b": value}}, tmp_path / "odd.pth")
+        code, output = command("export", "odd.pth", cwd=tmp_path)
+        assert code == 5
+        assert output.splitlines()[-1] == (  # torch warns about quantized tensors
+            f"hookline: odd.pth cannot be exported: b is a {kind} tensor, which safetensors cannot store"
+        )
+    assert list(tmp_path.iterdir()) == [tmp_path / "odd.pth"]
+
+
 def test_inspect_of_a_damaged_file_ends_with_5(run: Path, tmp_path: Path) -> None:
     data = (run / "epoch_1.pth").read_bytes()
     (tmp_path / "cut.pth").write_bytes(data[:-300])

@@ -121,8 +121,9 @@ def test_what_can_be_loaded_again_is_accepted() -> None:
         torch.quantize_per_tensor(torch.ones(2), 1.0, 0, torch.qint8),
     ]
     check_plain(values, "state")
-    with safe_globals([Marked]):
-        check_plain(torch.ones(2).as_subclass(Marked), "state")
+    for declared in (Marked, (Marked, f"{__name__}.Marked")):
+        with safe_globals([declared]):
+            check_plain(torch.ones(2).as_subclass(Marked), "state")
 
 
 def test_tied_weights_may_be_far_larger_than_their_memory() -> None:

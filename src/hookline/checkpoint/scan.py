@@ -8,6 +8,8 @@ shared: `common.plain` has the limits, which saving checks as well.
 
 from __future__ import annotations
 
+import os
+from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any
 
@@ -122,18 +124,24 @@ class Scan(Walk):
         available, element = storage.facts
         if name.endswith("_v3"):
             element = getattr(torch, arguments[6].facts.removeprefix("torch.")).itemsize
-        if len(size) > DIMENSIONS or min(offset, *size, *stride, 0) < 0:
-            raise UnreadableError(DAMAGED)
-        elements, last = 1, offset
-        for length, step in zip(size, stride, strict=True):
-            elements *= length
-            last += (length - 1) * step
-        # Some quantized types have several elements per byte. torch checks their bounds itself.
-        if elements and (last + 1) * element > available and name != QUANTIZED:
-            raise UnreadableError("a tensor in it has more elements than its storage")
         found = Node("tensor")
-        found.claimed = elements * element
+        # Some quantized types have several elements per byte. torch checks their bounds itself.
+        found.claimed = _claim(None if name == QUANTIZED else available, element, offset, size, stride)
         return found
+
+
+@lru_cache(4096)  # the same few shapes occur again and again
+def _claim(available: int | None, element: int, offset: int, size: tuple[int, ...], stride: tuple[int, ...]) -> int:
+    """Return the bytes of a view, and check that it ends within the available bytes."""
+    if len(size) > DIMENSIONS or min(offset, *size, *stride, 0) < 0:
+        raise UnreadableError(DAMAGED)
+    elements, last = 1, offset
+    for length, step in zip(size, stride, strict=True):
+        elements *= length
+        last += (length - 1) * step
+    if elements and available is not None and (last + 1) * element > available:
+        raise UnreadableError("a tensor in it has more elements than its storage")
+    return elements * element
 
 
 def scan(path: Path) -> Scan:
@@ -154,14 +162,11 @@ def scan(path: Path) -> Scan:
 
 def _scan_archive(file: IO[bytes]) -> Scan:
     entries = find_entries(file)
-    folder = next(iter(entries)).partition("/")[0]
-    sizes = {name.lower(): entry.size for name, entry in entries.items()}
-    prefix = f"{folder}/data/".lower()
-    stored = {name.removeprefix(prefix).encode(): size for name, size in sizes.items() if name.startswith(prefix)}
-    found = Scan(file.seek(0, 2), stored)
-    found.follow(
-        read_entry(file, {name.lower(): entry for name, entry in entries.items()}[f"{folder}/data.pkl".lower()])
-    )
+    folder = next(iter(entries)).partition(b"/")[0]
+    prefix = folder + b"/data/"
+    stored = {name.removeprefix(prefix): entry.size for name, entry in entries.items() if name.startswith(prefix)}
+    found = Scan(file.seek(0, os.SEEK_END), stored)
+    found.follow(read_entry(file, entries[folder + b"/data.pkl"]))
     return found
 
 

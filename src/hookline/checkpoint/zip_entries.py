@@ -33,15 +33,14 @@ class Entry(NamedTuple):
     size: int
 
 
-def find_entries(file: IO[bytes]) -> dict[str, Entry]:
-    """Return the entries of an archive by name, in the order of its directory.
+def find_entries(file: IO[bytes]) -> dict[bytes, Entry]:
+    """Return the entries of an archive in the order of its directory, by name in lower case: torch ignores the case.
 
     torch compresses nothing and writes one entry after the other. Any other archive is refused: entries that are
     compressed, overlap or have the same name can take far more memory than the file.
     """
     directory, start, count = _read_directory(file)
-    found: dict[str, Entry] = {}
-    names: set[str] = set()
+    found: dict[bytes, Entry] = {}
     position = 0
     for _ in range(count):
         signature, method, packed, size, name_length, extra_length, comment, offset = _CENTRAL.unpack_from(
@@ -51,7 +50,7 @@ def find_entries(file: IO[bytes]) -> dict[str, Entry]:
             raise UnreadableError(DAMAGED)
         name_start = position + _CENTRAL.size
         extra_start = name_start + name_length
-        name = directory[name_start:extra_start].decode("utf-8", "surrogateescape")
+        name = directory[name_start:extra_start].lower()
         position = extra_start + extra_length + comment
         if _IN_EXTRA_FIELD in (size, packed, offset):
             size, packed, offset = _read_large(
@@ -60,9 +59,8 @@ def find_entries(file: IO[bytes]) -> dict[str, Entry]:
         if method or packed != size:
             raise UnreadableError("its archive is compressed, which torch never does")
         found[name] = Entry(offset, size)
-        names.add(name.lower())  # torch ignores the case
     _refuse_overlaps(found, start)
-    if len(names) != count:
+    if len(found) != count:
         raise UnreadableError("its archive has two entries with the same name")
     return found
 
@@ -112,7 +110,7 @@ def _read_large(extra: bytes, *values: int) -> tuple[int, ...]:
     return values
 
 
-def _refuse_overlaps(entries: dict[str, Entry], end: int) -> None:
+def _refuse_overlaps(entries: dict[bytes, Entry], end: int) -> None:
     free = 0
     for offset, size in sorted(entries.values()):
         if offset + _LOCAL.size + size > end:

@@ -153,7 +153,8 @@ def _children(value: Any) -> Iterator[tuple[Step, Any, Any]]:
         )
     if kind is not Counter and (attributes := getattr(value, "__dict__", None)):
         for name, inner in attributes.items():
-            yield "attribute", name, sorted(inner, key=id) if type(inner) is set else inner
+            for each in inner if type(inner) is set else (inner,):
+                yield "attribute", name, each
 
 
 def _check_tensor(value: Tensor) -> int:
@@ -181,7 +182,8 @@ def _check_class(value: Tensor, kind: type) -> None:
     if is_lazy(value):
         raise _RefusedError("has no shape yet, so a checkpoint cannot store it; call the model once before it is saved")
     is_parameter = issubclass(kind, nn.Parameter) and kind.__reduce_ex__ is nn.Parameter.__reduce_ex__
-    if not is_parameter and kind not in get_safe_globals():
+    safe = [each[0] if isinstance(each, tuple) else each for each in get_safe_globals()]
+    if not is_parameter and kind not in safe:
         raise _RefusedError(
             f"is a {kind.__module__}.{kind.__qualname__}, a tensor class that a checkpoint cannot store; store a plain "
             "tensor, as .as_subclass(torch.Tensor) returns, or allow the class with "
