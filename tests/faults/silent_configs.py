@@ -246,6 +246,43 @@ def _values() -> list[Case]:
             device="xla:0",
         ),
         bad(
+            "value_device_without_data",
+            2,
+            "the device 'meta' holds no data, so it cannot train; available: cpu",
+            device="meta",
+        ),
+        bad(
+            "value_lr_nan",
+            2,
+            listed("5:32  optim.optimizer.lr: expected a finite number, found .nan"),
+            optim="{optimizer: {type: SGD, lr: .nan}}",
+        ),
+        bad(
+            "value_gamma_negative",
+            2,
+            "config.yaml:5:1 optim: ExponentialLR: gamma must be a number of at least 0, not -1.0",
+            optim="{optimizer: {type: SGD, lr: 0.1}, schedulers: [{type: ExponentialLR, gamma: -1}]}",
+        ),
+        bad(
+            "value_no_character",
+            2,
+            "config.yaml:7:21: invalid YAML: the escape \\UFFFFFFFF stands for no character; the last one is "
+            "\\U0010FFFF",
+            experiment_name='"\\UFFFFFFFF"',
+        ),
+        bad(
+            "value_hex",
+            2,
+            "config.yaml:7:7 seed: the number has 100000 digits, too many to read",
+            seed="0x" + "F" * 100_000,
+        ),
+        bad(
+            "value_writer_on_the_lock",
+            2,
+            "CsvWriter would write .lock, which the run itself already writes; give it another filename",
+            writers="[{type: csv, filename: .lock}]",
+        ),
+        bad(
             "value_precision",
             2,
             listed("7:1  precision: expected 'fp32', 'bf16' or 'fp16', found 'fp8'"),

@@ -327,11 +327,17 @@ def _evaluation() -> list[Case]:
         bad(
             "scheduler_wrong_time",
             2,
-            "ReduceLROnPlateau steps on a metric, so it must step at 'val', not at 'epoch'",
+            "config.yaml:5:1 optim: ReduceLROnPlateau steps on a metric, so it must step at 'val', not at 'epoch'",
             optim=plateau % ", when: epoch",
         ),
         failing("metric_raises", broken, metrics='{broken: "bad:broken_metric"}'),
-        failing("metric_gives_text", "TypeError: ", metrics='{text: "bad:text_metric"}'),
+        bad(
+            "val_metric_gives_text",
+            2,
+            "the metric 'text' must return a number, or a tensor of numbers, for a batch, not a str\n  in the step of "
+            "val, batch 0, epoch=1 iter=2 rank=0",
+            val=evaluation(metrics='{text: "bad:text_metric"}'),
+        ),
         failing("step_gives_one_thing", f"in the metric 'accuracy', {called}", step='"bad:one_thing"'),
         failing("step_gives_nothing", f"in the metric 'accuracy', {called}", step='"bad:nothing"'),
         failing("step_fails", "KeyError: 'no such column'\n", step='"bad:fails"'),

@@ -111,6 +111,8 @@ class Metrics:
 
 def _refuse_no_mean(name: str, value: Any) -> None:
     """Refuse the result of a function that cannot be averaged over the samples."""
+    if isinstance(value, Tensor) and value.is_floating_point() and value.numel():
+        return  # the usual case, for every batch
     if isinstance(value, Mapping):
         raise ConfigError(
             f"the metric '{escaped(name)}' is a function and must return one number for a batch, not a mapping; for "
