@@ -36,7 +36,8 @@ def _deep_paths() -> list[Case]:
         subprocess.run(["rm", "-rf", str(project / "runs")], check=True)
 
     def deep(name: str, words: tuple[str, ...], code: int | None = 5, **given: Any) -> Case:
-        return Case(f"folder_deep_{name}", code, words=words, prepare=put_run, tidy=remove, **given)
+        mentions = ("File name too long",) if code else ()
+        return Case(f"folder_deep_{name}", code, mentions=mentions, words=words, prepare=put_run, tidy=remove, **given)
 
     return [
         deep("work_dir", (*TRAIN, f"work_dir={DEEP}"), None),

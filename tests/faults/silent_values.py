@@ -184,7 +184,6 @@ def _values() -> list[Case]:
 
     digits = "0x" + "f" * 100_000
     return [
-        value("no_character", "config.yaml:7", experiment_name='"\\UFFFFFFFF"'),
         value("no_character_as_key", "config.yaml:7", 2, **{'"\\UFFFFFFFF"': "1"}),
         value("no_character_in_a_list", "config.yaml:", imports='["\\U00110000"]'),
         value("surrogate", "config.yaml:7", experiment_name='"\\uD800"'),

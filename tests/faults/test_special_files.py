@@ -14,7 +14,7 @@ import pytest
 from hookline.testing import toy_runner
 from tests.faults.children import command, running
 from tests.faults.project import MYNET, config, put_run, write
-from tests.faults.special_files import CONTENT, KINDS, attempt, put, refusals
+from tests.faults.special_files import KINDS, attempt, put, refusals
 
 #: The files that a run writes, reads or replaces in its folder.
 FILES = (
@@ -113,22 +113,19 @@ def attempt_again(folder: str) -> None:
 
 
 def test_links_outside_of_the_files_of_a_run_keep_working(tmp_path: Path) -> None:
-    """The folder itself may be a link, and so may a checkpoint that is only read, or the old name of the probe."""
+    """The folder itself may be a link, and so may a checkpoint that is only read."""
     real, elsewhere = tmp_path / "real", tmp_path / "elsewhere"
     toy_runner(work_dir=elsewhere, max_epochs=1).train()
     saved = (elsewhere / "epoch_1.pth").read_bytes()
     real.mkdir()
     (tmp_path / "run").symlink_to(real)
-    (tmp_path / "mine").write_text(CONTENT)
-    (real / ".writable").symlink_to(tmp_path / "mine")
     (real / "epoch_1.pth").symlink_to(elsewhere / "epoch_1.pth")
     (tmp_path / "weights.pth").symlink_to(elsewhere / "epoch_1.pth")
     runner = toy_runner(work_dir=tmp_path / "run", resume=True)
     runner.train()
     assert runner.iter == 8
-    assert (tmp_path / "mine").read_text() == CONTENT
     assert sorted(path.name for path in real.iterdir()) == [
-        *[".writable", "epoch_1.pth", "epoch_2.pth", "last_checkpoint", "metrics.jsonl", "plan.txt", "run.log"]
+        *["epoch_1.pth", "epoch_2.pth", "last_checkpoint", "metrics.jsonl", "plan.txt", "run.log"]
     ]
     toy_runner(work_dir=tmp_path / "run", resume=tmp_path / "weights.pth").train()
     toy_runner(work_dir=tmp_path / "run", load_from=tmp_path / "weights.pth").train()

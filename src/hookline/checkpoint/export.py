@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from hookline.checkpoint import store
-from hookline.common.files import storage_errors
+from hookline.common.files import create_folder, storage_errors
 from hookline.errors import ConfigError, StorageError
 
 
@@ -40,7 +40,7 @@ def export(path: Path, out: Path | None = None, *, averaged: bool = False, force
     }
     data = save(weights, metadata={"format": "pt", "weights": "averaged" if averaged else "raw", **about})
     with storage_errors(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
+        create_folder(target.parent)
     with store.replacing(target) as file:
         file.write(data)
     return Exported(target, len(weights), len(data), bool(averages_in(checkpoint)))

@@ -18,6 +18,7 @@ from torch.serialization import get_safe_globals
 
 from hookline.checkpoint.pickle_walk import CODE, Node, Walk
 from hookline.checkpoint.zip_entries import DAMAGED, START, UnreadableError, find_entries, read_entry
+from hookline.common.files import regular
 
 #: A file in torch's old format begins with a pickle of this magic number.
 LEGACY_START = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
@@ -146,7 +147,7 @@ def _claim(available: int | None, element: int, offset: int, size: tuple[int, ..
 
 def scan(path: Path) -> Scan:
     """Scan a checkpoint file. Raise UnreadableError with the reason if it cannot be loaded, or not safely."""
-    with open(path, "rb") as file:
+    with open(path, "rb", opener=regular) as file:
         beginning = file.read(len(LEGACY_START))
         try:
             if beginning.startswith(START):

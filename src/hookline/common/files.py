@@ -105,6 +105,18 @@ def refuse_other_kinds(path: Path, *, folders: bool = False, links: bool = False
     raise not_own(path, "regular file or a folder" if folders else "regular file", kind)
 
 
+def create_folder(folder: Path) -> None:
+    """Create a folder and its parents, one after the other: `Path.mkdir` calls itself for each of them."""
+    missing = []
+    for each in (folder, *folder.parents):
+        with suppress(FileNotFoundError):
+            each.stat()  # fails for a path that is too long or a loop of links
+            break
+        missing.append(each)
+    for each in (*reversed(missing), folder):
+        each.mkdir(exist_ok=True)
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
     """Open a temporary file that replaces `path` once it is complete; a failure leaves the old file."""

@@ -89,7 +89,10 @@ class Monitor:
         if isinstance(found, bool) or not isinstance(found, (int, float)):
             shape = f" of shape {tuple(found.shape)}" if hasattr(found, "shape") else ""
             raise ConfigError(f"{who}: the metric '{self.name}' is a {type(found).__name__}{shape}, not a number")
-        return float(found)
+        try:
+            return float(found)
+        except OverflowError:
+            raise ConfigError(f"{who}: the metric '{self.name}' is too large to be compared") from None
 
 
 @dataclass

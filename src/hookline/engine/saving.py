@@ -17,6 +17,7 @@ from torch import Tensor
 from hookline.checkpoint import compatibility, seal, store
 from hookline.checkpoint.background import Background
 from hookline.checkpoint.copies import Copies
+from hookline.common.checks import check_name
 from hookline.common.files import real_path, storage_errors
 from hookline.engine import lost_folders, signals, snapshot
 from hookline.engine.numerics import check_weights_are_finite
@@ -134,7 +135,9 @@ class Saving:
     def path(self, request: SaveRequest = USUAL) -> Path:
         """Return where a requested checkpoint would be written now."""
         folder = request.folder if request.folder is not None else self._host.folders[0]
-        return folder / self._host.checkpoint_name(request)
+        name = self._host.checkpoint_name(request)
+        check_name("the file name of a checkpoint", name)
+        return folder / name
 
     def _write_all(
         self,

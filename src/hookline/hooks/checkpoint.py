@@ -30,6 +30,10 @@ CHECKPOINT_KEYS = (
 )
 
 
+# A character of a file name template, besides its one `{}`.
+IN_NAME = r"[^{}/\\\x00-\x1f\x7f-\x9f]"
+
+
 class CheckpointHook(Hook):
     """Saves checkpoints at an interval, at the end of training, and for the best metrics.
 
@@ -102,7 +106,7 @@ class CheckpointHook(Hook):
         save_on_exception: bool | int = False,
         on_save_error: Literal["raise", "go_on"] = "raise",
     ) -> None:
-        if filename_tmpl is not None and not re.fullmatch(r"[^{}/\\\0]*\{\}[^{}/\\\0]*\.pth", filename_tmpl):
+        if filename_tmpl is not None and not re.fullmatch(rf"{IN_NAME}*\{{\}}{IN_NAME}*\.pth", filename_tmpl):
             raise ConfigError(
                 f"CheckpointHook: filename_tmpl must be a file name with one {{}} that ends with .pth, not "
                 f"{filename_tmpl!r}"

@@ -117,7 +117,7 @@ def recordable(value: Any) -> float | Tensor | None:
         return cast("float", value)
     if not hasattr(value, "detach"):
         return _plain_number(value)
-    if value.numel() != 1:
+    if value.numel() != 1 or value.is_complex():
         return None
     if not value.requires_grad:
         return cast("Tensor", value.clone())

@@ -11,10 +11,19 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
-from hookline.common.files import PARTIAL, not_own, owned, real_path, refuse_other_kinds, regular, storage_errors
+from hookline.common.files import (
+    PARTIAL,
+    create_folder,
+    not_own,
+    owned,
+    real_path,
+    refuse_other_kinds,
+    regular,
+    storage_errors,
+)
 from hookline.errors import StorageError
 
 if sys.platform != "win32":
@@ -37,7 +46,7 @@ if hasattr(os, "register_at_fork"):
 def claim(folder: Path) -> None:
     """Create the folder and check that it is writable."""
     try:
-        _create(folder)
+        create_folder(folder)
         refuse_other_kinds(folder / PROBE)  # a folder that was prepared for a run that would follow this name
         # A new name, because another file under a fixed one would be emptied. `sweep` removes it after a kill.
         descriptor, probe = tempfile.mkstemp(PARTIAL, f"{PROBE}-", folder)
@@ -45,18 +54,6 @@ def claim(folder: Path) -> None:
         os.unlink(probe)
     except OSError as error:
         raise StorageError(f"work_dir {folder} cannot be written: {error.strerror or error}") from error
-
-
-def _create(folder: Path) -> None:
-    """Create a folder and its parents, one after the other: `Path.mkdir` calls itself for each of them."""
-    missing = []
-    for each in (folder, *folder.parents):
-        with suppress(FileNotFoundError):
-            each.stat()  # fails for a path that is too long or a loop of links
-            break
-        missing.append(each)
-    for each in (*reversed(missing), folder):
-        each.mkdir(exist_ok=True)
 
 
 @contextmanager
