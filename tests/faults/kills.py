@@ -93,7 +93,8 @@ class _Killed:
 
 def _last_lines(output: str) -> str:
     """Return the end of a traceback: the error and its notes."""
-    return " | ".join(line.strip() for line in output.strip().splitlines()[-3:])
+    lines = [line.strip() for line in output.splitlines() if line.strip(" ^~")]
+    return " | ".join(lines[-2:])
 
 
 def wait_until(condition: Callable[[], bool]) -> bool:
