@@ -18,7 +18,7 @@ HERE = Path(__file__).parent
 
 #: Files whose tests take long: they run in `make test-long`, and not in `make test`.
 LONG = (
-    *("examples/*", "cli/test_run_as.py", "faults/test_kills.py"),
+    *("examples/*", "cli/test_run_as.py", "faults/test_kills.py", "faults/test_raw.py"),
     *("dialects/*/test_checkpoint*.py", "dialects/*/test_processes.py"),
     *("dialects/mmengine/test_real_hooks.py", "dialects/mmengine/test_side_by_side.py"),
 )

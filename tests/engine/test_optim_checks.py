@@ -12,7 +12,7 @@ from torch.optim.lr_scheduler import OneCycleLR
 
 from hookline import Hook, Optim, Runner
 from hookline.engine.steps import cross_entropy
-from hookline.errors import ConfigError, HookError, exit_code_of
+from hookline.errors import ConfigError, HookError, StorageError, exit_code_of
 from hookline.testing import toy_data, toy_model, toy_runner
 
 
@@ -110,6 +110,36 @@ def test_model_and_optim_that_are_set_before_the_run_are_the_ones_that_are_train
     for name, value in expected.model.state_dict().items():
         assert runner.model.state_dict()[name].equal(value)
         assert saved[name].equal(value)
+
+
+def test_a_hook_can_evaluate_another_model_in_the_mode_of_this_one() -> None:
+    modes: list[bool] = []
+
+    class Swaps(Hook):
+        def before_test(self, runner: Runner) -> None:
+            runner.model = toy_model(seed=1)
+
+        def after_test_iter(self, runner: Runner) -> None:
+            modes.append(runner.model.training)
+
+    runner, other = toy_runner(custom_hooks=[Swaps()]), toy_runner(model=toy_model(seed=1))
+    assert runner.test() == other.test()
+    assert modes == [False, False]
+
+
+def test_an_optimizer_that_cannot_continue_from_a_checkpoint_names_the_checkpoint(tmp_path: Path) -> None:
+    class Spoils(Hook):
+        def before_save_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
+            del checkpoint["optimizer"]["param_groups"][0]["momentum"]
+
+    toy_runner(work_dir=tmp_path, max_epochs=1, custom_hooks=[Spoils()]).train()
+    runner = toy_runner(work_dir=tmp_path, max_epochs=2, resume=True)
+    with pytest.raises(StorageError) as refused:
+        runner.train()
+    assert str(refused.value) == (
+        f"{tmp_path}/epoch_1.pth cannot be used: SGD cannot continue from the state in it: KeyError: 'momentum'"
+    )
+    assert exit_code_of(refused.value) == 5
 
 
 # -- closures

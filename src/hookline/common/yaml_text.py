@@ -26,7 +26,7 @@ from ruamel.yaml.scanner import Scanner, ScannerError
 
 from hookline.common.marks import Keys, Mark, refusal, show
 from hookline.common.nodes import MAX_DEPTH, MAX_NODES, Node, TooLargeError, why_unusable
-from hookline.errors import ConfigError
+from hookline.errors import ConfigError, HooklineError
 
 _WORDS = {
     **dict.fromkeys(["", "~", "null", "Null", "NULL"]),
@@ -82,8 +82,10 @@ def parse(text: str, mark: Callable[[int, int], Mark]) -> Node:
         column = error.position - (text.rfind("\n", 0, error.position) + 1) + 1
         shown = show(text[error.position : error.position + 1])
         raise ConfigError(f"{mark(line, column)}: invalid YAML: the character {shown} is not allowed") from error
-    except (YAMLError, ValueError) as error:
-        # ruamel turns some malformed directives into a bare ValueError.
+    except HooklineError:
+        raise
+    except (YAMLError, ValueError, AssertionError, AttributeError, TypeError) as error:
+        # ruamel turns some malformed directives into errors of Python.
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ConfigError(f"{mark(1, 1)}: invalid YAML: {reason}") from error
 

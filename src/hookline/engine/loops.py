@@ -20,6 +20,7 @@ from hookline.data.batches import Batches
 from hookline.data.transfer import to_device
 from hookline.engine.metrics import Average, batch_size
 from hookline.engine.numerics import check_result
+from hookline.engine.optim_checks import refuse_resumed_optimizer
 from hookline.engine.steps import as_outputs, own_outputs
 from hookline.plan.calls import blame_step
 
@@ -139,6 +140,7 @@ def train_iter(runner: RunnerHost, plan: Plan, batch_idx: int, batch: Any) -> No
         if runner.ends_window:
             runner.optims.flush()
     except Exception as error:
+        refuse_resumed_optimizer(error, runner)
         blame_step(error, runner)
         raise
     if outputs is None:

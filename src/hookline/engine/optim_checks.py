@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import inspect
 import logging
+from traceback import walk_tb
 from typing import TYPE_CHECKING
 
 from torch import nn
 
 from hookline.engine.host import CustomPart
-from hookline.errors import ConfigError
+from hookline.errors import ConfigError, StorageError
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
@@ -62,6 +63,24 @@ def check_parameters(runner: RunnerHost, optim: Optim, who: str) -> None:
             who,
             len(outside),
         )
+
+
+def refuse_resumed_optimizer(error: Exception, runner: RunnerHost) -> None:
+    """Turn an error of an optimizer's first step after a resume into one that names the checkpoint.
+
+    Each optimizer has its own rules for its state, and torch does not check them when a state is loaded.
+    """
+    resumed_at = runner.saving.resumed_at
+    if resumed_at < 0 or runner.iter - resumed_at >= max(optim.accumulate for optim in runner.optims.values()):
+        return
+    optimizers = [optim.optimizer for optim in runner.optims.values()]
+    for frame, _ in walk_tb(error.__traceback__):
+        if any(frame.f_locals.get("self") is each for each in optimizers):
+            kind = type(frame.f_locals["self"]).__name__
+            raise StorageError(
+                f"{runner.saving.source} cannot be used: {kind} cannot continue from the state in it: "
+                f"{type(error).__name__}: {error}"
+            ) from error
 
 
 def refuse_short_schedule(runner: RunnerHost, optim: Optim, scheduled: Scheduled) -> None:

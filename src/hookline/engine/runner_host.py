@@ -16,6 +16,7 @@ from hookline.checkpoint.export import averages_in
 from hookline.common import rng
 from hookline.common.escape import escaped
 from hookline.common.files import write_text
+from hookline.common.modes import switch_mode
 from hookline.data.batches import Batches
 from hookline.engine import hook_states, loops, optim_checks, preflight, snapshot
 from hookline.engine.host import Host, Verb
@@ -46,6 +47,7 @@ PRECISIONS = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 class RunnerHost(Host):
     """The Runner as a host."""
 
+    _model: nn.Module
     device: torch.device
     precision: str
     seed: int
@@ -102,12 +104,15 @@ class RunnerHost(Host):
 
     @property
     def model(self) -> nn.Module:
-        """Return the user's module, without wrappers. It can be replaced only before the run starts."""
+        """Return the user's module, without wrappers. It cannot be replaced while it is trained."""
         return self._model
 
     @model.setter
     def model(self, model: nn.Module) -> None:
         self._refuse_while_running("model", "change it in place, for example with runner.model.load_state_dict(...)")
+        if self.running is not None:  # a hook evaluates another model, in the mode and on the device of this one
+            model.to(self.device)
+            switch_mode(unwrap(model), self._model.training)
         self._model, self.wrapped = unwrap(model), model
 
     @property
@@ -125,10 +130,10 @@ class RunnerHost(Host):
         self.optims = Optims.of(given)
 
     def _refuse_while_running(self, what: str, instead: str) -> None:
-        if self.running is not None:
+        if self.running == "train":
             raise HookError(
-                f"runner.{what} cannot be replaced during runner.{self.running}(), because the loop and the "
-                f"checkpoints would use different ones; {instead}, or set it before the run"
+                f"runner.{what} cannot be replaced during runner.train(), because the loop and the checkpoints would "
+                f"use different ones; {instead}, or set it before the run"
             )
 
     # -- the session
