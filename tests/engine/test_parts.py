@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from hookline import Hook, Runner
 from hookline.checkpoint import store
 from hookline.engine import snapshot
 from hookline.engine.host import Host, Part
@@ -108,3 +110,31 @@ def test_a_snapshot_is_the_state_of_each_part_of_any_host() -> None:
     runner, host = toy_runner(), Bare()
     host.plan, host.parts = runner.plan, {"counts": Counts()}
     assert snapshot.take(host) == {"meta": {"who": "a host"}, "counts": {"n": 3}}
+
+
+@pytest.mark.parametrize(
+    ("part", "where", "value", "named"),
+    [
+        ("position", ("batch",), -1, "position['batch']"),
+        ("position", ("epoch",), "1", "position['epoch']"),
+        ("message_hub", ("scalars", "train/loss", "values"), ["a"], "message_hub['scalars']['train/loss']"),
+        ("message_hub", ("scalars", "train/loss", "values"), torch.zeros(2, 2), "message_hub['scalars']['train/loss']"),
+        ("message_hub", ("scalars", "train/loss", "fresh"), None, "message_hub['scalars']['train/loss']"),
+        ("meta", ("hooks",), 1, "meta['hooks']"),
+        ("meta", ("optims",), [], "meta['optims']"),
+    ],
+)
+def test_a_part_with_a_value_of_another_kind_is_refused_by_name(
+    tmp_path: Path, part: str, where: tuple[str, ...], value: Any, named: str
+) -> None:
+    class Spoils(Hook):
+        def before_save_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
+            inner = checkpoint[part]
+            for key in where[:-1]:
+                inner = inner[key]
+            inner[where[-1]] = value
+
+    toy_runner(work_dir=tmp_path, max_epochs=1, custom_hooks=[Spoils()]).train()
+    with pytest.raises(StorageError) as refused:
+        toy_runner(work_dir=tmp_path, max_epochs=2, resume=True).train()
+    assert str(refused.value) == (f"{tmp_path}/epoch_1.pth cannot be used: {named} is not of the type that a run saves")

@@ -74,10 +74,11 @@ def _describe_run(meta: Mapping[str, Any]) -> list[tuple[str, str]]:
 def _describe_position(position: Mapping[str, Any]) -> str:
     epochs, iterations, validations = (position.get(key) for key in ("epoch", "iter", "validations"))
     text = f"after {epochs} epochs, {iterations} iterations, {validations} validations"
-    if position.get("batch"):
-        text += f", at batch {position['batch']} of its epoch"
-    if position.get("stopped"):
-        text += f"; stopped: {position['stopped']}"
+    batch, stopped = position.get("batch"), position.get("stopped")
+    if isinstance(batch, int) and batch:
+        text += f", at batch {batch} of its epoch"
+    if isinstance(stopped, str) and stopped:
+        text += f"; stopped: {stopped}"
     return text
 
 

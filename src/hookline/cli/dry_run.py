@@ -45,8 +45,9 @@ def try_out(loaded: LoadedConfig, allow: Sequence[str]) -> None:
 def _saving_into(loaded: LoadedConfig, folder: str) -> LoadedConfig:
     """Return the config with the `out_dir` of every hook inside the folder, so that no files are left behind."""
     data = copy.deepcopy(loaded.data)
-    hooks = [*(data.get("default_hooks") or {}).values(), *(data.get("custom_hooks") or ())]
-    for hook in hooks:
+    defaults, customs = data.get("default_hooks"), data.get("custom_hooks")  # not validated yet
+    hooks = list(defaults.values()) if isinstance(defaults, dict) else []
+    for hook in [*hooks, *(customs if isinstance(customs, list) else ())]:
         if isinstance(hook, dict) and hook.get("out_dir") is not None:
             hook["out_dir"] = str(Path(folder) / "elsewhere")
     return replace(loaded, data=data)

@@ -167,6 +167,17 @@ class ScalersPart(RunnerPart):
             if optim.scaler is not None:
                 optim.scaler.load_state_dict(self._runner.optims.share_of(name, state))
 
+    def malformed(self, state: Any) -> list[str]:
+        """Expect numbers."""
+        optims = self._runner.optims
+        saved = {name: optims.share_of(name, state) for name, optim in optims.items() if optim.scaler is not None}
+        return [
+            f"['{name}']" if name else ""
+            for name, own in saved.items()
+            if own is not None
+            and not (isinstance(own, dict) and all(isinstance(value, (int, float)) for value in own.values()))
+        ]
+
 
 class PositionPart(RunnerPart):
     """The position of the run, to the batch and the micro-batch, and its requests."""
@@ -211,7 +222,9 @@ def malformed_position(state: Any) -> list[str]:
     if not isinstance(state, dict):
         return [""]
     known = Position().state_dict() | Requests().state_dict()
-    return [f"['{name}']" for name, value in state.items() if name in known and type(value) is not type(known[name])]
+    odd = [name for name, value in state.items() if name in known and type(value) is not type(known[name])]
+    odd += [name for name in ("epoch", "iter", "batch", "validations") if name not in odd and state.get(name, 0) < 0]
+    return [f"['{name}']" for name in odd]
 
 
 class HubPart(RunnerPart):
@@ -235,9 +248,19 @@ class HubPart(RunnerPart):
         odd = [f"['{name}']" for name in ("scalars", "info") if not isinstance(state.get(name), dict)]
         scalars = state.get("scalars")
         for name, saved in scalars.items() if isinstance(scalars, dict) else ():
-            if not isinstance(saved, dict) or not isinstance(saved.get("values"), (Tensor, list)):
+            if not _is_history(saved):
                 odd.append(f"['scalars']['{name}']")
         return odd
+
+
+def _is_history(saved: Any) -> bool:
+    """Return whether a saved history has numbers, and says how many of them are new."""
+    if not isinstance(saved, dict) or type(saved.get("fresh")) is not int:
+        return False
+    values = saved.get("values")
+    if isinstance(values, Tensor):
+        return values.ndim == 1 and values.is_floating_point()
+    return isinstance(values, list) and all(isinstance(value, (int, float)) for value in values)
 
 
 class WritersPart(RunnerPart):

@@ -357,7 +357,8 @@ class Saving:
     def _move_to_checkpoint(self, source: Source) -> None:
         """Move to the position of the checkpoint to evaluate: its results belong to that iteration of that run."""
         position, host = source.checkpoint.get("position"), self._host
-        if isinstance(position, dict):
+        part = host.parts.get("position")
+        if isinstance(position, dict) and not (part is not None and part.malformed(position)):
             self._position_before = host.position.state_dict()
             host.position.load_state_dict(position)
         if source.is_inside(host.folders):

@@ -144,7 +144,7 @@ class Writers(Writer):
     def rejoin(self, state: Mapping[str, Any]) -> None:
         """Let each writer continue the run of its state: the records that follow belong to it."""
         for delivery in self.deliveries:
-            if isinstance(found := state.get(delivery.name), Mapping):
+            if isinstance(state, Mapping) and isinstance(found := state.get(delivery.name), Mapping):
                 delivery.call("rejoin", found)
 
     def load_state_dict(self, state: Mapping[str, Any], iteration: int = 0) -> None:
