@@ -47,7 +47,7 @@ def test_one_infinite_loss_ends_the_run_wherever_it_is_seen_first(hooks: dict[st
         return cross_entropy(model, batch) + (float("inf") if runner.iter == 5 else 0)
 
     runner = toy_runner(max_epochs=2, step=step, default_hooks=hooks)
-    with pytest.raises(NumericsError, match=f"^the loss has become inf by iteration {8 if hooks == {} else 6},"):
+    with pytest.raises(NumericsError, match="^the loss has become inf by iteration 6,"):
         runner.train()
     assert checkpoints(runner.work_dir) == ([] if "checkpoint" in hooks else ["epoch_1.pth"])
 

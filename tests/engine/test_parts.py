@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 import torch
 
-from hookline import Hook, Runner
+from hookline import Hook, Optim, Runner
 from hookline.checkpoint import store
 from hookline.engine import snapshot
 from hookline.engine.host import Host, Part
 from hookline.errors import ConfigError, StorageError
-from hookline.testing import toy_runner
+from hookline.hooks import EarlyStoppingHook, EMAHook
+from hookline.testing import toy_model, toy_runner
 
 
 class Curriculum:
@@ -122,10 +123,13 @@ def test_a_snapshot_is_the_state_of_each_part_of_any_host() -> None:
         ("message_hub", ("scalars", "train/loss", "fresh"), None, "message_hub['scalars']['train/loss']"),
         ("meta", ("hooks",), 1, "meta['hooks']"),
         ("meta", ("optims",), [], "meta['optims']"),
+        ("param_schedulers", (0, "base_lrs"), ["0.1"], "param_schedulers[0]['base_lrs'][0]"),
+        ("param_schedulers", (0, "last_epoch"), None, "param_schedulers[0]['last_epoch']"),
+        ("hooks", ("EMAHook",), 5, "hooks['EMAHook']"),
     ],
 )
 def test_a_part_with_a_value_of_another_kind_is_refused_by_name(
-    tmp_path: Path, part: str, where: tuple[str, ...], value: Any, named: str
+    tmp_path: Path, part: str, where: tuple[Any, ...], value: Any, named: str
 ) -> None:
     class Spoils(Hook):
         def before_save_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
@@ -134,7 +138,58 @@ def test_a_part_with_a_value_of_another_kind_is_refused_by_name(
                 inner = inner[key]
             inner[where[-1]] = value
 
-    toy_runner(work_dir=tmp_path, max_epochs=1, custom_hooks=[Spoils()]).train()
+    scheduled(tmp_path, 1, Spoils()).train()
     with pytest.raises(StorageError) as refused:
-        toy_runner(work_dir=tmp_path, max_epochs=2, resume=True).train()
-    assert str(refused.value) == (f"{tmp_path}/epoch_1.pth cannot be used: {named} is not of the type that a run saves")
+        scheduled(tmp_path, 2, resume=True).train()
+    path = tmp_path / "best_accuracy_epoch_1.pth"
+    assert str(refused.value) == f"{path} cannot be used: {named} is not of the type that a run saves"
+
+
+def scheduled(folder: Path, epochs: int, *hooks: Hook, **more: Any) -> Runner:
+    """Return a runner with a scheduler and hooks that have states."""
+    model = toy_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    return toy_runner(
+        model=model,
+        work_dir=folder,
+        max_epochs=epochs,
+        optim=Optim(optimizer, schedulers=[torch.optim.lr_scheduler.StepLR(optimizer, 1)]),
+        custom_hooks=[*hooks, EMAHook(), EarlyStoppingHook("accuracy")],
+        default_hooks={"checkpoint": {"save_best": "accuracy"}},
+        **more,
+    )
+
+
+@pytest.mark.parametrize(
+    ("hook", "entry", "value", "found"),
+    [
+        ("CheckpointHook", "accuracy", {"values": ["0.5"], "names": ["a.pth"]}, "the best value of accuracy['values']"),
+        ("EarlyStoppingHook", "best", "0.5", "the best value of accuracy['best']"),
+        ("EarlyStoppingHook", "waited", [], "the state of EarlyStoppingHook['waited']"),
+        ("LoggerHook", "logged_at", "1", "the state of LoggerHook['logged_at']"),
+    ],
+)
+def test_the_state_of_a_hook_with_a_value_of_another_kind_is_refused_by_name(
+    tmp_path: Path, hook: str, entry: str, value: Any, found: str
+) -> None:
+    class Spoils(Hook):
+        def before_save_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
+            checkpoint["hooks"].setdefault(hook, {})[entry] = value
+
+    scheduled(tmp_path, 1, Spoils()).train()
+    with pytest.raises(StorageError) as refused:
+        scheduled(tmp_path, 2, resume=True).train()
+    found += "[0]" * (entry == "accuracy")
+    assert str(refused.value) == f"{found} in the checkpoint is not of the type that a run saves"
+    assert refused.value.__notes__[0] == f"in hook {hook}, while restoring its state from a checkpoint"
+
+
+def test_a_state_that_a_builtin_hook_cannot_use_names_the_hook_and_the_reason(tmp_path: Path) -> None:
+    class Spoils(Hook):
+        def before_save_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
+            del checkpoint["hooks"]["LoggerHook"]["logged_at"]
+
+    scheduled(tmp_path, 1, Spoils()).train()
+    with pytest.raises(StorageError) as refused:
+        scheduled(tmp_path, 2, resume=True).train()
+    assert str(refused.value) == ("the state of LoggerHook in the checkpoint cannot be restored: KeyError: 'logged_at'")

@@ -277,15 +277,15 @@ def test_nothing_is_read_from_the_device(clock: Clock, monkeypatch: pytest.Monke
     read: list[str] = []
     for name in ("item", "tolist", "__float__", "__int__", "__bool__", "cpu"):
 
-        def note(tensor: torch.Tensor, name: str = name) -> float:
+        def note(tensor: torch.Tensor, name: str = name) -> Any:
             read.append(name)
-            return 0.0
+            return 0.0 if name != "tolist" else [True] * len(tensor)
 
         monkeypatch.setattr(torch.Tensor, name, note)
     hook = StatsMonitorHook(step_log_freq=3)
     runner = monitored(clock, 1.0, hook, val=None, default_hooks=NO_DEFAULTS, writers=[])
     assert stats(runner, "step_time") == [1.0] * 4
-    assert read == ["item"] * 8  # the loop checks the losses once, at the end
+    assert read == ["item"] * 8 + ["tolist"]  # the loop checks the losses, and at the end the weights
 
 
 def test_training_is_the_same_to_the_bit() -> None:

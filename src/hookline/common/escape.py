@@ -34,7 +34,7 @@ def escaped(value: Any) -> str:
     >>> print(escaped("loss\x1b[2J\n\u202egröße"))
     loss\x1b[2J\n\u202egröße
     """
-    return _IN_A_LINE.sub(_escape, str(value))
+    return _replaced(_IN_A_LINE, str(value))
 
 
 def escaped_message(value: Any) -> str:
@@ -46,7 +46,7 @@ def escaped_message(value: Any) -> str:
     the key 'a\nb' is unknown; available:
       c
     """
-    return _IN_A_MESSAGE.sub(_escape, str(value))
+    return _replaced(_IN_A_MESSAGE, str(value))
 
 
 def escaped_lines(value: Any) -> str:
@@ -56,7 +56,11 @@ def escaped_lines(value: Any) -> str:
     a\x9bb
     c
     """
-    return _IN_LINES.sub(_escape, str(value))
+    return _replaced(_IN_LINES, str(value))
+
+
+def _replaced(codes: re.Pattern[str], text: str) -> str:
+    return text if text.isprintable() else codes.sub(_escape, text)  # no code is printable, and the test is fast
 
 
 def _escape(found: re.Match[str]) -> str:

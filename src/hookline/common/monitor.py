@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+from hookline.common.plain import refuse_unlike
 from hookline.errors import ConfigError, did_you_mean
 
 log = logging.getLogger("hookline")
@@ -129,6 +130,7 @@ class BestSoFar:
                 *(who, self.monitor.name, self.monitor.rule, state["monitor"], state["rule"]),
             )
             return False
+        refuse_unlike(state, {"best": 0.0, "best_at": ""}, f"the best value of {self.monitor.name}")
         self.value, self.at = state["best"], state["best_at"]
         return True
 

@@ -16,13 +16,14 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.serialization import get_safe_globals
 
-from hookline.errors import HookError
+from hookline.errors import HookError, StorageError
 
 #: Exactly these types, not their subclasses: an enum may be an int in Python, but a file stores it as a class.
 PLAIN = frozenset({str, bytes, int, float, complex, bool, type(None), torch.Size, torch.dtype, torch.device})
 #: Those that can be stored whatever their value is.
 ANY_VALUE = PLAIN - {int, bytes}
 DICTS = frozenset({dict, OrderedDict, Counter})
+LISTS = (list, tuple)
 #: `weights_only=True` reads an integer of up to 255 bytes.
 INT_LIMIT = 1 << 2039
 #: The levels of lists and dicts inside each other. Many functions of Python and torch fail at about 500.
@@ -218,3 +219,38 @@ def _without_numpy(value: Any, known: dict[int, Any], level: int) -> Any:
             else kind(_without_numpy(inner, known, level + 1) for inner in value)
         )
     return known[id(value)]
+
+
+def refuse_unlike(saved: Any, like: Any, where: str) -> None:
+    """Refuse a saved state with a value of another kind than `like` has in this place. None fits everywhere."""
+    odd = unlike(saved, like, where, optional=True)
+    if odd:
+        raise StorageError(f"{', '.join(odd)} in the checkpoint is not of the type that a run saves")
+
+
+def unlike(saved: Any, own: Any, where: str = "", optional: bool = False) -> list[str]:
+    """Return where a saved state has a value of another kind than a state of the same object has now.
+
+    The kinds are numbers, texts, tensors, lists and dicts. If the object has None or nothing in a place now, anything
+    fits there. If `optional`, a saved None fits everywhere.
+
+    >>> unlike({"best": "0.5", "rates": [0.1, None], "new": 1}, {"best": 0.1, "rates": [1.0], "last": None})
+    ["['best']", "['rates'][1]"]
+    """
+    if own is None or (saved is None and optional):
+        return []
+    both: list[tuple[Any, Any, Any]] = []
+    if isinstance(own, dict) and isinstance(saved, dict):
+        both = [(key, saved[key], own[key]) for key in own if key in saved]
+    elif isinstance(own, LISTS) and isinstance(saved, LISTS):
+        both = [(i, value, own[min(i, len(own) - 1)]) for i, value in enumerate(saved)] if own else []
+    elif _kind(saved) is not _kind(own):
+        return [where]
+    return [path for key, then, now in both for path in unlike(then, now, f"{where}[{key!r}]", optional)]
+
+
+def _kind(value: Any) -> type:
+    if isinstance(value, (int, float, np.number)) or (isinstance(value, Tensor) and value.numel() == 1):
+        return float
+    kinds = (str, Tensor, list, dict)
+    return next((kind for kind in kinds if isinstance(value, kind)), list if isinstance(value, tuple) else type(value))

@@ -7,9 +7,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Protocol
 
 from hookline.common.escape import escaped
-from hookline.common.plain import check_plain
-from hookline.errors import HookError, blame
+from hookline.common.plain import check_plain, refuse_unlike
+from hookline.errors import HookError, HooklineError, StorageError, blame
 from hookline.plan.hook import Hook
+from hookline.plan.plan import is_custom
 
 log = logging.getLogger("hookline")
 
@@ -62,7 +63,7 @@ def restore(
     for entry in hooks:
         if entry.name in left:
             try:
-                entry.hook.load_state_dict(left.pop(entry.name))
+                _restore_one(entry, left.pop(entry.name))
             except Exception as error:
                 blame(error, f"in hook {entry.name}, while restoring its state from a checkpoint")
                 raise
@@ -72,6 +73,23 @@ def restore(
         say(f"not used from the checkpoint, because this run has no such hook: {', '.join(map(escaped, left))}")
     if fresh:
         say(f"not in the checkpoint, so starting from scratch: {', '.join(fresh)}")
+
+
+def _restore_one(entry: Named, state: Any) -> None:
+    """Restore the state of one hook. For one of hookline's own, a state that it cannot use is an error in the file."""
+    hook = entry.hook
+    if is_custom(hook):
+        hook.load_state_dict(state)
+        return
+    try:
+        refuse_unlike(state, hook.state_dict(), f"the state of {entry.name}")
+        hook.load_state_dict(state)
+    except HooklineError:
+        raise
+    except Exception as error:  # depends on what is in the file
+        raise StorageError(
+            f"the state of {entry.name} in the checkpoint cannot be restored: {type(error).__name__}: {error}"
+        ) from error
 
 
 def _has_state(hook: Any) -> bool:

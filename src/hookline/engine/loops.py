@@ -19,7 +19,7 @@ from hookline.common.modes import in_mode
 from hookline.data.batches import Batches
 from hookline.data.transfer import to_device
 from hookline.engine.metrics import Average, batch_size
-from hookline.engine.numerics import check_result
+from hookline.engine.numerics import check_result, keep_loss
 from hookline.engine.optim_checks import refuse_resumed_optimizer
 from hookline.engine.steps import as_outputs, own_outputs
 from hookline.plan.calls import blame_step
@@ -130,9 +130,9 @@ def one_pass(runner: RunnerHost) -> None:
 
 def train_iter(runner: RunnerHost, plan: Plan, batch_idx: int, batch: Any) -> None:
     """Call the points of an iteration, and the step between them. A skipped step has no `after_train_iter`."""
-    requests = runner.requests
-    if plan.before_train_iter:
-        plan.before_train_iter(batch_idx, batch)
+    requests, call = runner.requests, plan.before_train_iter
+    if call:
+        call(batch_idx, batch)
     try:
         outputs = None if requests.skip else step(runner, plan)
         if requests.flush_window:
@@ -145,13 +145,13 @@ def train_iter(runner: RunnerHost, plan: Plan, batch_idx: int, batch: Any) -> No
         raise
     if outputs is None:
         return
-    loss = None
-    if "loss" in outputs:
-        outputs["loss"] = loss = outputs["loss"].detach()  # so that a hook that keeps it does not keep the graph
-    if plan.after_train_iter:
-        plan.after_train_iter(batch_idx, runner.data_batch, outputs)
+    loss, call = outputs.get("loss"), plan.after_train_iter
+    if call:
+        if loss is not None:
+            outputs["loss"] = loss = loss.detach()  # so that a hook that keeps it does not keep the graph
+        call(batch_idx, runner.data_batch, outputs)
     if loss is not None and not requests.skip:
-        runner.losses.append((runner.position.iter, loss))
+        keep_loss(runner, loss)
 
 
 def step(runner: RunnerHost, plan: Plan) -> dict[str, Any]:

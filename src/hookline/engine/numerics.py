@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import math
+import cmath
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from hookline.errors import NumericsError
 from hookline.record.hub import read_numbers
+
+KEPT = 1000  # losses that wait for a check
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -22,36 +24,45 @@ def check_recorded_loss(runner: RunnerHost, done: int) -> None:
     """
     history = runner.hub.scalars.get("train/loss")
     if history is not None:
-        losses = history.last(max(history.fresh, 1))
-        _refuse_non_finite(runner, [(done, loss) for loss in losses])
+        _refuse_non_finite(runner, history.last(max(history.fresh, 1)), done)
 
 
-def check_losses(runner: RunnerHost) -> None:
+def keep_loss(runner: RunnerHost, loss: Tensor) -> None:
+    """Keep the loss of an iteration for `check_losses`. The loop does this itself, so no hook is needed for it."""
+    losses = runner.losses
+    losses.append(loss.item() if runner.on_cpu else loss.detach())
+    if len(losses) == KEPT:
+        check_losses(runner, runner.position.iter + 1)
+
+
+def check_losses(runner: RunnerHost, done: int) -> None:
     """End the run if a loss since the last check is NaN or Inf, before the state is saved or training ends.
 
-    The loop collects the losses itself, so this does not depend on any hook.
+    `done` is the number of finished iterations.
     """
-    finished = [before + 1 for before, _ in runner.losses]
-    losses = read_numbers(loss for _, loss in runner.losses)
+    losses = read_numbers(runner.losses)
     runner.losses.clear()
-    _refuse_non_finite(runner, list(zip(finished, losses, strict=True)))
+    _refuse_non_finite(runner, losses, done)
 
 
 def check_result(runner: RunnerHost) -> None:
-    """End the run with an error if training ended with a loss, or without any loss with weights, of NaN or Inf."""
-    if runner.losses:
-        check_losses(runner)
-    elif runner.saving.saved_at != runner.iter:  # a save has just checked the weights
+    """End the run with an error if training ended with a loss or with weights of NaN or Inf."""
+    check_losses(runner, runner.iter)
+    if runner.saving.saved_at != runner.iter:  # a save has just checked the weights
         check_weights_are_finite(runner.model.state_dict(), runner.weight_names(), runner.iter)
 
 
-def _refuse_non_finite(runner: RunnerHost, losses: list[tuple[int, float]]) -> None:
+def _refuse_non_finite(runner: RunnerHost, losses: list[float], done: int) -> None:
+    """End the run if one of the newest losses, of which the last belongs to iteration `done`, is NaN or Inf."""
     # With fp16, only the newest loss counts: the scaler skips a step that overflows, and the next one may be fine.
-    for iteration, loss in losses[-1:] if runner.precision == "fp16" else losses:
-        if not math.isfinite(loss):
+    if all(map(cmath.isfinite, losses)):  # a step that updates by itself may return a complex loss
+        return
+    first = len(losses) - 1 if runner.precision == "fp16" else 0
+    for index, loss in enumerate(losses[first:], first):
+        if not cmath.isfinite(loss):
             raise NumericsError(
-                f"the loss has become {loss} by iteration {iteration}, so training cannot continue; check the learning "
-                f"rate, the data and the precision, {runner.nan_hint}"
+                f"the loss has become {loss} by iteration {done - len(losses) + index + 1}, so training cannot "
+                f"continue; check the learning rate, the data and the precision, {runner.nan_hint}"
             )
 
 

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from hookline.checkpoint.compatibility import misfits, optimizer_misfits, separate_elements
 from hookline.common import rng
-from hookline.common.plain import without_numpy
+from hookline.common.plain import unlike, without_numpy
 from hookline.engine import hook_states
 from hookline.engine.host import Part
 from hookline.engine.position import Position
@@ -150,6 +150,10 @@ class SchedulersPart(RunnerPart):
             saved = self._runner.optims.share_of(name, state)
             for scheduled, own in zip(optim.schedulers, saved, strict=True):
                 scheduled.scheduler.load_state_dict(own)
+
+    def malformed(self, state: Any) -> list[str]:
+        """Expect values of the kinds that the schedulers of this run have."""
+        return unlike(state, self.state_dict())
 
 
 class ScalersPart(RunnerPart):
@@ -301,7 +305,7 @@ class HooksPart(Part):
         """Expect a mapping for every hook."""
         if not isinstance(state, dict):
             return [""]
-        return [f"['{name}']" for name, own in state.items() if not isinstance(own, dict)]
+        return [f"[{name!r}]" for name, own in state.items() if not isinstance(own, dict)]
 
 
 class RandomPart(Part):

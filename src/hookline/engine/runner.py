@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -125,7 +124,7 @@ class Runner(RunnerHost):
         self.position = Position()
         self.requests = Requests()
         self.hub = self.message_hub = MessageHub()
-        self.losses = deque(maxlen=1000)
+        self.losses = []
         self.terminal = Terminal(quiet)
         self.writers = Writers(
             [assembly.writer(given) for given in writers], main=self.strategy.is_main, reserved=RESERVED

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
@@ -57,8 +56,8 @@ class RunnerHost(Host):
     needs_optim: ClassVar[bool] = True
     optims: Optims
     hub: MessageHub
-    #: The losses that `hookline.engine.numerics` has not checked yet, each with the iterations finished before it.
-    losses: deque[tuple[int, Tensor]]
+    #: The losses that `hookline.engine.numerics` has not checked yet, oldest first.
+    losses: list[float | Tensor]
     writers: Writers
     config: Mapping[str, Any] | None
     val_loops: dict[str, EvalLoop]
@@ -319,7 +318,7 @@ class RunnerHost(Host):
 
     def check_loss(self) -> None:
         """Raise a NumericsError if a loss since the last check is NaN or Inf."""
-        check_losses(self)
+        check_losses(self, self.iter)
 
     def weight_names(self) -> list[str]:
         """Return the names of the model's parameters."""

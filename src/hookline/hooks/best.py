@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from hookline.common.files import storage_errors
 from hookline.common.monitor import AUTO, Rule
+from hookline.common.plain import refuse_unlike
 from hookline.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class Best:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` returned."""
+        refuse_unlike(state, {"values": [0.0], "names": [""]}, f"the best value of {self.monitor.name}")
         self.kept = list(zip(state["values"], state["names"], strict=True))[: self.keep]
 
 

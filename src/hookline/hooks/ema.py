@@ -197,7 +197,8 @@ class EMAHook(Hook):
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
         """Reset the average, and keep the one in the checkpoint until the model has its weights."""
         self.average.reset()
-        self._loaded = checkpoint.get("hooks", {}).get(runner.plan.name_of(self))
+        hooks = checkpoint.get("hooks")
+        self._loaded = hooks.get(runner.plan.name_of(self)) if isinstance(hooks, dict) else None
 
     def state_dict(self) -> dict[str, Any]:
         """Return `averaged`, a state dict of the model, and `steps`. Before the first step, return the raw weights."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection, Iterable
 from functools import cached_property, partial, partialmethod, singledispatchmethod
+from types import FunctionType
 from typing import Any
 
 from hookline.errors import HookError, nearest
@@ -34,13 +35,10 @@ def read_hook(
     cls = type(hook)
     found, undeclared = {}, []
     for name in _names(hook, points):
-        static = inspect.getattr_static(hook, name, None)
-        if (
-            name.startswith("_")
-            or name in unused
-            or name in vars(Hook)
-            or getattr(static, "__hookline_helper__", False)
-        ):
+        if name.startswith("_") or name in unused or name in vars(Hook):
+            continue
+        static = _static(hook, name) if name in points else inspect.getattr_static(cls, name)
+        if getattr(static, "__hookline_helper__", False):
             continue
         if name in points:
             method = method_of(hook, name)
@@ -68,7 +66,22 @@ def _names(hook: object, points: Iterable[str]) -> list[str]:
     """Return the names to look at: those of the class, and points that the object itself has."""
     names = set(dir(type(hook)))
     has_more = hasattr(type(hook), "__getattr__")  # it passes calls on to another object
-    return sorted(names.union(name for name in points if has_more or name in getattr(hook, "__dict__", ())))
+    own = {name for name in points if name not in names and (has_more or hasattr(hook, name))}
+    return sorted(names | own)
+
+
+def _static(hook: object, name: str) -> Any:
+    """Return an attribute of a hook without binding or computing it; None if there is none.
+
+    For a usual method, this does not use the object's `__dict__`: from then on, Python 3.11 would be slower to read any
+    of its attributes.
+    """
+    found = inspect.getattr_static(type(hook), name, None)
+    if isinstance(found, (FunctionType, staticmethod, classmethod)):
+        bound = getattr(hook, name)
+        if getattr(bound, "__func__", bound) is getattr(found, "__func__", found):
+            return found
+    return inspect.getattr_static(hook, name, None)
 
 
 def method_of(hook: object, name: str) -> Callable[..., Any] | None:
@@ -77,7 +90,7 @@ def method_of(hook: object, name: str) -> Callable[..., Any] | None:
     It may be a method of any kind (a static method, a class method, a partial method), or a function or another
     callable that is an attribute of the class or of the hook itself.
     """
-    static = inspect.getattr_static(hook, name, None)
+    static = _static(hook, name)
     method: Any = None if isinstance(static, NOT_READ) else getattr(hook, name, None)
     if callable(method):
         return method  # type: ignore[no-any-return]  # a callable of any kind
@@ -101,7 +114,7 @@ def refuse_near_miss(cls: type, name: str) -> None:
 
 def frequency_of(hook: object, name: str) -> Every | None:
     """Return the frequency that `@every` set on a method of a hook; None without one."""
-    static = inspect.getattr_static(hook, name, None)  # the mark may be on a static method or a partial method itself
+    static = _static(hook, name)  # the mark may be on a static method or a partial method itself
     method = getattr(hook, name)
     while isinstance(method, partial):
         method = method.func
