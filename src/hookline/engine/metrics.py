@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sized
+from collections.abc import Callable, Mapping
 from copy import deepcopy
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from hookline.common.escape import escaped
+from hookline.data.batches import batch_size
 from hookline.engine.steps import describe
 from hookline.errors import ConfigError, HooklineError
 
@@ -36,11 +37,12 @@ class Average:
         self._values.append(tensor.float().mean() if tensor.numel() > 1 else tensor.reshape(()))
         self._samples.append(samples)
 
-    def compute(self) -> float:
-        """Return the mean over all samples."""
-        values = torch.stack([value.cpu().double() for value in self._values])
+    def compute(self, total: Callable[[Tensor], Tensor] = lambda value: value) -> float:
+        """Return the mean over all samples. `total` sums a tensor over all processes."""
+        values = torch.stack([value.cpu().double() for value in self._values]) if self._values else torch.zeros(0)
         weights = torch.tensor(self._samples, dtype=torch.float64)
-        return float((values * weights).sum() / weights.sum())
+        sums = total(torch.stack([(values * weights).sum(), weights.sum()]))
+        return float(sums[0] / sums[1])
 
 
 class Metrics:
@@ -92,13 +94,19 @@ class Metrics:
                 raise
             if take is metric:
                 _refuse_no_mean(name, value)
-                self._averages.setdefault(name, Average()).update(value, batch_size(outputs, batch))
+                self._average(name).update(value, batch_size(outputs, batch))
 
-    def compute(self) -> dict[str, Any]:
-        """Return all results by name. A metric with several results names them itself."""
+    def _average(self, name: str) -> Average:
+        return self._averages.setdefault(name, Average())
+
+    def compute(self, total: Callable[[Tensor], Tensor] = lambda value: value) -> dict[str, Any]:
+        """Return all results by name. A metric with several results names them itself.
+
+        `total` sums a tensor over all processes, for functions. A torchmetrics object does this by itself.
+        """
         results: dict[str, Any] = {}
         for name, metric in self._metrics.items():
-            value = metric.compute() if hasattr(metric, "compute") else self._averages[name].compute()
+            value = metric.compute() if hasattr(metric, "compute") else self._average(name).compute(total)
             if isinstance(value, Mapping):
                 found = {f"{name}/{key}" if name else key: plain(inner) for key, inner in value.items()}
             else:
@@ -158,14 +166,3 @@ def plain(value: Any) -> Any:
         return value.item() if value.numel() == 1 else value.detach().cpu()
     item = getattr(value, "item", None)
     return item() if item is not None and getattr(value, "size", 0) == 1 else value
-
-
-def batch_size(*candidates: Any) -> int:
-    """Return the number of samples of a batch: the first dimension of its last tensor, which usually is the target."""
-    for candidate in candidates:
-        values = list(candidate.values()) if isinstance(candidate, Mapping) else candidate
-        for value in reversed(values) if isinstance(values, (tuple, list)) else [values]:
-            if isinstance(value, Tensor) and value.ndim:
-                return value.shape[0]
-    last = candidates[-1]
-    return len(cast("Sized", last)) if isinstance(last, (tuple, list)) else 1

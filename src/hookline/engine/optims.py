@@ -121,6 +121,11 @@ class Optims(dict[str, Optim]):
             if optim.updates or not own_step:
                 optim.drop_stale_gradients()
 
+    def weigh(self, own: float = 1.0, whole: float = 1.0) -> None:
+        """Weigh the current batch by its samples; see `Optim.weigh`."""
+        for optim in self.values():
+            optim.weigh(own, whole)
+
     def flush(self) -> None:
         """End all open windows now."""
         for optim in self.values():

@@ -125,7 +125,7 @@ class Runner(RunnerHost):
         self.requests = Requests()
         self.hub = self.message_hub = MessageHub()
         self.losses = []
-        self.terminal = Terminal(quiet)
+        self.terminal = Terminal(quiet or not self.strategy.is_main)
         self.writers = Writers(
             [assembly.writer(given) for given in writers], main=self.strategy.is_main, reserved=RESERVED
         )

@@ -139,8 +139,10 @@ class RunnerHost(Host):
 
     def begin_session(self, verb: Verb) -> None:
         """Seed everything, and get the model and the optims ready."""
+        self.strategy.start(self.requests, self.device)
         if not self.saving.started:
-            rng.seed_everything(self.seed)
+            rng.seed_everything(self.seed + self.strategy.rank)
+        self._share_data()
         self.wrapped = self.strategy.prepare(
             self.wrapped, [optim.optimizer for optim in self.optims.values()], self.device
         )
@@ -151,6 +153,13 @@ class RunnerHost(Host):
         self.optims.attach(self.plan, self.precision, self.device, unit, self.batches_left, self.strategy, self.wrapped)
         self.call_step = partial(loop.step, optim=self.optims.given) if loop.updates_itself else loop.step
         self.update = None if loop.updates_itself or len(self.optims) != 1 else self.optims.sole.update
+
+    def _share_data(self) -> None:
+        """Let each loop read only this process's share of its data."""
+        for loop in (*self.val_loops.values(), *self.test_loops.values()):
+            loop.dataloader = self.strategy.share(loop.dataloader, pad=False)
+        if self.has_training:
+            self.train_loop.dataloader = self.strategy.share(self.train_loop.dataloader, pad=True)
 
     def before_training(self) -> None:
         """Record the config, and run the checks that are possible before the first step."""
@@ -227,6 +236,14 @@ class RunnerHost(Host):
             waiting=self.data_wait,
         )
         return self.batches
+
+    def weigh_last_batch(self, batch: Any) -> None:
+        """Weigh the last batch of a pass, which may have fewer samples than the others, or a different number here."""
+        assert self.batches is not None
+        samples, usual = self.batches.samples(self.position.batch, batch)
+        whole, usual_whole = self.strategy.reduce_sum(torch.tensor([samples, usual])).tolist()
+        if usual:
+            self.optims.weigh(samples / usual, whole / usual_whole)
 
     def batches_left(self) -> int | None:
         """Return the maximum size of an accumulation window that begins now; None if it is unknown."""

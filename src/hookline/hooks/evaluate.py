@@ -236,6 +236,7 @@ class EvaluateHook(Hook):
             "by_epoch": self._counts_epochs(runner),
             "prefix": prefix,
             "needed": False,
+            "together": True,
             "done": partial(remove_others, names),
             "failed": partial(self._undo_best, best, before),
         }

@@ -18,7 +18,7 @@ from hookline.dialects.robo_orchard_lab.pipeline.hooks.mixin import (
     PipelineHooks,
     PipelineHooksConfig,
 )
-from hookline.engine.metrics import batch_size
+from hookline.data.batches import batch_size
 
 __all__ = ["StatsMonitor", "StatsMonitorConfig"]
 
