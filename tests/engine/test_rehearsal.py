@@ -158,6 +158,34 @@ def test_a_buffer_that_grows_in_the_trial_is_a_cache_and_stays() -> None:
     assert shared.tolist() == [1.0]  # what was assigned is not overwritten
 
 
+@pytest.mark.parametrize("persistent", [True, False])
+def test_a_buffer_that_was_made_with_expand_is_restored(persistent: bool) -> None:
+    class Expanded(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.rows: Tensor
+            self.register_buffer("rows", torch.tensor([[1.0], [2.0]]).expand(2, 3), persistent=persistent)
+
+    model = Expanded()
+    before = model.rows
+    with buffers_restored(model):
+        model.rows[0, 0] = 5.0
+        assert model.rows.tolist() == [[5.0] * 3, [2.0] * 3]
+    assert model.rows is before
+    assert before.tolist() == [[1.0] * 3, [2.0] * 3]
+    assert before.stride() == (1, 0)
+
+
+def test_an_extra_state_that_cannot_be_set_is_left_alone() -> None:
+    class Version(nn.Module):
+        def get_extra_state(self) -> dict[str, int]:
+            """Return a fact for readers. There is nothing to restore."""
+            return {"version": 3}
+
+    with buffers_restored(Version()):
+        pass
+
+
 # -- an interrupted validation
 
 
@@ -275,3 +303,36 @@ def own_generators() -> Iterator[None]:
     """Leave the random generators as they were."""
     with rng.preserved():
         yield
+
+
+def test_a_state_of_a_part_with_a_graph_does_not_disturb_validations(tmp_path: Path) -> None:
+    """torch refuses to copy a tensor that was computed from parameters, but not to save it."""
+
+    class Doubled:
+        def state_dict(self) -> dict[str, Any]:
+            return {"doubled": 2 * next(runner.model.parameters())}
+
+        def load_state_dict(self, state: dict[str, Any]) -> None:
+            pass
+
+    runner = interrupted(tmp_path, 8)
+    runner.add_part("doubled", Doubled())
+    with pytest.raises(SystemExit):
+        runner.train()
+    saved = torch.load(tmp_path / "epoch_2.pth", weights_only=True)
+    assert saved["doubled"]["doubled"].tolist() == (2 * next(runner.model.parameters())).tolist()
+
+
+def test_a_checkpoint_that_a_hook_writes_in_a_validation_has_the_state_of_that_moment(tmp_path: Path) -> None:
+    runner = interrupted(tmp_path, None)
+
+    @runner.on("after_val")
+    def write(runner: Runner) -> None:
+        if runner.iter == 8:
+            runner.saving.write_now(tmp_path / "mine.pth", complete=False)
+
+    runner.train()
+    saved = torch.load(tmp_path / "mine.pth", weights_only=True)
+    assert saved["position"]["validated_at"] == 8
+    assert (int(saved["state_dict"]["seen"]), saved["hooks"]["Watches"]) == (6, {"batches": 6})
+    assert saved["message_hub"]["scalars"]["val/number"]["values"].tolist() == [1.0, 2.0]

@@ -12,8 +12,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from hookline.checkpoint.copies import Copies
 from hookline.engine import hook_states
 from hookline.engine.host import CustomPart
 from hookline.errors import StorageError
@@ -40,21 +41,24 @@ class BeforeValidation:
     """The parts of a run's state that a validation may change, as they were before it."""
 
     def __init__(self, runner: RunnerHost) -> None:
-        self._parts = {
-            name: copy.deepcopy(part.state_dict())
-            for name, part in runner.parts.items()
-            if name in CHANGED or isinstance(part, CustomPart)
-        }
-        self._hooks = copy.deepcopy(hook_states.collect(entry for entry in runner.plan if _takes_part(entry)))
         weights = set(runner.weight_names())
-        state = runner.model.state_dict()
-        self._buffers = {name: _copy(state[name]) for name in state if name not in weights}
+        self._states = Copies().take(
+            {
+                "parts": {
+                    name: part.state_dict()
+                    for name, part in runner.parts.items()
+                    if name in CHANGED or isinstance(part, CustomPart)
+                },
+                "hooks": hook_states.collect(entry for entry in runner.plan if _takes_part(entry)),
+                "buffers": {name: value for name, value in runner.model.state_dict().items() if name not in weights},
+            }
+        )
 
     def put_into(self, states: dict[str, Any]) -> None:
         """Replace the states that the validation may have changed."""
-        states |= self._parts
-        states["hooks"] = states["hooks"] | self._hooks
-        states["state_dict"] = states["state_dict"] | self._buffers
+        states |= self._states["parts"]
+        states["hooks"] = states["hooks"] | self._states["hooks"]
+        states["state_dict"] = states["state_dict"] | self._states["buffers"]
 
 
 def before_validation(runner: RunnerHost) -> BeforeValidation | None:
@@ -63,18 +67,14 @@ def before_validation(runner: RunnerHost) -> BeforeValidation | None:
     It has to be finished if a hook that affects training takes part in it: such a hook may have put other weights into
     the model, for example. A validation whose iteration is already saved needs no state.
     """
-    if runner.saving.saved_at == runner.iter:
+    if runner.saving.is_saved():
         return None
     if any(_takes_part(entry) and getattr(entry.hook, "role", "actor") != "observer" for entry in runner.plan):
         return None
     try:
         return BeforeValidation(runner)
-    except StorageError:  # records that a checkpoint refers to cannot be written
+    except (StorageError, RecursionError):  # records cannot be written, or a state contains itself: a save reports it
         return None
-
-
-def _copy(value: Any) -> Any:
-    return value.detach().clone() if isinstance(value, torch.Tensor) else copy.deepcopy(value)
 
 
 def _takes_part(entry: Entry) -> bool:
@@ -88,7 +88,7 @@ def buffers_restored(model: nn.Module) -> Iterator[None]:
     A buffer that now has another shape is a cache, and stays.
     """
     buffers = [
-        (module, name, buffer, buffer.detach().clone())
+        (module, name, buffer, buffer.shape, _elements(buffer).clone())
         for module in model.modules()
         for name, buffer in module._buffers.items()
         if buffer is not None
@@ -97,15 +97,24 @@ def buffers_restored(model: nn.Module) -> Iterator[None]:
         (module, copy.deepcopy(module.get_extra_state()))
         for module in model.modules()
         if type(module).get_extra_state is not nn.Module.get_extra_state
+        and type(module).set_extra_state is not nn.Module.set_extra_state
     ]
     try:
         yield
     finally:
-        for module, name, buffer, value in buffers:
+        for module, name, buffer, shape, value in buffers:
             now = module._buffers.get(name)
-            if now is not None and now.shape == value.shape == buffer.shape:
-                with torch.no_grad():
-                    buffer.copy_(value)
+            if now is not None and now.shape == shape == buffer.shape:
+                _elements(buffer).copy_(value)
                 module._buffers[name] = buffer
         for module, state in extra:
             module.set_extra_state(state)
+
+
+def _elements(buffer: Tensor) -> Tensor:
+    """Return a view that has every element once. torch cannot write into a buffer that was made with `expand`."""
+    view = buffer.detach()
+    repeated = [index for index, step in enumerate(view.stride()) if not step] if view.layout is torch.strided else []
+    for index in repeated:
+        view = view.narrow(index, 0, min(view.shape[index], 1))
+    return view
