@@ -305,6 +305,17 @@ def own_generators() -> Iterator[None]:
         yield
 
 
+def test_an_interrupted_validation_saves_the_versions_of_the_modules(tmp_path: Path) -> None:
+    """A module may convert its state when it is loaded without a version."""
+    runner = interrupted(tmp_path, 8)
+    with pytest.raises(SystemExit):
+        runner.train()
+    saved = torch.load(tmp_path / "epoch_2.pth", weights_only=True)
+    assert saved["state_dict"]._metadata == {
+        name: {"version": 1} for name in ("", "body", "body.0", "body.1", "body.2")
+    }
+
+
 def test_a_state_of_a_part_with_a_graph_does_not_disturb_validations(tmp_path: Path) -> None:
     """torch refuses to copy a tensor that was computed from parameters, but not to save it."""
 

@@ -56,9 +56,9 @@ class BeforeValidation:
 
     def put_into(self, states: dict[str, Any]) -> None:
         """Replace the states that the validation may have changed."""
-        states |= self._states["parts"]
-        states["hooks"] = states["hooks"] | self._states["hooks"]
-        states["state_dict"] = states["state_dict"] | self._states["buffers"]
+        states.update(self._states["parts"])
+        states["hooks"].update(self._states["hooks"])
+        states["state_dict"].update(self._states["buffers"])  # in place, so that it keeps the versions of the modules
 
 
 def before_validation(runner: RunnerHost) -> BeforeValidation | None:
