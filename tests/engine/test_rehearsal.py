@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -303,6 +304,39 @@ def own_generators() -> Iterator[None]:
     """Leave the random generators as they were."""
     with rng.preserved():
         yield
+
+
+def test_an_interrupted_validation_takes_back_what_hooks_did_at_its_begin(tmp_path: Path) -> None:
+    """StatsMonitorHook writes before a validation what is left. Watches has no state before the first one."""
+
+    class First(Watches):
+        def state_dict(self) -> dict[str, Any]:
+            return {"batches": self.batches} if self.batches else {}
+
+    def run(at: int | None, resume: bool = False) -> list[list[str]]:
+        def tell(model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
+            if runner.iter == at and first.batches:
+                os.kill(os.getpid(), signal.SIGTERM)
+            return step(model, batch)
+
+        first, folder = First(), tmp_path / ("whole" if at is None and not resume else "ended")
+        runner = toy_runner(
+            max_iters=6,
+            train={"val_interval": 3},
+            val=EvalLoop(toy_data(3, seed=1), tell, metrics={"accuracy": accuracy}),
+            custom_hooks=[first, {"type": "StatsMonitorHook", "step_log_freq": 3}],
+            default_hooks={"checkpoint": {"interval": 0}, "timer": None, "logger": {"interval": 100}},
+            work_dir=folder,
+            resume=resume,
+        )
+        with pytest.raises(SystemExit) if at is not None else nullcontext():
+            runner.train()
+        assert first.batches == (2 if at is not None else 6)
+        return [list(json.loads(line)) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+    whole = run(None)
+    run(3)
+    assert run(None, resume=True) == whole
 
 
 def test_an_interrupted_validation_saves_the_versions_of_the_modules(tmp_path: Path) -> None:

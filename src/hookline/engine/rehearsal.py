@@ -24,11 +24,10 @@ if TYPE_CHECKING:
     from hookline.engine.runner_host import RunnerHost
     from hookline.plan.plan import Entry
 
-#: The points and scopes of a validation before its metrics are known.
-INSIDE = frozenset(
-    {"before_val", "before_val_epoch", "before_val_iter", "after_val_iter"}
-    | {"around_val", "around_val_epoch", "around_val_iter"}
-)
+#: The points of a validation before its metrics are known, and its scopes. A scope of hookline's own hooks undoes its
+#: changes when it is left.
+INSIDE = frozenset({"before_val", "before_val_epoch", "before_val_iter", "after_val_iter"})
+SCOPES = frozenset({"around_val", "around_val_epoch", "around_val_iter"})
 #: The parts of a checkpoint that a validation may change, besides buffers and parts that a user added.
 CHANGED = ("position", "message_hub", "writers", "rng")
 
@@ -42,6 +41,7 @@ class BeforeValidation:
 
     def __init__(self, runner: RunnerHost) -> None:
         weights = set(runner.weight_names())
+        hooks = [entry for entry in runner.plan if _takes_part(entry)]
         self._states = Copies().take(
             {
                 "parts": {
@@ -49,7 +49,7 @@ class BeforeValidation:
                     for name, part in runner.parts.items()
                     if name in CHANGED or isinstance(part, CustomPart)
                 },
-                "hooks": hook_states.collect(entry for entry in runner.plan if _takes_part(entry)),
+                "hooks": dict.fromkeys(entry.name for entry in hooks) | hook_states.collect(hooks),
                 "buffers": {name: value for name, value in runner.model.state_dict().items() if name not in weights},
             }
         )
@@ -57,7 +57,8 @@ class BeforeValidation:
     def put_into(self, states: dict[str, Any]) -> None:
         """Replace the states that the validation may have changed."""
         states.update(self._states["parts"])
-        states["hooks"].update(self._states["hooks"])
+        hooks = states["hooks"] | self._states["hooks"]
+        states["hooks"] = {name: state for name, state in hooks.items() if state is not None}
         states["state_dict"].update(self._states["buffers"])  # in place, so that it keeps the versions of the modules
 
 
@@ -69,7 +70,10 @@ def before_validation(runner: RunnerHost) -> BeforeValidation | None:
     """
     if runner.saving.is_saved():
         return None
-    if any(_takes_part(entry) and getattr(entry.hook, "role", "actor") != "observer" for entry in runner.plan):
+    if any(
+        is_custom(entry.hook) and _takes_part(entry) and getattr(entry.hook, "role", "actor") != "observer"
+        for entry in runner.plan
+    ):
         return None
     try:
         return BeforeValidation(runner)
@@ -78,7 +82,8 @@ def before_validation(runner: RunnerHost) -> BeforeValidation | None:
 
 
 def _takes_part(entry: Entry) -> bool:
-    return is_custom(entry.hook) and any(call.point.name in INSIDE for call in entry.calls)
+    points = INSIDE | SCOPES if is_custom(entry.hook) else INSIDE
+    return any(call.point.name in points for call in entry.calls)
 
 
 @contextmanager
