@@ -54,3 +54,16 @@ def test_nothing_but_the_first_dimension_is_changed_and_only_what_was_meant() ->
     assert fit_lengths(points, {"place": torch.zeros(5, 2), "scale": torch.zeros(1), "other": 1}) == ["place"]
     assert points.place.shape == (5, 2)
     assert points.scale.shape == ()
+
+
+def test_a_state_that_is_averaged_over_a_dimension_fits() -> None:
+    """Adafactor keeps one value per row and one per column."""
+    points = [Points(3), Points(3), Points(5)]
+    optimizers = [torch.optim.Adafactor(each.parameters()) for each in points]
+    a_step(points[0], optimizers[0])
+    saved = optimizers[0].state_dict()
+    assert saved["state"][0]["row_var"].shape == (3, 1)
+    assert optimizer_misfits("the optimizer", optimizers[1], saved) == []
+    assert optimizer_misfits("the optimizer", optimizers[2], saved) == [
+        "the optimizer: row_var of parameter 0 is (3, 1), but the parameter is (5, 2)"
+    ]

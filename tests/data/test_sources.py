@@ -434,3 +434,33 @@ def test_a_limit_leaves_the_sampler_where_it_is_and_says_nothing(tmp_path: Path)
     batches_of(sampler, tmp_path, epochs=1, limit=2)
     assert sampler.passes == 0
     assert "returns more" not in (tmp_path / "run.log").read_text()
+
+
+def test_an_iterator_with_a_length_continues_where_the_last_pass_ended(tmp_path: Path) -> None:
+    class Numbers:
+        """An endless stream that counts as two batches per epoch."""
+
+        def __init__(self) -> None:
+            self.numbers = itertools.count()
+
+        def __len__(self) -> int:
+            return 2
+
+        def __iter__(self) -> Iterator[Any]:
+            return self
+
+        def __next__(self) -> Any:
+            return torch.full((1, 4), float(next(self.numbers))), torch.zeros(1, dtype=torch.long)
+
+    seen: list[int] = []
+    model = nn.Linear(4, 2)
+
+    def step(model: nn.Module, batch: Any) -> Tensor:
+        seen.append(int(batch[0][0, 0]))
+        return nn.functional.cross_entropy(model(batch[0]), batch[1])
+
+    train = TrainLoop(Numbers(), step, max_epochs=3)
+    optim = Optim(torch.optim.SGD(model.parameters(), lr=0.1))
+    Runner(model, train=train, optim=optim, device="cpu", work_dir=tmp_path, quiet=True).train()
+    assert seen == [0, 1, 2, 3, 4, 5]
+    assert "returns more" not in (tmp_path / "run.log").read_text()

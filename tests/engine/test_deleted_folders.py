@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -88,6 +90,22 @@ def test_a_save_in_the_background_that_fails_because_of_it_is_not_the_reason(
         runner.train()
     assert str(ended.value) == message(folder, folder / "epoch_1.pth")
     assert names(folder) == ["epoch_1.pth", "last_checkpoint"]
+
+
+@pytest.mark.parametrize("point", ["after_val_epoch", "before_val_epoch"])
+def test_a_signal_right_after_a_save_does_not_hide_it(tmp_path: Path, point: str) -> None:
+    folder = tmp_path / "run"
+    runner = deleting(folder, point, 4)
+    runner.on(point)(lambda runner: os.kill(os.getpid(), signal.SIGTERM) if runner.iter == 4 else None)
+    with pytest.raises(StorageError) as ended:
+        runner.train()
+    assert str(ended.value) == message(folder, folder / "epoch_1.pth")
+    assert names(folder) == ["epoch_1.pth", "last_checkpoint"]
+    whole = toy_runner(max_epochs=3)
+    whole.train()
+    resumed = toy_runner(max_epochs=3, work_dir=folder, resume=True)
+    resumed.train()
+    assert str(resumed.model.state_dict()) == str(whole.model.state_dict())
 
 
 def test_checkpoints_that_are_elsewhere_remain(tmp_path: Path) -> None:

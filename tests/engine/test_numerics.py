@@ -4,7 +4,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import torch
 
+from hookline.engine.numerics import find_non_finite
 from hookline.engine.steps import cross_entropy
 from hookline.errors import NumericsError, exit_code_of
 from hookline.plan.registry import DEFAULT_HOOKS
@@ -76,3 +78,12 @@ def test_a_step_that_updates_itself_and_returns_nothing_cannot_end_with_weights_
     with pytest.raises(NumericsError, match="of the model became NaN or Inf by iteration 4, although") as failed:
         runner.train()
     assert exit_code_of(failed.value) == 4
+
+
+def test_complex_weights_that_are_not_numbers_are_found() -> None:
+    fine = torch.tensor([1 + 1j, 2 - 1j])
+    odd = torch.tensor([1 + 1j, complex(0, float("nan"))])
+    mask = torch.complex(torch.tensor([float("inf")]), torch.zeros(1))  # a buffer may have an Inf
+    state = {"fine": fine, "fine_view": fine.conj(), "odd": odd, "odd_view": odd.conj(), "mask": mask}
+    assert find_non_finite(state, ["fine", "fine_view", "odd", "odd_view"]) == ["odd", "odd_view"]
+    assert find_non_finite(state, list(state)) == ["odd", "odd_view", "mask"]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.optim.lr_scheduler import OneCycleLR
+from torch.optim.lr_scheduler import LRScheduler, OneCycleLR
 
 from hookline import Hook, Optim, Runner
 from hookline.engine.steps import cross_entropy
@@ -200,6 +200,21 @@ def test_a_cycle_with_too_few_steps_is_refused(when: str, needed: int, unit: str
     runner = with_one_cycle(needed, when, **options)
     runner.train()
     assert runner.optims.sole.schedulers[0].scheduler.last_epoch == needed
+
+
+def test_a_schedule_that_stays_at_its_end_may_be_short() -> None:
+    class Falling(LRScheduler):
+        def __init__(self, optimizer: Any, total_steps: int) -> None:
+            self.total_steps = total_steps
+            super().__init__(optimizer)
+
+        def get_lr(self) -> list[float | Tensor]:
+            return [rate * max(0.5, 1 - self.last_epoch / self.total_steps) for rate in self.base_lrs]
+
+    model = toy_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    toy_runner(model=model, optim=Optim(optimizer, [(Falling(optimizer, 3), "iter")])).train()
+    assert optimizer.param_groups[0]["lr"] == 0.05
 
 
 def test_a_cycle_that_was_long_enough_is_refused_when_the_run_is_resumed_with_more_epochs(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -158,6 +159,34 @@ def test_a_buffer_that_grows_in_the_trial_is_a_cache_and_stays() -> None:
     assert shared.tolist() == [1.0]  # what was assigned is not overwritten
 
 
+@pytest.mark.parametrize("persistent", [True, False])
+def test_a_buffer_that_was_made_with_expand_is_restored(persistent: bool) -> None:
+    class Expanded(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.rows: Tensor
+            self.register_buffer("rows", torch.tensor([[1.0], [2.0]]).expand(2, 3), persistent=persistent)
+
+    model = Expanded()
+    before = model.rows
+    with buffers_restored(model):
+        model.rows[0, 0] = 5.0
+        assert model.rows.tolist() == [[5.0] * 3, [2.0] * 3]
+    assert model.rows is before
+    assert before.tolist() == [[1.0] * 3, [2.0] * 3]
+    assert before.stride() == (1, 0)
+
+
+def test_an_extra_state_that_cannot_be_set_is_left_alone() -> None:
+    class Version(nn.Module):
+        def get_extra_state(self) -> dict[str, int]:
+            """Return a fact for readers. There is nothing to restore."""
+            return {"version": 3}
+
+    with buffers_restored(Version()):
+        pass
+
+
 # -- an interrupted validation
 
 
@@ -275,3 +304,80 @@ def own_generators() -> Iterator[None]:
     """Leave the random generators as they were."""
     with rng.preserved():
         yield
+
+
+def test_an_interrupted_validation_takes_back_what_hooks_did_at_its_begin(tmp_path: Path) -> None:
+    """StatsMonitorHook writes before a validation what is left. Watches has no state before the first one."""
+
+    class First(Watches):
+        def state_dict(self) -> dict[str, Any]:
+            return {"batches": self.batches} if self.batches else {}
+
+    def run(at: int | None, resume: bool = False) -> list[list[str]]:
+        def tell(model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
+            if runner.iter == at and first.batches:
+                os.kill(os.getpid(), signal.SIGTERM)
+            return step(model, batch)
+
+        first, folder = First(), tmp_path / ("whole" if at is None and not resume else "ended")
+        runner = toy_runner(
+            max_iters=6,
+            train={"val_interval": 3},
+            val=EvalLoop(toy_data(3, seed=1), tell, metrics={"accuracy": accuracy}),
+            custom_hooks=[first, {"type": "StatsMonitorHook", "step_log_freq": 3}],
+            default_hooks={"checkpoint": {"interval": 0}, "timer": None, "logger": {"interval": 100}},
+            work_dir=folder,
+            resume=resume,
+        )
+        with pytest.raises(SystemExit) if at is not None else nullcontext():
+            runner.train()
+        assert first.batches == (2 if at is not None else 6)
+        return [list(json.loads(line)) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+    whole = run(None)
+    run(3)
+    assert run(None, resume=True) == whole
+
+
+def test_an_interrupted_validation_saves_the_versions_of_the_modules(tmp_path: Path) -> None:
+    """A module may convert its state when it is loaded without a version."""
+    runner = interrupted(tmp_path, 8)
+    with pytest.raises(SystemExit):
+        runner.train()
+    saved = torch.load(tmp_path / "epoch_2.pth", weights_only=True)
+    assert saved["state_dict"]._metadata == {
+        name: {"version": 1} for name in ("", "body", "body.0", "body.1", "body.2")
+    }
+
+
+def test_a_state_of_a_part_with_a_graph_does_not_disturb_validations(tmp_path: Path) -> None:
+    """torch refuses to copy a tensor that was computed from parameters, but not to save it."""
+
+    class Doubled:
+        def state_dict(self) -> dict[str, Any]:
+            return {"doubled": 2 * next(runner.model.parameters())}
+
+        def load_state_dict(self, state: dict[str, Any]) -> None:
+            pass
+
+    runner = interrupted(tmp_path, 8)
+    runner.add_part("doubled", Doubled())
+    with pytest.raises(SystemExit):
+        runner.train()
+    saved = torch.load(tmp_path / "epoch_2.pth", weights_only=True)
+    assert saved["doubled"]["doubled"].tolist() == (2 * next(runner.model.parameters())).tolist()
+
+
+def test_a_checkpoint_that_a_hook_writes_in_a_validation_has_the_state_of_that_moment(tmp_path: Path) -> None:
+    runner = interrupted(tmp_path, None)
+
+    @runner.on("after_val")
+    def write(runner: Runner) -> None:
+        if runner.iter == 8:
+            runner.saving.write_now(tmp_path / "mine.pth", complete=False)
+
+    runner.train()
+    saved = torch.load(tmp_path / "mine.pth", weights_only=True)
+    assert saved["position"]["validated_at"] == 8
+    assert (int(saved["state_dict"]["seen"]), saved["hooks"]["Watches"]) == (6, {"batches": 6})
+    assert saved["message_hub"]["scalars"]["val/number"]["values"].tolist() == [1.0, 2.0]

@@ -8,8 +8,10 @@ import pytest
 import torch
 from torch import nn
 
-from hookline import Hook, Optim, Runner
-from hookline.engine.steps import cross_entropy
+from hookline import EvalLoop, Hook, Optim, Runner
+from hookline.engine.metrics import accuracy
+from hookline.engine.steps import cross_entropy, predict
+from hookline.hooks import EvaluateHook
 from hookline.testing import toy_data, toy_model, toy_runner
 
 
@@ -54,6 +56,35 @@ def test_gradients_that_a_hook_leaves_behind_are_not_part_of_the_next_update(poi
     trained = []
     for hooks in ([], [Leaves(point)]):
         runner = toy_runner(max_epochs=2, accumulate=accumulate, custom_hooks=hooks)
+        runner.train()
+        trained.append(weights(runner))
+    assert trained[0] == trained[1]
+
+
+def leave_gradients(model: nn.Module, batch: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    with torch.enable_grad():
+        torch.autograd.backward([cross_entropy(model, batch)])
+    return model(batch[0]), batch[1]
+
+
+def test_nor_are_those_of_the_step_of_a_validation() -> None:
+    trained = []
+    for step in (predict, leave_gradients):
+        val = EvalLoop(toy_data(2, seed=1), step, metrics={"accuracy": accuracy})
+        runner = toy_runner(max_iters=6, train={"val_interval": 2}, val=val)
+        runner.train()
+        trained.append(weights(runner))
+    assert trained[0] == trained[1]
+
+
+def test_nor_are_those_of_the_function_of_an_evaluate_hook() -> None:
+    def evaluate(model: nn.Module) -> dict[str, float]:
+        leave_gradients(model, toy_data(1, seed=1)[0])
+        return {"accuracy": 0.5}
+
+    trained = []
+    for hooks in ([], [EvaluateHook(evaluate, interval=2)]):
+        runner = toy_runner(max_iters=6, custom_hooks=hooks)
         runner.train()
         trained.append(weights(runner))
     assert trained[0] == trained[1]

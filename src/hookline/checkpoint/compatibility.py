@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -78,11 +78,16 @@ def optimizer_misfits(who: str, optimizer: Optimizer, saved: Mapping[str, Any]) 
             continue
         for key, value in state.items():
             shape = parameters[index].shape
-            if isinstance(value, Tensor) and value.ndim and value.ndim == len(shape) and value.shape != shape:
+            if isinstance(value, Tensor) and value.ndim == len(shape) and _differ(value.shape, shape):
                 found.append(
                     f"{who}: {key} of parameter {index} is {tuple(value.shape)}, but the parameter is {tuple(shape)}"
                 )
     return found
+
+
+def _differ(saved: Sequence[int], own: Sequence[int]) -> bool:
+    """Return whether the shapes differ, apart from averages over a dimension, as in Adafactor's row_var and col_var."""
+    return any(length not in (1, size) for length, size in zip(saved, own, strict=True))
 
 
 def changed_surroundings(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

@@ -73,5 +73,10 @@ def _escape_record(record: logging.LogRecord) -> bool:
     return True
 
 
-# Installed here, where every part of hookline gets it: a warning may be shown by a handler of the user or of Python.
-logging.getLogger("hookline").addFilter(_escape_record)
+def escaping(logger: logging.Logger) -> logging.Logger:
+    """Let a logger escape its messages, because a handler of the user or of Python may show them."""
+    logger.addFilter(_escape_record)
+    return logger
+
+
+escaping(logging.getLogger("hookline"))  # here, where every part of hookline gets it

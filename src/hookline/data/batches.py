@@ -130,13 +130,13 @@ class Batches:
             self._refuse_empty()
         elif number < length:
             raise DataError(f"the {self._name} has a length of {length} batches but returned only {number}")
-        if length == length_of(self._loader):
+        if length == length_of(self._loader) and not isinstance(self._loader, Iterator):
             self._finish_pass(length)
 
     def _finish_pass(self, length: int) -> None:
         """Let the loader run to its end: a sampler may have code after its last batch. Report a loader that is longer.
 
-        A pass that a limit cuts short is left where it is.
+        A pass that a limit cuts short is left where it is. So is an iterator, whose next batch is for the next pass.
         """
         if self._next(length) is not END and self._is_first:
             log.warning(

@@ -98,7 +98,7 @@ def one_pass(runner: RunnerHost) -> None:
         if requests.stopped:
             return
     plan, by_epoch, needs_transfer = runner.plan, loop.by_epoch, not runner.on_cpu
-    runner.optims.drop_stale_gradients(loop.updates_itself)
+    runner.drop_stale_gradients()
     runner.optims.weigh()
     for batch, last in batches:
         if needs_transfer:
@@ -111,7 +111,7 @@ def one_pass(runner: RunnerHost) -> None:
         if requests.skip:  # a skip holds for the iteration that it was asked in, and for none outside of one
             runner.clear_skip()
         if plan.has_custom_hooks:
-            runner.optims.drop_stale_gradients(loop.updates_itself)
+            runner.drop_stale_gradients()
         if plan.around_train_iter:  # testing is cheaper than entering an empty scope
             with plan.around("train_iter", position.batch, batch):
                 train_iter(runner, plan, position.batch, batch)

@@ -88,7 +88,14 @@ def find_non_finite(state: Mapping[str, Any], weights: Collection[str]) -> list[
     """
     import torch
 
-    named = {name: value.detach() for name, value in state.items() if _is_floating(value)}
+    # The numbers of a complex tensor count as pairs of real ones.
+    real = {
+        name: torch.view_as_real(value.resolve_conj())
+        if isinstance(value, torch.Tensor) and value.is_complex() and value.layout is torch.strided
+        else value
+        for name, value in state.items()
+    }
+    named = {name: value.detach() for name, value in real.items() if _is_floating(value)}
     if not named:
         return []
     # A sum is a quick check: it is finite only if all of its terms are. One that is not finite may have overflowed.

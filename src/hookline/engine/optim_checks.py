@@ -8,6 +8,7 @@ from traceback import walk_tb
 from typing import TYPE_CHECKING
 
 from torch import nn
+from torch.optim.lr_scheduler import OneCycleLR
 
 from hookline.engine.host import CustomPart
 from hookline.errors import ConfigError, StorageError
@@ -84,12 +85,11 @@ def refuse_resumed_optimizer(error: Exception, runner: RunnerHost) -> None:
 
 
 def refuse_short_schedule(runner: RunnerHost, optim: Optim, scheduled: Scheduled) -> None:
-    """Refuse a schedule with a fixed length, such as OneCycleLR, that ends before training does."""
-    scheduler = scheduled.scheduler
-    length, to_come = getattr(scheduler, "total_steps", None), steps_to_come(runner, optim, scheduled)
-    if not isinstance(length, int) or to_come is None:
+    """Refuse a OneCycleLR that ends before training does, because its next step would fail."""
+    scheduler, to_come = scheduled.scheduler, steps_to_come(runner, optim, scheduled)
+    if not isinstance(scheduler, OneCycleLR) or to_come is None:
         return
-    needed = scheduler.last_epoch + to_come
+    length, needed = scheduler.total_steps, scheduler.last_epoch + to_come
     if needed > length:
         unit = {"epoch": "epoch", "iter": "iteration", "step": "optimizer step"}[str(scheduled.when)]
         advice = (

@@ -12,8 +12,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from hookline.checkpoint.copies import Copies
 from hookline.engine import hook_states
 from hookline.engine.host import CustomPart
 from hookline.errors import StorageError
@@ -23,11 +24,10 @@ if TYPE_CHECKING:
     from hookline.engine.runner_host import RunnerHost
     from hookline.plan.plan import Entry
 
-#: The points and scopes of a validation before its metrics are known.
-INSIDE = frozenset(
-    {"before_val", "before_val_epoch", "before_val_iter", "after_val_iter"}
-    | {"around_val", "around_val_epoch", "around_val_iter"}
-)
+#: The points of a validation before its metrics are known, and its scopes. A scope of hookline's own hooks undoes its
+#: changes when it is left.
+INSIDE = frozenset({"before_val", "before_val_epoch", "before_val_iter", "after_val_iter"})
+SCOPES = frozenset({"around_val", "around_val_epoch", "around_val_iter"})
 #: The parts of a checkpoint that a validation may change, besides buffers and parts that a user added.
 CHANGED = ("position", "message_hub", "writers", "rng")
 
@@ -40,21 +40,26 @@ class BeforeValidation:
     """The parts of a run's state that a validation may change, as they were before it."""
 
     def __init__(self, runner: RunnerHost) -> None:
-        self._parts = {
-            name: copy.deepcopy(part.state_dict())
-            for name, part in runner.parts.items()
-            if name in CHANGED or isinstance(part, CustomPart)
-        }
-        self._hooks = copy.deepcopy(hook_states.collect(entry for entry in runner.plan if _takes_part(entry)))
         weights = set(runner.weight_names())
-        state = runner.model.state_dict()
-        self._buffers = {name: _copy(state[name]) for name in state if name not in weights}
+        hooks = [entry for entry in runner.plan if _takes_part(entry)]
+        self._states = Copies().take(
+            {
+                "parts": {
+                    name: part.state_dict()
+                    for name, part in runner.parts.items()
+                    if name in CHANGED or isinstance(part, CustomPart)
+                },
+                "hooks": dict.fromkeys(entry.name for entry in hooks) | hook_states.collect(hooks),
+                "buffers": {name: value for name, value in runner.model.state_dict().items() if name not in weights},
+            }
+        )
 
     def put_into(self, states: dict[str, Any]) -> None:
         """Replace the states that the validation may have changed."""
-        states |= self._parts
-        states["hooks"] = states["hooks"] | self._hooks
-        states["state_dict"] = states["state_dict"] | self._buffers
+        states.update(self._states["parts"])
+        hooks = states["hooks"] | self._states["hooks"]
+        states["hooks"] = {name: state for name, state in hooks.items() if state is not None}
+        states["state_dict"].update(self._states["buffers"])  # in place, so that it keeps the versions of the modules
 
 
 def before_validation(runner: RunnerHost) -> BeforeValidation | None:
@@ -63,22 +68,22 @@ def before_validation(runner: RunnerHost) -> BeforeValidation | None:
     It has to be finished if a hook that affects training takes part in it: such a hook may have put other weights into
     the model, for example. A validation whose iteration is already saved needs no state.
     """
-    if runner.saving.saved_at == runner.iter:
+    if runner.saving.is_saved():
         return None
-    if any(_takes_part(entry) and getattr(entry.hook, "role", "actor") != "observer" for entry in runner.plan):
+    if any(
+        is_custom(entry.hook) and _takes_part(entry) and getattr(entry.hook, "role", "actor") != "observer"
+        for entry in runner.plan
+    ):
         return None
     try:
         return BeforeValidation(runner)
-    except StorageError:  # records that a checkpoint refers to cannot be written
+    except (StorageError, RecursionError):  # records cannot be written, or a state contains itself: a save reports it
         return None
 
 
-def _copy(value: Any) -> Any:
-    return value.detach().clone() if isinstance(value, torch.Tensor) else copy.deepcopy(value)
-
-
 def _takes_part(entry: Entry) -> bool:
-    return is_custom(entry.hook) and any(call.point.name in INSIDE for call in entry.calls)
+    points = INSIDE | SCOPES if is_custom(entry.hook) else INSIDE
+    return any(call.point.name in points for call in entry.calls)
 
 
 @contextmanager
@@ -88,7 +93,7 @@ def buffers_restored(model: nn.Module) -> Iterator[None]:
     A buffer that now has another shape is a cache, and stays.
     """
     buffers = [
-        (module, name, buffer, buffer.detach().clone())
+        (module, name, buffer, buffer.shape, _elements(buffer).clone())
         for module in model.modules()
         for name, buffer in module._buffers.items()
         if buffer is not None
@@ -97,15 +102,24 @@ def buffers_restored(model: nn.Module) -> Iterator[None]:
         (module, copy.deepcopy(module.get_extra_state()))
         for module in model.modules()
         if type(module).get_extra_state is not nn.Module.get_extra_state
+        and type(module).set_extra_state is not nn.Module.set_extra_state
     ]
     try:
         yield
     finally:
-        for module, name, buffer, value in buffers:
+        for module, name, buffer, shape, value in buffers:
             now = module._buffers.get(name)
-            if now is not None and now.shape == value.shape == buffer.shape:
-                with torch.no_grad():
-                    buffer.copy_(value)
+            if now is not None and now.shape == shape == buffer.shape:
+                _elements(buffer).copy_(value)
                 module._buffers[name] = buffer
         for module, state in extra:
             module.set_extra_state(state)
+
+
+def _elements(buffer: Tensor) -> Tensor:
+    """Return a view that has every element once. torch cannot write into a buffer that was made with `expand`."""
+    view = buffer.detach()
+    repeated = [index for index, step in enumerate(view.stride()) if not step] if view.layout is torch.strided else []
+    for index in repeated:
+        view = view.narrow(index, 0, min(view.shape[index], 1))
+    return view

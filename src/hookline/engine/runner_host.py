@@ -94,6 +94,8 @@ class RunnerHost(Host):
     #: True if batches need not be moved, because loaders already put them on the CPU.
     on_cpu = True
     _before_validation: BeforeValidation | None = None
+    #: True while the state before an interrupted validation is saved.
+    _interrupted = False
     #: The total time of waiting for the loader, if a hook requested to measure it.
     data_wait: Cost | None = None
     #: The seconds that training has waited for evaluations of hooks. They are not part of the time of a step.
@@ -214,6 +216,10 @@ class RunnerHost(Host):
 
     # -- the loop
 
+    def drop_stale_gradients(self) -> None:
+        """Drop gradients that user code left behind outside of an iteration."""
+        self.optims.drop_stale_gradients(self.train_loop.updates_itself)
+
     @property
     def accumulating(self) -> bool:
         """Return whether an accumulation window is open, so that requests have to wait for its end."""
@@ -271,15 +277,16 @@ class RunnerHost(Host):
         """Validate if it is due or was requested."""
         if not (self.val_loops and self.validation_due()):
             return False
-        before = before_validation(self)
+        self._before_validation = before_validation(self)
         self.requests.validate = False
-        self._before_validation = before
         try:
             loops.evaluate(self, "val")
         except Interrupted:
+            self._interrupted = True
             self.saving.end_if_signaled()
         finally:
-            self._before_validation = None
+            self._before_validation, self._interrupted = None, False
+        self.drop_stale_gradients()
         return True
 
     def leave_if_signaled(self) -> None:
@@ -289,14 +296,14 @@ class RunnerHost(Host):
         """
         if not self.requests.signal:
             return
-        if self.saving.saved_at == self.iter:
+        if self.saving.is_saved():
             self.saving.end_if_signaled()
         elif self._before_validation is not None:
             raise Interrupted
 
     def rewind(self, states: dict[str, Any]) -> None:
         """Replace the states that an interrupted validation has changed."""
-        if self._before_validation is not None:
+        if self._interrupted and self._before_validation is not None:
             self._before_validation.put_into(states)
 
     def while_accumulating(self) -> None:
@@ -373,6 +380,8 @@ class RunnerHost(Host):
             yield
         finally:
             self.seconds_paused += time.perf_counter() - began
+        if self.running == "train":
+            self.drop_stale_gradients()
 
     def measure_data_wait(self) -> Cost:
         """Measure, from the next pass on, how long training waits for the loader, and return the running total.

@@ -239,11 +239,15 @@ class Saving:
         host.report(f"ended by {signal.Signals(number).name} after {host.progress_text}: {where}")
         raise signals.ending(number)
 
+    def is_saved(self) -> bool:
+        """Return whether a checkpoint has the current state, and its folder was not deleted since."""
+        return self.saved_at == self._host.position.iter and not lost_folders.find(self._host.folders)
+
     def save_before_end(self) -> str:
         """Save the current state, unless it is already saved. Return the end of the message about it."""
         host = self._host
         self.saved_at, self.last_path = host.strategy.on_main(lambda: (self.saved_at, self.last_path))
-        if host.position.iter and self.saved_at != host.position.iter:
+        if host.position.iter and not host.strategy.on_main(self.is_saved):
             host.requests.ask_save(SaveRequest(together=True))
             self.save()
         if self.last_path is None:

@@ -715,7 +715,7 @@ def test_a_loss_that_is_not_a_number_ends_the_run(tmp_path: Path) -> None:
     with pytest.raises(NumericsError) as ended:
         engine_in(tmp_path, loss_fn=nan, total_epochs=1, log_config={"period": 2}).train()
     assert str(ended.value) == (
-        "the loss has become nan by iteration 2, so training cannot continue; check the learning rate, the data and "
+        "the loss has become nan by iteration 1, so training cannot continue; check the learning rate, the data and "
         "the precision, clip the gradients: optimizer_config=dict(grad_clip=dict(max_norm=1.0)), or find its source: "
         "custom_hooks=[dict(type='AutogradAnomalyDetectHook')]"
     )

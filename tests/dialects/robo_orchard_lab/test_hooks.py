@@ -190,6 +190,15 @@ def test_outputs_without_names_are_logged_as_the_loss(caplog: pytest.LogCaptureF
     assert re.fullmatch(r"Epoch\[0/NA\] Step\[0\] GlobalStep\[0/0\]: loss\[\d\.\d{4}\]", line)
 
 
+def test_codes_in_the_name_of_a_loss_are_shown_escaped(caplog: pytest.LogCaptureFixture) -> None:
+    def odd(model: Any, batch: Any) -> Any:
+        _, loss = parts.forward(model, batch)
+        return {"loss\x1b[2J\nforged": loss * 0}, loss
+
+    (line,) = lines_of(caplog, odd, LossTrackerConfig(step_log_freq=1), max_step=1)
+    assert line == r"Epoch[0/NA] Step[0] GlobalStep[0/0]: loss\x1b[2J\nforged[0.0000]"
+
+
 def test_outputs_may_name_their_losses(caplog: pytest.LogCaptureFixture) -> None:
     class Outputs(dict[str, Any]):
         def loss_keys(self) -> list[str]:

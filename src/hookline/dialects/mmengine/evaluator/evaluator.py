@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from copy import copy, deepcopy
+from copy import deepcopy
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -99,15 +99,19 @@ class EvaluatorMetrics(Metrics):
         self._dataset = dataset
 
     def copies(self) -> tuple[Metrics, list[str]]:
-        """Return copies of the metrics for a trial, and reports of those that cannot be copied."""
-        evaluator, reports = copy(self._evaluator), []
-        evaluator.metrics = []
-        for metric in self._evaluator.metrics:
+        """Return copies of the evaluator and its metrics for a trial, and reports of those that cannot be copied."""
+        given, reports = self._evaluator, []
+        copied: list[Any] = []
+        known: dict[int, Any] = {id(given.metrics): copied}
+        for metric in given.metrics:
             try:
-                evaluator.metrics.append(deepcopy(metric))
+                copied.append(deepcopy(metric, known))
             except Exception as error:
                 reports.append(f"'{type(metric).__name__}' ({type(error).__name__}: {error})")
-        return EvaluatorMetrics(evaluator, self._dataset), reports
+        try:
+            return EvaluatorMetrics(deepcopy(given, known), self._dataset), reports
+        except Exception as error:
+            return Metrics(None), [*reports, f"'{type(given).__name__}' ({type(error).__name__}: {error})"]
 
     def reset(self, device: torch.device) -> None:
         """Discard the results of all metrics."""
@@ -123,5 +127,5 @@ class EvaluatorMetrics(Metrics):
         try:
             size = len(self._dataset)
         except TypeError:  # a stream or a list of batches: use all stored results
-            size = max(len(getattr(metric, "results", ())) for metric in self._evaluator.metrics)
+            size = max((len(getattr(metric, "results", ())) for metric in self._evaluator.metrics), default=0)
         return {name: plain(value) for name, value in self._evaluator.evaluate(size).items()}

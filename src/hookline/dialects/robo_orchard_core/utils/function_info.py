@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import functools
 import inspect
+import logging
 import os
 from typing import Any
 
+from hookline.common.escape import escaping
 from hookline.dialects.robo_orchard_core.refusals import HookTypeError
 from hookline.plan.calls import never_runs
 
@@ -15,12 +17,17 @@ PREFIX = "hookline.dialects."
 
 
 def known_as(module: str) -> str:
-    """Return the original's name for a module. It is also the name of the module's logger.
+    """Return the original's name for a module.
 
     >>> known_as("hookline.dialects.robo_orchard_core.utils.hook")
     'robo_orchard_core.utils.hook'
     """
     return module.removeprefix(PREFIX)
+
+
+def logger_of(module: str) -> logging.Logger:
+    """Return the logger of a module, under the original's name for it."""
+    return escaping(logging.getLogger(known_as(module)))
 
 
 def class_name(cls: type) -> str:

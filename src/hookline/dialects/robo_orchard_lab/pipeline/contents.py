@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
 from hookline.checkpoint import store
 from hookline.common.plain import check_plain
-from hookline.dialects.robo_orchard_core.utils.function_info import known_as
+from hookline.dialects.robo_orchard_core.utils.function_info import logger_of
 from hookline.dialects.robo_orchard_lab.pipeline import folders
 from hookline.engine.numerics import check_weights_are_finite
 from hookline.errors import StorageError, blame
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
     from hookline.dialects.robo_orchard_lab.pipeline.hooks.mixin import PipelineHooks
 
-log = logging.getLogger(known_as(__name__))
+log = logger_of(__name__)
 
 
 class Named(NamedTuple):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import logging
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,7 @@ from hookline.common import forks, rng
 from hookline.common.modes import switch_mode
 from hookline.dialects.robo_orchard_core.refusals import HookValueError, SettingValueError
 from hookline.dialects.robo_orchard_core.utils.config import Config
-from hookline.dialects.robo_orchard_core.utils.function_info import known_as
+from hookline.dialects.robo_orchard_core.utils.function_info import logger_of
 from hookline.dialects.robo_orchard_lab.pipeline import checks, contents, folders, saves
 from hookline.dialects.robo_orchard_lab.pipeline.direct import is_plain
 from hookline.dialects.robo_orchard_lab.pipeline.hooks.checkpoint import SaveCheckpoint, SavingHook
@@ -54,7 +53,7 @@ __all__ = [
     "ValidationHookConfig",
 ]
 
-log = logging.getLogger(known_as(__name__))
+log = logger_of(__name__)
 
 PipelineHookOrConfigType = PipelineHooksConfig[Any] | PipelineHooks
 

@@ -7,7 +7,6 @@ among the processes and moves them to the device.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -18,13 +17,13 @@ from hookline.data.batches import length_of
 from hookline.data.loader import ResumableLoader, mix
 from hookline.data.sources import as_resumable, iterator, seeded
 from hookline.data.transfer import to_device
-from hookline.dialects.robo_orchard_core.utils.function_info import known_as
+from hookline.dialects.robo_orchard_core.utils.function_info import logger_of
 from hookline.errors import DataError
 
 if TYPE_CHECKING:
     from accelerate import Accelerator  # type: ignore[import-untyped]
 
-log = logging.getLogger(known_as(__name__))
+log = logger_of(__name__)
 
 
 class Passes:

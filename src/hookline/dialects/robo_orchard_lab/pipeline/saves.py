@@ -6,7 +6,6 @@ Only then have all hooks run and all counters advanced. So a run that resumes fr
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -20,7 +19,7 @@ from hookline.common import rng
 from hookline.common.durations import clock
 from hookline.common.files import storage_errors
 from hookline.dialects.robo_orchard_core.refusals import SettingValueError
-from hookline.dialects.robo_orchard_core.utils.function_info import known_as
+from hookline.dialects.robo_orchard_core.utils.function_info import logger_of
 from hookline.dialects.robo_orchard_lab.pipeline import contents, folders
 from hookline.engine import hook_states
 from hookline.engine.requests import SaveRequest
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 
     from hookline.dialects.robo_orchard_lab.pipeline.hook_based_trainer import HookBasedTrainer
 
-log = logging.getLogger(known_as(__name__))
+log = logger_of(__name__)
 
 
 @dataclass(frozen=True)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import inspect
-import logging
 import weakref
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
 from hookline.common.modes import in_mode
 from hookline.dialects.robo_orchard_core.refusals import SettingValueError
-from hookline.dialects.robo_orchard_core.utils.function_info import known_as
+from hookline.dialects.robo_orchard_core.utils.function_info import logger_of
 from hookline.dialects.robo_orchard_lab.pipeline import checks
 from hookline.dialects.robo_orchard_lab.pipeline.hook_based_trainer import (
     GradientClippingHookConfig,
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SimpleTrainer"]
 
-log = logging.getLogger(known_as(__name__))
+log = logger_of(__name__)
 
 
 class SimpleTrainer(HookBasedTrainer):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
 from hookline.dialects.robo_orchard_core.refusals import HookTypeError
-from hookline.dialects.robo_orchard_core.utils.function_info import known_as
+from hookline.dialects.robo_orchard_core.utils.function_info import logger_of
 from hookline.dialects.robo_orchard_lab.pipeline.hooks.mixin import (
     HookContext,
     ModelOutput,
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LossMovingAverageTracker", "LossMovingAverageTrackerConfig", "LossTracker", "LossTrackerConfig"]
 
-log = logging.getLogger(known_as(__name__))
+log = logger_of(__name__)
 
 
 class LossTracker(PipelineHooks):

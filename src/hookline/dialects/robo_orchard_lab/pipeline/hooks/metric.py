@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from abc import ABCMeta, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ import torch
 from pydantic import Field
 
 from hookline.dialects.robo_orchard_core.refusals import HookValueError
-from hookline.dialects.robo_orchard_core.utils.function_info import known_as
+from hookline.dialects.robo_orchard_core.utils.function_info import logger_of
 from hookline.dialects.robo_orchard_lab.pipeline.hooks.frequency import due_after_epoch, due_after_step
 from hookline.dialects.robo_orchard_lab.pipeline.hooks.mixin import (
     HookContext,
@@ -24,7 +23,7 @@ from hookline.dialects.robo_orchard_lab.utils import as_sequence
 
 __all__ = ["MetricEntry", "MetricTracker", "MetricTrackerConfig"]
 
-log = logging.getLogger(known_as(__name__))
+log = logger_of(__name__)
 
 
 @dataclass

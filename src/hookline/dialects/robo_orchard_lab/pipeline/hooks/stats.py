@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from datetime import timedelta
 
@@ -10,7 +9,7 @@ from pydantic import Field
 
 from hookline.common.durations import clock
 from hookline.data.batches import length_of
-from hookline.dialects.robo_orchard_core.utils.function_info import known_as
+from hookline.dialects.robo_orchard_core.utils.function_info import logger_of
 from hookline.dialects.robo_orchard_lab.pipeline.hooks.frequency import due_after_epoch, due_after_step
 from hookline.dialects.robo_orchard_lab.pipeline.hooks.mixin import (
     HookContext,
@@ -22,7 +21,7 @@ from hookline.data.batches import batch_size
 
 __all__ = ["StatsMonitor", "StatsMonitorConfig"]
 
-log = logging.getLogger(known_as(__name__))
+log = logger_of(__name__)
 
 
 class StatsMonitor(PipelineHooks):
