@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from hookline.common.files import storage_errors
 from hookline.common.monitor import AUTO, Rule
-from hookline.common.plain import refuse_unlike
 from hookline.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -57,6 +56,8 @@ class Best:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` returned."""
+        from hookline.common.plain import refuse_unlike  # it imports torch
+
         refuse_unlike(state, {"values": [0.0], "names": [""]}, f"the best value of {self.monitor.name}")
         self.kept = list(zip(state["values"], state["names"], strict=True))[: self.keep]
 
