@@ -136,6 +136,8 @@ def train_iter(runner: RunnerHost, plan: Plan, batch_idx: int, batch: Any) -> No
     requests, call = runner.requests, plan.before_train_iter
     if call:
         call(batch_idx, batch)
+        if plan.may_skip_early:
+            runner.agree_on_skip()
     try:
         outputs = None if requests.skip else step(runner, plan)
         if requests.flush_window:

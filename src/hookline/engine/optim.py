@@ -155,6 +155,7 @@ class Optim:
         self._several = False
         self._strategy: Strategy = Single()
         self._wrapped: nn.Module | None = None
+        self._agree_on_skip: Callable[[], None] = lambda: None
 
     def attach(
         self,
@@ -166,6 +167,7 @@ class Optim:
         several: bool = False,
         strategy: Strategy | None = None,
         wrapped: nn.Module | None = None,
+        agree_on_skip: Callable[[], None] = lambda: None,
     ) -> None:
         """Connect this optim to a run.
 
@@ -178,8 +180,10 @@ class Optim:
             several: True if the run has other optims.
             strategy: Syncs gradients over processes, and computes their norm.
             wrapped: The model as the step calls it.
+            agree_on_skip: Skips the batch in all processes if one of them skips it.
         """
         self.plan = plan
+        self._agree_on_skip = agree_on_skip
         self._left = left
         self._several = several
         self._strategy = strategy if strategy is not None else Single()
@@ -229,6 +233,7 @@ class Optim:
         with plan.around("backward", outputs) if plan.around_backward else NOTHING:
             if plan.before_backward:
                 plan.before_backward(outputs)
+                self._agree_on_skip()
             if self._skip:
                 return False
             loss = outputs["loss"]
@@ -243,6 +248,7 @@ class Optim:
                 raise
             if plan.after_backward:
                 plan.after_backward(outputs)
+                self._agree_on_skip()
         self.micro += 1
         self._mass += 1.0 if share == 1 else self._weight[1]
         if self._skip:
@@ -332,6 +338,7 @@ class Optim:
                 self._rescale(factor)
             if plan.before_optimizer_step:
                 plan.before_optimizer_step()
+                self._agree_on_skip()
             if not self._skip:
                 if self.clip is not None:
                     self.norms.append(self.clip_gradients(self.clip))

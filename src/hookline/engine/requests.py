@@ -244,7 +244,7 @@ class Requests:
     # -- several processes
 
     def share(self, rank: int) -> None:
-        """Let this process only ask, until all processes have agreed. The loop then looks at the requests every time."""
+        """Let this process only ask, until all have agreed. The loop then looks at the requests in every iteration."""
         self.rank, self.pending = rank, True
 
     def take_asked(self) -> list[Asked]:

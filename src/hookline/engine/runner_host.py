@@ -152,7 +152,10 @@ class RunnerHost(Host):
             return
         loop = self.train_loop
         unit: When = "epoch" if loop.by_epoch else "iter"
-        self.optims.attach(self.plan, self.precision, self.device, unit, self.batches_left, self.strategy, self.wrapped)
+        self.optims.attach(
+            *(self.plan, self.precision, self.device, unit, self.batches_left),
+            *(self.strategy, self.wrapped, self.agree_on_skip),
+        )
         self.call_step = partial(loop.step, optim=self.optims.given) if loop.updates_itself else loop.step
         self.update = None if loop.updates_itself or len(self.optims) != 1 else self.optims.sole.update
 
@@ -247,7 +250,7 @@ class RunnerHost(Host):
         """Weigh the last batch of a pass, which may have fewer samples than the others, or a different number here."""
         assert self.batches is not None
         samples, usual = self.batches.samples(self.position.batch, batch)
-        whole, usual_whole = self.strategy.reduce_sum(torch.tensor([samples, usual])).tolist()
+        whole, usual_whole = self.strategy.total([samples, usual])
         if usual:
             self.optims.weigh(samples / usual, whole / usual_whole)
 
@@ -267,6 +270,13 @@ class RunnerHost(Host):
         if self.precision == "fp32":
             return NOTHING
         return torch.autocast(self.device.type, getattr(torch, PRECISIONS[self.precision]))
+
+    def agree_on_skip(self) -> None:
+        """Skip the current batch if any process skips it."""
+        reason = self.strategy.agree_on_first(self.requests.skip)
+        if reason and not self.requests.skip:
+            self.requests.ask_skip(reason)
+            self.optims.skip()
 
     def clear_skip(self) -> None:
         """Clear a skip at the end of its iteration."""

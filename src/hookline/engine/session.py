@@ -18,9 +18,9 @@ from hookline.rundir import archive, log_copies, ownership
 from hookline.screen.terminal import Terminal, TerminalHandler
 
 if TYPE_CHECKING:
-    from hookline.engine.host import Host, Verb
     from pathlib import Path
 
+    from hookline.engine.host import Host, Verb
     from hookline.engine.saving import Source, SourceKind
 
 log = logging.getLogger("hookline")

@@ -273,20 +273,24 @@ class CheckpointHook(Hook):
 
     def after_train(self, runner: Runner) -> None:
         """Save the last checkpoint, even after an early stop, unless another hook has already saved it."""
-        saving = runner.saving
-        saving.finish()
+        runner.saving.finish()
         last = self._options(runner, needed=True)
-        path = runner.checkpoint_path(**last)
-        if not self.save_last or self._last == path or saving.resumed_at == runner.iter:
-            return
+        if self.save_last and runner.strategy.on_main(lambda: self._lacks(runner, runner.checkpoint_path(**last))):
+            runner.request_save(**last)
+
+    def _lacks(self, runner: Runner, path: Path) -> bool:
+        """Return whether the last checkpoint is still to be saved. If another hook has saved it, it counts as ours."""
+        saving = runner.saving
+        if self._last == path or saving.resumed_at == runner.iter:
+            return False
         if saving.saved_at == runner.iter and saving.last_path == path:
             self._saved(path)
-        else:
-            runner.request_save(**last)
+            return False
+        return True
 
     def after_run(self, runner: Runner) -> None:
         """Publish the last and the best checkpoints."""
-        if self.published_keys and runner.running == "train":
+        if self.published_keys and runner.running == "train" and runner.strategy.is_main:
             from hookline.checkpoint import publishing  # it imports torch, and `hookline hooks` must not
 
             folder = self.checkpoint_folder(runner)

@@ -290,6 +290,8 @@ class Plan:
             self._measuring = "rare"
         #: True if there are hooks or functions besides those of hookline.
         self.has_custom_hooks = any(is_custom(entry.hook) for entry in ordered)
+        #: True if a hook that is not hookline's own may skip a batch before its step.
+        self.may_skip_early = any(is_custom(call.method) for call in self._calls.get("before_train_iter", ()))
         #: True if no hook runs during an update, so that the update can skip all of its points.
         self.update_is_silent = not any(self._calls.get(name) for name in UPDATE)
 

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
-from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from hookline.strategies.base import NOTHING, unwrap
@@ -14,6 +13,7 @@ from hookline.strategies.processes import TIMEOUT, Processes
 
 if TYPE_CHECKING:
     import torch
+    from torch import nn
     from torch.optim import Optimizer
 
 

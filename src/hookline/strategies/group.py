@@ -59,7 +59,7 @@ class Group:
     def __init__(self, timeout: float) -> None:
         self.timeout = timeout
         self.rank, self.world_size = from_environment()
-        self._joined = self._owned = False
+        self._joined = self._owned = self._is_cut = False
         self._store: Any = None
         self._connections: set[int] = set()
 
@@ -85,18 +85,26 @@ class Group:
             ) from error
         self.rank, self.world_size = distributed.get_rank(), distributed.get_world_size()
         attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-        self._store = distributed.PrefixStore(
-            f"hookline/{attempt}", distributed.distributed_c10d._get_default_store()
-        )
+        c10d = distributed.distributed_c10d
+        self._store = c10d.PrefixStore(f"hookline/{attempt}", c10d._get_default_store())
         self._connections = set(_sockets()) - set(before)
         self._joined = True
         atexit.register(self.leave)
 
     def leave(self) -> None:
-        """Leave the group, if `join` created it."""
+        """Leave the group, if `join` created it. Until all leave, others may still read what this process has sent."""
         if self._joined and self._owned and distributed.is_initialized():
+            if not self._is_cut:
+                self._wait_for_others()
             distributed.destroy_process_group()
         self._joined = self._owned = False
+
+    def _wait_for_others(self) -> None:
+        end = time.monotonic() + PATIENCE
+        with suppress(RuntimeError):  # the store may have gone with its process
+            self._store.add("leaving", 1)
+            while self._store.add("leaving", 0) < self.world_size and time.monotonic() < end:
+                time.sleep(0.01)
 
     # -- values
 
@@ -167,6 +175,7 @@ class Group:
 
     def cut(self) -> None:
         """Close the connections to the other processes. Whoever waits in an exchange, here or there, fails at once."""
+        self._is_cut = True
         for inode, number in _sockets().items():
             if inode in self._connections:
                 with suppress(OSError), socket.socket(fileno=os.dup(number)) as connection:

@@ -49,8 +49,8 @@ class Processes(Strategy):
         local, count = local_rank(self.rank), torch.accelerator.device_count()
         if local >= count:
             raise ConfigError(
-                f"rank {self.rank} needs its own {device.type} device, but this machine has only {count}; start at most "
-                f"{count} processes here, or set device: cpu"
+                f"rank {self.rank} needs its own {device.type} device, but this machine has only {count}; start at "
+                f"most {count} processes here, or set device: cpu"
             )
         return torch.device(device.type, local)
 
@@ -75,6 +75,8 @@ class Processes(Strategy):
 
     def agree_on_first(self, text: str) -> str:
         """Return the first text that is not empty, by rank, with its rank if it is another one."""
+        if not self.group.reduce(torch.tensor([bool(text)], dtype=torch.int32), distributed.ReduceOp.MAX).item():
+            return ""
         for rank, found in enumerate(self.group.gather(text)):
             if found:
                 return found if rank == self.rank else f"rank {rank}: {found}"
@@ -110,6 +112,10 @@ class Processes(Strategy):
     def reduce_sum(self, value: Tensor) -> Tensor:
         """Return the sum of a tensor over all processes."""
         return self.group.reduce(value, distributed.ReduceOp.SUM)
+
+    def total(self, numbers: list[int]) -> list[int]:
+        """Return the sum of each number over all processes."""
+        return self.reduce_sum(torch.tensor(numbers)).tolist()
 
     def average(self, numbers: dict[str, float]) -> dict[str, float]:
         """Return the mean of each number over the processes that have it."""
