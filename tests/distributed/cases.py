@@ -119,6 +119,60 @@ def bad_loss(folder: str) -> dict[str, Any]:
     return seen(runner) | {"updates": runner.updates}
 
 
+class OnMain(Hook):
+    """Runs in the main process only, and may try to talk to the others there."""
+
+    ranks = "main"
+
+    def __init__(self, talk: bool = False) -> None:
+        self.talk = talk
+        self.calls = 0
+
+    def after_train_iter(self, runner: Runner) -> None:
+        """Count, or gather something."""
+        self.calls += 1
+        if self.talk:
+            torch.distributed.barrier()
+        if runner.iter == 5:
+            runner.stop("enough")
+
+
+def on_main(folder: str, talk: bool) -> dict[str, Any]:
+    """Train with a hook of the main process."""
+    hook = OnMain(talk)
+    runner = build(folder, custom_hooks=[hook])
+    runner.train()
+    return seen(runner) | {"calls": hook.calls}
+
+
+def different(folder: str, what: str) -> dict[str, Any]:
+    """Train something else in each process."""
+    rank = int(os.environ["RANK"])
+    if what == "hooks":
+        build(folder, custom_hooks=[OnMain()] * rank).train()
+    elif what == "samples":
+        build(folder, samples=50 + rank).train()
+    elif what == "batches":
+        batches = [(torch.randn(4, 8), torch.randint(3, (4,))) for _ in range(6 + rank)]
+        runner = build(folder, train=TrainLoop(iter_of(batches), step, max_epochs=2))
+        runner.train()
+        return seen(runner)
+    return {}
+
+
+class iter_of:  # noqa: N801  # reads like a function
+    """A loader with a length, whose order hookline does not know."""
+
+    def __init__(self, batches: list[Any]) -> None:
+        self.batches = batches
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __iter__(self) -> Any:
+        return iter(self.batches)
+
+
 def main() -> None:
     """Run one case, and write what it returned."""
     _, case, folder, arguments = sys.argv

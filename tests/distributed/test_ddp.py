@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import subprocess
@@ -13,6 +14,7 @@ import pytest
 import torch
 
 from hookline.checkpoint import store
+from tests.distributed.cases import At
 from tests.distributed.ranks import LIMIT, run
 
 
@@ -108,9 +110,10 @@ def test_fault_9_a_hook_that_raises_in_one_process_ends_all_and_is_named(tmp_pat
     main, failed = done.ranks
     assert (failed["error"], failed["message"]) == ("ValueError", "planted")
     assert main["error"] == "DistributedError"
+    line = inspect.getsourcelines(At.after_train_iter)[1]
     assert main["message"].splitlines() == [
         "rank 1 failed: ValueError: planted",
-        "  in hook At, at after_train_iter, epoch=1 iter=5 rank=1 (tests/distributed/cases.py:80)",
+        f"  in hook At, at after_train_iter, epoch=1 iter=5 rank=1 (tests/distributed/cases.py:{line})",
     ]
     assert main["code"] == 1
 
@@ -119,4 +122,63 @@ def test_a_batch_that_one_process_skips_is_skipped_in_all(tmp_path: Path) -> Non
     done = run("bad_loss", tmp_path)
     assert done.code == 0, done.output
     assert [found["updates"] for found in done.ranks] == [11, 11]
+    assert done.ranks[0]["hash"] == done.ranks[1]["hash"]
+
+
+def test_a_killed_process_is_named(tmp_path: Path) -> None:
+    done = run("act", tmp_path, "SIGKILL")
+    assert done.ranks[1] == {}
+    assert (done.ranks[0]["error"], done.ranks[0]["code"]) == ("DistributedError", 6)
+    assert done.ranks[0]["message"] == (
+        "rank 1 does not answer and has left no reason: it was killed, or it hangs; seen by rank 0"
+    )
+
+
+def test_a_hook_of_the_main_process_runs_only_there_and_its_requests_hold_for_all(tmp_path: Path) -> None:
+    done = run("on_main", tmp_path, False)
+    assert done.code == 0, done.output
+    assert [(found["calls"], found["iter"]) for found in done.ranks] == [(7, 7), (0, 7)]
+
+
+def test_a_hook_of_the_main_process_that_talks_to_the_others_is_an_error_and_does_not_hang(tmp_path: Path) -> None:
+    done = run("on_main", tmp_path, True)
+    assert [found["code"] for found in done.ranks] == [6, 6]
+    assert done.ranks[0]["message"] == (
+        "hook OnMain runs only in the main process (ranks = 'main'), so it cannot exchange anything with the others; "
+        "set ranks = 'all', or use runner.rank and runner.world_size"
+    )
+    assert done.ranks[1]["message"].startswith(f"rank 0 failed: {done.ranks[0]['message']}\n  in hook OnMain, at")
+
+
+@pytest.mark.parametrize(
+    ("what", "lines"),
+    [
+        (
+            "samples",
+            [
+                "the number of samples of rank 1 differs from that of rank 0, but all processes must train the same:",
+                "  rank 0: 50",
+                "  rank 1: 51",
+            ],
+        ),
+        (
+            "hooks",
+            [
+                "the plan of rank 1 differs from that of rank 0, but all processes must train the same:",
+                "  rank 0: LoggerHook (priority BELOW_NORMAL (60))",
+                "  rank 1: OnMain (priority NORMAL (50))",
+            ],
+        ),
+    ],
+)
+def test_processes_that_would_train_different_things_are_refused(tmp_path: Path, what: str, lines: list[str]) -> None:
+    done = run("different", tmp_path, what)
+    assert [found["code"] for found in done.ranks] == [6, 6]
+    assert [found["message"].splitlines() for found in done.ranks] == [lines, lines]
+
+
+def test_fault_10_if_a_process_has_fewer_batches_every_pass_ends_with_it(tmp_path: Path) -> None:
+    done = run("different", tmp_path, "batches")
+    assert done.code == 0, done.output
+    assert [found["iter"] for found in done.ranks] == [12, 12]
     assert done.ranks[0]["hash"] == done.ranks[1]["hash"]

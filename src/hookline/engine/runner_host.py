@@ -17,7 +17,7 @@ from hookline.common.escape import escaped
 from hookline.common.files import write_text
 from hookline.common.modes import switch_mode
 from hookline.data.batches import Batches
-from hookline.engine import hook_states, loops, optim_checks, preflight, snapshot
+from hookline.engine import comparison, hook_states, loops, optim_checks, preflight, snapshot
 from hookline.engine.host import Host, Verb
 from hookline.engine.numerics import check_losses
 from hookline.engine.optims import Optims
@@ -170,6 +170,7 @@ class RunnerHost(Host):
         """Record the config, and run the checks that are possible before the first step."""
         if self.config is not None:
             self.writers.write_config("config", self.config, self.iter)
+        comparison.compare_processes(self)
         optim_checks.check_optims(self)
         preflight.check_watched_metrics(self)
         hook_states.check_states_can_be_saved(self.plan)

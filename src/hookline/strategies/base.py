@@ -104,6 +104,10 @@ class Strategy:
         """Return the first text that is not empty, of all processes."""
         return text
 
+    def alone(self, who: str) -> AbstractContextManager[Any]:
+        """Return a context in which an exchange with other processes is an error, for a hook of the main process."""
+        return NOTHING
+
     def explain(self, error: BaseException) -> BaseException:
         """Return the error to end with: that of another process, if this one is only its consequence."""
         return error

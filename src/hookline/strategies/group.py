@@ -94,16 +94,17 @@ class Group:
     def leave(self) -> None:
         """Leave the group, if `join` created it. Until all leave, others may still read what this process has sent."""
         if self._joined and self._owned and distributed.is_initialized():
-            if not self._is_cut:
-                self._wait_for_others()
+            self._wait_for_others()
             distributed.destroy_process_group()
         self._joined = self._owned = False
 
     def _wait_for_others(self) -> None:
+        """Wait until all processes leave. After a failure, only the one whose store may have the reason waits."""
         end = time.monotonic() + PATIENCE
         with suppress(RuntimeError):  # the store may have gone with its process
             self._store.add("leaving", 1)
-            while self._store.add("leaving", 0) < self.world_size and time.monotonic() < end:
+            waits = not self._is_cut or self.rank == 0
+            while waits and self._store.add("leaving", 0) < self.world_size and time.monotonic() < end:
                 time.sleep(0.01)
 
     # -- values
@@ -156,22 +157,34 @@ class Group:
         """
         if not self._joined or not isinstance(error, Exception) or getattr(error, "was_reported", False):
             return error
-        failure = self.failure(PATIENCE if is_lost_connection(error) else 0.0)
+        lost = is_lost_connection(error)
+        if lost:
+            with suppress(RuntimeError):
+                self._store.set(f"alive/{self.rank}", "")
+        failure = self.failure(PATIENCE if lost else 0.0)
         if failure is not None:
             found: BaseException = failure.as_error()
             found.__cause__ = error
             self.cut()
         else:
             found = error
-            if is_lost_connection(error):
+            if lost:
+                gone = self._find_gone()
+                who = f"rank {', '.join(map(str, gone))}" if gone else "another process"
                 found = DistributedError(
-                    f"rank {self.rank} lost its connection to another process, which left no reason: it was probably "
-                    f"killed, or did not answer for {self.timeout:g} s"
+                    f"{who} does not answer and has left no reason: it was killed, or it hangs; seen by rank "
+                    f"{self.rank}"
                 )
                 found.__cause__ = error
             self.report(Failure.of(self.rank, found))
         found.was_reported = True  # type: ignore[attr-defined]  # any exception accepts new attributes
         return found
+
+    def _find_gone(self) -> list[int]:
+        """Return the processes that have not noticed the failure, because they are not there or hang."""
+        with suppress(RuntimeError):
+            return [rank for rank in range(self.world_size) if not self._store.check([f"alive/{rank}"])]
+        return []
 
     def cut(self) -> None:
         """Close the connections to the other processes. Whoever waits in an exchange, here or there, fails at once."""
@@ -179,7 +192,8 @@ class Group:
         for inode, number in _sockets().items():
             if inode in self._connections:
                 with suppress(OSError), socket.socket(fileno=os.dup(number)) as connection:
-                    if connection.getpeername()[1] != int(os.environ.get("MASTER_PORT", -1)):
+                    ports = connection.getpeername()[1], connection.getsockname()[1]
+                    if int(os.environ.get("MASTER_PORT", -1)) not in ports:  # the store still has the reason
                         connection.shutdown(socket.SHUT_RDWR)
 
 

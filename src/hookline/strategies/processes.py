@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 import torch
@@ -12,7 +13,7 @@ from hookline.data.sources import shared
 from hookline.errors import ConfigError
 from hookline.strategies.agreement import Agreement
 from hookline.strategies.base import Strategy, pick_device
-from hookline.strategies.group import Failure, Group
+from hookline.strategies.group import Failure, Group, without_collectives
 
 T = TypeVar("T")
 
@@ -98,6 +99,10 @@ class Processes(Strategy):
         if failure is not None:
             raise failure.as_error()
         return result  # type: ignore[no-any-return]  # the main process's value
+
+    def alone(self, who: str) -> AbstractContextManager[Any]:
+        """Return a context in which an exchange with other processes is an error, for a hook of the main process."""
+        return without_collectives(who)
 
     def barrier(self) -> None:
         """Wait for all processes."""
