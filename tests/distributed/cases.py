@@ -106,12 +106,26 @@ def act(folder: str, what: str, rank: int = 1, iteration: int = 5) -> dict[str, 
     return seen(runner) | {"validated": validated}
 
 
+def killed(folder: str, iterations: list[int]) -> dict[str, Any]:
+    """Kill a process in each attempt but the last, at random places of an epoch."""
+    attempt = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+    hooks = [At(iterations[attempt], attempt % 2, ACTS["SIGKILL"])] if attempt < len(iterations) else []
+    checkpoint = {"checkpoint": {"by_epoch": False, "interval": 3}}
+    torch.manual_seed(1)
+    data = TensorDataset(torch.randn(64, 8), torch.randint(3, (64,)))
+    train = TrainLoop(DataLoader(data, batch_size=4, shuffle=True), step, max_epochs=4)
+    runner = build(folder, train=train, custom_hooks=[*hooks, At(-1, 0, raises)], default_hooks=checkpoint)
+    runner.train()
+    return seen(runner) | {"attempt": attempt}
+
+
 def bad_loss(folder: str) -> dict[str, Any]:
     """Return a loss that is not a number, in one process and for one batch, which a hook skips."""
 
     def sometimes(model: nn.Module, batch: list[Tensor]) -> Tensor:
         return step(model, batch) * (float("nan") if runner.iter == 5 and runner.rank == 1 else 1.0)
 
+    torch.manual_seed(1)
     data = TensorDataset(torch.randn(48, 8), torch.randint(3, (48,)))
     train = TrainLoop(DataLoader(data, batch_size=4), sometimes, max_epochs=2)
     runner = build(folder, train=train, custom_hooks=[{"type": "CheckInvalidLossHook", "policy": "skip"}])

@@ -182,3 +182,11 @@ def test_fault_10_if_a_process_has_fewer_batches_every_pass_ends_with_it(tmp_pat
     assert done.code == 0, done.output
     assert [found["iter"] for found in done.ranks] == [12, 12]
     assert done.ranks[0]["hash"] == done.ranks[1]["hash"]
+
+
+def test_fault_8_killed_processes_restart_and_end_in_the_state_of_the_uninterrupted_run(tmp_path: Path) -> None:
+    straight = run("killed", tmp_path / "straight", [])
+    killed = run("killed", tmp_path / "killed", [5, 14], restarts=2)
+    assert (straight.code, killed.code) == (0, 0), killed.output
+    assert [found["attempt"] for found in killed.ranks] == [2, 2]
+    assert [found["hash"] for found in killed.ranks] == [found["hash"] for found in straight.ranks]

@@ -112,7 +112,7 @@ class Runner(RunnerHost):
         self.seed = seed
         self.work_dir = Path(work_dir)
         self.experiment_name = experiment_name or escaped(real_path(self.work_dir).name)
-        self.load_from, self.resume = load_from, resume
+        self.load_from, self.resume = load_from, resume or self.strategy.restarts > 0
         self.config = config
 
         self._train_loop = train

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar
@@ -41,6 +42,11 @@ class Processes(Strategy):
     def world_size(self) -> int:
         """Return the number of processes that train together."""
         return self.group.world_size
+
+    @property
+    def restarts(self) -> int:
+        """Return how often torchrun has restarted the processes."""
+        return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 
     def pick_device(self, name: str | torch.device) -> torch.device:
         """Return the device of this process: the one with its local rank, unless the name has an index."""
@@ -136,6 +142,4 @@ class Processes(Strategy):
 
 def local_rank(rank: int) -> int:
     """Return the number of this process on its machine."""
-    import os
-
     return int(os.environ.get("LOCAL_RANK", rank))
