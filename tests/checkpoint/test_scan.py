@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch._utils import _rebuild_parameter
 from torch.serialization import safe_globals
 
 from hookline.checkpoint import store
 from hookline.checkpoint.scan import scan
 from hookline.checkpoint.seal import Note
-from hookline.checkpoint.zip_entries import UnreadableError
+from hookline.checkpoint.zip_entries import DAMAGED, UnreadableError
 from hookline.common import plain
 from hookline.errors import StorageError
 from tests.checkpoint import bombs
@@ -69,6 +70,7 @@ BOMBS: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: in_state_dict(torch.zeros(2, device="meta")),
         "it holds a tensor on the device 'meta', which has no data",
     ),
+    "hooks": (lambda: in_state_dict(Calls(_rebuild_parameter, torch.zeros(1), True, Counter)), DAMAGED),
     "nested": (bombs.nested, NESTED),
     "jagged": (bombs.jagged, NESTED),
 }

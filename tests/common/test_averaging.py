@@ -316,10 +316,13 @@ def test_an_average_of_another_model_is_refused_or_loaded_as_far_as_it_fits() ->
     changed = {
         "0.weight": old["0.weight"] + 1,
         "2.weight": torch.zeros(3, 8),
-        "2.bias": old["2.bias"],
+        "2.bias": True,
         "x": old["2.bias"],
     }
-    misfits = ["missing: 0.bias (8,)", "surplus: x", "2.weight: the model has (2, 8), saved (3, 8)"]
+    misfits = [
+        *("missing: 0.bias (8,)", "surplus: x", "2.weight: the model has (2, 8), saved (3, 8)"),
+        "2.bias: the model has (2,), saved bool",
+    ]
     with pytest.raises(StorageError) as refused:
         average.load_state_dict({"averaged": changed, "steps": 4}, model)
     assert str(refused.value).splitlines() == [

@@ -310,6 +310,7 @@ def test_a_bare_torch_optimizer_will_do() -> None:
         ({"clip_norm": 1.0, "clip_value": 1.0}, "use clip_norm or clip_value, not both"),
         ({"clip_norm": 0.0}, "clip_norm must be a number above 0, not 0.0"),
         ({"clip_value": -1.0}, "clip_value must be a number above 0, not -1.0"),
+        ({"clip_value": 1e308}, "clip_value must be at most 3.4e+38, the largest float32, not 1e+308"),
         (
             {"schedulers": ["StepLR"]},
             "a scheduler must be a torch LRScheduler, alone or as (scheduler, when), not 'StepLR'",

@@ -123,6 +123,7 @@ def test_a_snapshot_is_the_state_of_each_part_of_any_host() -> None:
         ("message_hub", ("scalars", "train/loss", "fresh"), None, "message_hub['scalars']['train/loss']"),
         ("meta", ("hooks",), 1, "meta['hooks']"),
         ("meta", ("optims",), [], "meta['optims']"),
+        ("meta", ("threads",), torch.zeros(2), "meta['threads']"),
         ("param_schedulers", (0, "base_lrs"), ["0.1"], "param_schedulers[0]['base_lrs'][0]"),
         ("param_schedulers", (0, "last_epoch"), None, "param_schedulers[0]['last_epoch']"),
         ("hooks", ("EMAHook",), 5, "hooks['EMAHook']"),

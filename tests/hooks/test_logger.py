@@ -194,3 +194,11 @@ def test_what_is_recorded_now_and_then_is_not_lost_at_the_end() -> None:
     assert [record["step"] for record in writer.records] == [3, 5]
     assert [record["train/rare"] for record in writer.records] == [2.0, 4.0]
     assert "train/loss" not in writer.records[1]
+
+
+def test_what_is_recorded_after_the_last_epoch_is_not_lost_if_the_last_iteration_was_logged() -> None:
+    writer = MemoryWriter()
+    runner = toy_runner(batches=2, max_epochs=2, val=None, writers=[writer], default_hooks={"logger": {"interval": 2}})
+    runner.on("after_train_epoch")(lambda runner: runner.hub.update_scalar("train/rare", runner.epoch + 1.0))
+    runner.train()
+    assert [(record["step"], record.get("train/rare")) for record in writer.records] == [(2, None), (4, 1.0), (4, 2.0)]

@@ -53,6 +53,8 @@ HARMLESS = {
     "builtins.bytearray",
     *("torch.Size", "torch.device", "torch.serialization._get_layout"),
 }
+#: The argument of a function that has the backward hooks of a tensor. torch writes an empty dict there.
+HOOKS = {"_rebuild_tensor_v2": 5, "_rebuild_tensor_v3": 5, "_rebuild_qtensor": 6, "_rebuild_parameter": 2}
 REFUSED = {
     "torch._utils._rebuild_meta_tensor_no_storage": "it holds a tensor on the device 'meta', which has no data",
     "torch._utils._rebuild_nested_tensor": "it holds a nested tensor, which a checkpoint cannot store",
@@ -91,6 +93,9 @@ class Scan(Walk):
     def result(self, function: Node, arguments: tuple[Any, ...]) -> Node:
         """Return the result of a call. Functions that are not known to be harmless are refused."""
         name = function.facts
+        hooks = HOOKS.get(name.removeprefix("torch._utils."), len(arguments))
+        if arguments[hooks : hooks + 1] and getattr(arguments[hooks], "kind", None) not in ("result", "dict"):
+            raise UnreadableError(DAMAGED)
         if name in VIEWS:
             return self._view(name, arguments)
         if name in WRAPPERS:

@@ -170,9 +170,11 @@ class WeightAverage:
         saved, own = state["averaged"], self._averaged(model)
         problems = [f"missing: {escaped(name)} {tuple(own[name].shape)}" for name in own if name not in saved]
         problems += [f"surplus: {escaped(name)}" for name in saved if name not in own]
-        other = [name for name in own if name in saved and saved[name].shape != own[name].shape]
+        shapes = {name: getattr(saved[name], "shape", type(saved[name]).__name__) for name in own if name in saved}
+        other = [name for name, shape in shapes.items() if shape != own[name].shape]
         problems += [
-            f"{escaped(name)}: the model has {tuple(own[name].shape)}, saved {tuple(saved[name].shape)}"
+            f"{escaped(name)}: the model has {tuple(own[name].shape)}, saved "
+            f"{shapes[name] if isinstance(shapes[name], str) else tuple(shapes[name])}"
             for name in other
         ]
         if strict and problems:

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from hookline.common.plain import refuse_unlike
 from hookline.errors import ConfigError, did_you_mean
 
 log = logging.getLogger("hookline")
@@ -130,6 +129,8 @@ class BestSoFar:
                 *(who, self.monitor.name, self.monitor.rule, state["monitor"], state["rule"]),
             )
             return False
+        from hookline.common.plain import refuse_unlike  # it imports torch
+
         refuse_unlike(state, {"best": 0.0, "best_at": ""}, f"the best value of {self.monitor.name}")
         self.value, self.at = state["best"], state["best_at"]
         return True

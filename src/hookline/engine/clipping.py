@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
     from hookline.strategies import Strategy
 
+#: The largest float32. Gradients are compared with a limit in their own precision.
+LARGEST = (2 - 2**-23) * 2.0**127
+
 
 @dataclass(frozen=True)
 class Clip:
@@ -31,6 +34,8 @@ class Clip:
         for name, limit in (("norm", norm), ("value", value)):
             if limit is not None:
                 check_number(f"clip_{name}", limit, above=0)
+                if limit > LARGEST:
+                    raise ConfigError(f"clip_{name} must be at most {LARGEST:.3g}, the largest float32, not {limit:g}")
         check_norm_type("norm_type", norm_type)
         return cls(norm, value, norm_type) if norm is not None or value is not None else None
 

@@ -27,7 +27,12 @@ if TYPE_CHECKING:
     from hookline.engine.host import Host, Part
 
 #: The types of the facts in `meta` that a resume uses.
-FACTS: dict[str, type] = {"format": int, "hooks": list, "optims": dict}
+FACTS: dict[str, type] = {
+    **dict.fromkeys(("format", "threads", "world_size"), int),
+    **dict.fromkeys(("torch", "numpy", "device", "precision"), str),
+    **dict.fromkeys(("hooks", "accumulate"), list),
+    "optims": dict,
+}
 
 #: Incremented when older code can no longer read a new checkpoint.
 FORMAT = 1

@@ -141,7 +141,7 @@ class LoggerHook(Hook):
 
     def after_train(self, runner: Runner) -> None:
         """Write values that are not recorded every iteration and came after the last record."""
-        rare = self.smoothing.take(runner.hub, "train/", fewer_than=runner.iter - self._logged_at)
+        rare = self.smoothing.take(runner.hub, "train/", fewer_than=runner.iter - self._logged_at or None)
         if rare:
             runner.writers.write_scalars({"epoch": current_pass(runner), **rare}, runner.iter)
         for number, rule in self.smoothing.unused() if self._rules_given else ():
