@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from hookline import Hook, Optim, Runner
+from hookline import EvalLoop, Hook, Optim, Runner
 from hookline.checkpoint import store
 from hookline.engine import snapshot
 from hookline.engine.host import Host, Part
+from hookline.engine.steps import predict
 from hookline.errors import ConfigError, StorageError
 from hookline.hooks import EarlyStoppingHook, EMAHook
-from hookline.testing import toy_model, toy_runner
+from hookline.testing import toy_data, toy_model, toy_runner
 
 
 class Curriculum:
@@ -36,7 +38,8 @@ def test_a_checkpoint_has_meta_and_one_entry_for_each_part(tmp_path: Path) -> No
     saved = store.read(tmp_path / "epoch_1.pth", sealed=True)
     assert list(saved) == ["meta", *runner.parts]
     assert list(runner.parts) == [
-        *("state_dict", "optimizer", "param_schedulers", "scaler", "position", "message_hub", "writers", "hooks", "rng")
+        *("state_dict", "optimizer", "param_schedulers", "scaler", "position", "message_hub", "writers"),
+        *("metric_states", "hooks", "rng"),
     ]
 
 
@@ -54,6 +57,81 @@ def test_a_part_of_the_user_is_saved_and_comes_back(tmp_path: Path) -> None:
     resumed.add_part("curriculum", again)
     resumed.train()
     assert again.level == 2
+
+
+class Remembers:
+    """A metric that counts the evaluations that it has seen."""
+
+    def __init__(self) -> None:
+        self.seen = 0
+
+    def reset(self) -> None: ...
+
+    def update(self, preds: Any, target: Any) -> None: ...
+
+    def compute(self) -> float:
+        self.seen += 1
+        return float(self.seen)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"seen": self.seen}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.seen = state["seen"]
+
+
+def counted(folder: Path, name: str = "seen") -> list[float]:
+    records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [record[f"val/{name}"] for record in records if f"val/{name}" in record]
+
+
+def remembering(folder: Path, metrics: Any = None, **options: Any) -> Runner:
+    loop = EvalLoop(toy_data(1), predict, metrics=metrics or {"seen": Remembers()})
+    return toy_runner(work_dir=folder, val=loop, **options)
+
+
+def test_a_metric_with_a_memory_continues_where_it_was(tmp_path: Path) -> None:
+    remembering(tmp_path, max_epochs=2).train()
+    assert store.read(tmp_path / "epoch_2.pth", sealed=True)["metric_states"] == {"val/seen": {"seen": 1}}
+    resumed = remembering(tmp_path, max_epochs=4, resume=True)
+    resumed.train()
+    assert counted(tmp_path) == [1.0, 2.0, 3.0, 4.0]
+
+
+def test_a_checkpoint_without_the_states_of_metrics_resumes_which_is_reported(tmp_path: Path) -> None:
+    class Earlier(Hook):
+        def before_save_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
+            del checkpoint["metric_states"]
+
+    remembering(tmp_path, max_epochs=2, custom_hooks=[Earlier()]).train()
+    remembering(tmp_path, {"": Remembers()}, max_epochs=3, resume=True).train()
+    assert "not in the checkpoint, so starting from scratch: the metric val\n" in (tmp_path / "run.log").read_text()
+    assert counted(tmp_path, "Remembers") == [1.0, 2.0]
+
+
+def test_modules_are_reset_and_not_saved(tmp_path: Path) -> None:
+    class Module(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = torch.nn.Linear(2, 1)
+
+        def forward(self, preds: torch.Tensor, target: Any) -> Any:
+            return self.net(preds).mean()
+
+    remembering(tmp_path, {"module": Module()}, max_epochs=1).train()
+    assert store.read(tmp_path / "epoch_1.pth", sealed=True)["metric_states"] == {}
+
+
+def test_a_metric_that_cannot_be_restored_is_named(tmp_path: Path) -> None:
+    class Fails(Remembers):
+        def load_state_dict(self, state: dict[str, Any]) -> None:
+            raise ValueError("too old")
+
+    remembering(tmp_path, max_epochs=2).train()
+    with pytest.raises(
+        ValueError, match="^too old\nin the metric val/seen, while restoring its state from a checkpoint$"
+    ):
+        remembering(tmp_path, {"seen": Fails()}, max_epochs=3, resume=True).train()
 
 
 def test_a_part_that_a_checkpoint_does_not_have_starts_fresh_which_is_reported(tmp_path: Path) -> None:

@@ -230,17 +230,15 @@ def interrupted(folder: Path, at: int | None, resume: bool = False) -> Runner:
 
     inputs = torch.cat([batch[0] for batch in toy_data(3, seed=1)])
     val = DataLoader(TensorDataset(inputs, (inputs.sum(dim=1) > 0).long()), batch_size=8, shuffle=True)
-    number = Remembers()
     runner = toy_runner(
         model=model,
         max_epochs=3,
-        val=EvalLoop(val, tell, metrics={"accuracy": accuracy, "number": number}),
+        val=EvalLoop(val, tell, metrics={"accuracy": accuracy, "number": Remembers()}),
         custom_hooks=[Watches()],
         default_hooks={"checkpoint": {"interval": 0}, "timer": None},
         work_dir=folder,
         resume=resume,
     )
-    runner.add_part("number", number)
     return runner
 
 

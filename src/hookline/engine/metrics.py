@@ -7,7 +7,7 @@ from copy import deepcopy
 from typing import Any, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from hookline.common.escape import escaped
 from hookline.engine.steps import describe
@@ -70,6 +70,13 @@ class Metrics:
                 reports.append(f"'{name or type(metric).__name__}' ({type(error).__name__}: {error})")
         return copied, reports
 
+    def memories(self) -> dict[str, Any]:
+        """Return the metrics whose state outlives an evaluation: those with `state_dict` and `load_state_dict`.
+
+        Modules are left out: they all have these methods. Those of torchmetrics are reset for every evaluation.
+        """
+        return {name: metric for name, metric in self._metrics.items() if has_memory(metric)}
+
     def reset(self, device: torch.device) -> None:
         """Start from scratch, on the device of the run."""
         self._averages: dict[str, Average] = {}
@@ -107,6 +114,11 @@ class Metrics:
                 _refuse_no_number(label, result)
             results |= found
         return results
+
+
+def has_memory(metric: Any) -> bool:
+    """Return whether a metric has a state of its own to save."""
+    return hasattr(metric, "state_dict") and hasattr(metric, "load_state_dict") and not isinstance(metric, nn.Module)
 
 
 def _refuse_no_mean(name: str, value: Any) -> None:

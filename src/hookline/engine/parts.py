@@ -7,6 +7,7 @@
     position          the counters of the loop, and the requests that survive a kill
     message_hub       histories and facts
     writers           the position of each writer in its records
+    metric_states     metrics with a memory, by name
     hooks             every hook's state under its name
     rng               the random generators of torch (every device), numpy and Python
 
@@ -16,7 +17,7 @@ A new part is one class here and one entry in `parts_of`. A user adds one with `
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -28,6 +29,7 @@ from hookline.engine import hook_states
 from hookline.engine.host import Part
 from hookline.engine.position import Position
 from hookline.engine.requests import Requests
+from hookline.errors import blame
 
 if TYPE_CHECKING:
     from hookline.engine.host import Host
@@ -47,6 +49,7 @@ def parts_of(runner: RunnerHost) -> dict[str, Part]:
         "position": PositionPart(runner),
         "message_hub": HubPart(runner),
         "writers": WritersPart(runner),
+        "metric_states": MetricsPart(runner),
         "hooks": HooksPart(runner),
         "rng": RandomPart(),
     }
@@ -280,6 +283,45 @@ class WritersPart(RunnerPart):
     def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
         """Let each writer continue at its saved position. A writer without a state starts from scratch."""
         self._runner.writers.load_state_dict(state or {}, self._runner.iter)
+
+
+class MetricsPart(RunnerPart):
+    """The states of metrics that outlive an evaluation, by stage and name."""
+
+    late = True
+    loads_without_state = True
+    runs_user_code = True
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the states of these metrics."""
+        return {name: metric.state_dict() for name, metric in self._metrics()}
+
+    def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
+        """Restore these metrics, and report those without a state."""
+        saved, fresh = state or {}, []
+        for name, metric in self._metrics():
+            if name not in saved:
+                fresh.append(name)
+                continue
+            try:
+                metric.load_state_dict(saved[name])
+            except Exception as error:
+                blame(error, f"in the metric {name}, while restoring its state from a checkpoint")
+                raise
+        if fresh:
+            self._runner.terminal.say(
+                f"not in the checkpoint, so starting from scratch: {', '.join(f'the metric {name}' for name in fresh)}"
+            )
+
+    def malformed(self, state: Any) -> list[str]:
+        """Expect a mapping."""
+        return [] if isinstance(state, dict) else [""]
+
+    def _metrics(self) -> Iterator[tuple[str, Any]]:
+        for stage, loops in (("val", self._runner.val_loops), ("test", self._runner.test_loops)):
+            for loop, metrics in loops.items():
+                for name, metric in metrics.metrics.memories().items():
+                    yield "/".join(each for each in (stage, loop, name) if each), metric
 
 
 class HooksPart(Part):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from hookline.dialects.mmengine.errors import ConfigValueError
 from hookline.dialects.mmengine.evaluator.metric import check_metric
 from hookline.dialects.mmengine.registry import METRICS
-from hookline.engine.metrics import Metrics, plain
+from hookline.engine.metrics import Metrics, has_memory, plain
 from hookline.errors import blame
 
 if TYPE_CHECKING:
@@ -112,6 +112,11 @@ class EvaluatorMetrics(Metrics):
             return EvaluatorMetrics(deepcopy(given, known), self._dataset), reports
         except Exception as error:
             return Metrics(None), [*reports, f"'{type(given).__name__}' ({type(error).__name__}: {error})"]
+
+    def memories(self) -> dict[str, Any]:
+        """Return the metrics whose state outlives an evaluation, each with its number."""
+        metrics = enumerate(self._evaluator.metrics)
+        return {f"{number}/{type(each).__name__}": each for number, each in metrics if has_memory(each)}
 
     def reset(self, device: torch.device) -> None:
         """Discard the results of all metrics."""
