@@ -13,6 +13,9 @@ from hookline.testing import toy_runner
 from hookline.writers import Writers, jsonl
 from hookline.writers.jsonl import JsonlWriter
 
+if TYPE_CHECKING:
+    from hookline import Runner
+
 
 def begun(folder: Path, resuming: bool = False) -> Writers:
     together = Writers([JsonlWriter()])
