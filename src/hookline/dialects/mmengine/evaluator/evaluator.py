@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from hookline.dialects.mmengine.errors import ConfigValueError
 from hookline.dialects.mmengine.evaluator.metric import check_metric
 from hookline.dialects.mmengine.registry import METRICS
-from hookline.engine.metrics import Metrics, has_memory, plain
+from hookline.engine.metrics import Metrics, as_number, has_memory, plain
 from hookline.errors import blame
 
 if TYPE_CHECKING:
@@ -133,4 +133,4 @@ class EvaluatorMetrics(Metrics):
             size = len(self._dataset)
         except TypeError:  # a stream or a list of batches: use all stored results
             size = max((len(getattr(metric, "results", ())) for metric in self._evaluator.metrics), default=0)
-        return {name: plain(value) for name, value in self._evaluator.evaluate(size).items()}
+        return {name: as_number(plain(value)) for name, value in self._evaluator.evaluate(size).items()}
