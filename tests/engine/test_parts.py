@@ -13,7 +13,7 @@ from hookline import EvalLoop, Hook, Optim, Runner
 from hookline.checkpoint import store
 from hookline.engine import snapshot
 from hookline.engine.host import Host, Part
-from hookline.engine.steps import predict
+from hookline.engine.steps import cross_entropy, predict
 from hookline.errors import ConfigError, StorageError
 from hookline.hooks import EarlyStoppingHook, EMAHook
 from hookline.testing import toy_data, toy_model, toy_runner
@@ -57,6 +57,40 @@ def test_a_part_of_the_user_is_saved_and_comes_back(tmp_path: Path) -> None:
     resumed.add_part("curriculum", again)
     resumed.train()
     assert again.level == 2
+
+
+#: Instead of a value: the entry is deleted.
+DELETED = object()
+
+
+def test_a_negative_number_of_averaged_steps_is_refused(tmp_path: Path) -> None:
+    class Spoils(Hook):
+        def before_save_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
+            checkpoint["hooks"]["EMAHook"]["steps"] = -1
+
+    scheduled(tmp_path, 1, Spoils()).train()
+    with pytest.raises(StorageError, match="^EMAHook: this is not the state of a weight average, which has"):
+        scheduled(tmp_path, 2, resume=True).train()
+
+
+def test_the_updates_of_several_optims_are_checked(tmp_path: Path) -> None:
+    def step(model: Any, batch: Any, optim: Any) -> None:
+        optim["net"].update(cross_entropy(model, batch))
+
+    def gan(**options: Any) -> Runner:
+        model = toy_model()
+        optims = {"net": torch.optim.SGD(model.parameters(), lr=0.1)}
+        return toy_runner(model=model, optim=optims, step=step, work_dir=tmp_path, **options)
+
+    class Spoils(Hook):
+        def before_save_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
+            checkpoint["position"]["updates"]["net"] = -1
+
+    gan(max_epochs=1, custom_hooks=[Spoils()]).train()
+    with pytest.raises(StorageError, match=r"position\['updates'\] is not of the type that a run saves$"):
+        gan(max_epochs=2, resume=True).train()
+    gan(max_epochs=1).train()
+    gan(max_epochs=2, resume=True).train()
 
 
 class Remembers:
@@ -205,6 +239,23 @@ def test_a_snapshot_is_the_state_of_each_part_of_any_host() -> None:
         ("param_schedulers", (0, "base_lrs"), ["0.1"], "param_schedulers[0]['base_lrs'][0]"),
         ("param_schedulers", (0, "last_epoch"), None, "param_schedulers[0]['last_epoch']"),
         ("hooks", ("EMAHook",), 5, "hooks['EMAHook']"),
+        ("meta", ("seed",), torch.ones(3), "meta['seed']"),
+        ("meta", ("batches",), torch.ones(3), "meta['batches']"),
+        ("meta", ("accumulate", 0), torch.ones(3), "meta['accumulate']"),
+        ("position", ("updates",), "3", "position['updates']"),
+        ("position", ("updates",), {}, "position['updates']"),
+        ("position", ("updates",), DELETED, "position['updates'] (missing)"),
+        ("position", ("iter",), 10**30, "position['iter']"),
+        ("position", ("epoch",), 10**30, "position['epoch']"),
+        *(("position", (name,), DELETED, f"position['{name}'] (missing)") for name in ("iter", "epoch", "batch")),
+        ("param_schedulers", (0,), {}, "param_schedulers[0]['last_epoch'] (missing)"),
+        ("optimizer", ("param_groups", 0, "lr"), True, "optimizer['param_groups'][0]['lr']"),
+        ("optimizer", ("param_groups", 0, "lr"), -1, "optimizer['param_groups'][0]['lr']"),
+        ("optimizer", ("param_groups", 0, "weight_decay"), -1.0, "optimizer['param_groups'][0]['weight_decay']"),
+        ("optimizer", ("param_groups", 0, "momentum"), float("nan"), "optimizer['param_groups'][0]['momentum']"),
+        ("scaler", ("scale",), -5.5, "scaler['scale']"),
+        ("scaler", ("_growth_tracker",), 2**70, "scaler['_growth_tracker']"),
+        ("scaler", ("growth_interval",), -5.5, "scaler['growth_interval']"),
     ],
 )
 def test_a_part_with_a_value_of_another_kind_is_refused_by_name(
@@ -216,10 +267,13 @@ def test_a_part_with_a_value_of_another_kind_is_refused_by_name(
             for key in where[:-1]:
                 inner = inner[key]
             inner[where[-1]] = value
+            if value is DELETED:
+                del inner[where[-1]]
 
-    scheduled(tmp_path, 1, Spoils()).train()
+    precision = "fp16" if part == "scaler" else "fp32"
+    scheduled(tmp_path, 1, Spoils(), precision=precision).train()
     with pytest.raises(StorageError) as refused:
-        scheduled(tmp_path, 2, resume=True).train()
+        scheduled(tmp_path, 2, resume=True, precision=precision).train()
     path = tmp_path / "best_accuracy_epoch_1.pth"
     assert str(refused.value) == f"{path} cannot be used: {named} is not of the type that a run saves"
 
@@ -246,6 +300,7 @@ def scheduled(folder: Path, epochs: int, *hooks: Hook, **more: Any) -> Runner:
         ("EarlyStoppingHook", "best", "0.5", "the best value of accuracy['best']"),
         ("EarlyStoppingHook", "waited", [], "the state of EarlyStoppingHook['waited']"),
         ("LoggerHook", "logged_at", "1", "the state of LoggerHook['logged_at']"),
+        ("LoggerHook", "logged_at", None, "the state of LoggerHook['logged_at']"),
     ],
 )
 def test_the_state_of_a_hook_with_a_value_of_another_kind_is_refused_by_name(
