@@ -254,6 +254,7 @@ def test_a_snapshot_is_the_state_of_each_part_of_any_host() -> None:
         ("optimizer", ("param_groups", 0, "weight_decay"), -1.0, "optimizer['param_groups'][0]['weight_decay']"),
         ("optimizer", ("param_groups", 0, "momentum"), float("nan"), "optimizer['param_groups'][0]['momentum']"),
         ("scaler", ("scale",), -5.5, "scaler['scale']"),
+        ("scaler", ("scale",), 2**70, "scaler['scale']"),
         ("scaler", ("_growth_tracker",), 2**70, "scaler['_growth_tracker']"),
         ("scaler", ("growth_interval",), -5.5, "scaler['growth_interval']"),
     ],

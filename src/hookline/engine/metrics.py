@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sized
 from copy import deepcopy
 from decimal import Decimal
 from fractions import Fraction
+from types import BuiltinFunctionType, FunctionType
 from typing import Any, cast
 
 import torch
@@ -66,14 +67,17 @@ class Metrics:
     def copies(self) -> tuple[Metrics, list[str]]:
         """Return copies of the metrics for a trial, and reports of those that are left out because they have no copy.
 
-        A function with a closure may remember something there, which has no copy either. Its only result is known
-        without a call: a number with the name of the metric.
+        A function with a closure may remember something there, which has no copy either, and so may an object whose
+        copy is itself. The only result of these is known without a call: a number with the name of the metric.
         """
         copied, reports = Metrics(None), []
         copied._reported = self._reported
         for name, metric in self._metrics.items():
             try:
-                copied._metrics[name] = _no_result if getattr(metric, "__closure__", None) else deepcopy(metric)
+                if hasattr(metric, "compute"):
+                    copied._metrics[name] = copy_of(metric)
+                else:
+                    copied._metrics[name] = _no_result if _may_remember(metric) else deepcopy(metric)
             except Exception as error:
                 reports.append(f"'{name or type(metric).__name__}' ({type(error).__name__}: {error})")
         return copied, reports
@@ -150,6 +154,21 @@ class Metrics:
                 name,
                 describe(value),
             )
+
+
+def copy_of(metric: Any, known: dict[int, Any] | None = None) -> Any:
+    """Return a copy of a metric object. Refuse one that copies as itself."""
+    copied = deepcopy(metric, known)
+    if copied is metric:
+        raise TypeError("its copy is the object itself")
+    return copied
+
+
+def _may_remember(metric: Any) -> bool:
+    """Return whether a callable may keep something that a copy of it would share."""
+    if isinstance(metric, (FunctionType, BuiltinFunctionType, type)):
+        return bool(getattr(metric, "__closure__", None))
+    return hasattr(type(metric), "__deepcopy__") and deepcopy(metric) is metric
 
 
 def has_memory(metric: Any) -> bool:

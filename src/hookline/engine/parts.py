@@ -281,7 +281,7 @@ def _fits_scaler(saved: Any, own: float) -> bool:
     """Return whether a saved number can be one of a gradient scaler, whose counters have 32 bits."""
     if type(own) is int:
         return type(saved) is int and 0 <= saved < 1 << 31
-    return is_finite(saved) and saved >= 0
+    return is_finite(saved) and saved >= 0 and (type(saved) is float or saved < 1 << 63)
 
 
 def _options(group: Mapping[str, Any]) -> dict[str, Any]:

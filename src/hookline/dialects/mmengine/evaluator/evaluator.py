@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from hookline.dialects.mmengine.errors import ConfigValueError
 from hookline.dialects.mmengine.evaluator.metric import check_metric
 from hookline.dialects.mmengine.registry import METRICS
-from hookline.engine.metrics import Metrics, as_number, has_memory, plain
+from hookline.engine.metrics import Metrics, as_number, copy_of, has_memory, plain
 from hookline.errors import blame
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class EvaluatorMetrics(Metrics):
         known: dict[int, Any] = {id(given.metrics): copied}
         for metric in given.metrics:
             try:
-                copied.append(deepcopy(metric, known))
+                copied.append(copy_of(metric, known))
             except Exception as error:
                 reports.append(f"'{type(metric).__name__}' ({type(error).__name__}: {error})")
         try:
