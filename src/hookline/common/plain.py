@@ -131,7 +131,7 @@ def _check_value(value: Any, kind: type) -> None:
     """Refuse the values of plain types that `weights_only=True` does not load."""
     if kind is int and not -INT_LIMIT <= value < INT_LIMIT:
         raise _RefusedError(
-            f"is an int of {value.bit_length():,} bits, but a checkpoint stores at most 2,040; store it as text"
+            f"is an int of {value.bit_length():,} bits, but a checkpoint stores at most 2,039; store it as text"
         )
     if kind is bytes and not value:
         raise _RefusedError("is bytes without content, which a checkpoint cannot store; use text, or None")
