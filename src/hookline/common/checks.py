@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import unicodedata
 from collections.abc import Iterable
 from typing import Any
@@ -60,6 +61,10 @@ def check_name(label: str, value: Any) -> None:
     """
     if any(unicodedata.category(character) == "Cc" for character in str(value)):
         raise ConfigError(f"{label} must be in one line and without control codes, not {str(value)!r}")
+    try:
+        os.fsencode(str(value))
+    except UnicodeEncodeError:
+        raise ConfigError(f"{label} must be text that can be the name of a file, not {str(value)!r}") from None
 
 
 def warn_if_never_reached(label: str, begin: int, end: int | None) -> None:
