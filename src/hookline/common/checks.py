@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 import unicodedata
 from collections.abc import Iterable
 from typing import Any
@@ -62,7 +61,7 @@ def check_name(label: str, value: Any) -> None:
     if any(unicodedata.category(character) == "Cc" for character in str(value)):
         raise ConfigError(f"{label} must be in one line and without control codes, not {str(value)!r}")
     try:
-        os.fsencode(str(value))
+        str(value).encode("utf-8", "surrogateescape")  # as Python encodes names of files, but in any locale
     except UnicodeEncodeError:
         raise ConfigError(f"{label} must be text that can be the name of a file, not {str(value)!r}") from None
 
