@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hookline.common.checks import check_choice, check_int, check_number
+from hookline.common.checks import check_choice, check_int, check_name, check_number
 from hookline.errors import ConfigError
 
 HUGE = 16**100_000
@@ -36,3 +36,10 @@ def test_an_int_that_python_cannot_print_is_described() -> None:
         check_int("n", -HUGE, least=1)
     with pytest.raises(ConfigError, match=r"^rule cannot be an int of 400001 bits; available: greater, less$"):
         check_choice("rule", HUGE, ("greater", "less"))
+
+
+def test_a_name_must_be_one_that_a_file_can_have() -> None:
+    with pytest.raises(ConfigError) as refused:
+        check_name("work_dir", "runs/\ud800")
+    assert str(refused.value) == "work_dir must be text that can be the name of a file, not 'runs/\\ud800'"
+    check_name("work_dir", "runs/\udcff")  # how Python shows a byte that is not UTF-8

@@ -53,7 +53,7 @@ STORE_PLAIN = (
     "a tensor class that a checkpoint cannot store; store a plain tensor, as .as_subclass(torch.Tensor) returns, or "
     "allow the class with torch.serialization.add_safe_globals"
 )
-TOO_LARGE = "is an int of {} bits, but a checkpoint stores at most 2,040; store it as text"
+TOO_LARGE = "is an int of {} bits, but a checkpoint stores at most 2,039; store it as text"
 NO_SHAPE = "has no shape yet, so a checkpoint cannot store it; call the model once before it is saved"
 NESTED = "is a nested tensor, which a checkpoint cannot store; store a list of tensors"
 

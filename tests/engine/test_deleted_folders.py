@@ -41,7 +41,7 @@ def deleting(folder: Path, point: str, iteration: int, *, delete: Path | None = 
 
 def message(folder: Path, saved: Path) -> str:
     return (
-        f"{folder} was deleted during the run, with everything in it; saved {saved} after that; continue with "
+        f"{folder} was deleted or moved during the run, with everything in it; saved {saved} after that; continue with "
         "resume=True, or hookline train --resume"
     )
 
@@ -140,7 +140,7 @@ def test_a_folder_that_another_run_uses_now_is_left_alone(tmp_path: Path) -> Non
     with pytest.raises(StorageError) as ended:
         runner.train()
     assert str(ended.value) == (
-        f"{folder} was deleted during the run, and another run uses it now, so nothing was saved after that"
+        f"{folder} was deleted or moved during the run, and another run uses it now, so nothing was saved after that"
     )
     assert names(folder) == [ownership.LOCK]
     assert (folder / ownership.LOCK).read_text() == "another run"
@@ -152,7 +152,7 @@ def test_an_evaluation_reports_it_as_well(tmp_path: Path) -> None:
     with pytest.raises(StorageError) as ended:
         runner.val()
     assert str(ended.value) == (
-        f"{tmp_path / 'run'} was deleted during the run, with everything in it; nothing was saved after that"
+        f"{tmp_path / 'run'} was deleted or moved during the run, with everything in it; nothing was saved after that"
     )
 
 

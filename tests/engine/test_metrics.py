@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +14,7 @@ import torch
 
 from hookline import EvalLoop
 from hookline.engine.metrics import Metrics
-from hookline.engine.steps import predict
+from hookline.engine.steps import cross_entropy, predict
 from hookline.errors import ConfigError, HooklineError
 from hookline.testing import MemoryWriter, toy_data, toy_model, toy_runner
 
@@ -54,6 +57,8 @@ def returning(value: Any) -> Callable[..., Any]:
         (torch.tensor(1 + 2j), f"{FOR_A_BATCH} a complex tensor of shape ()"),
         (torch.zeros(0), f"{FOR_A_BATCH} a tensor of shape (0,)"),
         ([0.5, "a"], f"{FOR_A_BATCH} a list"),
+        (10**400, f"{FOR_A_BATCH} a int"),
+        (torch.ones(1).to_sparse(), f"{FOR_A_BATCH} a sparse tensor of shape (1,)"),
         ({"a": 0.5}, ONE_NUMBER),
     ],
 )
@@ -75,6 +80,12 @@ def test_a_function_that_returns_no_number_is_refused_at_its_first_batch(value: 
         (torch.tensor([1 + 2j, 1]), f"'score' {AT_THE_END} a complex tensor of shape (2,)"),
         ({"a": 0.5, "b": None}, f"'score/b' {AT_THE_END} None"),
         ({"a": {"b": 0.5}}, f"'score/a' {AT_THE_END} a dict"),
+        ({}, f"'score' {AT_THE_END} an empty dict"),
+        ([0.5, 0.5], f"'score' {AT_THE_END} a list"),
+        (object(), f"'score' {AT_THE_END} a object"),
+        (torch.zeros(0), f"'score' {AT_THE_END} a tensor of shape (0,)"),
+        (np.zeros(0), f"'score' {AT_THE_END} a ndarray"),
+        (torch.zeros(1, device="meta"), f"'score' {AT_THE_END} a tensor of shape (1,) on the device 'meta'"),
     ],
 )
 def test_an_object_whose_result_is_no_number_is_refused(value: Any, message: str) -> None:
@@ -107,6 +118,58 @@ def test_the_mean_of_what_a_function_returns_is_recorded(value: Any, recorded: d
     toy_runner(val=validation(returning(value)), writers=[writer]).val()
     found = {name: value for name, value in writer.records[-1].items() if name.startswith("val/score")}
     assert {name: value if value == value else None for name, value in found.items()} == recorded
+
+
+@pytest.mark.parametrize(
+    ("value", "number"),
+    [
+        *((True, 1), (np.bool_(True), 1), (torch.tensor(True), 1), (Decimal("0.5"), 0.5), (Fraction(1, 2), 0.5)),
+        *((torch.tensor([0.5]), 0.5), (np.float16(0.5), 0.5)),
+    ],
+)
+@pytest.mark.parametrize("kind", [Result, returning])
+def test_a_number_of_any_kind_is_recorded(kind: Callable[[Any], Any], value: Any, number: float) -> None:
+    writer = MemoryWriter()
+    toy_runner(val=validation(kind(value)), writers=[writer]).val()
+    assert writer.records[-1]["val/score"] == number
+
+
+@pytest.mark.parametrize("value", [torch.eye(2), np.eye(2)])
+def test_an_array_is_passed_to_hooks_and_reported_once(tmp_path: Path, value: Any) -> None:
+    seen: list[Any] = []
+    runner = toy_runner(val=validation(Result({"matrix": value, "loss": 0.5})), work_dir=tmp_path)
+    runner.on("after_val_epoch")(lambda runner, metrics: seen.append(metrics["score/matrix"].sum().item()))
+    runner.train()
+    assert seen == [2.0, 2.0]
+    kind = "tensor of shape (2, 2)" if isinstance(value, torch.Tensor) else "ndarray"
+    assert (tmp_path / "run.log").read_text().count(
+        f"the metric 'score/matrix' is a {kind}: hooks receive it, but it is not recorded; return one number to record"
+    ) == 1
+
+
+def test_a_mean_without_a_value_is_refused() -> None:
+    with pytest.raises(ConfigError, match="^the metric 'score' has no mean over the batches: Cannot copy out of meta"):
+        toy_runner(val=validation(returning(torch.ones(1, device="meta")))).val()
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (10**400, "the scalar 'train/extra' is too large for a float: it is an int of 1329 bits"),
+        (
+            torch.ones(1, device="meta"),
+            "a tensor on the device 'meta' cannot be recorded, because it has no value; check what the step returns "
+            "and what hooks record",
+        ),
+    ],
+)
+def test_a_value_of_a_step_that_cannot_be_recorded_ends_the_run(value: Any, message: str) -> None:
+    def step(model: torch.nn.Module, batch: Any) -> dict[str, Any]:
+        return {"loss": cross_entropy(model, batch), "extra": value}
+
+    with pytest.raises(ConfigError) as refused:
+        toy_runner(step=step, default_hooks={"logger": {"interval": 1}}).train()
+    assert str(refused.value).splitlines()[0] == message
 
 
 def test_a_mapping_of_an_object_is_recorded_under_the_name_of_the_metric_and_its_keys() -> None:

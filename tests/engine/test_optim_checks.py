@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.optim.lr_scheduler import LRScheduler, OneCycleLR
+from torch.optim.lr_scheduler import ChainedScheduler, ConstantLR, LRScheduler, OneCycleLR, SequentialLR
+from torch.utils.data import DataLoader, IterableDataset
 
-from hookline import Hook, Optim, Runner
+from hookline import Hook, Optim, Runner, TrainLoop
 from hookline.engine.steps import cross_entropy
 from hookline.errors import ConfigError, HookError, StorageError, exit_code_of
 from hookline.testing import toy_data, toy_model, toy_runner
@@ -99,6 +100,55 @@ def test_an_optim_cannot_be_replaced_while_it_trains() -> None:
         toy_runner(custom_hooks=[Replaces()]).train()
 
 
+@pytest.mark.parametrize("point", ["before_train", "before_train_epoch"])
+def test_parameters_that_a_hook_replaces_are_noticed_before_the_first_step(point: str) -> None:
+    def replace(runner: Runner) -> None:
+        for module in runner.model.modules():
+            for name, value in list(module._parameters.items()):
+                setattr(module, name, nn.Parameter(value.detach().clone()) if value is not None else None)
+
+    runner = toy_runner()
+    runner.plan.on(point, replace)
+    assert refusal(runner).startswith("the optimizer (SGD) updates none of the model's parameters, so the model would")
+
+
+def test_an_optimizer_cannot_be_replaced_while_it_trains() -> None:
+    class Replaces(Hook):
+        def before_train(self, runner: Runner) -> None:
+            runner.optims.sole.optimizer = torch.optim.SGD(toy_model().parameters(), lr=0.1)
+
+    runner = toy_runner(custom_hooks=[Replaces()])
+    with pytest.raises(HookError) as refused:
+        runner.train()
+    assert str(refused.value) == (
+        "optim.optimizer cannot be replaced during runner.train(), because its schedulers and earlier checkpoints "
+        "belong to the old one; change it in place, for example with optim.optimizer.param_groups, or set it before "
+        "the run"
+    )
+    runner = toy_runner()
+    runner.optims.sole.optimizer = torch.optim.SGD(runner.model.parameters(), lr=0.2)
+    runner.train()
+    assert runner.optims.sole.learning_rates() == [0.2]
+
+
+def test_frozen_parameters_are_refused_before_the_first_step() -> None:
+    model = toy_model().requires_grad_(False)
+    assert refusal(toy_runner(model=model)) == (
+        "the optimizer (SGD) updates only parameters that are frozen (requires_grad is False), so nothing would be "
+        "trained; unfreeze some of them: parameter.requires_grad_(True)"
+    )
+
+
+def test_a_hook_can_unfreeze_the_parameters_in_time() -> None:
+    class Unfreezes(Hook):
+        def before_train_epoch(self, runner: Runner) -> None:
+            runner.model.requires_grad_(True)
+
+    runner = toy_runner(model=toy_model().requires_grad_(False), custom_hooks=[Unfreezes()])
+    runner.train()
+    assert runner.iter == 8
+
+
 def test_model_and_optim_that_are_set_before_the_run_are_the_ones_that_are_trained_and_saved(tmp_path: Path) -> None:
     runner = toy_runner(work_dir=tmp_path, max_epochs=1)
     expected = toy_runner(model=toy_model(seed=1), max_epochs=1)
@@ -172,6 +222,21 @@ def test_a_step_can_call_lbfgs_with_its_own_closure() -> None:
         assert ours.equal(theirs)
 
 
+@pytest.mark.parametrize("accumulate", [1, 3, 9])
+def test_update_refuses_lbfgs_by_name(accumulate: int) -> None:
+    def step(model: nn.Module, batch: Any, optim: Any) -> None:
+        optim["net"].update(cross_entropy(model, batch))
+
+    model = toy_model()
+    optims = {"net": Optim(torch.optim.LBFGS(model.parameters()), accumulate=accumulate)}
+    with pytest.raises(ConfigError) as refused:
+        toy_runner(model=model, optim=optims, step=step, max_epochs=1).train()
+    assert str(refused.value) == (
+        "the optimizer (LBFGS) needs a closure that evaluates the model again, which the loop does not provide. Use "
+        "another optimizer, or write a step with a parameter named optim that calls optim.optimizer.step(closure)"
+    )
+
+
 # -- schedules
 
 
@@ -224,4 +289,44 @@ def test_a_cycle_that_was_long_enough_is_refused_when_the_run_is_resumed_with_mo
     assert str(refused.value) == (
         "OneCycleLR has 2 steps, but this run needs 4: it steps after every epoch. The length is that of the "
         "checkpoint and cannot grow; train only to its end, or start a new run from its weights (load_from)"
+    )
+
+
+def test_a_short_cycle_inside_of_other_schedulers_is_refused() -> None:
+    def runner_with(steps: int, kind: str) -> Runner:
+        model = toy_model()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        cycle = OneCycleLR(optimizer, 0.1, total_steps=steps)
+        scheduler: LRScheduler = ChainedScheduler([ConstantLR(optimizer), cycle])
+        if kind == "last":
+            scheduler = SequentialLR(optimizer, [ConstantLR(optimizer), cycle], [2])
+        elif kind == "middle":
+            scheduler = SequentialLR(optimizer, [ConstantLR(optimizer), cycle, ConstantLR(optimizer)], [2, 5])
+        elif kind == "first":
+            scheduler = SequentialLR(optimizer, [cycle, ConstantLR(optimizer)], [5])
+        return toy_runner(model=model, optim=Optim(optimizer, [(scheduler, "iter")]))
+
+    for kind, needed in {"chained": 8, "last": 6, "middle": 2, "first": 4}.items():
+        assert refusal(runner_with(needed - 1, kind)) == (
+            f"OneCycleLR has {needed - 1} steps, but this run needs {needed}: it steps after every iteration. "
+            f"Set total_steps to {needed}"
+        )
+        runner_with(needed, kind).train()
+
+
+def test_a_cycle_that_ends_early_in_data_without_a_length_ends_with_a_clear_error(tmp_path: Path) -> None:
+    class Stream(IterableDataset[Any]):
+        def __iter__(self) -> Any:
+            return iter(toy_data())
+
+    model = toy_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optim = Optim(optimizer, [(OneCycleLR(optimizer, 0.1, total_steps=5), "iter")])
+    loop = TrainLoop(DataLoader(Stream(), batch_size=None), cross_entropy, max_epochs=2)
+    runner = Runner(model, train=loop, optim=optim, work_dir=tmp_path, quiet=True)
+    with pytest.raises(ConfigError) as refused:
+        runner.train()
+    assert str(refused.value) == (
+        "OneCycleLR has 5 steps, but this run needs more: it steps after every iteration. Set total_steps to the "
+        "number of iterations of the whole training"
     )

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from hookline import Hook, Optim, Runner
+from hookline import EvalLoop, Hook, Optim, Runner
 from hookline.checkpoint import store
 from hookline.engine import snapshot
 from hookline.engine.host import Host, Part
+from hookline.engine.steps import cross_entropy, predict
 from hookline.errors import ConfigError, StorageError
 from hookline.hooks import EarlyStoppingHook, EMAHook
-from hookline.testing import toy_model, toy_runner
+from hookline.testing import toy_data, toy_model, toy_runner
 
 
 class Curriculum:
@@ -36,7 +38,8 @@ def test_a_checkpoint_has_meta_and_one_entry_for_each_part(tmp_path: Path) -> No
     saved = store.read(tmp_path / "epoch_1.pth", sealed=True)
     assert list(saved) == ["meta", *runner.parts]
     assert list(runner.parts) == [
-        *("state_dict", "optimizer", "param_schedulers", "scaler", "position", "message_hub", "writers", "hooks", "rng")
+        *("state_dict", "optimizer", "param_schedulers", "scaler", "position", "message_hub", "writers"),
+        *("metric_states", "hooks", "rng"),
     ]
 
 
@@ -54,6 +57,115 @@ def test_a_part_of_the_user_is_saved_and_comes_back(tmp_path: Path) -> None:
     resumed.add_part("curriculum", again)
     resumed.train()
     assert again.level == 2
+
+
+#: Instead of a value: the entry is deleted.
+DELETED = object()
+
+
+def test_a_negative_number_of_averaged_steps_is_refused(tmp_path: Path) -> None:
+    class Spoils(Hook):
+        def before_save_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
+            checkpoint["hooks"]["EMAHook"]["steps"] = -1
+
+    scheduled(tmp_path, 1, Spoils()).train()
+    with pytest.raises(StorageError, match="^EMAHook: this is not the state of a weight average, which has"):
+        scheduled(tmp_path, 2, resume=True).train()
+
+
+def test_the_updates_of_several_optims_are_checked(tmp_path: Path) -> None:
+    def step(model: Any, batch: Any, optim: Any) -> None:
+        optim["net"].update(cross_entropy(model, batch))
+
+    def gan(**options: Any) -> Runner:
+        model = toy_model()
+        optims = {"net": torch.optim.SGD(model.parameters(), lr=0.1)}
+        return toy_runner(model=model, optim=optims, step=step, work_dir=tmp_path, **options)
+
+    class Spoils(Hook):
+        def before_save_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
+            checkpoint["position"]["updates"]["net"] = -1
+
+    gan(max_epochs=1, custom_hooks=[Spoils()]).train()
+    with pytest.raises(StorageError, match=r"position\['updates'\] is not of the type that a run saves$"):
+        gan(max_epochs=2, resume=True).train()
+    gan(max_epochs=1).train()
+    gan(max_epochs=2, resume=True).train()
+
+
+class Remembers:
+    """A metric that counts the evaluations that it has seen."""
+
+    def __init__(self) -> None:
+        self.seen = 0
+
+    def reset(self) -> None: ...
+
+    def update(self, preds: Any, target: Any) -> None: ...
+
+    def compute(self) -> float:
+        self.seen += 1
+        return float(self.seen)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"seen": self.seen}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.seen = state["seen"]
+
+
+def counted(folder: Path, name: str = "seen") -> list[float]:
+    records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [record[f"val/{name}"] for record in records if f"val/{name}" in record]
+
+
+def remembering(folder: Path, metrics: Any = None, **options: Any) -> Runner:
+    loop = EvalLoop(toy_data(1), predict, metrics=metrics or {"seen": Remembers()})
+    return toy_runner(work_dir=folder, val=loop, **options)
+
+
+def test_a_metric_with_a_memory_continues_where_it_was(tmp_path: Path) -> None:
+    remembering(tmp_path, max_epochs=2).train()
+    assert store.read(tmp_path / "epoch_2.pth", sealed=True)["metric_states"] == {"val/seen": {"seen": 1}}
+    resumed = remembering(tmp_path, max_epochs=4, resume=True)
+    resumed.train()
+    assert counted(tmp_path) == [1.0, 2.0, 3.0, 4.0]
+
+
+def test_a_checkpoint_without_the_states_of_metrics_resumes_which_is_reported(tmp_path: Path) -> None:
+    class Earlier(Hook):
+        def before_save_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
+            del checkpoint["metric_states"]
+
+    remembering(tmp_path, max_epochs=2, custom_hooks=[Earlier()]).train()
+    remembering(tmp_path, {"": Remembers()}, max_epochs=3, resume=True).train()
+    assert "not in the checkpoint, so starting from scratch: the metric val\n" in (tmp_path / "run.log").read_text()
+    assert counted(tmp_path, "Remembers") == [1.0, 2.0]
+
+
+def test_modules_are_reset_and_not_saved(tmp_path: Path) -> None:
+    class Module(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = torch.nn.Linear(2, 1)
+
+        def forward(self, preds: torch.Tensor, target: Any) -> Any:
+            return self.net(preds).mean()
+
+    remembering(tmp_path, {"module": Module()}, max_epochs=1).train()
+    assert store.read(tmp_path / "epoch_1.pth", sealed=True)["metric_states"] == {}
+
+
+def test_a_metric_that_cannot_be_restored_is_named(tmp_path: Path) -> None:
+    class Fails(Remembers):
+        def load_state_dict(self, state: dict[str, Any]) -> None:
+            raise ValueError("too old")
+
+    remembering(tmp_path, max_epochs=2).train()
+    with pytest.raises(
+        ValueError, match="^too old\nin the metric val/seen, while restoring its state from a checkpoint$"
+    ):
+        remembering(tmp_path, {"seen": Fails()}, max_epochs=3, resume=True).train()
 
 
 def test_a_part_that_a_checkpoint_does_not_have_starts_fresh_which_is_reported(tmp_path: Path) -> None:
@@ -127,6 +239,24 @@ def test_a_snapshot_is_the_state_of_each_part_of_any_host() -> None:
         ("param_schedulers", (0, "base_lrs"), ["0.1"], "param_schedulers[0]['base_lrs'][0]"),
         ("param_schedulers", (0, "last_epoch"), None, "param_schedulers[0]['last_epoch']"),
         ("hooks", ("EMAHook",), 5, "hooks['EMAHook']"),
+        ("meta", ("seed",), torch.ones(3), "meta['seed']"),
+        ("meta", ("batches",), torch.ones(3), "meta['batches']"),
+        ("meta", ("accumulate", 0), torch.ones(3), "meta['accumulate']"),
+        ("position", ("updates",), "3", "position['updates']"),
+        ("position", ("updates",), {}, "position['updates']"),
+        ("position", ("updates",), DELETED, "position['updates'] (missing)"),
+        ("position", ("iter",), 10**30, "position['iter']"),
+        ("position", ("epoch",), 10**30, "position['epoch']"),
+        *(("position", (name,), DELETED, f"position['{name}'] (missing)") for name in ("iter", "epoch", "batch")),
+        ("param_schedulers", (0,), {}, "param_schedulers[0]['last_epoch'] (missing)"),
+        ("optimizer", ("param_groups", 0, "lr"), True, "optimizer['param_groups'][0]['lr']"),
+        ("optimizer", ("param_groups", 0, "lr"), -1, "optimizer['param_groups'][0]['lr']"),
+        ("optimizer", ("param_groups", 0, "weight_decay"), -1.0, "optimizer['param_groups'][0]['weight_decay']"),
+        ("optimizer", ("param_groups", 0, "momentum"), float("nan"), "optimizer['param_groups'][0]['momentum']"),
+        ("scaler", ("scale",), -5.5, "scaler['scale']"),
+        ("scaler", ("scale",), 2**70, "scaler['scale']"),
+        ("scaler", ("_growth_tracker",), 2**70, "scaler['_growth_tracker']"),
+        ("scaler", ("growth_interval",), -5.5, "scaler['growth_interval']"),
     ],
 )
 def test_a_part_with_a_value_of_another_kind_is_refused_by_name(
@@ -138,10 +268,13 @@ def test_a_part_with_a_value_of_another_kind_is_refused_by_name(
             for key in where[:-1]:
                 inner = inner[key]
             inner[where[-1]] = value
+            if value is DELETED:
+                del inner[where[-1]]
 
-    scheduled(tmp_path, 1, Spoils()).train()
+    precision = "fp16" if part == "scaler" else "fp32"
+    scheduled(tmp_path, 1, Spoils(), precision=precision).train()
     with pytest.raises(StorageError) as refused:
-        scheduled(tmp_path, 2, resume=True).train()
+        scheduled(tmp_path, 2, resume=True, precision=precision).train()
     path = tmp_path / "best_accuracy_epoch_1.pth"
     assert str(refused.value) == f"{path} cannot be used: {named} is not of the type that a run saves"
 
@@ -168,6 +301,7 @@ def scheduled(folder: Path, epochs: int, *hooks: Hook, **more: Any) -> Runner:
         ("EarlyStoppingHook", "best", "0.5", "the best value of accuracy['best']"),
         ("EarlyStoppingHook", "waited", [], "the state of EarlyStoppingHook['waited']"),
         ("LoggerHook", "logged_at", "1", "the state of LoggerHook['logged_at']"),
+        ("LoggerHook", "logged_at", None, "the state of LoggerHook['logged_at']"),
     ],
 )
 def test_the_state_of_a_hook_with_a_value_of_another_kind_is_refused_by_name(

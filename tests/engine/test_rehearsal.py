@@ -20,6 +20,7 @@ from hookline import EvalLoop, Hook, Runner
 from hookline.common import rng
 from hookline.engine.metrics import accuracy
 from hookline.engine.rehearsal import buffers_restored
+from hookline.engine.steps import predict
 from hookline.errors import ConfigError
 from hookline.testing import toy_data, toy_runner
 
@@ -137,6 +138,34 @@ def test_a_metric_without_a_copy_is_left_out_and_reported(tmp_path: Path) -> Non
     ) in (tmp_path / "run.log").read_text()
 
 
+def test_a_metric_that_copies_as_itself_does_not_take_part_in_the_trial(tmp_path: Path) -> None:
+    class Same(Remembers):
+        def __deepcopy__(self, memo: Any) -> Same:
+            return self
+
+    class Called:
+        calls = 0
+
+        def __deepcopy__(self, memo: Any) -> Called:
+            return self
+
+        def __call__(self, preds: Tensor, target: Tensor) -> float:
+            self.calls += 1
+            return 0.5
+
+    called = Called()
+    toy_runner(
+        val=EvalLoop(toy_data(2), predict, metrics={"number": Same(), "called": called}),
+        max_epochs=1,
+        default_hooks={"checkpoint": {"save_best": "called", "rule": "greater"}},
+        work_dir=tmp_path,
+    ).train()
+    assert called.calls == 2
+    log = (tmp_path / "run.log").read_text()
+    assert "so their names are not checked: 'number' (TypeError: its copy is the object itself)\n" in log
+    assert json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[-1])["val/number"] == 1
+
+
 def test_a_misspelled_metric_is_still_refused_before_training() -> None:
     val = EvalLoop(toy_data(2, seed=1), step, metrics={"accuracy": accuracy, "number": Remembers()})
     runner = toy_runner(val=val, default_hooks={"checkpoint": {"save_best": "acuracy", "rule": "greater"}})
@@ -230,17 +259,15 @@ def interrupted(folder: Path, at: int | None, resume: bool = False) -> Runner:
 
     inputs = torch.cat([batch[0] for batch in toy_data(3, seed=1)])
     val = DataLoader(TensorDataset(inputs, (inputs.sum(dim=1) > 0).long()), batch_size=8, shuffle=True)
-    number = Remembers()
     runner = toy_runner(
         model=model,
         max_epochs=3,
-        val=EvalLoop(val, tell, metrics={"accuracy": accuracy, "number": number}),
+        val=EvalLoop(val, tell, metrics={"accuracy": accuracy, "number": Remembers()}),
         custom_hooks=[Watches()],
         default_hooks={"checkpoint": {"interval": 0}, "timer": None},
         work_dir=folder,
         resume=resume,
     )
-    runner.add_part("number", number)
     return runner
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -325,3 +326,19 @@ def test_a_flushed_window_is_also_the_end_of_a_log_interval() -> None:
     runner.on("after_train_iter")(lambda runner: ends.append(runner.ends_window))
     runner.train()
     assert (ends, runner.iter, runner.updates) == ([True], 1, 1)
+
+
+def test_a_stop_from_a_thread_that_a_hook_waits_for_is_a_stop_of_the_hook(tmp_path: Path) -> None:
+    class Delegates(Hook):
+        def after_train_iter(self, runner: Runner) -> None:
+            if runner.iter == 1:
+                thread = threading.Thread(target=lambda: runner.stop("enough"))
+                thread.start()
+                thread.join()
+
+    runner = toy_runner(work_dir=tmp_path, custom_hooks=[Delegates()])
+    runner.train()
+    assert (runner.iter, runner.stopped.by) == (2, "Delegates")
+    resumed = toy_runner(work_dir=tmp_path, custom_hooks=[Delegates()], resume=True)
+    resumed.train()
+    assert resumed.iter == 2

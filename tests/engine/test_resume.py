@@ -221,7 +221,7 @@ def test_a_checkpoint_has_the_documented_keys_and_hooks_may_add_to_it(tmp_path: 
     checkpoint = torch.load(tmp_path / "epoch_4.pth", weights_only=True)
     assert sorted(checkpoint) == sorted(
         ["meta", "state_dict", "optimizer", "param_schedulers", "message_hub", "scaler", "rng", "hooks", "position",
-         "writers", "mine"]
+         "writers", "metric_states", "mine"]
     )  # fmt: skip
     assert checkpoint["hooks"] == {"Counter": {"seen": 28}, "LoggerHook": {"logged_at": 27}}
     hook = Adds()

@@ -537,8 +537,9 @@ def test_records_wait_for_a_full_disk(tmp_path: Path, monkeypatch: pytest.Monkey
     class Full:
         full = True
 
-        def __init__(self) -> None:
+        def __init__(self, fileno: Any) -> None:
             self.data = b""
+            self.fileno = fileno
 
         def write(self, data: bytes) -> int:
             if self.full:
@@ -552,8 +553,10 @@ def test_records_wait_for_a_full_disk(tmp_path: Path, monkeypatch: pytest.Monkey
         def tell(self) -> int:
             return len(self.data)
 
-    writer, file = JsonlWriter(), Full()
+    writer = JsonlWriter()
     writer.begin(tmp_path, "x")
+    assert writer._file is not None
+    file = Full(writer._file.fileno)
     monkeypatch.setattr(writer, "_file", file)
     writer.write_scalars({"loss": 1.0}, 1)
     with pytest.raises(

@@ -65,7 +65,7 @@ def with_buffer(value: torch.Tensor) -> nn.Module:
         (
             lambda: nn.Sequential(WithExtraState(4, 2)),
             "checkpoint['state_dict']['0._extra_state']['seed'] is an int of 3,001 bits, but a checkpoint stores at "
-            "most 2,040; store it as text",
+            "most 2,039; store it as text",
         ),
     ],
 )

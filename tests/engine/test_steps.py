@@ -80,3 +80,11 @@ def test_the_ready_made_steps() -> None:
     preds, target = steps.predict(model, batch)
     assert torch.equal(preds, model(batch[0]))
     assert target is batch[1]
+
+
+def test_a_mapping_without_text_as_keys_is_refused_with_its_keys() -> None:
+    with pytest.raises(HooklineError) as refused:
+        steps.as_outputs({1: 2.0, "a": 1.0})
+    assert str(refused.value) == (
+        f"the step returned a mapping with [1, 'a'], but without a loss; {steps.WHAT_TO_RETURN}"
+    )

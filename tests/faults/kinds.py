@@ -6,7 +6,7 @@ async         by iterations, saves in the background
 plain         by epochs, torch's own DataLoader
 stale         a hook leaves gradients after every validation; an update must not contain them
 counting      a module counts its forward passes in eval mode, in a buffer; only validations count
-memory        a metric counts validations; its user saves it with `add_part`, and the trial batch must not count
+memory        a metric counts validations; the count must survive a kill, and the trial batch must not count
 window        persistent workers, saves in the background, and a window of 3, which ends with no epoch
 gan           two optims with windows of 2 and 3, and a step that updates both: a save finds open windows
 registered    a hook joins in the middle of the run; a resumed run registers it before states are restored
@@ -43,7 +43,7 @@ class Kind:
     accumulate: int = 2
     make_model: Callable[[], nn.Module] = lambda: classifier()
     #: Returns more arguments of the runner. Its hooks are added to those of every kind. `step` is the step of
-    #: training, and `added` are the objects that the user adds to checkpoints.
+    #: training.
     more: Callable[[nn.Module], Mapping[str, Any]] = lambda model: {}
 
 
@@ -84,7 +84,7 @@ class CountsEvaluations(nn.Module):
 
 
 class Remembering:
-    """A metric with a memory: the accuracy, and the number of validations so far. It is also a part of checkpoints."""
+    """A metric with a memory: the accuracy, and the number of validations so far."""
 
     def __init__(self) -> None:
         self.validations = 0
@@ -172,9 +172,8 @@ def _two_optims(model: Any) -> dict[str, Any]:
 
 
 def _with_memory(model: nn.Module) -> dict[str, Any]:
-    remembering = Remembering()
-    val = EvalLoop(toy_data(2), predict, metrics={"accuracy": accuracy, "remembering": remembering})
-    return {"val": val, "custom_hooks": [ChecksMemory()], "added": {"remembering": remembering}}
+    val = EvalLoop(toy_data(2), predict, metrics={"accuracy": accuracy, "remembering": Remembering()})
+    return {"val": val, "custom_hooks": [ChecksMemory()]}
 
 
 KINDS: dict[str, Kind] = {

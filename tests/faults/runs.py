@@ -124,7 +124,7 @@ def everything(folder: str | Path, kind: str = "workers", **parts: Any) -> Runne
     )
     if how.plain:
         loader = DataLoader(Augmented(), BATCH, shuffle=True)
-    step, added = more.pop("step", cross_entropy), more.pop("added", {})
+    step = more.pop("step", cross_entropy)
     hooks = [EMAHook(momentum=0.1), EarlyStoppingHook(monitor="accuracy", patience=100), Remembers()]
     checkpoint = {"interval": 3, "by_epoch": False, "max_keep_ckpts": 2, "save_best": "accuracy"}
     given: dict[str, Any] = {
@@ -138,10 +138,7 @@ def everything(folder: str | Path, kind: str = "workers", **parts: Any) -> Runne
         "custom_hooks": [*hooks, *more.get("custom_hooks", ()), Digests()],
         **parts,
     }
-    runner = Runner(model, work_dir=folder, quiet=True, device="cpu", **given)
-    for name, part in added.items():
-        runner.add_part(name, part)
-    return runner
+    return Runner(model, work_dir=folder, quiet=True, device="cpu", **given)
 
 
 def train(folder: str, kind: str, **parts: Any) -> None:

@@ -222,12 +222,12 @@ def _losses() -> list[Case]:
         infinite(
             "nan",
             "by_epochs",
-            _infinite("nan", 4, "LoggerHook, at after_train_iter, epoch=0 iter=3 rank=0 (hookline/hooks/logger.py)"),
+            _infinite("nan", 1, "LoggerHook, at after_train_iter, epoch=0 iter=3 rank=0 (hookline/hooks/logger.py)"),
         ),
         infinite(
             "infinite",
             "by_epochs",
-            _infinite("inf", 4, "LoggerHook, at after_train_iter, epoch=0 iter=3 rank=0 (hookline/hooks/logger.py)"),
+            _infinite("inf", 1, "LoggerHook, at after_train_iter, epoch=0 iter=3 rank=0 (hookline/hooks/logger.py)"),
         ),
         infinite(
             "nan_later",
@@ -237,19 +237,19 @@ def _losses() -> list[Case]:
         infinite(
             "nan_once",
             "by_epochs",
-            _infinite("nan", 4, "LoggerHook, at after_train_iter, epoch=0 iter=3 rank=0 (hookline/hooks/logger.py)"),
+            _infinite("nan", 3, "LoggerHook, at after_train_iter, epoch=0 iter=3 rank=0 (hookline/hooks/logger.py)"),
         ),
         by_iterations(
             "nan",
-            _infinite("nan", 8, "LoggerHook, at after_train_iter, epoch=1 iter=7 rank=0 (hookline/hooks/logger.py)"),
+            _infinite("nan", 1, "LoggerHook, at after_train_iter, epoch=1 iter=7 rank=0 (hookline/hooks/logger.py)"),
         ),
         by_iterations(
             "infinite",
-            _infinite("inf", 8, "LoggerHook, at after_train_iter, epoch=1 iter=7 rank=0 (hookline/hooks/logger.py)"),
+            _infinite("inf", 1, "LoggerHook, at after_train_iter, epoch=1 iter=7 rank=0 (hookline/hooks/logger.py)"),
         ),
         by_iterations(
             "nan_later",
-            _infinite("nan", 8, "LoggerHook, at after_train_iter, epoch=1 iter=7 rank=0 (hookline/hooks/logger.py)"),
+            _infinite("nan", 4, "LoggerHook, at after_train_iter, epoch=1 iter=7 rank=0 (hookline/hooks/logger.py)"),
         ),
         infinite(
             "nan",

@@ -202,7 +202,8 @@ def test_whatever_a_forked_process_does_the_run_is_the_same(
 ) -> None:
     printed = trained(tmp_path, "plain", point, list(WAYS), without_fork("plain"))
     says = (
-        "during the run, and only the process that started a run writes its records"
+        "during the run, and only the process that started a run writes its records; end it in the code that forks it, "
+        "with os._exit(0)"
         if point in RECORDING
         else f"in hook Forks, at {point}, and must not continue the run, which belongs to another process; end it in "
         "the code that forks it, with os._exit(0)"
@@ -424,7 +425,7 @@ def test_a_process_of_multiprocessing_may_train_elsewhere_but_not_use_the_run(tm
     ]
     assert (
         "hookline.errors.HookError: process N was forked during the run, and only the process that started a run "
-        "writes its records\n"
+        "writes its records; end it in the code that forks it, with os._exit(0)\n"
     ) in output
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [
         *["epoch_1.pth", "last_checkpoint", "metrics.jsonl", "plan.txt", "run.log"]

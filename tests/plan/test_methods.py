@@ -307,3 +307,27 @@ def test_a_first_parameter_with_a_default_is_the_runner_only_by_its_name() -> No
     assert seen == [False, "Host", "Host"]
     with pytest.raises(HookError, match=r"has no argument 'output'; did you mean 'outputs'\?$"):
         plan.add(hook_with(after_train_iter=lambda self, output=None: None))
+
+
+def test_a_misspelled_point_that_a_hook_sets_as_its_own_attribute_is_refused() -> None:
+    class Sets(Hook):
+        def __init__(self) -> None:
+            self.after_train_itr = lambda runner: None
+
+    with pytest.raises(HookError) as refused:
+        Plan(object()).add(Sets())
+    line = Sets.__init__.__code__.co_firstlineno + 1
+    assert str(refused.value) == (
+        f"Sets.after_train_itr (tests/plan/test_methods.py:{line}): unknown point 'after_train_itr'; did you mean "
+        "'after_train_iter'? If it is a helper, begin its name with an underscore."
+    )
+
+
+def test_other_callables_of_a_hook_are_its_own() -> None:
+    class Sets(Hook):
+        def __init__(self) -> None:
+            self.on_done = print
+            self.after_train_itr = "a text"
+            self._after_train_itr = print
+
+    Plan(object()).add(Sets())

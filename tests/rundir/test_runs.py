@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import types
@@ -337,6 +338,32 @@ def test_a_malformed_config_is_refused_with_its_position(tmp_path: Path) -> None
     assert refused(ConfigError, tmp_path, "config") == (
         f"{tmp_path}/config.yaml:1:1: a config must be a mapping of keys to values, not a list"
     )
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        ("folder", "Is a directory"),
+        ("pipe", "it is a named pipe, not a regular file"),
+        ("loop", "Too many levels of symbolic links"),
+    ],
+)
+def test_a_config_that_cannot_be_opened_is_an_error_of_the_storage(
+    real: Path, tmp_path: Path, kind: str, reason: str
+) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(real, folder)
+    path = folder / "config.yaml"
+    path.unlink(missing_ok=True)
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to(path)
+    with pytest.raises(StorageError) as refused:
+        _ = runs.load(folder).config
+    assert str(refused.value) == f"{path} cannot be read: {reason}"
 
 
 def test_the_config_may_name_the_run(tmp_path: Path) -> None:

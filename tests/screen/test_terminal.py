@@ -227,3 +227,20 @@ def test_a_narrower_screen_has_wrapped_the_display_which_is_taken_back_whole() -
 )
 def test_a_number_has_its_digits_where_that_says_something(value: float, digits: int, text: str) -> None:
     assert as_number(value, digits) == text
+
+
+def test_a_stream_that_cannot_say_whether_it_is_a_terminal_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Tee:
+        def __init__(self) -> None:
+            self.text = ""
+
+        def write(self, text: str) -> int:
+            self.text += text
+            return len(text)
+
+        def flush(self) -> None: ...
+
+    stream = Tee()
+    monkeypatch.setattr(sys, "stdout", stream)
+    toy_runner(quiet=False, max_epochs=1).train()
+    assert "accuracy" in stream.text

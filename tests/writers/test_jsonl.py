@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+from hookline.errors import StorageError, exit_code_of
 from hookline.rundir import runs
 from hookline.testing import toy_runner
 from hookline.writers import Writers, jsonl
 from hookline.writers.jsonl import JsonlWriter
+
+if TYPE_CHECKING:
+    from hookline import Runner
 
 
 def begun(folder: Path, resuming: bool = False) -> Writers:
@@ -70,6 +75,55 @@ def test_a_cut_in_the_middle_of_a_line_leaves_whole_ones(tmp_path: Path) -> None
     resumed.load_state_dict({"JsonlWriter": {"size": 44}})
     resumed.close()
     assert text(tmp_path) == '{"step": 1, "longer": 0.5}\n'
+
+
+@pytest.mark.parametrize("interval", [1, 100])
+def test_a_file_that_is_removed_during_a_run_is_reported_at_the_next_save_or_at_the_end(
+    tmp_path: Path, interval: int
+) -> None:
+    checkpoint = {"interval": interval, "save_last": False}
+    runner = toy_runner(max_epochs=3, work_dir=tmp_path, default_hooks={"checkpoint": checkpoint})
+
+    @runner.on("before_train_iter")
+    def remove(runner: Runner) -> None:
+        if runner.iter == 5:
+            (tmp_path / "metrics.jsonl").unlink()
+
+    with pytest.raises(StorageError) as ended:
+        runner.train()
+    assert str(ended.value) == (
+        f"{tmp_path}/metrics.jsonl was deleted, moved or replaced during the run, so its records are lost; put it back "
+        "if you have it, and continue with resume=True, or hookline train --resume"
+    )
+    assert runner.iter == (8 if interval == 1 else 12)
+    toy_runner(max_epochs=3, work_dir=tmp_path, resume=True).train()
+
+
+def test_a_failure_of_the_run_is_not_replaced_by_the_one_of_its_records(tmp_path: Path) -> None:
+    runner = toy_runner(work_dir=tmp_path)
+
+    @runner.on("after_train_iter")
+    def remove(runner: Runner) -> None:
+        (tmp_path / "metrics.jsonl").unlink()
+        raise ValueError("mine")
+
+    with pytest.raises(ValueError, match=r"^mine\n"):
+        runner.train()
+    assert "metrics.jsonl was deleted, moved or replaced during the run" in (tmp_path / "run.log").read_text()
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "metrics.csv"])
+def test_a_folder_with_the_name_of_a_record_file_ends_a_resume_before_its_first_step(tmp_path: Path, name: str) -> None:
+    toy_runner(max_epochs=1, work_dir=tmp_path, writers=["jsonl", "csv"]).train()
+    (tmp_path / name).unlink()
+    (tmp_path / name).mkdir()
+    resumed = toy_runner(max_epochs=2, work_dir=tmp_path, writers=["jsonl", "csv"], resume=True)
+    with pytest.raises(StorageError) as refused:
+        resumed.train()
+    assert str(refused.value) == (
+        f"{tmp_path / name} must be a regular file of this run, not a folder; move it away, or choose another work_dir"
+    )
+    assert (resumed.iter, exit_code_of(refused.value)) == (0, 5)
 
 
 def test_records_that_are_gone_are_said_and_the_rest_can_be_read(tmp_path: Path) -> None:

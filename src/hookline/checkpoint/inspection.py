@@ -13,7 +13,7 @@ from hookline.common.escape import escaped
 from hookline.errors import StorageError
 
 #: Labels for the parts whose keys are unclear.
-LABELS = {"hooks": "hook states", "message_hub": "metrics", "writers": "writers"}
+LABELS = {"hooks": "hook states", "metric_states": "metric states", "message_hub": "metrics", "writers": "writers"}
 
 
 def describe_checkpoint(path: Path) -> str:
@@ -88,7 +88,7 @@ def _describe_part(key: str, value: Any) -> str:
     memory = format_size(sum(tensor.numel() * tensor.element_size() for tensor in tensors))
     if key == "state_dict":
         return f"{len(tensors)} tensors, {sum(tensor.numel() for tensor in tensors):,} numbers, {memory}"
-    if key in ("hooks", "message_hub", "writers", "rng") and isinstance(value, Mapping):
+    if key in ("hooks", "message_hub", "metric_states", "writers", "rng") and isinstance(value, Mapping):
         names = value.get("scalars", value) if key == "message_hub" else value
         names = names if isinstance(names, Mapping) else value
         return f"{', '.join(map(str, names)) or 'nothing'}{f'; {memory}' if tensors else ''}"

@@ -165,7 +165,7 @@ class WeightAverage:
 
         If `strict`, refuse any mismatch. Otherwise, tensors that do not match start from the model's current weights.
         """
-        if not isinstance(state.get("averaged"), Mapping) or not isinstance(state.get("steps"), int):
+        if not isinstance(state.get("averaged"), Mapping) or not _is_count(state.get("steps")):
             raise StorageError("this is not the state of a weight average, which has 'averaged' and 'steps'")
         saved, own = state["averaged"], self._averaged(model)
         problems = [f"missing: {escaped(name)} {tuple(own[name].shape)}" for name in own if name not in saved]
@@ -251,6 +251,10 @@ class StochasticWeightAverage(WeightAverage):
         differences = torch._foreach_sub(live, held)
         torch._foreach_div_(differences, self.steps // self.interval + 1)
         torch._foreach_add_(held, differences)
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value >= 0
 
 
 def find_tensors(model: nn.Module, buffers: bool) -> dict[Place, Tensor]:

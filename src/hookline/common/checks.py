@@ -60,6 +60,10 @@ def check_name(label: str, value: Any) -> None:
     """
     if any(unicodedata.category(character) == "Cc" for character in str(value)):
         raise ConfigError(f"{label} must be in one line and without control codes, not {str(value)!r}")
+    try:
+        str(value).encode("utf-8", "surrogateescape")  # as Python encodes names of files, but in any locale
+    except UnicodeEncodeError:
+        raise ConfigError(f"{label} must be text that can be the name of a file, not {str(value)!r}") from None
 
 
 def warn_if_never_reached(label: str, begin: int, end: int | None) -> None:

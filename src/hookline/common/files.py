@@ -82,6 +82,14 @@ def _refuse_unless_own(path: str, status: os.stat_result, writes: bool) -> None:
         raise not_own(path, "regular file", kind)
 
 
+def is_at(path: Path, descriptor: int) -> bool:
+    """Return whether an open file is still the one at a path."""
+    try:
+        return os.path.samestat(os.lstat(path), os.fstat(descriptor))
+    except OSError:
+        return False
+
+
 def not_own(path: str | Path, expected: str, found: str) -> StorageError:
     """Return the error about something else that has the name of a file of the run."""
     return StorageError(

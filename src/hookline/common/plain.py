@@ -131,7 +131,7 @@ def _check_value(value: Any, kind: type) -> None:
     """Refuse the values of plain types that `weights_only=True` does not load."""
     if kind is int and not -INT_LIMIT <= value < INT_LIMIT:
         raise _RefusedError(
-            f"is an int of {value.bit_length():,} bits, but a checkpoint stores at most 2,040; store it as text"
+            f"is an int of {value.bit_length():,} bits, but a checkpoint stores at most 2,039; store it as text"
         )
     if kind is bytes and not value:
         raise _RefusedError("is bytes without content, which a checkpoint cannot store; use text, or None")
@@ -221,9 +221,9 @@ def _without_numpy(value: Any, known: dict[int, Any], level: int) -> Any:
     return known[id(value)]
 
 
-def refuse_unlike(saved: Any, like: Any, where: str) -> None:
-    """Refuse a saved state with a value of another kind than `like` has in this place. None fits everywhere."""
-    odd = unlike(saved, like, where, optional=True)
+def refuse_unlike(saved: Any, like: Any, where: str, optional: bool = True) -> None:
+    """Refuse a saved state with a value of another kind than `like` has in this place; see `unlike`."""
+    odd = unlike(saved, like, where, optional)
     if odd:
         raise StorageError(f"{', '.join(odd)} in the checkpoint is not of the type that a run saves")
 
@@ -244,7 +244,7 @@ def unlike(saved: Any, own: Any, where: str = "", optional: bool = False) -> lis
         both = [(key, saved[key], own[key]) for key in own if key in saved]
     elif isinstance(own, LISTS) and isinstance(saved, LISTS):
         both = [(i, value, own[min(i, len(own) - 1)]) for i, value in enumerate(saved)] if own else []
-    elif _kind(saved) is not _kind(own):
+    elif _kind(saved) is not _kind(own) or (type(saved) is bool and type(own) is not bool):
         return [where]
     return [path for key, then, now in both for path in unlike(then, now, f"{where}[{key!r}]", optional)]
 

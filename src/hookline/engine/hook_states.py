@@ -82,7 +82,7 @@ def _restore_one(entry: Named, state: Any) -> None:
         hook.load_state_dict(state)
         return
     try:
-        refuse_unlike(state, hook.state_dict(), f"the state of {entry.name}")
+        refuse_unlike(state, hook.state_dict(), f"the state of {entry.name}", optional=False)
         hook.load_state_dict(state)
     except HooklineError:
         raise

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from hookline.common.checks import check_number
+from hookline.common.checks import check_number, is_finite
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
@@ -32,6 +32,16 @@ def check_optimizer(optimizer: Optimizer) -> None:
             label = f"{who}: {name}" + (f" of parameter group {index}" if several else "")
             for number in _numbers(value):
                 check_number(label, number, least=0 if limited else None)
+
+
+def out_of_limits(groups: list[dict[str, Any]]) -> list[str]:
+    """Return where saved parameter groups have a NaN, infinite or negative number in a known option."""
+    return [
+        f"[{index}]['{name}']"
+        for index, group in enumerate(groups)
+        for name, value in group.items()
+        if name.endswith(NOT_NEGATIVE) and not all(is_finite(number) and number >= 0 for number in _numbers(value))
+    ]
 
 
 def check_scheduler(scheduler: LRScheduler) -> None:

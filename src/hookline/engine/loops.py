@@ -18,7 +18,7 @@ from torch import Tensor
 from hookline.common.modes import in_mode
 from hookline.data.batches import Batches, batch_size
 from hookline.data.transfer import to_device
-from hookline.engine.metrics import Average
+from hookline.engine.metrics import Average, mean_of
 from hookline.engine.numerics import check_result, keep_loss
 from hookline.engine.optim_checks import refuse_resumed_optimizer
 from hookline.engine.steps import as_outputs, own_outputs
@@ -256,5 +256,5 @@ def evaluate_one(runner: RunnerHost, stage: Literal["val", "test"], loop: EvalLo
                 raise
             (plan.after_val_iter if stage == "val" else plan.after_test_iter)(batch_idx, batch, outputs)
         runner.leave_if_signaled()
-    found = {} if loop.loss is None else {"loss": average.compute(strategy.reduce_sum)}
+    found = {} if loop.loss is None else {"loss": mean_of(strategy.reduce_sum(average.sums()))}
     return loop.metrics.compute(strategy.reduce_sum) | found

@@ -14,8 +14,8 @@ def find(folders: Iterable[Path]) -> list[Path]:
     lost = [folder for folder in folders if ownership.is_lost(folder)]
     if taken := [str(folder) for folder in lost if (folder / ownership.LOCK).exists()]:
         raise StorageError(
-            f"{', '.join(taken)} was deleted during the run, and another run uses it now, so nothing was saved after "
-            "that"
+            f"{', '.join(taken)} was deleted or moved during the run, and another run uses it now, so nothing was "
+            "saved after that"
         )
     return lost
 
@@ -25,6 +25,6 @@ def error(folders: Iterable[Path], saved: Iterable[Path]) -> StorageError:
     written = ", ".join(map(str, saved))
     after = f"saved {written} after that; continue with resume=True, or hookline train --resume"
     return StorageError(
-        f"{', '.join(map(str, folders))} was deleted during the run, with everything in it; "
+        f"{', '.join(map(str, folders))} was deleted or moved during the run, with everything in it; "
         + (after if written else "nothing was saved after that")
     )

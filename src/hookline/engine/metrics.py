@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from copy import deepcopy
+from decimal import Decimal
+from fractions import Fraction
+from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from hookline.common.escape import escaped
 from hookline.data.batches import batch_size
 from hookline.engine.steps import describe
 from hookline.errors import ConfigError, HooklineError
+
+log = logging.getLogger("hookline")
 
 
 def accuracy(preds: Tensor, target: Tensor) -> Tensor:
@@ -37,12 +43,16 @@ class Average:
         self._values.append(tensor.float().mean() if tensor.numel() > 1 else tensor.reshape(()))
         self._samples.append(samples)
 
-    def compute(self, total: Callable[[Tensor], Tensor] = lambda value: value) -> float:
-        """Return the mean over all samples. `total` sums a tensor over all processes."""
+    def sums(self) -> Tensor:
+        """Return the sum over all samples, and their number."""
         values = torch.stack([value.cpu().double() for value in self._values]) if self._values else torch.zeros(0)
         weights = torch.tensor(self._samples, dtype=torch.float64)
-        sums = total(torch.stack([(values * weights).sum(), weights.sum()]))
-        return float(sums[0] / sums[1])
+        return torch.stack([(values * weights).sum(), weights.sum()])
+
+
+def mean_of(sums: Tensor) -> float:
+    """Return the mean from a sum over samples, and their number."""
+    return float(sums[0] / sums[1])
 
 
 class Metrics:
@@ -54,6 +64,8 @@ class Metrics:
         if not isinstance(metrics, Mapping) or hasattr(metrics, "compute"):
             metrics = {"": metrics}  # a MetricCollection names its metrics itself
         self._metrics = dict(metrics)
+        #: The results about which a warning was shown.
+        self._reported: set[str] = set()
         for name, metric in self._metrics.items():
             if not hasattr(metric, "update") and not callable(metric):
                 raise HooklineError(f"the metric '{name}' must be callable, or have update and compute, not {metric!r}")
@@ -61,16 +73,27 @@ class Metrics:
     def copies(self) -> tuple[Metrics, list[str]]:
         """Return copies of the metrics for a trial, and reports of those that are left out because they have no copy.
 
-        A function with a closure may remember something there, which has no copy either. Its only result is known
-        without a call: a number with the name of the metric.
+        A function with a closure may remember something there, which has no copy either, and so may an object whose
+        copy is itself. The only result of these is known without a call: a number with the name of the metric.
         """
         copied, reports = Metrics(None), []
+        copied._reported = self._reported
         for name, metric in self._metrics.items():
             try:
-                copied._metrics[name] = _no_result if getattr(metric, "__closure__", None) else deepcopy(metric)
+                if hasattr(metric, "compute"):
+                    copied._metrics[name] = copy_of(metric)
+                else:
+                    copied._metrics[name] = _no_result if _may_remember(metric) else deepcopy(metric)
             except Exception as error:
                 reports.append(f"'{name or type(metric).__name__}' ({type(error).__name__}: {error})")
         return copied, reports
+
+    def memories(self) -> dict[str, Any]:
+        """Return the metrics whose state outlives an evaluation: those with `state_dict` and `load_state_dict`.
+
+        Modules are left out: they all have these methods. Those of torchmetrics are reset for every evaluation.
+        """
+        return {name: metric for name, metric in self._metrics.items() if has_memory(metric)}
 
     def reset(self, device: torch.device) -> None:
         """Start from scratch, on the device of the run."""
@@ -93,8 +116,11 @@ class Metrics:
                 error.add_note(f"in the metric '{name}', called with the result of the evaluation step")
                 raise
             if take is metric:
-                _refuse_no_mean(name, value)
-                self._average(name).update(value, batch_size(outputs, batch))
+                value = _check_mean(name, value)
+                try:
+                    self._average(name).update(value, batch_size(outputs, batch))
+                except RuntimeError as error:  # a sparse tensor, for example
+                    raise _no_mean(name, value) from error
 
     def _average(self, name: str) -> Average:
         return self._averages.setdefault(name, Average())
@@ -106,46 +132,87 @@ class Metrics:
         """
         results: dict[str, Any] = {}
         for name, metric in self._metrics.items():
-            value = metric.compute() if hasattr(metric, "compute") else self._average(name).compute(total)
-            if isinstance(value, Mapping):
-                found = {f"{name}/{key}" if name else key: plain(inner) for key, inner in value.items()}
+            value = metric.compute() if hasattr(metric, "compute") else self._mean(name, total)
+            if isinstance(value, Mapping) and value:
+                found = {f"{name}/{key}" if name else key: as_number(plain(inner)) for key, inner in value.items()}
             else:
-                found = {name or type(metric).__name__: plain(value)}
+                found = {name or type(metric).__name__: as_number(plain(value))}
             for label, result in found.items():
-                _refuse_no_number(label, result)
+                self._check_result(label, result)
             results |= found
         return results
 
+    def _mean(self, name: str, total: Callable[[Tensor], Tensor]) -> float:
+        try:
+            sums = self._average(name).sums()
+        except RuntimeError as error:  # a tensor on the device meta, for example
+            raise ConfigError(f"the metric '{escaped(name)}' has no mean over the batches: {error}") from error
+        return mean_of(total(sums))
 
-def _refuse_no_mean(name: str, value: Any) -> None:
-    """Refuse the result of a function that cannot be averaged over the samples."""
+    def _check_result(self, name: str, value: Any) -> None:
+        """Refuse a final result that is no number. Arrays are passed to hooks, but are not recorded."""
+        if isinstance(value, (int, float)):
+            return
+        size = value.numel() if isinstance(value, Tensor) else getattr(value, "size", 0)
+        complex_tensor = isinstance(value, Tensor) and (value.is_complex() or value.is_meta)
+        if not hasattr(value, "shape") or not size or complex_tensor:
+            raise ConfigError(
+                f"the metric '{escaped(name)}' must be a number, a tensor, or a mapping of names to these, not "
+                f"{describe(value)}"
+            )
+        if name not in self._reported:
+            self._reported.add(name)
+            log.warning(
+                "the metric '%s' is %s: hooks receive it, but it is not recorded; return one number to record it",
+                name,
+                describe(value),
+            )
+
+
+def copy_of(metric: Any, known: dict[int, Any] | None = None) -> Any:
+    """Return a copy of a metric object. Refuse one that copies as itself."""
+    copied = deepcopy(metric, known)
+    if copied is metric:
+        raise TypeError("its copy is the object itself")
+    return copied
+
+
+def _may_remember(metric: Any) -> bool:
+    """Return whether a callable may keep something that a copy of it would share."""
+    if isinstance(metric, (FunctionType, BuiltinFunctionType, type)):
+        return bool(getattr(metric, "__closure__", None))
+    return hasattr(type(metric), "__deepcopy__") and deepcopy(metric) is metric
+
+
+def has_memory(metric: Any) -> bool:
+    """Return whether a metric has a state of its own to save."""
+    return hasattr(metric, "state_dict") and hasattr(metric, "load_state_dict") and not isinstance(metric, nn.Module)
+
+
+def _check_mean(name: str, value: Any) -> Any:
+    """Return the result of a function as it can be averaged over the samples. Refuse anything else."""
     if isinstance(value, Tensor) and value.is_floating_point() and value.numel():
-        return  # the usual case, for every batch
+        return value  # the usual case, for every batch
     if isinstance(value, Mapping):
         raise ConfigError(
             f"the metric '{escaped(name)}' is a function and must return one number for a batch, not a mapping; for "
             "several numbers, use several functions, or an object with update, compute and reset"
         )
+    value = as_number(value)
     try:
         tensor = torch.as_tensor(value)
         fine = tensor.numel() > 0 and not tensor.is_complex()
     except (TypeError, ValueError, RuntimeError):  # torch raises a different error for None, text and lists
         fine = False
     if not fine:
-        raise ConfigError(
-            f"the metric '{escaped(name)}' must return a number, or a tensor of numbers, for a batch, not "
-            f"{describe(value)}"
-        )
+        raise _no_mean(name, value)
+    return value
 
 
-def _refuse_no_number(name: str, value: Any) -> None:
-    """Refuse a final result that is no number. Arrays and other objects are passed to hooks, but are not recorded."""
-    complex_tensor = isinstance(value, Tensor) and value.is_complex()
-    if value is None or complex_tensor or isinstance(value, (str, bytes, complex, Mapping)):
-        raise ConfigError(
-            f"the metric '{escaped(name)}' must be a number, a tensor, or a mapping of names to these, not "
-            f"{describe(value)}"
-        )
+def _no_mean(name: str, value: Any) -> ConfigError:
+    return ConfigError(
+        f"the metric '{escaped(name)}' must return a number, or a tensor of numbers, for a batch, not {describe(value)}"
+    )
 
 
 def _call(take: Callable[..., Any], outputs: Any) -> Any:
@@ -163,6 +230,18 @@ def _no_result(*outputs: Any, **named: Any) -> float:
 def plain(value: Any) -> Any:
     """Return a single number as a Python number, and any other tensor on the CPU."""
     if isinstance(value, Tensor):
+        if value.is_meta:
+            return value
         return value.item() if value.numel() == 1 else value.detach().cpu()
     item = getattr(value, "item", None)
     return item() if item is not None and getattr(value, "size", 0) == 1 else value
+
+
+def as_number(value: Any) -> Any:
+    """Return a number of any kind as an int or a float, and anything else as it is."""
+    if isinstance(value, bool):
+        return int(value)
+    try:
+        return float(value) if isinstance(value, (Decimal, Fraction)) else value
+    except OverflowError:
+        return value

@@ -24,8 +24,9 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from hookline.engine.clipping import Clip
 from hookline.engine.hyperparameters import check_optimizer, check_scheduler
+from hookline.engine.optim_checks import explain_schedule, refuse_closure
 from hookline.engine.steps import explain_backward
-from hookline.errors import ConfigError, did_you_mean
+from hookline.errors import ConfigError, HookError, did_you_mean
 from hookline.plan.calls import NOTHING
 from hookline.plan.plan import Plan
 from hookline.strategies import Single, Strategy
@@ -48,22 +49,29 @@ class Scheduled:
         """Return when it steps."""
         return (self.when, "epoch") if takes_metrics(self.scheduler) else (self.when,)
 
+    @property
+    def unit(self) -> str:
+        """Return what it steps after, for messages."""
+        return {"iter": "iteration", "step": "optimizer step", "val": "validation"}.get(str(self.when), "epoch")
+
     def step(self, metrics: Mapping[str, Any] | None = None) -> None:
         """Step once. At `val`, a scheduler that needs a metric receives it."""
-        if metrics is not None and isinstance(self.scheduler, ReduceLROnPlateau):
-            self.scheduler.step(self._metric(metrics))
-            return
-        if metrics is not None and takes_metrics(self.scheduler):
-            self.scheduler.step(metrics)  # type: ignore[arg-type]  # its class says that it takes them
-            return
-        if self.stepped:
-            self.scheduler.step()
-            return
-        self.stepped = True
-        with warnings.catch_warnings():
-            # torch warns if a scheduler steps before the optimizer does. With accumulation, this order is correct.
-            warnings.filterwarnings("ignore", "Detected call of `lr_scheduler.step")
-            self.scheduler.step()
+        try:
+            if metrics is not None and isinstance(self.scheduler, ReduceLROnPlateau):
+                self.scheduler.step(self._metric(metrics))
+            elif metrics is not None and takes_metrics(self.scheduler):
+                self.scheduler.step(metrics)  # type: ignore[arg-type]  # its class says that it takes them
+            elif self.stepped:
+                self.scheduler.step()
+            else:
+                self.stepped = True
+                with warnings.catch_warnings():
+                    # torch warns if a scheduler steps before the optimizer does. With accumulation, this is correct.
+                    warnings.filterwarnings("ignore", "Detected call of `lr_scheduler.step")
+                    self.scheduler.step()
+        except ValueError as error:
+            explain_schedule(self.scheduler, self.unit, error)
+            raise
 
     def _metric(self, metrics: Mapping[str, Any]) -> float:
         name = self.monitor if self.monitor is not None else next(iter(metrics), "")
@@ -122,6 +130,7 @@ class Optim:
             raise ConfigError(
                 f"accumulate must be the number of micro-batches per update, an int of at least 1, not {accumulate!r}"
             )
+        self.plan = Plan(self)
         self.optimizer = optimizer
         self.schedulers = [_scheduled(given) for given in schedulers]
         check_optimizer(optimizer)
@@ -129,7 +138,6 @@ class Optim:
         self.clip = Clip.of(clip_norm, clip_value, norm_type)
         self.keep_gradients = keep_gradients
         self.scaler: torch.amp.GradScaler | None = None
-        self.plan = Plan(self)
         #: Finished optimizer steps.
         self.updates = 0
         #: Micro-batches in the open window; 0 between two updates.
@@ -195,6 +203,21 @@ class Optim:
                 at_val = isinstance(scheduled.scheduler, ReduceLROnPlateau) or takes_metrics(scheduled.scheduler)
                 scheduled.when = "val" if at_val else unit
 
+    @property
+    def optimizer(self) -> Optimizer:
+        """Return the torch optimizer. It cannot be replaced during a run."""
+        return self._optimizer
+
+    @optimizer.setter
+    def optimizer(self, optimizer: Optimizer) -> None:
+        if getattr(self.plan.host, "running", None) == "train":
+            raise HookError(
+                "optim.optimizer cannot be replaced during runner.train(), because its schedulers and earlier "
+                "checkpoints belong to the old one; change it in place, for example with optim.optimizer.param_groups, "
+                "or set it before the run"
+            )
+        self._optimizer = optimizer
+
     # -- the update
 
     def update(self, loss: Tensor, outputs: dict[str, Any] | None = None) -> None:
@@ -204,17 +227,21 @@ class Optim:
         """
         plan = self.plan
         if (self._several or self.keep_gradients) and self.micro == 0:
-            self.optimizer.zero_grad()
+            self._optimizer.zero_grad()
         plain = self.accumulate == 1 and self.scaler is None and self.clip is None and self._weight is EVEN
         if plain and plan.update_is_silent and not (self.micro or self._skip):  # no hooks: as fast as a bare loop
+            optimizer = self._optimizer
             try:
                 loss.backward()  # type: ignore[no-untyped-call]  # torch has no annotations here
+                optimizer.step()
             except RuntimeError as error:
                 explain_backward(error, loss)
                 raise
-            self.optimizer.step()
+            except TypeError:
+                refuse_closure(optimizer, f"the optimizer ({type(optimizer).__name__})")
+                raise
             if not self.keep_gradients:
-                self.optimizer.zero_grad()
+                optimizer.zero_grad()
             self.updates += 1
             return
         if self.micro == 0:
@@ -322,9 +349,14 @@ class Optim:
         self._skip = False
 
     def _step(self) -> None:
-        self._make_step(1.0 if self._mass == self._window else self._window / self._mass)
+        optimizer = self._optimizer
+        try:
+            self._make_step(1.0 if self._mass == self._window else self._window / self._mass)
+        except TypeError:
+            refuse_closure(optimizer, f"the optimizer ({type(optimizer).__name__})")
+            raise
         if not self.keep_gradients:
-            self.optimizer.zero_grad()
+            optimizer.zero_grad()
         self.micro, self._mass = 0, 0.0
 
     def _make_step(self, factor: float, **options: Any) -> None:
@@ -333,7 +365,7 @@ class Optim:
         self.updating = True
         with plan.around("optimizer_step") if plan.around_optimizer_step else NOTHING:
             if scaler is not None:
-                scaler.unscale_(self.optimizer)
+                scaler.unscale_(self._optimizer)
             if factor != 1.0:
                 self._rescale(factor)
             if plan.before_optimizer_step:
@@ -343,9 +375,9 @@ class Optim:
                 if self.clip is not None:
                     self.norms.append(self.clip_gradients(self.clip))
                 if scaler is None:
-                    self.optimizer.step(**options)
+                    self._optimizer.step(**options)
                 else:
-                    scaler.step(self.optimizer, **options)
+                    scaler.step(self._optimizer, **options)
             if scaler is not None:
                 self._update_scale(scaler)
             if not self._skip:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import inspect
 import logging
+from collections.abc import Iterator
 from traceback import walk_tb
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
-from torch.optim.lr_scheduler import OneCycleLR
+from torch.optim.lr_scheduler import LRScheduler, OneCycleLR, SequentialLR
 
 from hookline.engine.host import CustomPart
 from hookline.errors import ConfigError, StorageError
@@ -22,48 +23,67 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("hookline")
 
+CLOSURE_HINT = "write a step with a parameter named optim that calls optim.optimizer.step(closure)"
+
 
 def check_optims(runner: RunnerHost) -> None:
     """Refuse an optim that cannot train this model, or cannot train to the end."""
     for name, optim in runner.optims.items():
-        kind = type(optim.optimizer).__name__
-        who = f"the optimizer of optim '{name}' ({kind})" if name else f"the optimizer ({kind})"
-        if not runner.train_loop.updates_itself:
-            refuse_closure(optim.optimizer, who)
-        check_parameters(runner, optim, who)
+        who = _name_of(name, optim)
+        if not runner.steps_are_custom:
+            refuse_closure(optim.optimizer, who, runner.closure_hint)
+        if outside := refuse_foreign(runner, optim, who):
+            log.warning(
+                "%s updates %d parameters that are not in the model, so checkpoints do not contain them. Put them into "
+                "the model, or add their module with runner.add_part.",
+                who,
+                outside,
+            )
         for scheduled in optim.schedulers:
             refuse_short_schedule(runner, optim, scheduled)
 
 
-def refuse_closure(optimizer: Optimizer, who: str) -> None:
+def check_parameters(runner: RunnerHost) -> None:
+    """Check, after hooks could change model and optimizers, that the first step trains parameters of the model."""
+    for name, optim in runner.optims.items():
+        who = _name_of(name, optim)
+        refuse_foreign(runner, optim, who)
+        updated = optim.parameters()
+        if updated and not runner.steps_are_custom and not any(each.requires_grad for each in updated):
+            raise ConfigError(
+                f"{who} updates only parameters that are frozen (requires_grad is False), so nothing would be trained; "
+                "unfreeze some of them: parameter.requires_grad_(True)"
+            )
+
+
+def _name_of(name: str, optim: Optim) -> str:
+    kind = type(optim.optimizer).__name__
+    return f"the optimizer of optim '{name}' ({kind})" if name else f"the optimizer ({kind})"
+
+
+def refuse_closure(optimizer: Optimizer, who: str, hint: str = CLOSURE_HINT) -> None:
     """Refuse an optimizer such as LBFGS, whose step evaluates the model again."""
     closure = inspect.signature(type(optimizer).step).parameters.get("closure")
     if closure is not None and closure.default is inspect.Parameter.empty:
         raise ConfigError(
             f"{who} needs a closure that evaluates the model again, which the loop does not provide. Use another "
-            "optimizer, or write a step with a parameter named optim that calls optim.optimizer.step(closure)"
+            f"optimizer, or {hint}"
         )
 
 
-def check_parameters(runner: RunnerHost, optim: Optim, who: str) -> None:
-    """Refuse an optimizer that updates nothing of the model. Report one that also updates something else."""
+def refuse_foreign(runner: RunnerHost, optim: Optim, who: str) -> int:
+    """Refuse an optimizer that updates nothing of the model. Return how many other parameters it updates."""
     modules = [runner.model, *(part.part for part in runner.parts.values() if isinstance(part, CustomPart))]
     known = {id(each) for module in modules if isinstance(module, nn.Module) for each in module.parameters()}
     updated = optim.parameters()
-    outside = [parameter for parameter in updated if id(parameter) not in known]
-    if updated and len(outside) == len(updated):
+    outside = sum(id(parameter) not in known for parameter in updated)
+    if updated and outside == len(updated):
         raise ConfigError(
             f"{who} updates none of the model's parameters, so the model would not be trained. Create the optimizer "
             "with the parameters of the model that the Runner gets; to train a second model, put both into one module, "
             "or add it with runner.add_part"
         )
-    if outside:
-        log.warning(
-            "%s updates %d parameters that are not in the model, so checkpoints do not contain them. Put them into the "
-            "model, or add their module with runner.add_part.",
-            who,
-            len(outside),
-        )
+    return outside
 
 
 def refuse_resumed_optimizer(error: Exception, runner: RunnerHost) -> None:
@@ -86,22 +106,50 @@ def refuse_resumed_optimizer(error: Exception, runner: RunnerHost) -> None:
 
 def refuse_short_schedule(runner: RunnerHost, optim: Optim, scheduled: Scheduled) -> None:
     """Refuse a OneCycleLR that ends before training does, because its next step would fail."""
-    scheduler, to_come = scheduled.scheduler, steps_to_come(runner, optim, scheduled)
-    if not isinstance(scheduler, OneCycleLR) or to_come is None:
-        return
-    length, needed = scheduler.total_steps, scheduler.last_epoch + to_come
-    if needed > length:
-        unit = {"epoch": "epoch", "iter": "iteration", "step": "optimizer step"}[str(scheduled.when)]
-        advice = (
-            f"Set total_steps to {needed}"
-            if runner.saving.resumed_at < 0
-            else "The length is that of the checkpoint and cannot grow; train only to its end, or start a new run from "
-            "its weights (load_from)"
-        )
-        raise ConfigError(
-            f"{type(scheduler).__name__} has {length} steps, but this run needs {needed}: it steps after every {unit}. "
-            f"{advice}"
-        )
+    to_come = steps_to_come(runner, optim, scheduled)
+    for cycle, needed in cycle_ends(scheduled.scheduler, to_come or 0):
+        if needed > cycle.total_steps:
+            advice = (
+                f"Set total_steps to {needed}"
+                if runner.saving.resumed_at < 0
+                else "The length is that of the checkpoint and cannot grow; train only to its end, or start a new run "
+                "from its weights (load_from)"
+            )
+            raise ConfigError(
+                f"{type(cycle).__name__} has {cycle.total_steps} steps, but this run needs {needed}: it steps after "
+                f"every {scheduled.unit}. {advice}"
+            )
+
+
+def cycle_ends(scheduler: LRScheduler, to_come: int) -> Iterator[tuple[Any, int]]:
+    """Yield the OneCycleLRs in a scheduler, with the step at which each is after `to_come` steps of the scheduler.
+
+    A scheduler of another class that fails after its `total_steps` has a method `reached_after` that returns this step.
+    """
+    if hasattr(scheduler, "reached_after"):
+        yield scheduler, scheduler.reached_after(to_come)
+    elif isinstance(scheduler, OneCycleLR):
+        yield scheduler, scheduler.last_epoch + to_come
+    elif isinstance(scheduler, SequentialLR):
+        reached, milestones = scheduler.last_epoch + to_come, scheduler._milestones
+        ends = [*milestones, reached + 1]
+        for inner, begin, end in zip(scheduler._schedulers, [0, *milestones], ends, strict=True):
+            if reached >= begin:  # its first step is its step 0
+                last = min(reached, end - 1) - begin
+                yield from cycle_ends(inner, last - getattr(inner, "last_epoch", 0))
+    else:
+        for inner in getattr(scheduler, "_schedulers", ()):
+            yield from cycle_ends(inner, to_come)
+
+
+def explain_schedule(scheduler: LRScheduler, unit: str, error: ValueError) -> None:
+    """If a step failed because a cycle has ended, raise an error that says what to do."""
+    for cycle, reached in cycle_ends(scheduler, 0):
+        if reached > cycle.total_steps:
+            raise ConfigError(
+                f"{type(cycle).__name__} has {cycle.total_steps} steps, but this run needs more: it steps after every "
+                f"{unit}. Set total_steps to the number of {unit}s of the whole training"
+            ) from error
 
 
 def steps_to_come(runner: RunnerHost, optim: Optim, scheduled: Scheduled) -> int | None:

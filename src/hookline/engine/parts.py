@@ -7,6 +7,7 @@
     position          the counters of the loop, and the requests that survive a kill
     message_hub       histories and facts
     writers           the position of each writer in its records
+    metric_states     metrics with a memory, by name
     hooks             every hook's state under its name
     rng               the random generators of torch (every device), numpy and Python
 
@@ -16,19 +17,22 @@ A new part is one class here and one entry in `parts_of`. A user adds one with `
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from hookline.checkpoint.compatibility import misfits, optimizer_misfits, separate_elements
 from hookline.common import rng
+from hookline.common.checks import is_finite
 from hookline.common.plain import unlike, without_numpy
 from hookline.data.loader import mix
 from hookline.engine import hook_states
 from hookline.engine.host import Part
+from hookline.engine.hyperparameters import out_of_limits
 from hookline.engine.position import Position
 from hookline.engine.requests import Requests
+from hookline.errors import blame
 
 if TYPE_CHECKING:
     from hookline.engine.host import Host
@@ -36,6 +40,9 @@ if TYPE_CHECKING:
     from hookline.engine.runner_host import RunnerHost
 
 log = logging.getLogger("hookline")
+
+#: The numbers in the state of a scheduler without which it would start again.
+COUNTERS = ("last_epoch", "last_step", "_global_step")
 
 
 def parts_of(runner: RunnerHost) -> dict[str, Part]:
@@ -48,6 +55,7 @@ def parts_of(runner: RunnerHost) -> dict[str, Part]:
         "position": PositionPart(runner),
         "message_hub": HubPart(runner),
         "writers": WritersPart(runner),
+        "metric_states": MetricsPart(runner),
         "hooks": HooksPart(runner),
         "rng": RandomPart(runner),
     }
@@ -108,6 +116,18 @@ class OptimizersPart(RunnerPart):
                 )
             runner.strategy.load_optimizer_state(runner.model, optim.optimizer, saved)
 
+    def malformed(self, state: Any) -> list[str]:
+        """Expect groups with options of the kinds that the optimizers of this run have, and in their limits."""
+        odd = []
+        for name, optim in self._runner.optims.items():
+            saved, where = self._runner.optims.share_of(name, state), f"['{name}']" if name else ""
+            groups = saved.get("param_groups") if isinstance(saved, Mapping) else None
+            if isinstance(groups, list):
+                own = [_options(group) for group in without_numpy(optim.optimizer.state_dict()["param_groups"])]
+                found = [_options(group) if isinstance(group, dict) else group for group in groups]
+                odd += [f"{where}['param_groups']{path}" for path in unlike(found, own) or out_of_limits(found)]
+        return odd
+
     def misfits(self, state: Any, checkpoint: Mapping[str, Any]) -> list[str]:
         """Compare classes, groups and shapes, and whether there is a scaler."""
         optims = self._runner.optims
@@ -153,8 +173,16 @@ class SchedulersPart(RunnerPart):
                 scheduled.scheduler.load_state_dict(own)
 
     def malformed(self, state: Any) -> list[str]:
-        """Expect values of the kinds that the schedulers of this run have."""
-        return unlike(state, self.state_dict())
+        """Expect values of the kinds that the schedulers of this run have, and their counters."""
+        odd, optims = unlike(state, self.state_dict()), self._runner.optims
+        for name, optim in optims.items() if not odd else ():
+            saved, where = optims.share_of(name, state), f"['{name}']" if name else ""
+            for number, (scheduled, own) in enumerate(zip(optim.schedulers, saved or (), strict=False)):
+                expected = scheduled.scheduler.state_dict()
+                odd += [
+                    f"{where}[{number}]['{key}'] (missing)" for key in COUNTERS if key in expected and key not in own
+                ]
+        return odd
 
 
 class ScalersPart(RunnerPart):
@@ -173,15 +201,18 @@ class ScalersPart(RunnerPart):
                 optim.scaler.load_state_dict(self._runner.optims.share_of(name, state))
 
     def malformed(self, state: Any) -> list[str]:
-        """Expect numbers."""
-        optims = self._runner.optims
-        saved = {name: optims.share_of(name, state) for name, optim in optims.items() if optim.scaler is not None}
-        return [
-            f"['{name}']" if name else ""
-            for name, own in saved.items()
-            if own is not None
-            and not (isinstance(own, dict) and all(isinstance(value, (int, float)) for value in own.values()))
-        ]
+        """Expect numbers, as a scaler has them."""
+        optims, odd = self._runner.optims, []
+        for name, optim in optims.items():
+            saved = optims.share_of(name, state)
+            if optim.scaler is None or saved is None:
+                continue
+            own, where = optim.scaler.state_dict(), f"['{name}']" if name else ""
+            if not isinstance(saved, dict):
+                odd.append(where)
+                continue
+            odd += [f"{where}['{key}']" for key in own if key in saved and not _fits_scaler(saved[key], own[key])]
+        return odd
 
 
 class PositionPart(RunnerPart):
@@ -212,7 +243,15 @@ class PositionPart(RunnerPart):
 
     def malformed(self, state: Any) -> list[str]:
         """Expect numbers and texts of the right types."""
-        return malformed_position(state)
+        odd, optims = malformed_position(state), self._runner.optims
+        if odd or not optims:
+            return odd
+        if "updates" not in state:
+            return ["['updates'] (missing)"]
+        saved = state["updates"]
+        if optims.are_named:
+            return [] if isinstance(saved, dict) and all(map(_is_count, saved.values())) else ["['updates']"]
+        return [] if _is_count(saved) else ["['updates']"]
 
     def misfits(self, state: Any, checkpoint: Mapping[str, Any]) -> list[str]:
         """Check that the loader still has the batch that the run continues with."""
@@ -223,13 +262,32 @@ class PositionPart(RunnerPart):
 
 
 def malformed_position(state: Any) -> list[str]:
-    """Return the entries of a saved position that have the wrong type."""
+    """Return the entries of a saved position that are missing or have the wrong type."""
     if not isinstance(state, dict):
         return [""]
     known = Position().state_dict() | Requests().state_dict()
     odd = [name for name, value in state.items() if name in known and type(value) is not type(known[name])]
-    odd += [name for name in ("epoch", "iter", "batch", "validations") if name not in odd and state.get(name, 0) < 0]
-    return [f"['{name}']" for name in odd]
+    counts = ("epoch", "iter", "batch", "validations")
+    odd += [name for name in counts if name not in odd and not _is_count(state.get(name, 0))]
+    missing = [f"['{name}'] (missing)" for name in ("epoch", "iter", "batch") if name not in state]
+    return [*(f"['{name}']" for name in odd), *missing]
+
+
+def _is_count(value: Any) -> bool:
+    """Return whether a value can be a counter. A larger one could not be recorded."""
+    return type(value) is int and 0 <= value < 1 << 63
+
+
+def _fits_scaler(saved: Any, own: float) -> bool:
+    """Return whether a saved number can be one of a gradient scaler, whose counters have 32 bits."""
+    if type(own) is int:
+        return type(saved) is int and 0 <= saved < 1 << 31
+    return is_finite(saved) and saved >= 0 and (type(saved) is float or saved < 1 << 63)
+
+
+def _options(group: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a parameter group."""
+    return {name: value for name, value in group.items() if name != "params"}
 
 
 class HubPart(RunnerPart):
@@ -281,6 +339,45 @@ class WritersPart(RunnerPart):
     def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
         """Let each writer continue at its saved position. A writer without a state starts from scratch."""
         self._runner.writers.load_state_dict(state or {}, self._runner.iter)
+
+
+class MetricsPart(RunnerPart):
+    """The states of metrics that outlive an evaluation, by stage and name."""
+
+    late = True
+    loads_without_state = True
+    runs_user_code = True
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the states of these metrics."""
+        return {name: metric.state_dict() for name, metric in self._metrics()}
+
+    def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
+        """Restore these metrics, and report those without a state."""
+        saved, fresh = state or {}, []
+        for name, metric in self._metrics():
+            if name not in saved:
+                fresh.append(name)
+                continue
+            try:
+                metric.load_state_dict(saved[name])
+            except Exception as error:
+                blame(error, f"in the metric {name}, while restoring its state from a checkpoint")
+                raise
+        if fresh:
+            self._runner.terminal.say(
+                f"not in the checkpoint, so starting from scratch: {', '.join(f'the metric {name}' for name in fresh)}"
+            )
+
+    def malformed(self, state: Any) -> list[str]:
+        """Expect a mapping."""
+        return [] if isinstance(state, dict) else [""]
+
+    def _metrics(self) -> Iterator[tuple[str, Any]]:
+        for stage, loops in (("val", self._runner.val_loops), ("test", self._runner.test_loops)):
+            for loop, metrics in loops.items():
+                for name, metric in metrics.metrics.memories().items():
+                    yield "/".join(each for each in (stage, loop, name) if each), metric
 
 
 class HooksPart(Part):

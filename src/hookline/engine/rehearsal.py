@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 INSIDE = frozenset({"before_val", "before_val_epoch", "before_val_iter", "after_val_iter"})
 SCOPES = frozenset({"around_val", "around_val_epoch", "around_val_iter"})
 #: The parts of a checkpoint that a validation may change, besides buffers and parts that a user added.
-CHANGED = ("position", "message_hub", "writers", "rng")
+CHANGED = ("position", "message_hub", "writers", "metric_states", "rng")
 
 
 class Interrupted(BaseException):

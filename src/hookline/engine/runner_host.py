@@ -75,6 +75,9 @@ class RunnerHost(Host):
     #: The last suggestion in the message about a loss that is NaN or Inf.
     nan_hint: ClassVar[str] = "or skip such batches: CheckInvalidLossHook with policy: skip and interval: 1"
 
+    #: The last suggestion in the message about an optimizer that needs a closure.
+    closure_hint: ClassVar[str] = optim_checks.CLOSURE_HINT
+
     #: The model as the step calls it. The strategy wraps it at the start of a session.
     wrapped: nn.Module
     #: The current batch. A `before_..._iter` may replace it.
@@ -91,6 +94,8 @@ class RunnerHost(Host):
     call_step: Callable[..., Any] = staticmethod(call_model)
     #: The update after the step; None if the step calls `optim.update` itself.
     update: Callable[[Tensor, dict[str, Any]], None] | None = None
+    #: True once the first pass of a training has begun.
+    _parameters_checked = False
     #: True if batches need not be moved, because loaders already put them on the CPU.
     on_cpu = True
     _before_validation: BeforeValidation | None = None
@@ -139,6 +144,11 @@ class RunnerHost(Host):
 
     # -- the session
 
+    @property
+    def steps_are_custom(self) -> bool:
+        """Return whether code of the user may call the optimizers itself."""
+        return self.train_loop.updates_itself
+
     def begin_session(self, verb: Verb) -> None:
         """Seed everything, and get the model and the optims ready."""
         self.strategy.start(self.requests, self.device)
@@ -171,6 +181,7 @@ class RunnerHost(Host):
         if self.config is not None:
             self.writers.write_config("config", self.config, self.iter)
         comparison.compare_processes(self)
+        self._parameters_checked = False
         optim_checks.check_optims(self)
         preflight.check_watched_metrics(self)
         hook_states.check_states_can_be_saved(self.plan)
@@ -233,6 +244,9 @@ class RunnerHost(Host):
         """Start the current pass over the training data, at the current batch."""
         self.requests.refuse_copy()
         loop, position = self.train_loop, self.position
+        if not self._parameters_checked:
+            optim_checks.check_parameters(self)
+            self._parameters_checked = True
         resuming, state = self.saving.take_loader_state()
         self.batches = Batches(
             loop.dataloader,

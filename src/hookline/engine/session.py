@@ -13,7 +13,7 @@ from hookline.checkpoint import store
 from hookline.common import forks
 from hookline.common.files import storage_errors
 from hookline.engine import signals
-from hookline.errors import HooklineError
+from hookline.errors import HooklineError, StorageError
 from hookline.rundir import archive, log_copies, ownership
 from hookline.screen.terminal import Terminal, TerminalHandler
 
@@ -124,8 +124,13 @@ def log_failure(
 
 
 def close_records(host: Host, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-    """Close the records, with the outcome of the run."""
-    host.close_records("finished" if error is None else "failed" if isinstance(error, Exception) else "killed")
+    """Close the records, with the outcome of the run. A failure of the run itself is not replaced."""
+    try:
+        host.close_records("finished" if error is None else "failed" if isinstance(error, Exception) else "killed")
+    except StorageError as another:
+        if error is None:
+            raise
+        log.warning("%s", another)
 
 
 @contextmanager

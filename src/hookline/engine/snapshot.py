@@ -27,11 +27,12 @@ if TYPE_CHECKING:
     from hookline.engine.host import Host, Part
 
 #: The types of the facts in `meta` that a resume uses.
-FACTS: dict[str, type] = {
-    **dict.fromkeys(("format", "threads", "world_size"), int),
+FACTS: dict[str, type | tuple[type, ...]] = {
+    **dict.fromkeys(("format", "threads", "world_size", "seed"), int),
     **dict.fromkeys(("torch", "numpy", "device", "precision"), str),
     **dict.fromkeys(("hooks", "accumulate"), list),
     "optims": dict,
+    "batches": (int, type(None)),
 }
 
 #: Incremented when older code can no longer read a new checkpoint.
@@ -137,7 +138,10 @@ def _refuse_malformed(host: Host, checkpoint: Mapping[str, Any], path: str) -> N
     """Refuse parts of other types than `take` returns. A hook may have changed them."""
     meta = checkpoint["meta"]
     odd = [] if isinstance(meta, dict) else ["meta"]
-    odd += [f"meta['{key}']" for key, kind in FACTS.items() if not odd and not isinstance(meta.get(key, kind()), kind)]
+    if not odd:
+        odd += [f"meta['{key}']" for key, kind in FACTS.items() if key in meta and not isinstance(meta[key], kind)]
+    if not odd and not all(isinstance(each, int) for each in meta.get("accumulate", ())):
+        odd.append("meta['accumulate']")
     for name, part in host.parts.items():
         if name in checkpoint:
             odd += [f"{name}{where}" for where in part.malformed(checkpoint[name])]

@@ -95,14 +95,19 @@ def explain_backward(error: RuntimeError, loss: Any) -> None:
 
 
 def _sum_of_losses(outputs: Mapping[str, Any]) -> Any:
-    losses = [value for name, value in outputs.items() if "loss" in name]
+    losses = [value for name, value in outputs.items() if "loss" in str(name)]
     if not losses:
-        raise HooklineError(f"the step returned a mapping with {sorted(outputs)}, but without a loss; {WHAT_TO_RETURN}")
+        raise HooklineError(
+            f"the step returned a mapping with {sorted(outputs, key=str)}, but without a loss; {WHAT_TO_RETURN}"
+        )
     return sum(torch.as_tensor(loss) for loss in losses)
 
 
 def describe(value: Any) -> str:
     """Return the type of a value, and the shape of a tensor, for a message."""
     if isinstance(value, Tensor):
-        return f"a {'complex ' * value.is_complex()}tensor of shape {tuple(value.shape)}"
-    return "None" if value is None else f"a {type(value).__name__}"
+        kind = "complex " * value.is_complex() + "sparse " * value.is_sparse
+        return f"a {kind}tensor of shape {tuple(value.shape)}" + " on the device 'meta'" * value.is_meta
+    if value is None:
+        return "None"
+    return f"{'an empty' if isinstance(value, Mapping) and not value else 'a'} {type(value).__name__}"

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 #: The entries that every checkpoint has. Hooks may add others.
 CHECKPOINT_KEYS = (
     *("meta", "state_dict", "optimizer", "param_schedulers", "scaler"),
-    *("message_hub", "hooks", "rng", "position", "writers"),
+    *("message_hub", "metric_states", "hooks", "rng", "position", "writers"),
 )
 
 

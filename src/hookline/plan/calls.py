@@ -203,9 +203,21 @@ def call_in_progress(host: object) -> Call | None:
     """Return the hook call of this host that is running now in this thread; None outside of hooks.
 
     It is read from the stack: a compiled point and `Around` know which call they are making, so recording each call is
-    not necessary.
+    not necessary. Another thread acts for the user's hook that is running in the thread of the loop, if there is one:
+    such a hook usually has started it and waits for it.
     """
-    frame: FrameType | None = sys._getframe(1)
+    found = _call_in_stack(sys._getframe(1), host)
+    if found is not None:
+        return found
+    others = (_call_in_stack(frame, host) for frame in sys._current_frames().values())
+    return next((call for call in others if call is not None and not _is_ours(call.method)), None)
+
+
+def _is_ours(method: Callable[..., Any]) -> bool:
+    return str(getattr(method, "__module__", "")).startswith("hookline.")
+
+
+def _call_in_stack(frame: FrameType | None, host: object) -> Call | None:
     while frame is not None:
         call = call_of_frame(frame)
         if call is not None and call.host is host:

@@ -34,6 +34,7 @@ def read_hook(
     """
     cls = type(hook)
     found, undeclared = {}, []
+    refuse_own_near_miss(hook, points)
     for name in _names(hook, points):
         if name.startswith("_") or name in unused or name in vars(Hook):
             continue
@@ -110,6 +111,23 @@ def refuse_near_miss(cls: type, name: str) -> None:
             f"{cls.__name__}.{name}: hookline does not use this name, so it would do nothing; did you mean "
             f"'{best}'? If it is a helper, mark it with @not_a_point."
         )
+
+
+def refuse_own_near_miss(hook: object, points: dict[str, Point]) -> None:
+    """Refuse a misspelled point among the callables that a user's hook has set as its own attributes.
+
+    Those of hookline's own hooks are not read, because of `__dict__`; see `_static`.
+    """
+    if type(hook).__module__.startswith("hookline.") or not hasattr(hook, "__dict__"):
+        return
+    for name, value in vars(hook).items():
+        if name.startswith("_") or name in points or hasattr(Hook, name) or not callable(value):
+            continue
+        if near_miss(name, points):
+            raise HookError(
+                f"{type(hook).__name__}.{name} ({source_of(value)}): {unknown_point(name, points)} "
+                "If it is a helper, begin its name with an underscore."
+            )
 
 
 def frequency_of(hook: object, name: str) -> Every | None:

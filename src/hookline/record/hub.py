@@ -15,7 +15,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
 from hookline.common.escape import escaped
-from hookline.errors import HooklineError, did_you_mean
+from hookline.errors import ConfigError, HooklineError, did_you_mean
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -147,6 +147,11 @@ def read_numbers(values: Iterable[Any]) -> list[Any]:
 
     groups: dict[Any, list[Tensor]] = {}
     for tensor in map(torch.as_tensor, tensors):
+        if tensor.is_meta:
+            raise ConfigError(
+                "a tensor on the device 'meta' cannot be recorded, because it has no value; check what the step "
+                "returns and what hooks record"
+            )
         groups.setdefault((tensor.dtype, tensor.device), []).append(tensor.reshape(()))
     # One transfer per type and device, not one per value.
     read = {kind: iter(torch.stack(found).tolist()) for kind, found in groups.items()}

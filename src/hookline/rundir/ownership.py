@@ -17,6 +17,7 @@ from pathlib import Path
 from hookline.common.files import (
     PARTIAL,
     create_folder,
+    is_at,
     not_own,
     owned,
     real_path,
@@ -75,7 +76,7 @@ def locked(folder: Path) -> Iterator[None]:
     try:
         if sys.platform != "win32":
             _lock(file.fileno(), folder)
-        if not _is_at(path, file.fileno()):
+        if not is_at(path, file.fileno()):
             raise StorageError(f"{folder} was in use by another run until just now; try again")
         with _watched(folder):
             _held.add(mine)
@@ -88,14 +89,6 @@ def locked(folder: Path) -> Iterator[None]:
                         _remove(path)
     finally:
         file.close()
-
-
-def _is_at(path: Path, descriptor: int) -> bool:
-    """Return whether an open file is still the one at a path."""
-    try:
-        return os.path.samestat(os.lstat(path), os.fstat(descriptor))
-    except OSError:
-        return False
 
 
 def _remove(path: Path) -> None:

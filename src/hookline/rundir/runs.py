@@ -87,7 +87,7 @@ class Run:
     @property
     def has_config(self) -> bool:
         """Return whether the config was recorded; a run created in Python has one only if it was passed to Runner."""
-        return os.path.exists(self.path / CONFIG)
+        return os.path.lexists(self.path / CONFIG)
 
     @cached_property
     def config(self) -> dict[str, Any]:
@@ -99,6 +99,7 @@ class Run:
                 f"{self.path} has no {CONFIG}: the run was created in Python; to record a config, pass "
                 "Runner(config=...)"
             )
+        self._text(CONFIG)  # a file that cannot be opened is an error of the storage, not of the config
         return read(self.path / CONFIG)
 
     @cached_property

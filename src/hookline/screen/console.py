@@ -48,7 +48,8 @@ class Stdout:
 
     def isatty(self) -> bool:
         """Return whether the stream is a terminal."""
-        return self._file.isatty()
+        isatty = getattr(self._file, "isatty", None)  # an object that replaces sys.stdout may not have it
+        return isatty is not None and isatty()
 
     def fileno(self) -> int:
         """Return the file descriptor of the stream."""

@@ -330,7 +330,8 @@ def make_delivery(name: str, writer: Writer) -> Delivery:
 
 def _refuse_copy(*arguments: Any) -> NoReturn:
     raise HookError(
-        f"process {os.getpid()} was forked during the run, and only the process that started a run writes its records"
+        f"process {os.getpid()} was forked during the run, and only the process that started a run writes its records; "
+        "end it in the code that forks it, with os._exit(0)"
     )
 
 

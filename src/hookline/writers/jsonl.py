@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from hookline.common.files import owned
+from hookline.common.files import is_at, owned
 from hookline.errors import StorageError
 from hookline.writers.files import Record, RecordWriter, appending, warn_if_shorter
 
@@ -39,6 +39,7 @@ class JsonlWriter(RecordWriter):
         if os.path.lexists(path):
             cut_back(path, sys.maxsize)
         self._file = appending(path)
+        self._folder = os.stat(path.parent)
 
     def as_bytes(self, record: dict[str, float]) -> bytes:
         """Return the record as one line of JSON. NaN and Inf become null, because JSON does not have them."""
@@ -53,7 +54,32 @@ class JsonlWriter(RecordWriter):
         self.flush()
         if self._path is not None and self._waiting:
             raise StorageError(f"{self._path} cannot be written, and a checkpoint needs all records to be in it")
+        self._refuse_removed()
         return {} if self._path is None else {"size": self.complete_size}
+
+    def close(self) -> None:
+        """Write all waiting records, and close the file. Raise StorageError if it was removed during the run."""
+        try:
+            self.flush()
+            self._refuse_removed()
+        finally:
+            super().close()
+
+    def _refuse_removed(self) -> None:
+        """Raise StorageError if the file was removed. The run itself reports that its whole folder was."""
+        path, file = self._path, self._file
+        if path is None or file is None or is_at(path, file.fileno()) or not self._folder_is_there(path):
+            return
+        raise StorageError(
+            f"{path} was deleted, moved or replaced during the run, so its records are lost; put it back if you have "
+            "it, and continue with resume=True, or hookline train --resume"
+        )
+
+    def _folder_is_there(self, path: Path) -> bool:
+        try:
+            return os.path.samestat(os.stat(path.parent), self._folder)
+        except OSError:
+            return False
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Remove the lines written after the checkpoint, but keep test results of it and of earlier checkpoints."""

@@ -10,9 +10,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hookline.common.files import refuse_other_kinds
 from hookline.errors import ConfigError
 from hookline.writers.base import Outcome, Writer
 from hookline.writers.delivery import make_delivery
+from hookline.writers.files import RecordWriter
 from hookline.writers.values import (
     plain_image,
     plain_name,
@@ -55,8 +57,11 @@ class Writers(Writer):
             yield _name(writer) + (f"#{same + 1}" if same else ""), writer
 
     def begin(self, work_dir: Path, experiment_name: str, resuming: bool = False) -> None:
-        """Begin a run in each writer."""
+        """Begin a run in each writer. Refuse to resume one whose record file is something else by now."""
         self._resuming, self._configs = resuming, []
+        for writer in self.all if resuming else ():
+            if isinstance(writer, RecordWriter):
+                refuse_other_kinds(work_dir / writer.filename)
         for delivery in self.deliveries:
             delivery.begin(work_dir, experiment_name)
 

@@ -6,7 +6,7 @@ import operator
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from hookline.errors import DataError, HooklineError
+from hookline.errors import ConfigError, DataError, HooklineError
 from hookline.record.hub import PLAIN
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def _as_float(name: str, number: int) -> float:
     try:
         return float(number)
     except OverflowError:
-        raise HooklineError(
+        raise ConfigError(
             f"the scalar '{name}' is too large for a float: it is an int of {number.bit_length()} bits"
         ) from None
 

@@ -411,3 +411,34 @@ def test_partial_windows_at_the_end_of_an_epoch_match_a_native_run(
     )
     assert same(runner.train(), native)
     assert runner.optim_wrapper.updates == 2 * -(-7 // accumulate)
+
+
+def test_lbfgs_is_refused_before_training_unless_the_model_has_its_own_train_step(tmp_path: Path) -> None:
+    class Own(ToyNet):
+        def train_step(self, data: Any, optim_wrapper: Any) -> dict[str, Any]:
+            def closure() -> torch.Tensor:
+                optim_wrapper.zero_grad()
+                loss: torch.Tensor = self(*data, mode="loss")["loss"]
+                loss.backward()  # type: ignore[no-untyped-call]  # torch has no annotations here
+                return loss
+
+            return {"loss": optim_wrapper.optimizer.step(closure)}
+
+    wrapper = {"optimizer": {"type": "LBFGS", "lr": 0.1}}
+    runner = runner_of(tmp_path / "default", without=VAL, optim_wrapper=wrapper)
+    with pytest.raises(ConfigError) as refused:
+        runner.train()
+    assert str(refused.value) == (
+        "the optimizer (LBFGS) needs a closure that evaluates the model again, which the loop does not provide. Use "
+        "another optimizer, or override train_step in the model, and call optim_wrapper.optimizer.step(closure)"
+    )
+    assert all(parameter.grad is None for parameter in runner.model.parameters())
+    runner = runner_of(tmp_path / "own", without=VAL, model=Own(), optim_wrapper=wrapper)
+    runner.train()
+    assert runner.iter == 8
+
+
+def test_frozen_parameters_are_refused_before_training(tmp_path: Path) -> None:
+    runner = runner_of(tmp_path, without=VAL, model=ToyNet().requires_grad_(False))
+    with pytest.raises(ConfigError, match=r"^the optimizer \(SGD\) updates only parameters that are frozen "):
+        runner.train()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +20,8 @@ from hookline.dialects.mmengine.optim import (
     scheduler,
 )
 from hookline.dialects.mmengine.registry import PARAM_SCHEDULERS
-from hookline.errors import ConfigError
+from hookline.errors import ConfigError, exit_code_of
+from tests.dialects.mmengine.parts import VAL, runner_of
 
 
 def sgd(kind: type[torch.optim.Optimizer] = torch.optim.SGD, **more: Any) -> torch.optim.Optimizer:
@@ -130,3 +132,25 @@ def test_several_optims_have_separate_or_common_schedulers() -> None:
     assert {name: [type(each) for each in found] for name, found in same.items()} == {"gen": [StepLR], "disc": [StepLR]}
     own = build_param_schedulers(wrappers, {"gen": {"type": "MultiStepLR", "milestones": [1]}})
     assert {name: [type(each) for each in found] for name, found in own.items()} == {"gen": [MultiStepLR], "disc": []}
+
+
+@pytest.mark.parametrize(
+    ("options", "needed"),
+    [({"total_steps": 8}, 7), ({"total_steps": 3, "begin": 2, "end": 6}, 3), ({"total_steps": 6, "begin": 3}, 4)],
+)
+def test_a_cycle_that_lasts_until_training_ends_is_trained_and_a_shorter_one_is_refused(
+    tmp_path: Path, options: dict[str, Any], needed: int
+) -> None:
+    cycle = {"type": "OneCycleLR", "eta_max": 0.1, "by_epoch": False, **options}
+    runner = runner_of(tmp_path / "exact", without=VAL, param_scheduler=cycle)
+    runner.train()
+    scheduler: Any = runner.optim_wrapper.schedulers[0].scheduler
+    assert (runner.iter, scheduler.last_step) == (8, needed)
+    runner = runner_of(tmp_path / "short", without=VAL, param_scheduler={**cycle, "total_steps": needed - 1})
+    with pytest.raises(ConfigError) as refused:
+        runner.train()
+    assert (runner.iter, exit_code_of(refused.value)) == (0, 2)
+    assert str(refused.value) == (
+        f"OneCycleLR has {needed - 1} steps, but this run needs {needed}: it steps after every iteration. Set "
+        f"total_steps to {needed}"
+    )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from hookline.dialects.mmengine.errors import ConfigValueError
 from hookline.dialects.mmengine.evaluator.metric import check_metric
 from hookline.dialects.mmengine.registry import METRICS
-from hookline.engine.metrics import Metrics, plain
+from hookline.engine.metrics import Metrics, as_number, copy_of, has_memory, plain
 from hookline.errors import blame
 
 if TYPE_CHECKING:
@@ -106,13 +106,18 @@ class EvaluatorMetrics(Metrics):
         known: dict[int, Any] = {id(given.metrics): copied}
         for metric in given.metrics:
             try:
-                copied.append(deepcopy(metric, known))
+                copied.append(copy_of(metric, known))
             except Exception as error:
                 reports.append(f"'{type(metric).__name__}' ({type(error).__name__}: {error})")
         try:
             return EvaluatorMetrics(deepcopy(given, known), self._dataset), reports
         except Exception as error:
             return Metrics(None), [*reports, f"'{type(given).__name__}' ({type(error).__name__}: {error})"]
+
+    def memories(self) -> dict[str, Any]:
+        """Return the metrics whose state outlives an evaluation, each with its number."""
+        metrics = enumerate(self._evaluator.metrics)
+        return {f"{number}/{type(each).__name__}": each for number, each in metrics if has_memory(each)}
 
     def reset(self, device: torch.device) -> None:
         """Discard the results of all metrics."""
@@ -129,4 +134,4 @@ class EvaluatorMetrics(Metrics):
             size = len(self._dataset)
         except TypeError:  # a stream or a list of batches: use all stored results
             size = max((len(getattr(metric, "results", ())) for metric in self._evaluator.metrics), default=0)
-        return {name: plain(value) for name, value in self._evaluator.evaluate(size).items()}
+        return {name: as_number(plain(value)) for name, value in self._evaluator.evaluate(size).items()}

@@ -21,6 +21,7 @@ from hookline.dialects.mmengine.evaluator import Evaluator
 from hookline.dialects.mmengine.hooks.hook import unused_points
 from hookline.dialects.mmengine.hooks.storage import refuse_other_storage
 from hookline.dialects.mmengine.logging import MessageHub, MMLogger
+from hookline.dialects.mmengine.model import BaseModel
 from hookline.dialects.mmengine.optim import build_optim_wrapper, build_param_schedulers
 from hookline.dialects.mmengine.registry import EVALUATOR, LOG_PROCESSORS, VISUALIZERS, init_default_scope
 from hookline.dialects.mmengine.runner import building, checkpoint
@@ -81,6 +82,7 @@ class Runner(native.Runner):
     """
 
     open_points: ClassVar[bool] = True
+    closure_hint: ClassVar[str] = "override train_step in the model, and call optim_wrapper.optimizer.step(closure)"
     cfg: Any
     hub: MessageHub
     message_hub: MessageHub
@@ -195,6 +197,11 @@ class Runner(native.Runner):
         self.use_optims(self.build_optim_wrapper(self._given["train"]["optim_wrapper"]))
         self.scale_lr(self.optim, self._auto_scale_lr)
         self._param_schedulers = self.build_param_scheduler(self._param_scheduler)
+
+    @property
+    def steps_are_custom(self) -> bool:
+        """Return whether the model has its own `train_step`, which may call the optimizers as it likes."""
+        return getattr(type(self.model), "train_step", None) is not BaseModel.train_step
 
     def batches_left(self) -> int | None:
         """Return how many batches an accumulation window can have. A single optimizer is updated once per batch."""

@@ -83,6 +83,11 @@ class OneCycleParamScheduler(_ParamScheduler):
             group["max_lr"] = maximum
             group["min_lr"] = group["initial_lr"] / self.final_div_factor
 
+    def reached_after(self, steps: int) -> int:
+        """Return the step at which the cycle is after this many more calls of `step`."""
+        last = min(self._global_step + steps, self.end - 1)
+        return self.last_step + max(last - max(self._global_step, self.begin - 1), 0)
+
     def _get_value(self) -> list[float]:
         if self.last_step > self.total_steps:
             raise ConfigValueError(
