@@ -18,18 +18,19 @@ def test_without_a_launcher_nothing_happens() -> None:
     launched.end_with_parent()
     launched.mark_started()
     launched.mark_ended()
+    launched.unmark_started()
     assert (launched.is_launched(), launched.must_resume(), launched.record("error")) == (False, False, False)
 
 
 def test_the_mark_says_whether_training_began_and_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mark = tmp_path / "started"
     monkeypatch.setenv(launched.STARTED, str(mark))
-    launched.mark_ended()
-    assert not mark.exists()  # it never began
     launched.mark_started()
     assert mark.read_text() == "training"
     launched.mark_ended()
     assert mark.read_text() == "ended"
+    launched.unmark_started()
+    assert not mark.exists()
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,7 @@ def test_a_restarted_run_resumes_and_ends_in_the_state_of_the_uninterrupted_run(
 
 
 @pytest.mark.parametrize(("kind", "at", "code", "why"), [
-    ("raise", 0, 1, "training had ended"),
+    ("raise", 0, 1, "training had not begun, so it would fail again"),
     ("stop", 9, 75, "training had ended"),
 ])  # fmt: skip
 def test_an_error_before_the_first_iteration_and_a_planned_end_are_not_restarted(

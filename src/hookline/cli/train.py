@@ -95,8 +95,8 @@ def train_for_launcher(runner: Runner) -> None:
     try:
         runner.train()
     except BaseException:
-        if runner.iter <= max(runner.saving.resumed_at, 0):
-            launched.mark_ended()  # not one iteration was finished, so it would fail again
+        if not runner.iter:
+            launched.unmark_started()
         raise
     launched.mark_ended()
 

@@ -62,9 +62,14 @@ def mark_started() -> None:
 
 
 def mark_ended() -> None:
-    """Tell the launcher that training has ended, or can never begin: an exit code is final from now on."""
-    if os.path.exists(os.environ.get(STARTED, "")):
-        _mark(ENDED)
+    """Tell the launcher that training has ended: an exit code is final from now on."""
+    _mark(ENDED)
+
+
+def unmark_started() -> None:
+    """Take back `mark_started`, because training failed before it had done anything."""
+    if path := os.environ.get(STARTED):
+        Path(path).unlink(missing_ok=True)
 
 
 def _mark(state: str) -> None:

@@ -11,4 +11,4 @@ from __future__ import annotations
 from hookline.launching.elastic import run
 from hookline.launching.options import Options
 
-__all__ = ["Options", "run"]
+__all__ = ["Options", "run"]  # launch is `hookline.launch`; its module imports torch

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
+import json
 import signal
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
@@ -19,22 +17,12 @@ from torch.distributed.elastic.multiprocessing.api import SubprocessContext
 from hookline.common import launched
 from hookline.errors import DistributedError
 from hookline.launching.failures import FINAL, Failure, first_of, signal_name
+from hookline.launching.signals import LAST, NOTICE, PERIOD, Signals
 
 if TYPE_CHECKING:
     from torch.distributed.elastic.agent.server.api import RunResult, WorkerGroup, WorkerSpec
 
     from hookline.launching.options import Options
-
-#: After a failure, the other processes have this many seconds to notice it and to end by themselves.
-NOTICE = 5.0
-#: After that, or after a second Ctrl-C, this many seconds to end before they are killed.
-LAST = 5.0
-#: Two signals within this many seconds count as one: a job scheduler may signal a process and its group.
-SAME = 0.3
-#: How often the processes are looked at while they end, in seconds.
-PERIOD = 0.05
-
-FORWARDED = (signal.SIGTERM, signal.SIGINT) + ((signal.SIGHUP,) if sys.platform != "win32" else ())
 
 
 class Files(DefaultLogsSpecs):
@@ -71,18 +59,16 @@ class Agent(LocalElasticAgent):
         self.options, self.files, self.say = options, files, say
         #: The failures of the current attempt, by local rank.
         self.failures: dict[int, Failure] = {}
-        #: The signal that asked for the end; 0 if there was none.
-        self.signal = 0
-        self._signal_at = 0.0
+        self.signals = Signals(self._send, options.grace)
         self._began = self._starting = False
-        self._looked = self._deadline = 0.0
+        self._looked = 0.0
 
     # -- starting
 
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
         self._began = self._began or any(mark.exists() for mark in self.files.marks.values())
         self.files.variables[launched.RESUME] = str(int(self._began_anywhere(worker_group)))
-        self.failures, self._looked, self._deadline = {}, time.time(), 0.0
+        self.failures, self._looked = {}, time.time()
         self._starting = True
         try:
             return super()._start_workers(worker_group)  # type: ignore[no-any-return]  # a decorator of torch hides it
@@ -90,9 +76,9 @@ class Agent(LocalElasticAgent):
             raise SystemExit(128 + error.sigval) from None
         finally:
             self._starting = False
-            self._handle_signals()
-            if self.signal:
-                self._forward(self.signal)
+            self.signals.handle()
+            if self.signals.first:
+                self._send(self.signals.first)
 
     def _began_anywhere(self, group: WorkerGroup) -> bool:
         """Return whether training began on any machine before, so that one that joins later resumes as well."""
@@ -105,7 +91,7 @@ class Agent(LocalElasticAgent):
 
     def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
         self._look()
-        if self.failures or self.signal:
+        if self.failures or self.signals.first:
             self._let_end()
             if self.failures and not self._restarts():
                 self._remaining_restarts = 0
@@ -126,28 +112,24 @@ class Agent(LocalElasticAgent):
 
     def _error_of(self, rank: int) -> tuple[float, str]:
         """Return when a process failed, and the error that it left. Without one, it was alive at the last look."""
-        from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
-
         file = self.files.errors[rank]
-        with suppress(Exception):  # the process may have been killed while it wrote the file
-            found = ProcessFailure(rank, 0, 1, str(file)).message
-            if isinstance(found, dict):
-                return file.stat().st_mtime, found["extraInfo"].get("py_callstack", found["message"])
+        with suppress(OSError, ValueError, KeyError, TypeError):  # there is none, or a kill interrupted its writing
+            found = json.loads(file.read_text(encoding="utf-8"))["message"]
+            return file.stat().st_mtime, found if isinstance(found, str) else found["extraInfo"]["py_callstack"]
         return self._looked, ""
 
     def _let_end(self) -> None:
         """Wait until all processes have ended by themselves. End those that take too long."""
-        if not self.signal:
-            self._deadline = time.monotonic() + min(NOTICE, self.options.grace)
-        while self._look() and time.monotonic() < self._deadline:
+        soon = time.monotonic() + min(NOTICE, self.options.grace)
+        while self._look() and time.monotonic() < (self.signals.deadline if self.signals.first else soon):
             time.sleep(PERIOD)
         late = {rank: process for rank, process in self._processes() if process.poll() is None}
         if not late:
             return
         assert self._pcontext is not None
         self._pcontext.close(signal.SIGTERM, timeout=int(LAST))
-        for rank, process in late.items() if self.signal else ():
-            text = f"it did not end after {signal_name(self.signal)}, and was killed"
+        for rank, process in late.items() if self.signals.first else ():
+            text = f"it did not end after {signal_name(self.signals.first)}, and was killed"
             if process.poll() != -signal.SIGKILL:
                 self._look()
             else:  # without an end of its own: it comes before all that reacted to the signal
@@ -157,13 +139,14 @@ class Agent(LocalElasticAgent):
     def _restarts(self) -> bool:
         """Return whether the processes are started again, and show the failure that came first."""
         first = first_of(self.failures.values())
+        mark = next(self.files.marks[rank] for rank, failure in self.failures.items() if failure is first)
         left = self._remaining_restarts
-        if self.signal and first.exit_code == 128 + self.signal:
+        if self.signals.first and first.exit_code == 128 + self.signals.first:
             return False
         self.say(str(first))
-        if self.signal or not self.options.max_restarts:
+        if self.signals.first or not self.options.max_restarts:
             return False
-        if why := self._why_final(first):
+        if why := self._why_final(first, mark):
             self.say(f"not restarted: {why}")
         elif not left:
             self.say(f"not restarted: --max-restarts {self.options.max_restarts} is used up")
@@ -172,58 +155,28 @@ class Agent(LocalElasticAgent):
             self.say(f"restarting all processes (restart {count})")
         return not why
 
-    def _why_final(self, first: Failure) -> str:
+    def _why_final(self, first: Failure, mark: Path) -> str:
         """Return why a restart would not help; empty if it may. A process that was killed is always restarted."""
         if first.code < 0 or (first.code == DistributedError.exit_code and self.options.several_nodes):
             return ""  # the cause of an error about other processes may be on another machine
         if first.code in FINAL:
             return f"exit code {first.code} is final"
-        states = [mark.read_text(encoding="utf-8") for mark in self.files.marks.values() if mark.exists()]
-        if not states:
+        if not mark.exists():
             return "training had not begun, so it would fail again"
-        return "training had ended" if launched.ENDED in states else ""
+        return "training had ended" if mark.read_text(encoding="utf-8") == launched.ENDED else ""
 
     # -- signals
 
-    @contextmanager
-    def forwarding_signals(self) -> Iterator[None]:
-        """Pass signals on to the processes while the agent runs. Ignored ones stay ignored, as under nohup."""
-        self._before = {number: signal.getsignal(number) for number in (*FORWARDED, *_quit())}
-        self._handle_signals()
-        try:
-            yield
-        finally:
-            for number, handler in self._before.items():
-                signal.signal(number, handler)
-
-    def _handle_signals(self) -> None:
-        for number, before in self._before.items():
-            ours = number in FORWARDED and before != signal.SIG_IGN
-            signal.signal(number, self._on_signal if ours else before)
-
-    def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        now = time.monotonic()
-        if self.signal and now - self._signal_at < SAME:
-            return
-        self._deadline = now + (LAST if self.signal else self.options.grace)
-        self.signal, self._signal_at = self.signal or number, now
-        if not self._forward(number) and not self._starting:
-            raise SystemExit(128 + number)  # nothing is running: the other machines did not come yet, or are not done
-
-    def _forward(self, number: int) -> bool:
-        """Send a signal to all processes, and return whether there are any. Their own processes are left to them."""
+    def _send(self, number: int) -> None:
+        """Send a signal to all processes. Those that they started themselves are left to them."""
         running = [process for _, process in self._processes() if process.poll() is None]
         for process in running:
             process.send_signal(number)
-        return bool(running)
+        if not running and not self._starting:
+            raise SystemExit(128 + number)  # the other machines have not come yet, or are not done yet
 
     def _processes(self) -> list[tuple[int, Any]]:
         context = self._pcontext
         if not isinstance(context, SubprocessContext):
             return []  # not started yet
         return [(rank, handler.proc) for rank, handler in context.subprocess_handlers.items()]
-
-
-def _quit() -> tuple[signal.Signals, ...]:
-    """Return the signal that only torch's agent handles. Here, it ends the launcher at once, and so its processes."""
-    return () if os.name == "nt" else (signal.SIGQUIT,)

@@ -48,10 +48,10 @@ def _run(command: Sequence[str], options: Options, say: Callable[[str], None], f
         spec = _specification(command, options)
         agent = Agent(spec, files, options, say)
         try:
-            with agent.forwarding_signals():
+            with agent.signals.forwarded():
                 agent.run()
         finally:
-            if not agent.signal:  # after a signal, this machine may come back
+            if not agent.signals.first:  # after a signal, this machine may come back
                 spec.rdzv_handler.shutdown()
     except (RendezvousError, DistError) as error:
         host, port = options.address
