@@ -68,6 +68,10 @@ def test_the_processes_form_a_group_and_return_tensors() -> None:
     assert [each.tolist() for each in results] == [[3.0, 1.0], [3.0, 1.0]]
 
 
+def test_a_terminal_sends_ctrl_c_only_to_the_launcher() -> None:
+    assert hookline.launch(lambda: os.getpgrp() == os.getpid()) == [True, True]
+
+
 def test_a_large_result_comes_back_whole() -> None:
     results = hookline.launch(lambda: torch.full((1_000_000,), float(rank())), nproc=2)
     assert [(len(each), float(each.sum())) for each in results] == [(1_000_000, 0.0), (1_000_000, 1_000_000.0)]

@@ -84,6 +84,7 @@ def test_the_first_failure_is_the_earliest_one_that_is_not_about_other_processes
     assert first_of([group, late, early]) is early
     assert first_of([group, late]) is late
     assert first_of([group]) is group
+    assert first_of([Failure(0, 1, 2.0), early]) is early
     assert [each.exit_code for each in (group, late, early)] == [6, 4, 137]
 
 

@@ -16,7 +16,7 @@ from torch.distributed.elastic.multiprocessing.api import SubprocessContext
 
 from hookline.common import launched
 from hookline.errors import DistributedError
-from hookline.launching.failures import FINAL, Failure, first_of, signal_name
+from hookline.launching.failures import FINAL, KILLED, Failure, first_of, signal_name
 from hookline.launching.signals import LAST, NOTICE, PERIOD, Signals
 
 if TYPE_CHECKING:
@@ -130,11 +130,11 @@ class Agent(LocalElasticAgent):
         self._pcontext.close(signal.SIGTERM, timeout=int(LAST))
         for rank, process in late.items() if self.signals.first else ():
             text = f"it did not end after {signal_name(self.signals.first)}, and was killed"
-            if process.poll() != -signal.SIGKILL:
+            if process.poll() != KILLED:
                 self._look()
             else:  # without an end of its own: it comes before all that reacted to the signal
                 worker = self._worker_group.workers[rank]
-                self.failures[rank] = Failure(worker.global_rank, -signal.SIGKILL, 0.0, text)
+                self.failures[rank] = Failure(worker.global_rank, KILLED, 0.0, text)
 
     def _restarts(self) -> bool:
         """Return whether the processes are started again, and show the failure that came first."""

@@ -55,10 +55,10 @@ def _run(command: Sequence[str], options: Options, say: Callable[[str], None], f
                 spec.rdzv_handler.shutdown()
     except (RendezvousError, DistError) as error:
         host, port = options.address
+        why = next(iter(str(error.__cause__ or error).splitlines()), type(error).__name__)
         raise DistributedError(
-            f"the rendezvous of {options.nnodes} machines at {host}:{port} failed: {type(error).__name__}: "
-            f"{str(error.__cause__ or error).splitlines()[0]}\n"
-            "  check --rdzv-endpoint and --nnodes, and that the port can be reached from all machines"
+            f"the machines (--nnodes {options.nnodes}) did not find one another at {host}:{port}: {why}\n"
+            "  start the command on all of them, and check that they can reach this port"
         ) from error
     return first_of(agent.failures.values()).exit_code if agent.failures else 0
 

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 
 from hookline.errors import ConfigError, DistributedError
 
-#: The exit codes of a run that was asked to end by a signal, and did so: SIGHUP, SIGINT and SIGTERM.
-STOPPED = {128 + number: signal.Signals(number).name for number in (1, 2, 15)}
+#: The exit codes of a run that was asked to end by a signal, and did so.
+STOPPED = {129: "SIGHUP", 130: "SIGINT", 143: "SIGTERM"}
 #: The exit code of a run whose same step failed three times: do not start it again.
 DO_NOT_REQUEUE = 7
+#: The code of a process that was killed with SIGKILL.
+KILLED = -9
 #: The exit codes that are never restarted: an invalid config or hook, a hopeless run, and a stop that was asked for.
 FINAL = {ConfigError.exit_code, DO_NOT_REQUEUE, *STOPPED}
 
@@ -49,8 +51,11 @@ class Failure:
 
 
 def first_of(failures: Iterable[Failure]) -> Failure:
-    """Return the failure that came first. An error about other processes is a consequence of another failure."""
-    return min(failures, key=lambda each: (each.code == DistributedError.exit_code, each.when))
+    """Return the failure that came first. An error about other processes is a consequence of another failure.
+
+    Of two at the same time, it is the one that was killed: the other one noticed that.
+    """
+    return min(failures, key=lambda each: (each.code == DistributedError.exit_code, each.when, each.code > 0))
 
 
 def signal_name(number: int) -> str:
