@@ -154,7 +154,7 @@ class RunnerHost(Host):
         self.strategy.start(self.requests, self.device)
         if not self.saving.started:
             rng.seed_everything(self.seed + self.strategy.rank)
-        self._share_data()
+        self.share_data()
         self.wrapped = self.strategy.prepare(
             self.wrapped, [optim.optimizer for optim in self.optims.values()], self.device
         )
@@ -169,8 +169,8 @@ class RunnerHost(Host):
         self.call_step = partial(loop.step, optim=self.optims.given) if loop.updates_itself else loop.step
         self.update = None if loop.updates_itself or len(self.optims) != 1 else self.optims.sole.update
 
-    def _share_data(self) -> None:
-        """Let each loop read only this process's share of its data."""
+    def share_data(self) -> None:
+        """Let each loop read only this process's share of its data. Doing it twice is harmless."""
         for loop in (*self.val_loops.values(), *self.test_loops.values()):
             loop.dataloader = self.strategy.share(loop.dataloader, pad=False)
         if self.has_training:

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from hookline.checkpoint import store
-from hookline.common import forks
+from hookline.common import forks, launched
 from hookline.common.files import storage_errors
 from hookline.engine import signals
 from hookline.errors import HooklineError, StorageError
@@ -89,6 +89,7 @@ def explained(host: Host) -> Iterator[None]:
         yield
     except Exception as error:
         found = host.strategy.explain(error)
+        launched.record("\n  ".join([f"{type(found).__name__}: {found}", *getattr(found, "__notes__", [])]))
         if found is error:
             raise
         raise found from error

@@ -51,11 +51,6 @@ class Strategy:
         return 1
 
     @property
-    def restarts(self) -> int:
-        """Return how often a launcher has restarted the processes of this run, which then continue it."""
-        return 0
-
-    @property
     def is_main(self) -> bool:
         """Return whether this process writes, shows and saves."""
         return self.rank == 0

@@ -43,11 +43,6 @@ class Processes(Strategy):
         """Return the number of processes that train together."""
         return self.group.world_size
 
-    @property
-    def restarts(self) -> int:
-        """Return how often torchrun has restarted the processes."""
-        return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
-
     def pick_device(self, name: str | torch.device) -> torch.device:
         """Return the device of this process: the one with its local rank, unless the name has an index."""
         device = pick_device(name)
