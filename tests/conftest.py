@@ -20,7 +20,7 @@ HERE = Path(__file__).parent
 LONG = (
     *("examples/*", "cli/test_run_as.py", "faults/test_kills.py", "faults/test_raw.py"),
     *("dialects/*/test_checkpoint*.py", "dialects/*/test_processes.py"),
-    *("dialects/mmengine/test_real_hooks.py", "dialects/mmengine/test_side_by_side.py"),
+    *("dialects/mmengine/test_real_hooks.py", "dialects/mmengine/test_side_by_side.py", "distributed/*"),
 )
 #: Packages of tests/dialects with a marker of their own.
 DIALECTS = {
@@ -48,7 +48,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if parts[0] == "dialects" and parts[1] in DIALECTS:
             item.add_marker(DIALECTS[parts[1]])
         wandb = "wandb" in item.nodeid  # the library has a service process
-        if parts[0] == "faults" or wandb or _starts_processes(item):
+        if parts[0] in ("faults", "distributed") or wandb or _starts_processes(item):
             item.add_marker("processes")
 
 

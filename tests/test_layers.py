@@ -15,7 +15,7 @@ DIALECTS = "hookline.dialects"
 #: From the bottom up: a package imports only from itself and from packages that are listed before it.
 LAYERS = (
     *("errors", "common", "plan", "record", "data", "checkpoint", "strategies", "writers", "screen", "rundir"),
-    *("engine", "hooks", "config", "dialects", "cli"),
+    *("engine", "hooks", "config", "dialects", "launching", "cli"),
 )
 #: Public modules that only re-export names of a package, and modules above all layers.
 PUBLIC = {"metrics", "steps", "images", "averaging", "runs", "testing", "__init__", "__main__"}

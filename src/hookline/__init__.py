@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from hookline.engine.loop_specs import EvalLoop, TrainLoop
     from hookline.engine.optim import Optim
     from hookline.engine.runner import Runner
+    from hookline.launching.functions import launch
     from hookline.plan.hook import Hook, Priority, every, not_a_point
     from hookline.plan.registry import HOOKS, WRITERS
     from hookline.record.hub import MessageHub
@@ -35,6 +36,7 @@ __all__ = [
     "Writer",
     "__version__",
     "every",
+    "launch",
     "not_a_point",
     "runs",
 ]
@@ -51,6 +53,7 @@ _HOME = {
     "TrainLoop": "engine.loop_specs",
     "Writer": "writers.base",
     "every": "plan.hook",
+    "launch": "launching.functions",
     "not_a_point": "plan.hook",
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -9,18 +10,27 @@ import torch
 from torch import nn
 
 from hookline.engine.requests import Requests
-from hookline.errors import ConfigError
-from hookline.strategies import STRATEGIES, Strategy, pick, unwrap
+from hookline.errors import ConfigError, DistributedError
+from hookline.strategies import STRATEGIES, Single, Strategy, pick, unwrap
 from hookline.testing import toy_runner
 
 NAMES = list(STRATEGIES)
 
 
-@pytest.fixture(params=NAMES)
+@pytest.fixture(scope="module", params=NAMES)
 def strategy(request: pytest.FixtureRequest) -> Iterator[Strategy]:
-    found = pick(request.param)
-    yield found
-    found.shutdown()
+    """Return a strategy at work: alone in this process, or with the processes that torchrun has started."""
+    if request.param == "single" and "WORLD_SIZE" in os.environ:
+        yield Single()
+        return
+    alone = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in alone.items() if "WORLD_SIZE" not in os.environ else ():
+            patch.setenv(name, value)
+        found = pick(request.param)
+        found.start(Requests(), torch.device("cpu"))
+        yield found
+        found.shutdown()
 
 
 def test_a_strategy_can_be_picked_by_its_name(strategy: Strategy) -> None:
@@ -70,16 +80,20 @@ def test_numbers_are_summed_and_the_norm_covers_all_gradients(strategy: Strategy
 
 def test_results_and_errors_of_the_main_process_reach_all_processes(strategy: Strategy) -> None:
     assert strategy.on_main(lambda: 3) == 3
-    with pytest.raises(ValueError, match="planted"):
+    kind = ValueError if strategy.is_main else DistributedError
+    with pytest.raises(kind, match="^invalid" if strategy.is_main else "^rank 0 failed: ValueError: invalid"):
         strategy.on_main(lambda: int("planted"))
     strategy.barrier()
 
 
 def test_processes_agree_on_requests(strategy: Strategy) -> None:
     requests = Requests()
-    requests.ask_validation()
-    strategy.agree(requests)
+    strategy.start(requests, torch.device("cpu"))
+    if strategy.rank == strategy.world_size - 1:
+        requests.ask_validation()
+    strategy.agree(requests, now=True)
     assert (requests.validate, requests.pending) == (True, True)
+    assert strategy.agree_on_first("bad" if strategy.is_main else "") in ("bad", "rank 0: bad")
 
 
 def test_gradients_are_synced_in_the_last_backward_pass_of_a_window(
@@ -93,7 +107,7 @@ def test_gradients_are_synced_in_the_last_backward_pass_of_a_window(
         return original(self, model, sync)
 
     monkeypatch.setattr(type(strategy), "syncing_gradients", record)
-    toy_runner(max_epochs=1, batches=5, accumulate=2, val=None, strategy=strategy).train()
+    toy_runner(max_epochs=1, batches=5 * strategy.world_size, accumulate=2, val=None, strategy=strategy).train()
     assert synced == [False, True, False, True]  # the last window has one batch, so there is no sync to hold back
 
 

@@ -221,7 +221,7 @@ def test_a_snapshot_is_the_state_of_each_part_of_any_host() -> None:
             return {"who": "a host"}
 
     runner, host = toy_runner(), Bare()
-    host.plan, host.parts = runner.plan, {"counts": Counts()}
+    host.plan, host.parts, host.strategy = runner.plan, {"counts": Counts()}, runner.strategy
     assert snapshot.take(host) == {"meta": {"who": "a host"}, "counts": {"n": 3}}
 
 

@@ -8,6 +8,7 @@ import traceback
 
 from hookline.cli.app import app
 from hookline.cli.common import show
+from hookline.common import launched
 from hookline.errors import HooklineError, exit_code_of
 
 __all__ = ["app", "main"]
@@ -18,12 +19,16 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # printing a name must not fail in an ASCII locale
+    launched.end_with_parent()
     try:
         app(standalone_mode=True)
     except HooklineError as error:
-        notes = [f"  {note}" for note in getattr(error, "__notes__", [])]
-        show("\n".join([f"hookline: {error}", *notes]), error=True)
+        text = "\n".join([str(error), *(f"  {note}" for note in getattr(error, "__notes__", []))])
+        if not launched.record(text):
+            show(f"hookline: {text}", error=True)
         sys.exit(exit_code_of(error))
     except Exception as error:
-        show(traceback.format_exc(), end="", error=True)
+        text = traceback.format_exc()
+        if not launched.record(text):
+            show(text, end="", error=True)
         sys.exit(exit_code_of(error))

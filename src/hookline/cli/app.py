@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 import hookline
 from hookline.cli import compare, export, hooks, init, inspect, plan, run_as, schema, test, train
 from hookline.cli.common import show
+from hookline.common import launched
 
 
 class Commands(TyperGroup):
@@ -20,7 +21,8 @@ class Commands(TyperGroup):
         try:
             return super().invoke(context)
         except KeyboardInterrupt:
-            show("hookline: interrupted", error=True)
+            if not launched.is_launched():  # otherwise, every process would show it
+                show("hookline: interrupted", error=True)
             raise SystemExit(130) from None
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hookline.common import launched
 from hookline.common.escape import escaped_lines
 from hookline.errors import HooklineError
 
@@ -58,6 +59,6 @@ def load_config(words: list[str] | None) -> LoadedConfig:
     path = Path(given.pop(0)) if named else Path(str(files("hookline.data") / "digits.yaml"))
     # In an ASCII locale, Python does not decode other characters of the command line. YAML is UTF-8.
     loaded = load(path, [os.fsencode(override).decode("utf-8", "surrogateescape") for override in given])
-    for notice in loaded.notices:
+    for notice in () if launched.is_launched() else loaded.notices:  # the launcher has shown them
         show(f"note: {notice}")
     return loaded

@@ -145,6 +145,11 @@ def _hook_extras() -> Schema:
             "default": "raise",
             "description": "What happens if the hook fails. Only an observer can be disabled.",
         },
+        "ranks": {
+            "enum": ["all", "main"],
+            "default": "all",
+            "description": "The processes that the hook runs in, if there are several.",
+        },
     }
 
 

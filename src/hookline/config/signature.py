@@ -37,7 +37,7 @@ _NOT_BY_NAME = (
     inspect.Parameter.VAR_POSITIONAL,
     inspect.Parameter.VAR_KEYWORD,
 )
-HOOK_KEYS = ("priority", "on_error")
+HOOK_KEYS = ("priority", "on_error", "ranks")
 # The form in which a config names a function or a class.
 NAMED = "^[^:]+:[^:]+$"
 
@@ -147,7 +147,7 @@ def filled_parameter(factory: Callable[..., Any], usual: str) -> tuple[str, ...]
 
 
 def hook_problems(hook: Callable[..., Any], values: Mapping[str, Any], keys: Keys) -> list[Problem]:
-    """Return the problems with the mapping of a hook: its parameters, `priority` and `on_error`."""
+    """Return the problems with the mapping of a hook: its parameters, `priority`, `on_error` and `ranks`."""
     signature = signature_of(hook)
     problems = signature.problems(values, keys, other_keys=("type", *HOOK_KEYS))
     if values.get("priority") is not None:
@@ -155,6 +155,8 @@ def hook_problems(hook: Callable[..., Any], values: Mapping[str, Any], keys: Key
             Priority.parse(values["priority"])
         except HookError as error:
             problems.append(Problem((*keys, "priority"), str(error)))
+    if (ranks := values.get("ranks", "all")) not in ("all", "main"):
+        problems.append(Problem((*keys, "ranks"), f"expected 'all' or 'main', found {ranks!r}"))
     policy = values.get("on_error", "raise")
     if policy not in ("raise", "disable"):
         problems.append(Problem((*keys, "on_error"), f"expected 'raise' or 'disable', found {policy!r}"))

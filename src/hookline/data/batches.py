@@ -6,11 +6,13 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
+
+from torch import Tensor
 
 from hookline.common import forks
 from hookline.common.plain import check_plain
-from hookline.data.sources import is_stateful, iterator
+from hookline.data.sources import SharedList, as_resumable, is_stateful, iterator
 from hookline.errors import DataError, blame
 
 if TYPE_CHECKING:
@@ -64,6 +66,8 @@ class Batches:
         self._is_first = epoch == 0 or resuming
         self._length = length_of(dataloader, limit)
         self._limit = limit
+        #: The number of samples of the first batch.
+        self._usual = 0
         began = time.perf_counter()
         try:
             self._iterator = iterator(
@@ -75,6 +79,15 @@ class Batches:
         except Exception as error:
             self._fail(error, start)
             raise
+
+    def samples(self, number: int, batch: Any) -> tuple[int, int]:
+        """Return how many samples a batch has in this process, and how many a usual one has."""
+        resumable = as_resumable(self._loader)
+        if resumable is not None and (own := resumable.samples(number)) is not None:
+            return own, resumable.batch_size
+        padded = isinstance(self._loader, SharedList) and self._loader.is_repeated(number)
+        found = batch_size(batch)
+        return 0 if padded else found, self._usual or found
 
     def disown(self) -> None:
         """Keep the iterator for ever: when torch deletes it, it ends the workers, which belong to another process."""
@@ -106,6 +119,8 @@ class Batches:
         number = self._start
         try:
             for batch in islice(self._iterator, max(length - number, 0)):
+                if number == self._start:
+                    self._usual = batch_size(batch)
                 number += 1
                 yield batch, number == length
         except Exception as error:
@@ -170,3 +185,14 @@ class Batches:
         if self._on_failure is not None:
             self._on_failure()
         blame(error, f"in the {self._name}, at batch {number} of epoch {self._epoch}", exit_code=DataError.exit_code)
+
+
+def batch_size(*candidates: Any) -> int:
+    """Return the number of samples of a batch: the first dimension of its last tensor, which usually is the target."""
+    for candidate in candidates:
+        values = list(candidate.values()) if isinstance(candidate, Mapping) else candidate
+        for value in reversed(values) if isinstance(values, (tuple, list)) else [values]:
+            if isinstance(value, Tensor) and value.ndim:
+                return value.shape[0]
+    last = candidates[-1]
+    return len(cast("Sized", last)) if isinstance(last, (tuple, list)) else 1

@@ -117,6 +117,14 @@ class ResumableLoader:
     def __iter__(self) -> Iterator[Any]:
         return self.iterate(self.order.epoch)
 
+    def share(self, rank: int, processes: int, pad: bool) -> None:
+        """Yield only this process's share of each batch; see `Order.share`."""
+        self.order.share(rank, processes, pad)
+
+    def samples(self, batch: int) -> int | None:
+        """Return the number of samples of a batch, if the order knows it. A padded batch has none."""
+        return self.order.samples(batch)
+
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch that a plain `iter(loader)` yields."""
         self.order.epoch = epoch
@@ -129,8 +137,12 @@ class Order:
     """The batch sampler: it yields lists of (seed, epoch, index), so that even a persistent worker knows the epoch.
 
     For another order, override `batches` and `__len__` in a subclass. The content of a batch must depend only on the
-    seed, the epoch and the number of the batch, so that a run can resume at any batch.
+    seed, the epoch and the number of the batch, so that a run can resume at any batch. With several processes, the
+    subclass returns the share of process `self.rank` of `self.processes`, and says so with `shares_itself`.
     """
+
+    #: True if a subclass with its own `batches` takes care of several processes.
+    shares_itself = False
 
     def __init__(self, dataset: Sized, batch_size: int, shuffle: bool, drop_last: bool, seed: int) -> None:
         check_int("batch_size", batch_size, least=1)
@@ -141,6 +153,36 @@ class Order:
         self.seed = seed
         self.epoch = 0
         self.start = 0
+        self.share(0, 1, pad=False)
+
+    def share(self, rank: int, processes: int, pad: bool) -> None:
+        """Yield only this process's share of each batch of all processes, which has `batch_size` samples of each.
+
+        The shares are consecutive, and those of an uneven last batch differ by one sample at most. If it has fewer
+        samples than there are processes, some have none of it. They have one batch less, or, if `pad`, get the first
+        sample of it once more, so that all processes have the same number of batches. `samples` does not count it.
+        """
+        if processes > 1 and type(self).batches is not Order.batches and not self.shares_itself:
+            raise ConfigError(
+                f"{type(self).__name__} would give every process the same batches; let its `batches` and `__len__` "
+                "return the share of process self.rank of self.processes, and set shares_itself = True in the class"
+            )
+        self.rank, self.processes, self.pad = rank, processes, pad
+
+    def samples(self, batch: int) -> int | None:
+        """Return the number of samples of a batch in this process; None if a subclass decides that."""
+        if type(self).batches is not Order.batches:
+            return None
+        begin, end = self._bounds(batch)
+        return end - begin
+
+    def _bounds(self, batch: int) -> tuple[int, int]:
+        """Return where this process's share of a batch begins and ends in the batch of all processes."""
+        size = self.batch_size * self.processes
+        whole = max(0, min(size, len(self.dataset) - batch * size))
+        each, more = divmod(whole, self.processes)
+        begin = self.rank * each + min(self.rank, more)
+        return begin, begin + each + (self.rank < more)
 
     def __iter__(self) -> Iterator[list[Key]]:
         # Pass the current values: another iterator may be created before this one is used.
@@ -159,12 +201,18 @@ class Order:
             generator.manual_seed(mix(seed, epoch))
             order = torch.randperm(samples, generator=generator)
         for batch in range(start, len(self)):
-            indices = order[batch * self.batch_size : (batch + 1) * self.batch_size]
+            begin, end = self._bounds(batch)
+            if begin == end:  # only the last batch of a pass, for which `pad` is set
+                begin, end = 0, 1
+            first = batch * self.batch_size * self.processes
+            indices = order[first + begin : first + end]
             yield indices.tolist() if self.shuffle else indices
 
     def __len__(self) -> int:
-        samples = len(self.dataset)  # not cached: the dataset may grow between two epochs
-        return samples // self.batch_size if self.drop_last else -(-samples // self.batch_size)
+        size, samples = self.batch_size * self.processes, len(self.dataset)  # the dataset may grow between two epochs
+        whole, rest = divmod(samples, size)
+        has_share = self.pad or self.rank < rest
+        return whole + (rest > 0 and not self.drop_last and has_share)
 
 
 class Seeded(Dataset[Any]):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from itertools import chain, islice
 from typing import Any, cast
 
@@ -40,7 +40,7 @@ def iterator(
         if seed is not None:
             resumable.seed = seed
         return resumable.iterate(epoch, start)
-    if isinstance(loader, (list, tuple)):
+    if isinstance(loader, (list, tuple, SharedList)):
         return islice(loader, start, None)
     if is_stateful(loader) and (state is not None or not start):
         if state is not None:
@@ -60,6 +60,42 @@ def iterator(
     if start:
         next(islice(found, start - 1, None), None)
     return found
+
+
+def shared(loader: Iterable[Any], rank: int, processes: int, pad: bool) -> Iterable[Any]:
+    """Return the loader of this process's share of the data; see `hookline.data.loader.Order.share`.
+
+    A loader whose order is not known is returned as it is: its own code decides what each process reads.
+    """
+    resumable = as_resumable(loader)
+    if resumable is not None:
+        resumable.share(rank, processes, pad)
+        return resumable
+    if isinstance(loader, (list, tuple)):
+        return SharedList(loader, rank, processes, pad)
+    return loader
+
+
+class SharedList(Sequence[Any]):
+    """Every n-th batch of a list, for one of n processes. If `pad`, a missing last one is repeated, without samples."""
+
+    def __init__(self, batches: Sequence[Any], rank: int, processes: int, pad: bool) -> None:
+        self._batches, self._rank, self._processes, self._pad = batches, rank, processes, pad
+
+    def __len__(self) -> int:
+        missing = 0 if self._pad else self._rank
+        return max(0, -(-(len(self._batches) - missing) // self._processes))
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        return self._batches[min(index * self._processes + self._rank, len(self._batches) - 1)]
+
+    def is_repeated(self, batch: int) -> bool:
+        """Return whether a batch belongs to another process, so that its samples do not count here."""
+        return batch * self._processes + self._rank >= len(self._batches)
 
 
 def as_resumable(loader: Iterable[Any]) -> ResumableLoader | None:

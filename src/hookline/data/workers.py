@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import sys
@@ -11,8 +10,7 @@ from collections.abc import Callable
 
 from torch.utils.data import get_worker_info
 
-# The prctl option of Linux that sets the signal a process gets when its parent dies.
-PR_SET_PDEATHSIG = 1
+from hookline.common.launched import end_with
 
 
 class WorkerStart:
@@ -40,10 +38,8 @@ class WorkerStart:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         if sys.platform != "win32":
             signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        if self.dies_with_parent and sys.platform == "linux":
-            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-            if os.getppid() != self.parent:  # the parent died before the call above
-                os._exit(1)
+        if self.dies_with_parent:
+            end_with(self.parent)
         info = get_worker_info()
         if info is not None:  # user code expects its own dataset there; torch forbids setting it the normal way
             object.__setattr__(info, "dataset", info.dataset.dataset)  # type: ignore[attr-defined]  # it is a Seeded

@@ -36,13 +36,15 @@ def register(plan: Plan, given: Any, priority: Any = None, on_error: Any = None)
     factory, parameters, who = _described(HOOKS, given)
     placed = parameters.pop("priority", None)
     tolerance = parameters.pop("on_error", None)
+    ranks = parameters.pop("ranks", None)
     hook = construct(factory, parameters, who)
     if not isinstance(hook, Hook):
         raise HookError(
             f"{who} is not a hook: it creates a {type(hook).__name__}, which does not inherit from hookline.Hook"
         )
     where = "argument" if priority is not None else "config"
-    plan.add(hook, placed if priority is None else priority, tolerance if on_error is None else on_error, where)
+    tolerance = tolerance if on_error is None else on_error
+    plan.add(hook, placed if priority is None else priority, tolerance, where, ranks=ranks)
 
 
 def writer(given: Any) -> Writer:

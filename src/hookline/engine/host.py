@@ -53,6 +53,8 @@ class Part:
     loads_without_state: ClassVar[bool] = False
     #: True if code of users restores the state. Its errors are shown as they are.
     runs_user_code: ClassVar[bool] = False
+    #: True if every process has its own state. A process that was not there when it was saved gets None.
+    per_rank: ClassVar[bool] = False
     #: The option of a save that includes this part; empty for a part that every checkpoint has.
     option: ClassVar[Literal["", "optimizer", "schedulers"]] = ""
 
@@ -252,6 +254,7 @@ class Host:
                 plan.after_run()
             except BaseException as error:
                 forks.end_if_copy(self, error)
+                given, error = error, self.strategy.explain(error)
                 if isinstance(error, RuntimeError) and str(error).startswith("DataLoader worker"):
                     # When a worker dies, torch raises this error at an arbitrary place.
                     blame(error, "a worker process of a loader died", exit_code=DataError.exit_code)
@@ -259,4 +262,6 @@ class Host:
                     plan.on_exception(error)
                 except Exception as another:
                     blame(error, f"a hook failed at on_exception: {type(another).__name__}: {another}")
-                raise
+                if error is given:
+                    raise
+                raise error from given

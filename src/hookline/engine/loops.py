@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from torch import Tensor
 
 from hookline.common.modes import in_mode
-from hookline.data.batches import Batches
+from hookline.data.batches import Batches, batch_size
 from hookline.data.transfer import to_device
-from hookline.engine.metrics import Average, batch_size
+from hookline.engine.metrics import Average, mean_of
 from hookline.engine.numerics import check_result, keep_loss
 from hookline.engine.optim_checks import refuse_resumed_optimizer
 from hookline.engine.steps import as_outputs, own_outputs
@@ -99,12 +99,15 @@ def one_pass(runner: RunnerHost) -> None:
             return
     plan, by_epoch, needs_transfer = runner.plan, loop.by_epoch, not runner.on_cpu
     runner.drop_stale_gradients()
+    runner.optims.weigh()
     for batch, last in batches:
         if needs_transfer:
             batch = to_device(batch, runner.device)
         runner.data_batch = batch
         runner.ends_epoch = last
         runner.ends_window = last if by_epoch else position.iter + 1 == loop.max_iters
+        if last:
+            runner.weigh_last_batch(batch)
         if requests.skip:  # a skip holds for the iteration that it was asked in, and for none outside of one
             runner.clear_skip()
         if plan.has_custom_hooks:
@@ -133,6 +136,8 @@ def train_iter(runner: RunnerHost, plan: Plan, batch_idx: int, batch: Any) -> No
     requests, call = runner.requests, plan.before_train_iter
     if call:
         call(batch_idx, batch)
+        if plan.may_skip_early:
+            runner.agree_on_skip()
     try:
         outputs = None if requests.skip else step(runner, plan)
         if requests.flush_window:
@@ -182,10 +187,11 @@ def handle_requests(host: Host) -> None:
     if host.accumulating:
         host.while_accumulating()
         return
-    host.strategy.agree(requests)
+    host.strategy.agree(requests, now=host.position.batch == 0)
     if requests.pending:
         stop_and_save(host)
     if not requests.stopped and host.validate_if_due():
+        host.strategy.agree(requests, now=True)
         stop_and_save(host)
 
 
@@ -228,7 +234,8 @@ def evaluate(runner: RunnerHost, stage: Literal["val", "test"]) -> dict[str, Any
 
 def evaluate_one(runner: RunnerHost, stage: Literal["val", "test"], loop: EvalLoop) -> dict[str, Any]:
     """Evaluate all batches of one data set, and return its metrics."""
-    plan, average = runner.plan, Average()
+    plan, average, strategy = runner.plan, Average(), runner.strategy
+    model = strategy.model_to_evaluate(runner.wrapped)
     runner.leave_if_signaled()
     loop.metrics.reset(runner.device)
     for batch_idx, (given, _) in enumerate(Batches(loop.dataloader, loop.limit_batches, seed=runner.seed)):
@@ -238,8 +245,8 @@ def evaluate_one(runner: RunnerHost, stage: Literal["val", "test"], loop: EvalLo
             batch = runner.data_batch
             try:
                 with plan.around("forward", batch), runner.autocast():
-                    loss = as_outputs(loop.loss(runner.wrapped, batch))["loss"] if loop.loss is not None else None
-                    outputs = loss if loop.only_loss else loop.step(runner.wrapped, batch)
+                    loss = as_outputs(loop.loss(model, batch))["loss"] if loop.loss is not None else None
+                    outputs = loss if loop.only_loss else loop.step(model, batch)
                 if loss is not None:
                     average.update(loss, batch_size(batch))
                 if not loop.only_loss:
@@ -249,5 +256,5 @@ def evaluate_one(runner: RunnerHost, stage: Literal["val", "test"], loop: EvalLo
                 raise
             (plan.after_val_iter if stage == "val" else plan.after_test_iter)(batch_idx, batch, outputs)
         runner.leave_if_signaled()
-    found = {} if loop.loss is None else {"loss": average.compute()}
-    return loop.metrics.compute() | found
+    found = {} if loop.loss is None else {"loss": mean_of(strategy.reduce_sum(average.sums()))}
+    return loop.metrics.compute(strategy.reduce_sum) | found

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sized
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from decimal import Decimal
 from fractions import Fraction
 from types import BuiltinFunctionType, FunctionType
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from hookline.common.escape import escaped
+from hookline.data.batches import batch_size
 from hookline.engine.steps import describe
 from hookline.errors import ConfigError, HooklineError
 
@@ -42,11 +43,16 @@ class Average:
         self._values.append(tensor.float().mean() if tensor.numel() > 1 else tensor.reshape(()))
         self._samples.append(samples)
 
-    def compute(self) -> float:
-        """Return the mean over all samples."""
-        values = torch.stack([value.cpu().double() for value in self._values])
+    def sums(self) -> Tensor:
+        """Return the sum over all samples, and their number."""
+        values = torch.stack([value.cpu().double() for value in self._values]) if self._values else torch.zeros(0)
         weights = torch.tensor(self._samples, dtype=torch.float64)
-        return float((values * weights).sum() / weights.sum())
+        return torch.stack([(values * weights).sum(), weights.sum()])
+
+
+def mean_of(sums: Tensor) -> float:
+    """Return the mean from a sum over samples, and their number."""
+    return float(sums[0] / sums[1])
 
 
 class Metrics:
@@ -112,15 +118,21 @@ class Metrics:
             if take is metric:
                 value = _check_mean(name, value)
                 try:
-                    self._averages.setdefault(name, Average()).update(value, batch_size(outputs, batch))
+                    self._average(name).update(value, batch_size(outputs, batch))
                 except RuntimeError as error:  # a sparse tensor, for example
                     raise _no_mean(name, value) from error
 
-    def compute(self) -> dict[str, Any]:
-        """Return all results by name. A metric with several results names them itself."""
+    def _average(self, name: str) -> Average:
+        return self._averages.setdefault(name, Average())
+
+    def compute(self, total: Callable[[Tensor], Tensor] = lambda value: value) -> dict[str, Any]:
+        """Return all results by name. A metric with several results names them itself.
+
+        `total` sums a tensor over all processes, for functions. A torchmetrics object does this by itself.
+        """
         results: dict[str, Any] = {}
         for name, metric in self._metrics.items():
-            value = metric.compute() if hasattr(metric, "compute") else self._mean(name)
+            value = metric.compute() if hasattr(metric, "compute") else self._mean(name, total)
             if isinstance(value, Mapping) and value:
                 found = {f"{name}/{key}" if name else key: as_number(plain(inner)) for key, inner in value.items()}
             else:
@@ -130,11 +142,12 @@ class Metrics:
             results |= found
         return results
 
-    def _mean(self, name: str) -> float:
+    def _mean(self, name: str, total: Callable[[Tensor], Tensor]) -> float:
         try:
-            return self._averages[name].compute()
+            sums = self._average(name).sums()
         except RuntimeError as error:  # a tensor on the device meta, for example
             raise ConfigError(f"the metric '{escaped(name)}' has no mean over the batches: {error}") from error
+        return mean_of(total(sums))
 
     def _check_result(self, name: str, value: Any) -> None:
         """Refuse a final result that is no number. Arrays are passed to hooks, but are not recorded."""
@@ -232,14 +245,3 @@ def as_number(value: Any) -> Any:
         return float(value) if isinstance(value, (Decimal, Fraction)) else value
     except OverflowError:
         return value
-
-
-def batch_size(*candidates: Any) -> int:
-    """Return the number of samples of a batch: the first dimension of its last tensor, which usually is the target."""
-    for candidate in candidates:
-        values = list(candidate.values()) if isinstance(candidate, Mapping) else candidate
-        for value in reversed(values) if isinstance(values, (tuple, list)) else [values]:
-            if isinstance(value, Tensor) and value.ndim:
-                return value.shape[0]
-    last = candidates[-1]
-    return len(cast("Sized", last)) if isinstance(last, (tuple, list)) else 1

@@ -83,6 +83,10 @@ class Scheduled:
         return cast("float", metrics[name])
 
 
+#: The weight of a batch with the usual number of samples.
+EVEN = (1.0, 1.0)
+
+
 def takes_metrics(scheduler: LRScheduler) -> bool:
     """Return whether the class of a scheduler has `takes_metrics = True`.
 
@@ -150,11 +154,16 @@ class Optim:
         self.stepping = False
         self.scaler_skipped = False
         self._window = accumulate
+        #: The samples of the current batch, compared with a usual one: in this process, and in all of them.
+        self._weight = EVEN
+        #: The micro-batches in the open window, with the last one counted by its samples.
+        self._mass = 0.0
         self._skip = False
         #: True if there are other optims. Their backward passes may leave gradients in the parameters of this one.
         self._several = False
         self._strategy: Strategy = Single()
         self._wrapped: nn.Module | None = None
+        self._agree_on_skip: Callable[[], None] = lambda: None
 
     def attach(
         self,
@@ -166,6 +175,7 @@ class Optim:
         several: bool = False,
         strategy: Strategy | None = None,
         wrapped: nn.Module | None = None,
+        agree_on_skip: Callable[[], None] = lambda: None,
     ) -> None:
         """Connect this optim to a run.
 
@@ -178,8 +188,10 @@ class Optim:
             several: True if the run has other optims.
             strategy: Syncs gradients over processes, and computes their norm.
             wrapped: The model as the step calls it.
+            agree_on_skip: Skips the batch in all processes if one of them skips it.
         """
         self.plan = plan
+        self._agree_on_skip = agree_on_skip
         self._left = left
         self._several = several
         self._strategy = strategy if strategy is not None else Single()
@@ -216,7 +228,7 @@ class Optim:
         plan = self.plan
         if (self._several or self.keep_gradients) and self.micro == 0:
             self._optimizer.zero_grad()
-        plain = self.accumulate == 1 and self.scaler is None and self.clip is None
+        plain = self.accumulate == 1 and self.scaler is None and self.clip is None and self._weight is EVEN
         if plain and plan.update_is_silent and not (self.micro or self._skip):  # no hooks: as fast as a bare loop
             optimizer = self._optimizer
             try:
@@ -248,10 +260,13 @@ class Optim:
         with plan.around("backward", outputs) if plan.around_backward else NOTHING:
             if plan.before_backward:
                 plan.before_backward(outputs)
+                self._agree_on_skip()
             if self._skip:
                 return False
             loss = outputs["loss"]
             try:
+                if self._weight is not EVEN:
+                    loss = self._weighed(loss, share)
                 scaled = loss if share == 1 else loss / share
                 with self._syncing(share):
                     (scaled if self.scaler is None else self.scaler.scale(scaled)).backward(**options)
@@ -260,11 +275,25 @@ class Optim:
                 raise
             if plan.after_backward:
                 plan.after_backward(outputs)
+                self._agree_on_skip()
         self.micro += 1
+        self._mass += 1.0 if share == 1 else self._weight[1]
         if self._skip:
             self._drop_window()
             return False
         return True
+
+    def weigh(self, own: float, whole: float) -> None:
+        """Weigh the current batch by its samples, relative to a usual batch: in this process, and in all of them.
+
+        The gradient of a window is the mean over all of its samples.
+        """
+        self._weight = EVEN if own == whole and (whole == 1.0 or self.accumulate == 1) else (own, whole)
+
+    def _weighed(self, loss: Tensor, share: int) -> Tensor:
+        """Return the loss, weighed by its samples. A window of one batch only depends on the share of this process."""
+        own, whole = self._weight
+        return loss * (own / whole if share == 1 else own)
 
     def _syncing(self, share: int) -> AbstractContextManager[Any]:
         """Return the context of a backward pass. Processes sync their gradients only in the last one of a window."""
@@ -276,7 +305,7 @@ class Optim:
         """Discard an unfinished window and its gradients."""
         self._skip, self.updating, self.stepping = False, False, False
         self.optimizer.zero_grad()
-        self.micro = 0
+        self.micro, self._mass, self._weight = 0, 0.0, EVEN
 
     def drop_stale_gradients(self) -> None:
         """Drop all gradients if no window is open. Kept gradients are zeroed by the next `update`."""
@@ -301,6 +330,7 @@ class Optim:
     def reopen_window(self, state: Mapping[str, Any]) -> None:
         """Restore an open window from `open_window`."""
         self.micro, self._window = state["micro"], state["window"]
+        self._mass = float(self.micro)  # only the last batch of a window, which ends it, may have another weight
         for parameter, gradient in zip(self.parameters(), state["gradients"], strict=True):
             parameter.grad = None if gradient is None else gradient.to(parameter.device)
 
@@ -321,13 +351,13 @@ class Optim:
     def _step(self) -> None:
         optimizer = self._optimizer
         try:
-            self._make_step(1.0 if self.micro == self._window else self._window / self.micro)
+            self._make_step(1.0 if self._mass == self._window else self._window / self._mass)
         except TypeError:
             refuse_closure(optimizer, f"the optimizer ({type(optimizer).__name__})")
             raise
         if not self.keep_gradients:
             optimizer.zero_grad()
-        self.micro = 0
+        self.micro, self._mass = 0, 0.0
 
     def _make_step(self, factor: float, **options: Any) -> None:
         """Multiply the gradients by a factor, and step the optimizer, with its points. The gradients are not zeroed."""
@@ -340,6 +370,7 @@ class Optim:
                 self._rescale(factor)
             if plan.before_optimizer_step:
                 plan.before_optimizer_step()
+                self._agree_on_skip()
             if not self._skip:
                 if self.clip is not None:
                     self.norms.append(self.clip_gradients(self.clip))
@@ -369,7 +400,7 @@ class Optim:
 
     def _drop_window(self) -> None:
         self.optimizer.zero_grad()
-        self.micro = 0
+        self.micro, self._mass = 0, 0.0
 
     def _rescale(self, factor: float) -> None:
         """Correct the gradients of a partial window: each loss was divided by the expected size of the window."""

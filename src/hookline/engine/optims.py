@@ -101,10 +101,11 @@ class Optims(dict[str, Optim]):
         left: Callable[[], int | None],
         strategy: Strategy,
         wrapped: nn.Module,
+        agree_on_skip: Callable[[], None],
     ) -> None:
         """Connect all optims to a run; see `Optim.attach`."""
         for optim in self.values():
-            optim.attach(plan, precision, device, unit, left, len(self) > 1, strategy, wrapped)
+            optim.attach(plan, precision, device, unit, left, len(self) > 1, strategy, wrapped, agree_on_skip)
 
     def reset(self) -> None:
         """Discard unfinished windows and their gradients."""
@@ -120,6 +121,11 @@ class Optims(dict[str, Optim]):
         for optim in self.values():
             if optim.updates or not own_step:
                 optim.drop_stale_gradients()
+
+    def weigh(self, own: float = 1.0, whole: float = 1.0) -> None:
+        """Weigh the current batch by its samples; see `Optim.weigh`."""
+        for optim in self.values():
+            optim.weigh(own, whole)
 
     def flush(self) -> None:
         """End all open windows now."""

@@ -26,6 +26,7 @@ from hookline.checkpoint.compatibility import misfits, optimizer_misfits, separa
 from hookline.common import rng
 from hookline.common.checks import is_finite
 from hookline.common.plain import unlike, without_numpy
+from hookline.data.loader import mix
 from hookline.engine import hook_states
 from hookline.engine.host import Part
 from hookline.engine.hyperparameters import out_of_limits
@@ -56,7 +57,7 @@ def parts_of(runner: RunnerHost) -> dict[str, Part]:
         "writers": WritersPart(runner),
         "metric_states": MetricsPart(runner),
         "hooks": HooksPart(runner),
-        "rng": RandomPart(),
+        "rng": RandomPart(runner),
     }
 
 
@@ -410,14 +411,22 @@ class RandomPart(Part):
 
     needed = True
     late = True
+    per_rank = True
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
 
     def state_dict(self) -> dict[str, Any]:
         """Return the states of all generators."""
         return rng.state()
 
     def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
-        """Restore the generators."""
-        rng.restore(state)
+        """Restore the generators. A process that was not there when the state was saved seeds them instead."""
+        if state is None:
+            seed = checkpoint["meta"].get("seed", 0)
+            rng.seed_everything(mix(seed, self._host.strategy.rank, self._host.iter))
+        else:
+            rng.restore(state)
 
     def malformed(self, state: Any) -> list[str]:
         """Expect the states of known generators."""

@@ -54,6 +54,10 @@ class Stop:
         object.__setattr__(self, "reason", escaped(self.reason))
         object.__setattr__(self, "by", escaped(self.by))
 
+    def at_rank(self, rank: int) -> Stop:
+        """Return the stop as another process shows it."""
+        return replace(self, reason=f"{self.reason} (rank {rank})")
+
     def __bool__(self) -> bool:
         """Return whether it is a stop at all: `NO_STOP` is not."""
         return bool(self.reason)
@@ -88,6 +92,17 @@ class SaveRequest:
     done: Callable[[Path], None] | None = None
     #: Called if the file was not needed and could not be written.
     failed: Callable[[], None] | None = None
+    #: True if all processes ask for this at the same iteration by themselves, so that they need not agree on it.
+    together: bool = False
+
+    def for_others(self) -> SaveRequest:
+        """Return the request in a form for other processes: only the one that asked is called back."""
+        if self.name is not None:
+            raise HookError(
+                "with several processes, request_save(name=...) must be a text, not a function, unless all of them ask "
+                "for it at the same iteration (together=True)"
+            )
+        return replace(self, done=None, failed=None)
 
 
 class SaveOptions(TypedDict, total=False):
@@ -104,10 +119,15 @@ class SaveOptions(TypedDict, total=False):
     needed: bool
     done: Callable[[Path], None] | None
     failed: Callable[[], None] | None
+    together: bool
 
 
 #: The name of a checkpoint: with `{}` for a number, or a function from the position to the name.
 FileName: TypeAlias = "str | Callable[[Position], str] | None"
+
+
+#: What a process asks for: stop, save, validate or signal, and the details.
+Asked: TypeAlias = "tuple[str, Any]"
 
 
 class Requests:
@@ -136,6 +156,11 @@ class Requests:
         self.failure = False
         #: The exit code of the command line, if nothing else fails.
         self.exit_code = 0
+        #: What this process has asked for and the others do not know yet, if there are several processes.
+        self.asked: list[Asked] = []
+        #: The number of this process; None if it is the only one.
+        self.rank: int | None = None
+        self._mine: list[SaveRequest] = []
 
     # -- asking
 
@@ -147,6 +172,12 @@ class Requests:
         """
         if stop.when not in ("iter", "epoch"):
             raise HookError(f"stop(when=...) must be 'iter' or 'epoch', not {stop.when!r}")
+        if self.rank is not None:
+            self.asked.append(("stop", (stop, flush_window, exit_code)))
+        else:
+            self._ask_stop(stop, flush_window, exit_code)
+
+    def _ask_stop(self, stop: Stop, flush_window: bool, exit_code: int | None) -> None:
         earlier = self.stop
         for_good = earlier.for_now and not stop.for_now and stop.when == "iter"
         if not earlier or earlier.when == "epoch" or for_good:
@@ -161,15 +192,24 @@ class Requests:
     def cancel_stop(self) -> None:
         """Cancel a stop that is not in effect yet."""
         self.stop = NO_STOP
+        self.asked = [(what, details) for what, details in self.asked if what != "stop"]
 
     def ask_save(self, request: SaveRequest) -> None:
         """Ask for a checkpoint."""
-        self.saves.append(replace(request, meta=copy.deepcopy(request.meta)) if request.meta else request)
-        self.pending = True
+        if request.meta:
+            request = replace(request, meta=copy.deepcopy(request.meta))
+        if self.rank is not None and not request.together:
+            self.asked.append(("save", request))
+        else:
+            self.saves.append(request)
+            self.pending = True
 
     def ask_validation(self) -> None:
         """Ask for a validation."""
-        self.validate = self.pending = True
+        if self.rank is not None:
+            self.asked.append(("validate", None))
+        else:
+            self.validate = self.pending = True
 
     def ask_skip(self, reason: str) -> None:
         """Ask to skip the current batch."""
@@ -182,8 +222,11 @@ class Requests:
 
     def receive_signal(self, number: int) -> None:
         """Record a signal. This is called from a signal handler."""
-        self.signal = number
-        self.pending = True
+        if self.rank is not None:
+            self.asked.append(("signal", number))
+        else:
+            self.signal = number
+            self.pending = True
 
     def note_failure(self) -> None:
         """Record that a background thread failed. This is called from that thread."""
@@ -197,6 +240,35 @@ class Requests:
 
     def refuse_copy(self) -> None:
         """End a process that was forked from the run, where it would continue; do nothing in the run itself."""
+
+    # -- several processes
+
+    def share(self, rank: int) -> None:
+        """Let this process only ask, until all have agreed. The loop then looks at the requests in every iteration."""
+        self.rank, self.pending = rank, True
+
+    def take_asked(self) -> list[Asked]:
+        """Return what this process asks for, in a form for other processes, and remember the rest of it here."""
+        asked, self.asked = self.asked, []
+        self._mine = [details for what, details in asked if what == "save"]
+        return [(what, details.for_others() if what == "save" else details) for what, details in asked]
+
+    def deliver(self, asked: list[list[Asked]]) -> None:
+        """Ask for everything that the processes asked for, in the order of their ranks."""
+        for rank, own in enumerate(asked):
+            mine = iter(self._mine)
+            for what, details in own:
+                if what == "stop":
+                    stop, flush_window, exit_code = details
+                    self._ask_stop(stop.at_rank(rank) if rank != self.rank else stop, flush_window, exit_code)
+                elif what == "save":
+                    self.saves.append(next(mine) if rank == self.rank else details)
+                elif what == "validate":
+                    self.validate = True
+                else:
+                    self.signal = self.signal or details
+        self._mine = []
+        self.pending = True
 
     # -- handling
 
@@ -221,7 +293,7 @@ class Requests:
     def settle(self) -> None:
         """Update `pending` after the requests were handled. A stop may still wait; a signal may have just arrived."""
         self.flush_window = False
-        self.pending = bool(self.stop)
+        self.pending = bool(self.stop) or self.rank is not None
         if self.signal or self.failure:
             self.pending = True
 
@@ -237,7 +309,8 @@ class Requests:
         self.stop = NO_STOP
         self.saves.clear()
         self.skip, self.exit_code = "", 0
-        self.flush_window = self.failure = self.pending = False
+        self.flush_window = self.failure = False
+        self.pending = self.rank is not None
 
     # -- what survives a kill
 

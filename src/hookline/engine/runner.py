@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, Unpack
 import torch
 from torch import nn
 
+from hookline.common import launched
 from hookline.common.checks import check_name
 from hookline.common.escape import escaped
 from hookline.common.files import real_path
@@ -112,20 +113,21 @@ class Runner(RunnerHost):
         self.seed = seed
         self.work_dir = Path(work_dir)
         self.experiment_name = experiment_name or escaped(real_path(self.work_dir).name)
-        self.load_from, self.resume = load_from, resume
+        self.load_from, self.resume = load_from, resume or launched.must_resume()
         self.config = config
 
         self._train_loop = train
         self.val_loop, self.test_loop = val, test
         self.val_loops: dict[str, EvalLoop] = eval_loops(val, "val")
         self.test_loops: dict[str, EvalLoop] = eval_loops(test, "test")
+        self.share_data()
         self.optim = optim
 
         self.position = Position()
         self.requests = Requests()
         self.hub = self.message_hub = MessageHub()
         self.losses = []
-        self.terminal = Terminal(quiet)
+        self.terminal = Terminal(quiet or not self.strategy.is_main)
         self.writers = Writers(
             [assembly.writer(given) for given in writers], main=self.strategy.is_main, reserved=RESERVED
         )

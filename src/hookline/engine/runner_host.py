@@ -17,7 +17,7 @@ from hookline.common.escape import escaped
 from hookline.common.files import write_text
 from hookline.common.modes import switch_mode
 from hookline.data.batches import Batches
-from hookline.engine import hook_states, loops, optim_checks, preflight, snapshot
+from hookline.engine import comparison, hook_states, loops, optim_checks, preflight, snapshot
 from hookline.engine.host import Host, Verb
 from hookline.engine.numerics import check_losses
 from hookline.engine.optims import Optims
@@ -151,8 +151,10 @@ class RunnerHost(Host):
 
     def begin_session(self, verb: Verb) -> None:
         """Seed everything, and get the model and the optims ready."""
+        self.strategy.start(self.requests, self.device)
         if not self.saving.started:
-            rng.seed_everything(self.seed)
+            rng.seed_everything(self.seed + self.strategy.rank)
+        self.share_data()
         self.wrapped = self.strategy.prepare(
             self.wrapped, [optim.optimizer for optim in self.optims.values()], self.device
         )
@@ -160,14 +162,25 @@ class RunnerHost(Host):
             return
         loop = self.train_loop
         unit: When = "epoch" if loop.by_epoch else "iter"
-        self.optims.attach(self.plan, self.precision, self.device, unit, self.batches_left, self.strategy, self.wrapped)
+        self.optims.attach(
+            *(self.plan, self.precision, self.device, unit, self.batches_left),
+            *(self.strategy, self.wrapped, self.agree_on_skip),
+        )
         self.call_step = partial(loop.step, optim=self.optims.given) if loop.updates_itself else loop.step
         self.update = None if loop.updates_itself or len(self.optims) != 1 else self.optims.sole.update
+
+    def share_data(self) -> None:
+        """Let each loop read only this process's share of its data. Doing it twice is harmless."""
+        for loop in (*self.val_loops.values(), *self.test_loops.values()):
+            loop.dataloader = self.strategy.share(loop.dataloader, pad=False)
+        if self.has_training:
+            self.train_loop.dataloader = self.strategy.share(self.train_loop.dataloader, pad=True)
 
     def before_training(self) -> None:
         """Record the config, and run the checks that are possible before the first step."""
         if self.config is not None:
             self.writers.write_config("config", self.config, self.iter)
+        comparison.compare_processes(self)
         self._parameters_checked = False
         optim_checks.check_optims(self)
         preflight.check_watched_metrics(self)
@@ -248,6 +261,14 @@ class RunnerHost(Host):
         )
         return self.batches
 
+    def weigh_last_batch(self, batch: Any) -> None:
+        """Weigh the last batch of a pass, which may have fewer samples than the others, or a different number here."""
+        assert self.batches is not None
+        samples, usual = self.batches.samples(self.position.batch, batch)
+        whole, usual_whole = self.strategy.total([samples, usual])
+        if usual:
+            self.optims.weigh(samples / usual, whole / usual_whole)
+
     def batches_left(self) -> int | None:
         """Return the maximum size of an accumulation window that begins now; None if it is unknown."""
         # A step that calls `optim.update` itself decides how often it updates.
@@ -264,6 +285,13 @@ class RunnerHost(Host):
         if self.precision == "fp32":
             return NOTHING
         return torch.autocast(self.device.type, getattr(torch, PRECISIONS[self.precision]))
+
+    def agree_on_skip(self) -> None:
+        """Skip the current batch if any process skips it."""
+        reason = self.strategy.agree_on_first(self.requests.skip)
+        if reason and not self.requests.skip:
+            self.requests.ask_skip(reason)
+            self.optims.skip()
 
     def clear_skip(self) -> None:
         """Clear a skip at the end of its iteration."""

@@ -6,7 +6,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -35,13 +35,17 @@ Options = tuple[bool, bool]
 USUAL = SaveRequest()
 
 
+#: A whole checkpoint; its weights, for an evaluation; a file of weights.
+SourceKind = Literal["resume", "weights", "load_from"]
+
+
 @dataclass(frozen=True)
 class Source:
     """The start of a run: a whole checkpoint, or only its weights."""
 
     path: Path
     checkpoint: dict[str, Any]
-    kind: Literal["resume", "weights"]
+    kind: SourceKind
 
     def is_inside(self, folders: Iterable[Path]) -> bool:
         """Return whether it is in one of these folders of the run, so that the records there belong to it."""
@@ -94,7 +98,7 @@ class Saving:
 
     def _save(self, requests: list[SaveRequest]) -> None:
         host, began = self._host, time.perf_counter()
-        lost = lost_folders.find(host.folders)
+        lost = host.strategy.on_main(lambda: lost_folders.find(host.folders))
         host.check_loss()
         self.finish()
         by_path: dict[Path, list[SaveRequest]] = {}
@@ -116,18 +120,27 @@ class Saving:
         beside = {path: by_path[path] for path in in_background if not lost}
         now = {path: same for path, same in by_path.items() if path not in beside}
         if now:
-            write(taken, by_path=now)
-        if beside:
+            self._on_main(partial(write, taken, by_path=now))
+        if beside and host.strategy.is_main:
             copied = self._copies.take({str(parts): checkpoint for parts, checkpoint in taken.items()})
             self._background.start(partial(write, {parts: copied[str(parts)] for parts in taken}, by_path=beside))
         if lost:
             raise lost_folders.error(lost, [path for path in by_path if path.exists()])
 
+    def _on_main(self, write: Callable[[], None]) -> None:
+        """Write files in the main process only. The others wait for it, and know then what was saved."""
+
+        def write_and_tell() -> tuple[int, Path | None]:
+            write()
+            return self.saved_at, self.last_path
+
+        self.saved_at, self.last_path = self._host.strategy.on_main(write_and_tell)
+
     def check_folders(self) -> None:
         """At the end of a run, report that its folder was deleted. The last state of a training is saved again."""
-        lost = lost_folders.find(self._host.folders)
+        lost = self._host.strategy.on_main(lambda: lost_folders.find(self._host.folders))
         if lost and self._host.running == "train" and self._host.position.iter:
-            self._host.requests.ask_save(SaveRequest())
+            self._host.requests.ask_save(SaveRequest(together=True))
             self.save()  # it raises the error
         if lost:
             raise lost_folders.error(lost, [])
@@ -178,7 +191,7 @@ class Saving:
         checkpoint = snapshot.with_meta(snapshot.take(host, optimizer, schedulers), meta or {})
         step, validations = host.position.iter, host.position.validations
         check_weights_are_finite(checkpoint["state_dict"], host.weight_names(), step)
-        self._write(checkpoint, path, seal.Note(step, validations, complete))
+        self._on_main(partial(self._write, checkpoint, path, seal.Note(step, validations, complete)))
         return path
 
     def forget(self) -> None:
@@ -233,8 +246,9 @@ class Saving:
     def save_before_end(self) -> str:
         """Save the current state, unless it is already saved. Return the end of the message about it."""
         host = self._host
-        if host.position.iter and not self.is_saved():
-            host.requests.ask_save(SaveRequest())
+        self.saved_at, self.last_path = host.strategy.on_main(lambda: (self.saved_at, self.last_path))
+        if host.position.iter and not host.strategy.on_main(self.is_saved):
+            host.requests.ask_save(SaveRequest(together=True))
             self.save()
         if self.last_path is None:
             return "there was nothing to save yet"
@@ -281,7 +295,7 @@ class Saving:
         """Write the copy in memory, and return its path. Return None if there is no copy, or if it is already saved."""
         kept, self._kept = self._kept, None
         self._background.join()
-        if kept is None or kept[1].step <= self.saved_at:
+        if kept is None or kept[1].step <= self.saved_at or not self._host.strategy.is_main:
             return None
         checkpoint, note, path = kept
         check_weights_are_finite(checkpoint["state_dict"], self._host.weight_names(), note.step)
@@ -305,6 +319,17 @@ class Saving:
         elif host.resume:
             path = Path(host.resume)
         if path is not None:
+            return self.read_source((path, "resume" if verb == "train" else "weights"))
+        if host.load_from is not None:
+            return self.read_source((Path(host.load_from), "load_from"))
+        return None
+
+    def read_source(self, found: tuple[Path, SourceKind] | None) -> Source | None:
+        """Read the checkpoint that this run starts from, as `find_source` found it in the main process."""
+        if found is None:
+            return None
+        host, (path, kind) = self._host, found
+        if kind != "load_from":
             if os.path.isfile(path) and seal.read_note(path) is None:
                 raise StorageError(
                     f"{path} cannot be resumed: {seal.damage(path)}; to load only the weights of an intact file, use "
@@ -312,11 +337,8 @@ class Saving:
                 )
             # With `resume=True`, it was verified just now.
             checkpoint = store.read(path, sealed=True, verified=host.resume is True)
-            return Source(path, checkpoint, "resume" if verb == "train" else "weights")
-        if host.load_from is not None:
-            path = Path(host.load_from)
-            return Source(path, _as_checkpoint(host.read_weights(path), path), "weights")
-        return None
+            return Source(path, checkpoint, kind)
+        return Source(path, _as_checkpoint(host.read_weights(path), path), kind)
 
     def take_loader_state(self) -> tuple[bool, dict[str, Any] | None]:
         """Return whether this pass over the data is the first of a resumed run, and the loader state to resume with."""
@@ -332,7 +354,7 @@ class Saving:
         self._loaded, self.source = True, source.path
         checkpoint, path = source.checkpoint, str(source.path)
         host.plan.call("after_load_checkpoint", {"checkpoint": checkpoint})
-        if source.kind == "weights":
+        if source.kind != "resume":
             host.load_weights(checkpoint, path)
             if host.running != "train":
                 self._move_to_checkpoint(source)

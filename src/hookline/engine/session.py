@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from hookline.checkpoint import store
-from hookline.common import forks
+from hookline.common import forks, launched
 from hookline.common.files import storage_errors
 from hookline.engine import signals
 from hookline.errors import HooklineError, StorageError
@@ -18,8 +18,10 @@ from hookline.rundir import archive, log_copies, ownership
 from hookline.screen.terminal import Terminal, TerminalHandler
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from hookline.engine.host import Host, Verb
-    from hookline.engine.saving import Source
+    from hookline.engine.saving import Source, SourceKind
 
 log = logging.getLogger("hookline")
 
@@ -55,6 +57,7 @@ def session(host: Host, verb: Verb) -> Iterator[None]:
     """Run once, from the first point to the last. Whatever happens, everything is closed in order."""
     refuse_inside_a_run(host, verb)
     with ExitStack() as leaving:
+        leaving.enter_context(explained(host))
         copying = leaving.enter_context(log_copies.copying(host.work_dir, host.plan))
         leaving.callback(host.terminal.close_log)
         leaving.push(partial(log_failure, host.terminal))
@@ -65,7 +68,7 @@ def session(host: Host, verb: Verb) -> Iterator[None]:
         host.begin_session(verb)
         host.plan.skip_idle_points()
         with storage_errors(host.work_dir, "used", inside=True):
-            source = open_folder(host, verb, leaving, copying)
+            source = find_start(host, verb, leaving, copying)
         leaving.push(host.saving.finish_at_exit)
         leaving.callback(host.saving.move_back)
         leaving.push(partial(close_records, host))
@@ -77,6 +80,31 @@ def session(host: Host, verb: Verb) -> Iterator[None]:
                 host.before_training()
             yield
         host.saving.check_folders()
+
+
+@contextmanager
+def explained(host: Host) -> Iterator[None]:
+    """Report a failure to the other processes, or raise theirs, if this one is only its consequence."""
+    try:
+        yield
+    except Exception as error:
+        found = host.strategy.explain(error)
+        launched.record("\n  ".join([f"{type(found).__name__}: {found}", *getattr(found, "__notes__", [])]))
+        if found is error:
+            raise
+        raise found from error
+
+
+def find_start(host: Host, verb: Verb, leaving: ExitStack, copying: log_copies.Copying) -> Source | None:
+    """Open the folder, which only the main process does, and read the checkpoint that the run starts from."""
+    own: list[Source | None] = []
+
+    def open_it() -> tuple[Path, SourceKind] | None:
+        own.append(source := open_folder(host, verb, leaving, copying))
+        return None if source is None else (source.path, source.kind)
+
+    found = host.strategy.on_main(open_it)
+    return own[0] if own else host.saving.read_source(found)
 
 
 def end_if_copy(host: Host, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:

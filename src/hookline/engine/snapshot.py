@@ -45,6 +45,9 @@ def take(host: Host, optimizer: bool = True, schedulers: bool = True) -> dict[st
     states = {name: part.state_dict() for name, part in host.parts.items() if wanted[part.option]}
     host.rewind(states)
     checkpoint: dict[str, Any] = {"meta": host.facts(), **states}
+    others = host.strategy.gather({name: states[name] for name in states if host.parts[name].per_rank})[1:]
+    if others:
+        checkpoint["ranks"] = others
     host.plan.call("before_save_checkpoint", {"checkpoint": checkpoint})
     check_plain(checkpoint, "checkpoint")
     return checkpoint
@@ -102,11 +105,20 @@ def _load_parts(host: Host, parts: Mapping[str, Part], checkpoint: Mapping[str, 
     for name, part in parts.items():
         if name in checkpoint or part.loads_without_state:
             with nullcontext() if part.runs_user_code else _understood(name, path):
-                part.load_state_dict(checkpoint.get(name), checkpoint)
+                part.load_state_dict(_own(host, part, name, checkpoint), checkpoint)
         else:
             fresh.append(name)
     if fresh:
         host.terminal.say(f"not in the checkpoint, so starting from scratch: {', '.join(map(escaped, fresh))}")
+
+
+def _own(host: Host, part: Part, name: str, checkpoint: Mapping[str, Any]) -> Any:
+    """Return the saved state of a part. If each process has its own, return None to one that was not there."""
+    rank = host.strategy.rank
+    if not part.per_rank or rank == 0:
+        return checkpoint.get(name)
+    others = checkpoint.get("ranks", [])
+    return others[rank - 1].get(name) if rank <= len(others) else None
 
 
 @contextmanager

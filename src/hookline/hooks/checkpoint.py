@@ -208,14 +208,15 @@ class CheckpointHook(Hook):
         """If the process was killed between the regular save and the best save, write the missing best file now."""
         options = self._best_options(best)
         path = self.runner.checkpoint_path(**options)
-        if path.name in [name for _, name in best.kept] and not os.path.lexists(path):
+        named = path.name in [name for _, name in best.kept]
+        if self.runner.strategy.on_main(lambda: named and not os.path.lexists(path)):
             self.runner.request_save(**options)
 
     def _remove_leftovers(self, best: Best) -> None:
         """If the process was killed between a best save and the removal of earlier ones, remove these now."""
         names = [name for _, name in best.kept]
         kept = [self.checkpoint_folder(self.runner) / name for name in names]
-        if kept and all(path.exists() for path in kept):
+        if self.runner.strategy.is_main and kept and all(path.exists() for path in kept):
             remove_others(self._names(best.prefix), kept[0], keep=names)
 
     def _counts_epochs(self, runner: Runner) -> bool:
@@ -237,7 +238,8 @@ class CheckpointHook(Hook):
         self._interval = default if self.interval is None else self.interval
         if self.max_keep_ckpts >= 1 and runner.saving.resumed_at >= 0:
             assert runner.saving.last_path is not None, "it was resumed from there"
-            clean_up(self.max_keep_ckpts, self._names(), self.checkpoint_folder(runner), runner.saving.last_path)
+            folder, last = self.checkpoint_folder(runner), runner.saving.last_path
+            runner.strategy.on_main(lambda: clean_up(self.max_keep_ckpts, self._names(), folder, last))
 
     def after_train_iter(self, runner: Runner) -> None:
         """Save when training by iterations, if it is due. Keep a copy for `save_on_exception`."""
@@ -271,20 +273,24 @@ class CheckpointHook(Hook):
 
     def after_train(self, runner: Runner) -> None:
         """Save the last checkpoint, even after an early stop, unless another hook has already saved it."""
-        saving = runner.saving
-        saving.finish()
+        runner.saving.finish()
         last = self._options(runner, needed=True)
-        path = runner.checkpoint_path(**last)
-        if not self.save_last or self._last == path or saving.resumed_at == runner.iter:
-            return
+        if self.save_last and runner.strategy.on_main(lambda: self._lacks(runner, runner.checkpoint_path(**last))):
+            runner.request_save(**last)
+
+    def _lacks(self, runner: Runner, path: Path) -> bool:
+        """Return whether the last checkpoint is still to be saved. If another hook has saved it, it counts as ours."""
+        saving = runner.saving
+        if self._last == path or saving.resumed_at == runner.iter:
+            return False
         if saving.saved_at == runner.iter and saving.last_path == path:
             self._saved(path)
-        else:
-            runner.request_save(**last)
+            return False
+        return True
 
     def after_run(self, runner: Runner) -> None:
         """Publish the last and the best checkpoints."""
-        if self.published_keys and runner.running == "train":
+        if self.published_keys and runner.running == "train" and runner.strategy.is_main:
             from hookline.checkpoint import publishing  # it imports torch, and `hookline hooks` must not
 
             folder = self.checkpoint_folder(runner)
@@ -331,6 +337,7 @@ class CheckpointHook(Hook):
             "background": self.async_save,
             "needed": self.on_save_error == "raise",
             "done": self._saved,
+            "together": True,
             **changes,
         }
 

@@ -236,6 +236,7 @@ class EvaluateHook(Hook):
             "by_epoch": self._counts_epochs(runner),
             "prefix": prefix,
             "needed": False,
+            "together": True,
             "done": partial(remove_others, names),
             "failed": partial(self._undo_best, best, before),
         }
@@ -281,9 +282,11 @@ class EvaluateHook(Hook):
         runner = self.runner
         options = self._save_options(runner, best, (None, "", -1))
         path = runner.checkpoint_path(**options)
-        if self.saved_at == runner.iter and not path.exists():
+        if self.saved_at != runner.iter:
+            return
+        if runner.strategy.on_main(lambda: not path.exists()):
             runner.request_save(**options)
-        elif self.saved_at == runner.iter:
+        elif runner.strategy.is_main:
             options["done"](path)
 
 

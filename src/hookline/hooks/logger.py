@@ -130,7 +130,7 @@ class LoggerHook(Hook):
         hub = runner.hub
         hub.read("train/")
         check_recorded_loss(runner, runner.iter + 1)
-        means = self.smoothing.take(hub, "train/")
+        means = runner.strategy.average(self.smoothing.take(hub, "train/"))
         runner.writers.write_scalars({"epoch": runner.epoch + 1, **means}, runner.iter + 1)
         loop, eta = runner.train_loop, hub.info.get("eta")
         line = partial(format_line, loop, runner.epoch, done, select_for_line(means, runner), eta, self.num_digits)

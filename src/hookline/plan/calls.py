@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import CodeType, FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
@@ -56,6 +56,8 @@ class Call:
     host: object
     #: True if the random generators are restored after the call, because an observer must not change the run.
     isolated: bool = False
+    #: True if the hook runs only in the main process, so that an exchange with the others would never end.
+    alone: bool = False
     cost: Cost = field(default_factory=Cost)
 
     @property
@@ -79,11 +81,24 @@ class Call:
 
     def shield(self) -> AbstractContextManager[None]:
         """Return the context to call the method in."""
+        if self.alone:
+            return self._alone()
         if not self.isolated:
             return NOTHING
         from hookline.common.rng import preserved  # it imports torch, which `hookline plan` does not need
 
         return preserved()
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        host: Any = self.host
+        with host.strategy.alone(f"hook {self.who}"), replace(self, alone=False).shield():
+            yield
+
+    @property
+    def is_shielded(self) -> bool:
+        """Return whether the method is called in a context."""
+        return self.isolated or self.alone
 
     def survives(self, error: BaseException) -> bool:
         """Return whether the run continues although this method raised. If not, add a note to the error."""
@@ -146,7 +161,7 @@ def compile_point(calls: tuple[Call, ...], measuring: Measuring = "none") -> Poi
     arguments = ", ".join(point.arguments)
     lines = [f"def {point.name}({arguments}):", " hl_n = 0", " try:"]
     for number, call in enumerate(calls):
-        shield = f"with hl_calls[{number}].shield(): " if call.isolated else ""
+        shield = f"with hl_calls[{number}].shield(): " if call.is_shielded else ""
         lines += [f"  hl_n = {number}"] * (number > 0) + [f"  if {call.due}:"] * bool(call.due)
         body = [f"{shield}hl_method{number}({call.passed})"]
         if call.is_timed(measuring):
@@ -271,7 +286,7 @@ class Around:
                     f"{call.who}.{call.point.name} ({call.where}) must be a plain generator function with one yield, "
                     f"but it returned a {type(generator).__name__}; remove @contextmanager if it has one"
                 )
-            if self.measuring == "none" and not call.isolated:  # an empty context would cost more than the rest
+            if self.measuring == "none" and not call.is_shielded:  # an empty context would cost more than the rest
                 reached = next(generator, ENDED)
             else:
                 with self._surrounding(call):
@@ -293,7 +308,7 @@ class Around:
             generator, call = self.entered.pop(0 if self.in_order else -1)
             trace = error.__traceback__ if error is not None else None
             try:
-                if error is None and self.measuring == "none" and not call.isolated:
+                if error is None and self.measuring == "none" and not call.is_shielded:
                     if next(generator, ENDED) is ENDED:
                         continue
                 else:

@@ -94,7 +94,7 @@ def not_a_point(method: F) -> F:
 
 #: The attributes that hookline looks up in a hook, besides its points. A misspelled one is refused at registration.
 LOOKED_UP = (
-    *("priority", "runs_after", "runs_before", "role", "on_error", "draws_random_numbers", "log_copies"),
+    *("priority", "runs_after", "runs_before", "role", "on_error", "ranks", "draws_random_numbers", "log_copies"),
     *("how_often", "idle_points", "watched_metrics", "know_metrics", "checkpoint_folder"),
     *("state_dict", "load_state_dict"),
 )
@@ -128,6 +128,9 @@ class Hook:
     draws_random_numbers: ClassVar[bool] = True
     #: The reaction to a failure of this hook: end the run, or, for an observer, continue without it.
     on_error: Literal["raise", "disable"] = "raise"
+    #: The processes that this hook runs in, if there are several: all of them, or only the main one. A hook of the main
+    #: process cannot exchange anything with the others.
+    ranks: Literal["all", "main"] = "all"
 
     _host: Callable[[], Any] | None = None
 

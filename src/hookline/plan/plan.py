@@ -65,6 +65,8 @@ class Entry:
     undeclared: list[str] = field(default_factory=list)
     tolerate: Callable[[Call, Exception], bool] = field(default=lambda call, error: False)
     isolated: bool = False
+    #: True if the hook runs only in the main process.
+    alone: bool = False
 
     @property
     def label(self) -> str:
@@ -157,11 +159,12 @@ class Plan:
         on_error: OnError | None = None,
         priority_from: str = "argument",
         unused: Collection[str] = (),
+        ranks: str | None = None,
     ) -> None:
         """Register a hook. Its methods and its place in the order are checked.
 
         `unused` names methods to ignore, because they do nothing in this hook: some base classes have a method for
-        every point.
+        every point. `ranks` replaces that of the hook.
         """
         name = escaped(type(hook).__name__)
         _check_declarations(hook, name)
@@ -172,10 +175,16 @@ class Plan:
         isolated = role == "observer" and getattr(hook, "draws_random_numbers", True)
         entry = self._entry(hook, self._unique_name(name), priority, priority_from)
         entry.tolerate, entry.isolated = tolerate, isolated
+        where = ranks if ranks is not None else getattr(hook, "ranks", "all")
+        if where not in ("all", "main"):
+            raise HookError(f"{name}: ranks must be 'all' or 'main', not {where!r}")
+        entry.alone = where == "main"
         found, entry.undeclared = read_hook(hook, self.points | self.scopes, self.open, unused)
         for point, method, every in found:
             passed, due = match(point, method, name, every)
-            entry.calls.append(Call(entry.name, point, method, every, passed, due, tolerate, self.host, isolated))
+            entry.calls.append(
+                Call(entry.name, point, method, every, passed, due, tolerate, self.host, isolated, entry.alone)
+            )
         self._compile([*self._entries, entry])
         bind = getattr(hook, "bind", None)
         if bind is not None:
@@ -219,6 +228,8 @@ class Plan:
             if hook is None or entry.hook is hook:
                 idle = getattr(entry.hook, "idle_points", None)
                 entry.idle = frozenset(idle(self.host)) if idle is not None else frozenset()
+                if entry.alone and not getattr(self.host, "strategy").is_main:  # noqa: B009  # a host may be anything
+                    entry.idle = frozenset(self.points | self.scopes)
         self._compile(self._entries)
 
     def measure(self, measuring: Measuring) -> None:
@@ -290,6 +301,8 @@ class Plan:
             self._measuring = "rare"
         #: True if there are hooks or functions besides those of hookline.
         self.has_custom_hooks = any(is_custom(entry.hook) for entry in ordered)
+        #: True if a hook that is not hookline's own may skip a batch before its step.
+        self.may_skip_early = any(is_custom(call.method) for call in self._calls.get("before_train_iter", ()))
         #: True if no hook runs during an update, so that the update can skip all of its points.
         self.update_is_silent = not any(self._calls.get(name) for name in UPDATE)
 
@@ -340,7 +353,7 @@ class Plan:
                 if method is not None:
                     every = frequency_of(entry.hook, name)
                     passed, due = match(point, method, entry.name, every, undeclared=True)
-                    shared = (entry.tolerate, self.host, entry.isolated)
+                    shared = (entry.tolerate, self.host, entry.isolated, entry.alone)
                     calls.append(Call(entry.name, point, method, every, passed, due, *shared))
             self._undeclared[key] = compile_point(tuple(calls))
         return self._undeclared[key]

@@ -6,7 +6,7 @@ one file: it subclasses `Strategy` and overrides the methods that differ from a 
     device          the device of the model
     prepare         move and wrap the model at the start of a session; point the optimizers at its parameters
     gradient sync   `syncing_gradients`, `gradient_norm`
-    agreement       `agree` on requests, `on_main`, `barrier`
+    agreement       `agree` on requests, `agree_on_first`, `on_main`, `barrier`, `explain` a failure
     numbers         `reduce_sum`, `gather`
     state           `model_state`, `load_model_state`, `optimizer_state`, `load_optimizer_state`
     shutdown        leave the group
@@ -59,6 +59,13 @@ class Strategy:
         """Return the device of this process. `auto` is the accelerator of the machine, or else the CPU."""
         return pick_device(name)
 
+    def start(self, requests: Any, device: torch.device) -> None:
+        """Get the processes together at the start of a session."""
+
+    def share(self, loader: Iterable[Any], pad: bool) -> Iterable[Any]:
+        """Return the loader of this process's share of the data. If `pad`, all processes get as many batches."""
+        return loader
+
     # -- the model
 
     def prepare(self, model: nn.Module, optimizers: Iterable[Optimizer], device: torch.device) -> nn.Module:
@@ -69,6 +76,10 @@ class Strategy:
         """
         unwrap(model).to(device)
         return model
+
+    def model_to_evaluate(self, wrapped: nn.Module) -> nn.Module:
+        """Return the model that an evaluation calls."""
+        return wrapped
 
     # -- gradients
 
@@ -82,8 +93,24 @@ class Strategy:
 
     # -- agreement
 
-    def agree(self, requests: Any) -> None:
-        """Make the requests the same in all processes, before any of them is handled."""
+    def agree(self, requests: Any, now: bool = False) -> None:
+        """Make the requests the same in all processes, before any of them is handled.
+
+        This is called after every iteration. What a process has asked for may be delivered some iterations later,
+        unless `now`.
+        """
+
+    def agree_on_first(self, text: str) -> str:
+        """Return the first text that is not empty, of all processes."""
+        return text
+
+    def alone(self, who: str) -> AbstractContextManager[Any]:
+        """Return a context in which an exchange with other processes is an error, for a hook of the main process."""
+        return NOTHING
+
+    def explain(self, error: BaseException) -> BaseException:
+        """Return the error to end with: that of another process, if this one is only its consequence."""
+        return error
 
     def on_main(self, function: Callable[[], T]) -> T:
         """Call a function only in the main process, and return its result (or raise its error) in all processes."""
@@ -97,6 +124,14 @@ class Strategy:
     def reduce_sum(self, value: Tensor) -> Tensor:
         """Return the sum of a tensor over all processes."""
         return value
+
+    def total(self, numbers: list[int]) -> list[int]:
+        """Return the sum of each number over all processes."""
+        return numbers
+
+    def average(self, numbers: dict[str, float]) -> dict[str, float]:
+        """Return the mean of each number over the processes that have it."""
+        return numbers
 
     def gather(self, value: T) -> list[T]:
         """Return the values of all processes, by rank."""

@@ -18,6 +18,8 @@ class SamplerOrder(Order):
     numbers come from seeded generators.
     """
 
+    shares_itself = True  # the samplers know their process
+
     def __init__(self, dataset: Any, sampler: Any, batch_size: int, drop_last: bool, seed: int) -> None:
         super().__init__(dataset, batch_size, shuffle=False, drop_last=drop_last, seed=seed)
         self.sampler = sampler
@@ -47,6 +49,8 @@ class EndlessOrder(SamplerOrder):
 
 class BatchSamplerOrder(Order):
     """The batches of a project's own batch sampler."""
+
+    shares_itself = True
 
     def __init__(self, dataset: Any, batch_sampler: Any, sampler: Any, seed: int) -> None:
         super().__init__(dataset, getattr(batch_sampler, "batch_size", 1), shuffle=False, drop_last=False, seed=seed)

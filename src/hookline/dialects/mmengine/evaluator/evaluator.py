@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from hookline.errors import blame
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
 
 
 class Evaluator:
@@ -127,8 +128,8 @@ class EvaluatorMetrics(Metrics):
         """Process the predictions for a batch."""
         self._evaluator.process(data_samples=outputs, data_batch=batch)
 
-    def compute(self) -> dict[str, Any]:
-        """Return the results of all metrics."""
+    def compute(self, total: Callable[[Tensor], Tensor] = lambda value: value) -> dict[str, Any]:
+        """Return the results of all metrics. They collect the results of all processes by themselves."""
         try:
             size = len(self._dataset)
         except TypeError:  # a stream or a list of batches: use all stored results

@@ -39,7 +39,7 @@ def parts_of(trainer: BaseTrainer) -> dict[str, Part]:
         "parts": OtherParts(trainer),
         "writers": WriterPart(trainer),
         "hooks": HooksPart(trainer),
-        "rng": RandomPart(),
+        "rng": RandomPart(trainer),
     }
 
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 from pydantic import Field
 
 from hookline.common.durations import clock
-from hookline.data.batches import length_of
+from hookline.data.batches import batch_size, length_of
 from hookline.dialects.robo_orchard_core.utils.function_info import logger_of
 from hookline.dialects.robo_orchard_lab.pipeline.hooks.frequency import due_after_epoch, due_after_step
 from hookline.dialects.robo_orchard_lab.pipeline.hooks.mixin import (
@@ -17,7 +17,6 @@ from hookline.dialects.robo_orchard_lab.pipeline.hooks.mixin import (
     PipelineHooks,
     PipelineHooksConfig,
 )
-from hookline.engine.metrics import batch_size
 
 __all__ = ["StatsMonitor", "StatsMonitorConfig"]
 

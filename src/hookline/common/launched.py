@@ -1,0 +1,100 @@
+"""What a launcher and a process that it started tell each other, through environment variables.
+
+    HOOKLINE_LAUNCHER_PID       the launcher; the process ends when the launcher is gone
+    HOOKLINE_STARTED            a file; it exists once training has begun, and says so when training has ended
+    HOOKLINE_RESUME             1 if an earlier attempt began to train, so that this one has to resume, or else 0
+    TORCHELASTIC_ERROR_FILE     torch's: the file for the error that ends the process
+    TORCHELASTIC_RESTART_COUNT  torch's: how often torchrun has restarted its workers
+
+Without these variables, each function here does nothing. A process of any layer may use them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+LAUNCHER, STARTED, RESUME = "HOOKLINE_LAUNCHER_PID", "HOOKLINE_STARTED", "HOOKLINE_RESUME"
+ERROR_FILE, RESTART_COUNT = "TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_RESTART_COUNT"
+#: What the file of HOOKLINE_STARTED holds.
+TRAINING, ENDED = "training", "ended"
+
+# The prctl option of Linux that sets the signal a process gets when its parent dies.
+_PR_SET_PDEATHSIG = 1
+
+# The process id of the launcher that started this process; 0 if there is none.
+_launcher = 0
+
+
+def is_launched() -> bool:
+    """Return whether hookline's launcher started this process, as `end_with_parent` found out: it shows the errors."""
+    return _launcher != 0
+
+
+def end_with_parent() -> None:
+    """End this process when the launcher that started it ends in any way, even by `kill -9` (only on Linux).
+
+    Processes that this one starts are not concerned, so the variable is removed.
+    """
+    global _launcher
+    given = os.environ.pop(LAUNCHER, "")
+    if given.isdecimal():
+        _launcher = int(given)
+        end_with(_launcher)
+
+
+def end_with(parent: int) -> None:
+    """End this process when its parent ends. Linux means the thread that started it, which therefore has to live on."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # the parent died before the call above
+            os._exit(1)
+
+
+def mark_started() -> None:
+    """Tell the launcher that training has begun: from now on, a failure is worth a restart that resumes."""
+    _mark(TRAINING)
+
+
+def mark_ended() -> None:
+    """Tell the launcher that training has ended: an exit code is final from now on."""
+    _mark(ENDED)
+
+
+def unmark_started() -> None:
+    """Take back `mark_started`, because training failed before it had done anything."""
+    if path := os.environ.get(STARTED):
+        Path(path).unlink(missing_ok=True)
+
+
+def _mark(state: str) -> None:
+    if path := os.environ.get(STARTED):
+        Path(path).write_text(state, encoding="utf-8")
+
+
+def must_resume() -> bool:
+    """Return whether this process replaces one that was training."""
+    if given := os.environ.get(RESUME):
+        return given == "1"
+    return os.environ.get(RESTART_COUNT, "0") not in ("", "0")
+
+
+def record(text: str) -> bool:
+    """Write the error that ends this process where torch's launcher looks for it; return whether it will be shown.
+
+    torchrun shows it in its table of failures, but only after the last restart. hookline's launcher shows it at once.
+    """
+    path = os.environ.get(ERROR_FILE)
+    if not path:
+        return False
+    details = {"py_callstack": text, "timestamp": str(int(time.time()))}
+    try:
+        Path(path).write_text(json.dumps({"message": {"message": text, "extraInfo": details}}), encoding="utf-8")
+    except OSError:  # no disk space is left, for example
+        return False
+    return is_launched()

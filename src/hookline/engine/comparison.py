@@ -1,0 +1,57 @@
+"""Before training, all processes must be about to train the same thing, on the same number of batches."""
+
+from __future__ import annotations
+
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any
+
+from hookline.errors import DistributedError
+
+if TYPE_CHECKING:
+    from hookline.engine.runner_host import RunnerHost
+
+
+def compare_processes(runner: RunnerHost) -> None:
+    """Refuse processes that would train different things. If one has fewer batches, every pass ends with it."""
+    loop = runner.train_loop
+    everyone = runner.strategy.gather((describe(runner), loop.length))
+    first = everyone[0][0]
+    for rank, (theirs, _) in enumerate(everyone):
+        for what, value in theirs.items():
+            if value != first[what]:
+                raise DistributedError(
+                    f"{what} of rank {rank} differs from that of rank 0, but all processes must train the same:\n  "
+                    + _difference(first[what], value, rank)
+                )
+    lengths = [length for _, length in everyone if length is not None]
+    if len(lengths) == len(everyone) and min(lengths) != max(lengths):
+        runner.terminal.say(
+            f"the processes have different numbers of batches ({', '.join(map(str, lengths))}): every pass ends with "
+            f"the shortest, after {min(lengths)}"
+        )
+        loop.limit_batches = min(lengths)
+
+
+def describe(runner: RunnerHost) -> dict[str, str]:
+    """Return what must be the same in all processes."""
+    parameters = runner.model.named_parameters()
+    return {
+        "the plan": "\n".join(entry.label for entry in runner.plan),
+        "the config": repr(runner.config),
+        "the model": "\n".join(f"{name} {tuple(each.shape)}" for name, each in parameters),
+        "the number of samples": str(_samples(runner.train_loop.dataloader)),
+        "the seed": str(runner.seed),
+    }
+
+
+def _samples(loader: Any) -> int | None:
+    """Return the number of samples of a loader's dataset, if it is known."""
+    dataset: Any = getattr(loader, "dataset", None)
+    return len(dataset) if hasattr(dataset, "__len__") else None
+
+
+def _difference(first: str, second: str, rank: int) -> str:
+    """Return the first lines in which two descriptions differ."""
+    pairs = zip_longest(first.splitlines(), second.splitlines(), fillvalue="")
+    here, there = next((pair for pair in pairs if pair[0] != pair[1]), ("", ""))
+    return f"rank 0: {here.strip()[:500]}\n  rank {rank}: {there.strip()[:500]}"

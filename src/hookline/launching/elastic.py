@@ -1,0 +1,119 @@
+"""Start the processes of a command on this machine, with torch's elastic agent, and return their exit code."""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from hookline.common import launched
+from hookline.errors import ConfigError, DistributedError
+from hookline.launching.failures import first_of
+from hookline.launching.options import Options, refuse_taken_port
+
+if TYPE_CHECKING:
+    from torch.distributed.elastic.agent.server.api import WorkerSpec
+
+
+def run(command: Sequence[str], options: Options, say: Callable[[str], None] = print) -> int:
+    """Run a command in several processes, restart them if they fail, and return the exit code of the first failure.
+
+    Args:
+        command: The command line of a process. Each gets the variables that torchrun sets: RANK, WORLD_SIZE, ...
+        options: How many processes to start, and where.
+        say: Shows a line, or an error of several lines.
+    """
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        raise ConfigError("torchrun started this process, so it cannot start others; use either torchrun or --nproc")
+    refuse_taken_port(options)
+    with _environment(), tempfile.TemporaryDirectory(prefix="hookline-launch-") as folder:
+        return _run(command, options, say, folder)
+
+
+def _run(command: Sequence[str], options: Options, say: Callable[[str], None], folder: str) -> int:
+    from torch.distributed import DistError
+    from torch.distributed.elastic.rendezvous import RendezvousError
+
+    from hookline.launching.agent import Agent, Files
+
+    files = Files(folder)
+    files.variables = {launched.LAUNCHER: str(os.getpid())}
+    if options.nproc > 1:
+        files.variables["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", "1")  # as torchrun does
+    try:
+        spec = _specification(command, options)
+        agent = Agent(spec, files, options, say)
+        try:
+            with agent.signals.forwarded():
+                agent.run()
+        finally:
+            if not agent.signals.first:  # after a signal, this machine may come back
+                spec.rdzv_handler.shutdown()
+    except (RendezvousError, DistError) as error:
+        host, port = options.address
+        why = next(iter(str(error.__cause__ or error).splitlines()), type(error).__name__)
+        raise DistributedError(
+            f"the machines (--nnodes {options.nnodes}) did not find one another at {host}:{port}: {why}\n"
+            "  start the command on all of them, and check that they can reach this port"
+        ) from error
+    return first_of(agent.failures.values()).exit_code if agent.failures else 0
+
+
+def _specification(command: Sequence[str], options: Options) -> WorkerSpec:
+    """Return what torch's agent starts, with the rendezvous that it takes part in."""
+    from torch.distributed.elastic.agent.server.api import WorkerSpec
+    from torch.distributed.elastic.rendezvous import RendezvousParameters
+    from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
+
+    host, port = options.address
+    low, high = options.nodes
+    more: dict[str, Any] = {}
+    if options.rdzv_backend == "static":
+        more = {"rank": options.node_rank}
+    elif options.node_rank is not None or not options.several_nodes:
+        more = {"is_host": not options.node_rank}
+    parameters = RendezvousParameters(
+        backend=options.rdzv_backend,
+        endpoint=f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
+        run_id=options.rdzv_id or ("hookline" if options.several_nodes else uuid.uuid4().hex),
+        min_nodes=low,
+        max_nodes=high,
+        local_addr=None if options.rdzv_endpoint else host,
+        **more,
+    )
+    static = options.rdzv_backend == "static"
+    return WorkerSpec(
+        role="hookline",
+        local_world_size=options.nproc,
+        entrypoint=command[0],
+        args=tuple(command[1:]),
+        rdzv_handler=get_rendezvous_handler(parameters),
+        max_restarts=options.max_restarts,
+        monitor_interval=0.1,
+        master_addr=host if static else None,
+        master_port=port if static else None,
+    )
+
+
+@contextmanager
+def _environment() -> Iterator[None]:
+    """Set torch's agent up: it shares no store with its processes, and leaves what is shown to us.
+
+    With a shared store, a restart on gloo finds what the attempt before it has written, and fails.
+    """
+    logger, variable = logging.getLogger("torch.distributed.elastic"), "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
+    before, propagates, quiet = os.environ.get(variable), logger.propagate, logging.NullHandler()
+    os.environ.setdefault(variable, "1")
+    logger.propagate = "LOGLEVEL" in os.environ  # torch's own variable for the level of these messages
+    logger.addHandler(quiet)
+    try:
+        yield
+    finally:
+        logger.propagate = propagates
+        logger.removeHandler(quiet)
+        if before is None:
+            os.environ.pop(variable, None)

@@ -1,0 +1,85 @@
+"""Agreement: what one process asks for happens in all processes, at the same iteration.
+
+Every `every` iterations, the processes start to exchange one bit: is anything asked for? They look at the answer
+`every` iterations later, so nobody waits for it. Only if it is yes do they exchange what was asked for. A request
+therefore takes effect within `2 * every` iterations. At the end of an epoch or a validation, where all processes wait
+for each other anyway, it takes effect at once.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import distributed
+
+if TYPE_CHECKING:
+    from hookline.strategies.group import Group
+
+#: The share of a step that the exchange may cost.
+SHARE = 0.01
+#: The first iterations are measured, with an exchange in each; the very first ones are slower and do not count.
+WARMUP, MEASURED = 3, 20
+#: The largest interval between two exchanges.
+MOST = 64
+
+
+class Agreement:
+    """The exchange of requests between the processes of a run."""
+
+    def __init__(self, group: Group) -> None:
+        self._group = group
+        #: The iterations between two exchanges.
+        self.every = 1
+        self._ticks = 0
+        self._flag = torch.zeros(1, dtype=torch.int32)
+        self._work: Any = None
+        self._spent = 0.0
+        self._began = 0.0
+
+    def tick(self, requests: Any) -> None:
+        """Take part in the exchange. All processes call this after the same iterations."""
+        self._ticks += 1
+        if self._ticks <= MEASURED:
+            self._measure(requests)
+        elif self._ticks % self.every == 0:
+            self._exchange_bit(requests)
+
+    def now(self, requests: Any) -> None:
+        """Agree at once. All processes wait for each other here."""
+        self._finish()
+        requests.deliver(self._group.gather(requests.take_asked()))
+
+    def close(self) -> None:
+        """Wait for an exchange that is still open."""
+        self._finish()
+
+    def _exchange_bit(self, requests: Any) -> None:
+        if self._finish():
+            requests.deliver(self._group.gather(requests.take_asked()))
+        self._flag.fill_(bool(requests.asked))
+        self._work = distributed.all_reduce(
+            self._flag, distributed.ReduceOp.MAX, group=self._group.agreement, async_op=True
+        )
+
+    def _finish(self) -> bool:
+        """Wait for the open exchange, and return whether anything is asked for."""
+        work, self._work = self._work, None
+        if work is None:
+            return False
+        work.wait()
+        return bool(self._flag.item())
+
+    def _measure(self, requests: Any) -> None:
+        """Exchange in each of the first iterations, and choose the interval from the cost of that."""
+        began = time.perf_counter()
+        if self._ticks == WARMUP:
+            self._began, self._spent = began, 0.0
+        self._exchange_bit(requests)
+        self._spent += time.perf_counter() - began
+        if self._ticks == MEASURED:
+            step = (time.perf_counter() - self._began) / (MEASURED - WARMUP)
+            cost = self._spent / (MEASURED - WARMUP)
+            wanted = torch.tensor([min(MOST, max(1, round(cost / (SHARE * step))))])
+            self.every = int(self._group.reduce(wanted, distributed.ReduceOp.MAX).item())

@@ -1,0 +1,50 @@
+"""DDP: every process has the whole model, and the gradients are averaged over the processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+from torch.nn.parallel import DistributedDataParallel
+
+from hookline.strategies.base import NOTHING, unwrap
+from hookline.strategies.processes import TIMEOUT, Processes
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+    from torch.optim import Optimizer
+
+
+class DDP(Processes):
+    """Train copies of a model in several processes, with torch's DistributedDataParallel.
+
+    Args:
+        timeout: The seconds after which training ends if a process does not answer.
+        options: More parameters of DistributedDataParallel, such as `find_unused_parameters`.
+    """
+
+    name = "ddp"
+
+    def __init__(self, timeout: float = TIMEOUT, **options: Any) -> None:
+        super().__init__(timeout)
+        self.options = options
+
+    def prepare(self, model: nn.Module, optimizers: Iterable[Optimizer], device: torch.device) -> nn.Module:
+        """Move the model, and wrap it if it has something to train."""
+        if isinstance(model, DistributedDataParallel):
+            return model
+        unwrap(model).to(device)
+        if not any(parameter.requires_grad for parameter in model.parameters()):
+            return model
+        devices = None if device.type == "cpu" else [device]
+        return DistributedDataParallel(model, device_ids=devices, **self.options)
+
+    def syncing_gradients(self, model: nn.Module, sync: bool) -> AbstractContextManager[Any]:
+        """Return the context of one backward pass; without sync, the gradients stay in this process."""
+        return NOTHING if sync or not isinstance(model, DistributedDataParallel) else model.no_sync()
+
+    def model_to_evaluate(self, wrapped: nn.Module) -> nn.Module:
+        """Return the model itself: DDP would wait for the other processes, which may have fewer batches."""
+        return unwrap(wrapped) if isinstance(wrapped, DistributedDataParallel) else wrapped

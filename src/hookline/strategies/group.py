@@ -1,0 +1,250 @@
+"""The group of processes: joining it, exchanging values, and telling the others about a failure.
+
+A process that fails leaves the reason in the store and cuts its connections. The others then fail in their next
+exchange, and find the reason in the store. This costs nothing per step.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import socket
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, distributed
+
+from hookline.errors import DistributedError, exit_code_of
+
+T = TypeVar("T")
+
+#: Seconds until the reason for a lost connection is expected in the store.
+PATIENCE = 5.0
+#: Seconds that processes wait for the main one while it writes files.
+FILES_TIMEOUT = 24 * 3600.0
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a process failed, as the other processes show it."""
+
+    rank: int
+    message: str
+    exit_code: int = DistributedError.exit_code
+    notes: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, rank: int, error: BaseException) -> Failure:
+        """Describe an error of this process."""
+        message = str(error) if isinstance(error, DistributedError) else f"{type(error).__name__}: {error}"
+        return cls(rank, message, exit_code_of(error), list(getattr(error, "__notes__", [])))
+
+    def as_error(self) -> DistributedError:
+        """Return the error that another process ends with. It has the exit code of the failure."""
+        error = DistributedError("\n  ".join([f"rank {self.rank} failed: {self.message}", *self.notes]))
+        error.exit_code = self.exit_code
+        return error
+
+
+class Group:
+    """The processes that train together. torchrun, accelerate and Slurm describe them in environment variables."""
+
+    def __init__(self, timeout: float) -> None:
+        self.timeout = timeout
+        self.rank, self.world_size = from_environment()
+        self._joined = self._owned = self._is_cut = False
+        self._store: Any = None
+        self._connections: set[int] = set()
+
+    def join(self, device: torch.device) -> None:
+        """Join the group, unless this has already happened, here or in the user's own code."""
+        if self._joined:
+            return
+        before = _sockets()
+        backend = "gloo" if device.type == "cpu" else f"cpu:gloo,{device.type}:nccl"
+        limit = timedelta(seconds=self.timeout)
+        try:
+            if not distributed.is_initialized():
+                distributed.init_process_group(backend, timeout=limit)
+                self._owned = True
+            # Separate groups, because training must not share its connections with anything else.
+            self.agreement = distributed.new_group(backend="gloo", timeout=limit)
+            self.files = distributed.new_group(backend="gloo", timeout=timedelta(seconds=FILES_TIMEOUT))
+        except (ValueError, RuntimeError, OSError) as error:
+            raise DistributedError(
+                f"rank {self.rank} of {self.world_size} cannot join the group at "
+                f"{os.environ.get('MASTER_ADDR', '?')}:{os.environ.get('MASTER_PORT', '?')}: "
+                f"{str(error).splitlines()[0]}"
+            ) from error
+        self.rank, self.world_size = distributed.get_rank(), distributed.get_world_size()
+        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+        c10d = distributed.distributed_c10d
+        self._store = c10d.PrefixStore(f"hookline/{attempt}", c10d._get_default_store())
+        self._connections = set(_sockets()) - set(before)
+        self._joined = True
+        atexit.register(self.leave)
+
+    def leave(self) -> None:
+        """Leave the group, if `join` created it. Until all leave, others may still read what this process has sent."""
+        if self._joined and self._owned and distributed.is_initialized():
+            self._wait_for_others()
+            distributed.destroy_process_group()
+        self._joined = self._owned = False
+
+    def _wait_for_others(self) -> None:
+        """Wait until all processes leave. After a failure, only the one whose store may have the reason waits."""
+        end = time.monotonic() + PATIENCE
+        with suppress(RuntimeError):  # the store may have gone with its process
+            self._store.add("leaving", 1)
+            waits = not self._is_cut or self.rank == 0
+            while waits and self._store.add("leaving", 0) < self.world_size and time.monotonic() < end:
+                time.sleep(0.01)
+
+    # -- values
+
+    def gather(self, value: T) -> list[T]:
+        """Return the values of all processes, by rank."""
+        found: list[Any] = [None] * self.world_size
+        distributed.all_gather_object(found, value, group=self.agreement)
+        return found
+
+    def gather_slowly(self, value: T) -> list[T]:
+        """Return the values of all processes, however long the slowest of them takes, as a save may do."""
+        found: list[Any] = [None] * self.world_size
+        distributed.all_gather_object(found, value, group=self.files)
+        return found
+
+    def reduce(self, value: Tensor, operation: Any) -> Tensor:
+        """Return the sum or the maximum of a tensor over all processes."""
+        reduced = value.detach().cpu().clone()
+        distributed.all_reduce(reduced, operation, group=self.agreement)
+        return reduced.to(value.device)
+
+    # -- failures
+
+    def report(self, failure: Failure) -> None:
+        """Leave the reason of a failure in the store, unless there is one, and let the others notice it."""
+        if not self._joined:
+            return
+        with suppress(RuntimeError):  # the store may have gone with its process
+            self._store.compare_set("failure", "", json.dumps(asdict(failure)))
+        self.cut()
+
+    def failure(self, patience: float = 0.0) -> Failure | None:
+        """Return the failure of another process. Wait for it if there is none yet."""
+        end = time.monotonic() + patience
+        while self._joined:
+            with suppress(RuntimeError):
+                if self._store.check(["failure"]):
+                    found = Failure(**json.loads(self._store.get("failure")))
+                    return found if found.rank != self.rank else None
+            if time.monotonic() >= end:
+                return None
+            time.sleep(0.05)
+        return None
+
+    def explain(self, error: BaseException) -> BaseException:
+        """Return the error to end with: another process's, if this one is only its consequence.
+
+        An error of this process itself is reported to the others.
+        """
+        if not self._joined or not isinstance(error, Exception) or getattr(error, "was_reported", False):
+            return error
+        lost = is_lost_connection(error)
+        if lost:
+            with suppress(RuntimeError):
+                self._store.set(f"alive/{self.rank}", "")
+        failure = self.failure(PATIENCE if lost else 0.0)
+        if failure is not None:
+            found: BaseException = failure.as_error()
+            found.__cause__ = error
+            self.cut()
+        else:
+            found = error
+            if lost:
+                gone = self._find_gone()
+                who = f"rank {', '.join(map(str, gone))}" if gone else "another process"
+                found = DistributedError(
+                    f"{who} does not answer and has left no reason: it was killed, or it hangs; seen by rank "
+                    f"{self.rank}"
+                )
+                found.__cause__ = error
+            self.report(Failure.of(self.rank, found))
+        found.was_reported = True  # type: ignore[attr-defined]  # any exception accepts new attributes
+        return found
+
+    def _find_gone(self) -> list[int]:
+        """Return the processes that have not noticed the failure, because they are not there or hang."""
+        with suppress(RuntimeError):
+            return [rank for rank in range(self.world_size) if not self._store.check([f"alive/{rank}"])]
+        return []
+
+    def cut(self) -> None:
+        """Close the connections to the other processes. Whoever waits in an exchange, here or there, fails at once."""
+        self._is_cut = True
+        for inode, number in _sockets().items():
+            if inode in self._connections:
+                with suppress(OSError), socket.socket(fileno=os.dup(number)) as connection:
+                    ports = connection.getpeername()[1], connection.getsockname()[1]
+                    if int(os.environ.get("MASTER_PORT", -1)) not in ports:  # the store still has the reason
+                        connection.shutdown(socket.SHUT_RDWR)
+
+
+def from_environment() -> tuple[int, int]:
+    """Return the rank and the number of processes that the environment variables name."""
+    if distributed.is_available() and distributed.is_initialized():
+        return distributed.get_rank(), distributed.get_world_size()
+    found = []
+    for name, default in (("RANK", "0"), ("WORLD_SIZE", "1")):
+        text = os.environ.get(name, default)
+        if not text.isdecimal():
+            raise DistributedError(f"the environment variable {name} must be a number, not {text!r}")
+        found.append(int(text))
+    rank, world_size = found
+    if rank >= world_size:
+        raise DistributedError(f"RANK is {rank}, but WORLD_SIZE is {world_size}; ranks begin at 0")
+    return rank, world_size
+
+
+def is_lost_connection(error: BaseException) -> bool:
+    """Return whether an error comes from the exchange with other processes, not from this one."""
+    kinds = (distributed.DistError, ConnectionError)
+    texts = ("gloo", "NCCL", "Connection closed by peer", "Timed out waiting", "Connection reset")
+    return isinstance(error, kinds) or (isinstance(error, RuntimeError) and any(text in str(error) for text in texts))
+
+
+@contextmanager
+def without_collectives(who: str) -> Iterator[None]:
+    """Let an exchange with other processes raise an error inside, because only one process is there."""
+    world = distributed.distributed_c10d._world
+    default, world.default_pg = world.default_pg, None
+    try:
+        yield
+    except ValueError as error:
+        if "Default process group has not been initialized" in str(error):
+            raise DistributedError(
+                f"{who} runs only in the main process (ranks = 'main'), so it cannot exchange anything with the "
+                "others; set ranks = 'all', or use runner.rank and runner.world_size"
+            ) from error
+        raise
+    finally:
+        world.default_pg = default
+
+
+def _sockets() -> dict[int, int]:
+    """Return the inodes of all open sockets of this process, with their descriptors."""
+    found = {}
+    with suppress(OSError):  # there is no /proc outside of Linux
+        for name in os.listdir("/proc/self/fd"):
+            with suppress(OSError):
+                about = os.stat(int(name))
+                if stat.S_ISSOCK(about.st_mode):
+                    found[about.st_ino] = int(name)
+    return found

@@ -1,0 +1,140 @@
+"""Several processes that train together: what DDP, FSDP2 and Accelerate have in common."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, distributed
+
+from hookline.data.sources import shared
+from hookline.errors import ConfigError
+from hookline.strategies.agreement import Agreement
+from hookline.strategies.base import Strategy, pick_device
+from hookline.strategies.group import Failure, Group, without_collectives
+
+T = TypeVar("T")
+
+#: Seconds after which an exchange fails if a process does not take part.
+TIMEOUT = 300.0
+
+
+class Processes(Strategy):
+    """A strategy for several processes.
+
+    Args:
+        timeout: The seconds after which training ends if a process does not answer.
+    """
+
+    def __init__(self, timeout: float = TIMEOUT) -> None:
+        self.group = Group(timeout)
+        self.agreement = Agreement(self.group)
+
+    @property
+    def rank(self) -> int:
+        """Return the number of this process; 0 is the main one."""
+        return self.group.rank
+
+    @property
+    def world_size(self) -> int:
+        """Return the number of processes that train together."""
+        return self.group.world_size
+
+    def pick_device(self, name: str | torch.device) -> torch.device:
+        """Return the device of this process: the one with its local rank, unless the name has an index."""
+        device = pick_device(name)
+        if device.type == "cpu" or device.index is not None:
+            return device
+        local, count = local_rank(self.rank), torch.accelerator.device_count()
+        if local >= count:
+            raise ConfigError(
+                f"rank {self.rank} needs its own {device.type} device, but this machine has only {count}; start at "
+                f"most {count} processes here, or set device: cpu"
+            )
+        return torch.device(device.type, local)
+
+    def start(self, requests: Any, device: torch.device) -> None:
+        """Join the group, and share the requests."""
+        self.group.join(device)
+        requests.share(self.rank)
+
+    def share(self, loader: Iterable[Any], pad: bool) -> Iterable[Any]:
+        """Return the loader of this process's share of the data."""
+        return shared(loader, self.rank, self.world_size, pad)
+
+    def shutdown(self) -> None:
+        """Leave the group."""
+        self.group.leave()
+
+    # -- agreement
+
+    def agree(self, requests: Any, now: bool = False) -> None:
+        """Make the requests the same in all processes."""
+        (self.agreement.now if now else self.agreement.tick)(requests)
+
+    def agree_on_first(self, text: str) -> str:
+        """Return the first text that is not empty, by rank, with its rank if it is another one."""
+        if not self.group.reduce(torch.tensor([bool(text)], dtype=torch.int32), distributed.ReduceOp.MAX).item():
+            return ""
+        for rank, found in enumerate(self.group.gather(text)):
+            if found:
+                return found if rank == self.rank else f"rank {rank}: {found}"
+        return ""
+
+    def on_main(self, function: Callable[[], T]) -> T:
+        """Call a function only in the main process, and return its result (or raise its error) in all processes."""
+        result: Any = None
+        error: BaseException | None = None
+        if self.is_main:
+            try:
+                result = function()
+            except Exception as raised:  # it is raised again below, after the others know of it
+                error = raised
+        failure = None if error is None else Failure.of(self.rank, error)
+        failure, result = self.group.gather_slowly((failure, result))[0]
+        if error is not None:
+            raise error
+        if failure is not None:
+            raise failure.as_error()
+        return result  # type: ignore[no-any-return]  # the main process's value
+
+    def alone(self, who: str) -> AbstractContextManager[Any]:
+        """Return a context in which an exchange with other processes is an error, for a hook of the main process."""
+        return without_collectives(who)
+
+    def barrier(self) -> None:
+        """Wait for all processes."""
+        self.group.gather_slowly(None)
+
+    def explain(self, error: BaseException) -> BaseException:
+        """Return the error to end with: another process's, if this one is only its consequence."""
+        return self.group.explain(error)
+
+    # -- numbers
+
+    def reduce_sum(self, value: Tensor) -> Tensor:
+        """Return the sum of a tensor over all processes."""
+        return self.group.reduce(value, distributed.ReduceOp.SUM)
+
+    def total(self, numbers: list[int]) -> list[int]:
+        """Return the sum of each number over all processes."""
+        return self.reduce_sum(torch.tensor(numbers)).tolist()
+
+    def average(self, numbers: dict[str, float]) -> dict[str, float]:
+        """Return the mean of each number over the processes that have it."""
+        found = self.group.gather(numbers)
+        names = dict.fromkeys(name for each in found for name in each)
+        values = {name: [each[name] for each in found if name in each] for name in names}
+        return {name: sum(each) / len(each) for name, each in values.items()}
+
+    def gather(self, value: T) -> list[T]:
+        """Return the values of all processes, by rank."""
+        return self.group.gather(value)
+
+
+def local_rank(rank: int) -> int:
+    """Return the number of this process on its machine."""
+    return int(os.environ.get("LOCAL_RANK", rank))

@@ -1,0 +1,1 @@
+"""Runs of several processes: real gloo, real torchrun, loopback only, with a time limit each."""

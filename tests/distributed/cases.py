@@ -1,0 +1,208 @@
+"""The cases of the tests: each is a function that runs in every process, and returns what the test compares."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from hookline import EvalLoop, Hook, Optim, Runner, TrainLoop
+from hookline.engine.metrics import accuracy
+from hookline.errors import exit_code_of
+
+
+def step(model: nn.Module, batch: list[Tensor]) -> Tensor:
+    """Return the loss of a batch."""
+    return nn.functional.cross_entropy(model(batch[0]), batch[1])
+
+
+def predict(model: nn.Module, batch: list[Tensor]) -> tuple[Tensor, Tensor]:
+    """Return outputs and targets."""
+    return model(batch[0]), batch[1]
+
+
+def build(folder: str, batch: int = 16, samples: int = 50, epochs: int = 3, **parts: Any) -> Runner:
+    """Return a run in which all processes together take batches of this size."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3))
+    data = TensorDataset(torch.randn(samples, 8), torch.randint(3, (samples,)))
+    each = batch // int(os.environ.get("WORLD_SIZE", "1"))
+    accumulate = parts.pop("accumulate", 1)
+    given: dict[str, Any] = {
+        "train": TrainLoop(DataLoader(data, batch_size=each // accumulate, shuffle=True), step, max_epochs=epochs),
+        "val": EvalLoop(DataLoader(data, batch_size=each), predict, metrics={"accuracy": accuracy}, loss=step),
+        "optim": Optim(torch.optim.AdamW(model.parameters(), lr=0.01), accumulate=accumulate),
+        "work_dir": f"{folder}/run",
+        "device": "cpu",
+        "quiet": True,
+        **parts,
+    }
+    return Runner(model, **given)
+
+
+def seen(runner: Runner) -> dict[str, Any]:
+    """Return what a run has come to."""
+    weights = torch.cat([parameter.detach().flatten() for parameter in runner.model.parameters()])
+    return {
+        "iter": runner.iter,
+        "hash": hashlib.sha256(weights.numpy().tobytes()).hexdigest(),
+        "weights": weights.tolist(),
+        "stopped": [runner.stopped.reason, runner.stopped.by],
+    }
+
+
+def train(folder: str, samples: int = 50, accumulate: int = 1, epochs: int = 3, resume: bool = False) -> dict[str, Any]:
+    """Train to the end, with a validation after every epoch."""
+    runner = build(folder, samples=samples, accumulate=accumulate, epochs=epochs, resume=resume)
+    found: list[dict[str, Any]] = []
+    runner.on("after_val_epoch")(lambda runner, metrics: found.append(dict(metrics)))
+    runner.train()
+    return seen(runner) | {"metrics": found}
+
+
+class At(Hook):
+    """Does something in one process, after one iteration."""
+
+    def __init__(self, iteration: int, rank: int, act: Callable[[Runner], None]) -> None:
+        self.iteration, self.rank, self.act = iteration, rank, act
+
+    def after_train_iter(self, runner: Runner) -> None:
+        """Act."""
+        if runner.iter == self.iteration and runner.rank == self.rank:
+            self.act(runner)
+
+
+def raises(runner: Runner) -> None:
+    """Fail."""
+    raise ValueError("planted")
+
+
+ACTS: dict[str, Callable[[Runner], None]] = {
+    "raise": raises,
+    "stop": lambda runner: runner.stop("enough"),
+    "save": lambda runner: runner.request_save(),
+    "validate": lambda runner: runner.request_val(),
+    "SIGTERM": lambda runner: os.kill(os.getpid(), signal.SIGTERM),
+    "SIGKILL": lambda runner: os.kill(os.getpid(), signal.SIGKILL),
+}
+
+
+def act(folder: str, what: str, rank: int = 1, iteration: int = 5) -> dict[str, Any]:
+    """Do something in one process, in the middle of an epoch."""
+    runner = build(folder, custom_hooks=[At(iteration, rank, ACTS[what])])
+    validated: list[int] = []
+    runner.on("after_val_epoch")(lambda runner: validated.append(runner.iter))
+    runner.train()
+    return seen(runner) | {"validated": validated}
+
+
+def killed(folder: str, iterations: list[int]) -> dict[str, Any]:
+    """Kill a process in each attempt but the last, at random places of an epoch."""
+    attempt = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+    hooks = [At(iterations[attempt], attempt % 2, ACTS["SIGKILL"])] if attempt < len(iterations) else []
+    checkpoint = {"checkpoint": {"by_epoch": False, "interval": 3}}
+    torch.manual_seed(1)
+    data = TensorDataset(torch.randn(64, 8), torch.randint(3, (64,)))
+    train = TrainLoop(DataLoader(data, batch_size=4, shuffle=True), step, max_epochs=4)
+    runner = build(folder, train=train, custom_hooks=[*hooks, At(-1, 0, raises)], default_hooks=checkpoint)
+    runner.train()
+    return seen(runner) | {"attempt": attempt}
+
+
+def bad_loss(folder: str) -> dict[str, Any]:
+    """Return a loss that is not a number, in one process and for one batch, which a hook skips."""
+
+    def sometimes(model: nn.Module, batch: list[Tensor]) -> Tensor:
+        return step(model, batch) * (float("nan") if runner.iter == 5 and runner.rank == 1 else 1.0)
+
+    torch.manual_seed(1)
+    data = TensorDataset(torch.randn(48, 8), torch.randint(3, (48,)))
+    train = TrainLoop(DataLoader(data, batch_size=4), sometimes, max_epochs=2)
+    runner = build(folder, train=train, custom_hooks=[{"type": "CheckInvalidLossHook", "policy": "skip"}])
+    runner.train()
+    return seen(runner) | {"updates": runner.updates}
+
+
+class OnMain(Hook):
+    """Runs in the main process only, and may try to talk to the others there."""
+
+    ranks = "main"
+
+    def __init__(self, talk: bool = False) -> None:
+        self.talk = talk
+        self.calls = 0
+
+    def after_train_iter(self, runner: Runner) -> None:
+        """Count, or gather something."""
+        self.calls += 1
+        if self.talk:
+            torch.distributed.barrier()
+        if runner.iter == 5:
+            runner.stop("enough")
+
+
+def on_main(folder: str, talk: bool) -> dict[str, Any]:
+    """Train with a hook of the main process."""
+    hook = OnMain(talk)
+    runner = build(folder, custom_hooks=[hook])
+    runner.train()
+    return seen(runner) | {"calls": hook.calls}
+
+
+def different(folder: str, what: str) -> dict[str, Any]:
+    """Train something else in each process."""
+    rank = int(os.environ["RANK"])
+    if what == "hooks":
+        build(folder, custom_hooks=[OnMain()] * rank).train()
+    elif what == "samples":
+        build(folder, samples=50 + rank).train()
+    elif what == "batches":
+        batches = [(torch.randn(4, 8), torch.randint(3, (4,))) for _ in range(6 + rank)]
+        runner = build(folder, train=TrainLoop(iter_of(batches), step, max_epochs=2))
+        runner.train()
+        return seen(runner)
+    return {}
+
+
+class iter_of:  # noqa: N801  # reads like a function
+    """A loader with a length, whose order hookline does not know."""
+
+    def __init__(self, batches: list[Any]) -> None:
+        self.batches = batches
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __iter__(self) -> Any:
+        return iter(self.batches)
+
+
+def main() -> None:
+    """Run one case, and write what it returned."""
+    _, case, folder, arguments = sys.argv
+    rank = os.environ.get("RANK", "0")
+    result: dict[str, Any] = {}
+    began = time.monotonic()
+    try:
+        result = globals()[case](folder, *json.loads(arguments))
+    except BaseException as error:
+        code = error.code if isinstance(error, SystemExit) else exit_code_of(error)
+        result = {"error": type(error).__name__, "message": str(error), "code": code}
+        sys.exit(code)
+    finally:
+        result["seconds"] = time.monotonic() - began
+        Path(folder, f"rank_{rank}.json").write_text(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+"""Start a case of `tests.distributed.cases` in several processes, and collect what each of them returned."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+#: Seconds after which a case has failed. The slowest takes a tenth of it on an idle machine.
+LIMIT = 120
+
+
+@dataclass
+class Outcome:
+    """What the processes of a case did."""
+
+    code: int
+    output: str
+    #: What each process returned, by rank: its result, or `{"error": ..., "code": ...}`.
+    ranks: list[dict[str, Any]]
+
+
+def run(case: str, folder: Path, *arguments: Any, nproc: int = 2, restarts: int = 0) -> Outcome:
+    """Run a case under torchrun, or in a single process without it if `nproc` is 0. Nothing is left behind."""
+    worker = ["-m", "tests.distributed.cases", case, str(folder), json.dumps(arguments)]
+    options = ["--standalone", f"--nproc-per-node={nproc}", f"--max-restarts={restarts}"]
+    command = [sys.executable, *(["-m", "torch.distributed.run", *options] if nproc else []), *worker]
+    environment = {
+        **{name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")},
+        "OMP_NUM_THREADS": "1",
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    process = subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    )
+    try:
+        output, _ = process.communicate(timeout=LIMIT)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    found = [folder / f"rank_{rank}.json" for rank in range(nproc or 1)]
+    results = [json.loads(path.read_text()) if path.exists() else {} for path in found]
+    return Outcome(process.returncode, output, results)
