@@ -237,6 +237,7 @@ def test_a_snapshot_is_the_state_of_each_part_of_any_host() -> None:
         ("meta", ("optims",), [], "meta['optims']"),
         ("meta", ("threads",), torch.zeros(2), "meta['threads']"),
         ("param_schedulers", (0, "base_lrs"), ["0.1"], "param_schedulers[0]['base_lrs'][0]"),
+        ("optimizer", ("param_groups", 0, 7), 1.0, "optimizer['param_groups'][0][7]"),
         ("param_schedulers", (0, "last_epoch"), None, "param_schedulers[0]['last_epoch']"),
         ("hooks", ("EMAHook",), 5, "hooks['EMAHook']"),
         ("meta", ("seed",), torch.ones(3), "meta['seed']"),

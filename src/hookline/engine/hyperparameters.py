@@ -35,12 +35,13 @@ def check_optimizer(optimizer: Optimizer) -> None:
 
 
 def out_of_limits(groups: list[dict[str, Any]]) -> list[str]:
-    """Return where saved parameter groups have a NaN, infinite or negative number in a known option."""
+    """Return where saved parameter groups have a NaN, infinite or negative number in a known option, or no name."""
     return [
-        f"[{index}]['{name}']"
+        f"[{index}][{name!r}]"
         for index, group in enumerate(groups)
         for name, value in group.items()
-        if name.endswith(NOT_NEGATIVE) and not all(is_finite(number) and number >= 0 for number in _numbers(value))
+        if not isinstance(name, str)
+        or (name.endswith(NOT_NEGATIVE) and not all(is_finite(number) and number >= 0 for number in _numbers(value)))
     ]
 
 
