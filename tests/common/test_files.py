@@ -139,6 +139,7 @@ ELSEWHERE = {
     "common/files.py": "the rule itself",
     "plan/registry.py": "hookline's own source files",
     "checkpoint/store.py": "a folder, to sync it",
+    "launching/agent.py": "temporary files of the launcher",
     "rundir/ownership.py": "the folder of the run, to see whether it is deleted",
     "writers/mlflow.py": "a temporary file of its own",
 }

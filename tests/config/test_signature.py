@@ -172,6 +172,7 @@ class Actor(Hook):
             {"priority": 101},
             ["priority: the priority 101 is outside 0..100; 0 runs first, NORMAL is 50, LOWEST is 100"],
         ),
+        (Watcher, {"ranks": "second"}, ["ranks: expected 'all' or 'main', found 'second'"]),
         (Watcher, {"on_error": "ignore"}, ["on_error: expected 'raise' or 'disable', found 'ignore'"]),
         (
             Actor,
@@ -179,7 +180,7 @@ class Actor(Hook):
             ["on_error: Actor affects training, so a run cannot continue without it; only observers can be disabled"],
         ),
         (Watcher, {"prioritty": 3}, ["prioritty: Watcher has no parameter 'prioritty'; did you mean 'priority'?"]),
-        (Actor, {"x": 3}, ["x: Actor has no parameter 'x'; available: type, priority, on_error"]),
+        (Actor, {"x": 3}, ["x: Actor has no parameter 'x'; available: type, priority, on_error, ranks"]),
     ],
 )
 def test_hooks_have_a_priority_and_a_policy(hook: type[Hook], values: dict[str, Any], expected: list[str]) -> None:

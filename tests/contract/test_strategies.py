@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from torch import nn
 
 from hookline.engine.requests import Requests
 from hookline.errors import ConfigError, DistributedError
-from hookline.strategies import STRATEGIES, Single, Strategy, pick, unwrap
+from hookline.strategies import STRATEGIES, Single, Strategy, one_process, pick, unwrap
 from hookline.testing import toy_runner
 
 NAMES = list(STRATEGIES)
@@ -109,6 +110,24 @@ def test_gradients_are_synced_in_the_last_backward_pass_of_a_window(
     monkeypatch.setattr(type(strategy), "syncing_gradients", record)
     toy_runner(max_epochs=1, batches=5 * strategy.world_size, accumulate=2, val=None, strategy=strategy).train()
     assert synced == [False, True, False, True]  # the last window has one batch, so there is no sync to hold back
+
+
+def test_what_trains_in_one_process_refuses_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ConfigError) as refused:
+        one_process("the Runner of MMEngine")
+    assert str(refused.value) == (
+        "the Runner of MMEngine trains in one process so far, but this one is one of 2 (WORLD_SIZE), which would all "
+        "do the same; start one process, or use hookline's own Runner"
+    )
+
+
+def test_a_strategy_may_have_parameters() -> None:
+    found: Any = pick({"type": "ddp", "timeout": 7, "find_unused_parameters": True})
+    assert (found.name, found.group.timeout, found.options) == ("ddp", 7, {"find_unused_parameters": True})
+    with pytest.raises(ConfigError) as refused:
+        pick({"type": "single", "timeout": 7})
+    assert str(refused.value) == "the strategy 'single': Single() takes no arguments"
 
 
 def test_an_unknown_strategy_is_refused() -> None:

@@ -166,9 +166,10 @@ def different(folder: str, what: str) -> dict[str, Any]:
         build(folder, custom_hooks=[OnMain()] * rank).train()
     elif what == "samples":
         build(folder, samples=50 + rank).train()
-    elif what == "batches":
+    elif what in ("batches", "streams"):
         batches = [(torch.randn(4, 8), torch.randint(3, (4,))) for _ in range(6 + rank)]
-        runner = build(folder, train=TrainLoop(iter_of(batches), step, max_epochs=2))
+        loader: Any = iter_of(batches) if what == "batches" else stream_of(batches)
+        runner = build(folder, train=TrainLoop(loader, step, max_epochs=2))
         runner.train()
         return seen(runner)
     return {}
@@ -182,6 +183,16 @@ class iter_of:  # noqa: N801  # reads like a function
 
     def __len__(self) -> int:
         return len(self.batches)
+
+    def __iter__(self) -> Any:
+        return iter(self.batches)
+
+
+class stream_of:  # noqa: N801  # reads like a function
+    """A loader without a length."""
+
+    def __init__(self, batches: list[Any]) -> None:
+        self.batches = batches
 
     def __iter__(self) -> Any:
         return iter(self.batches)

@@ -177,8 +177,9 @@ def test_processes_that_would_train_different_things_are_refused(tmp_path: Path,
     assert [found["message"].splitlines() for found in done.ranks] == [lines, lines]
 
 
-def test_fault_10_if_a_process_has_fewer_batches_every_pass_ends_with_it(tmp_path: Path) -> None:
-    done = run("different", tmp_path, "batches")
+@pytest.mark.parametrize("kind", ["batches", "streams"])
+def test_fault_10_if_a_process_has_fewer_batches_every_pass_ends_with_it(tmp_path: Path, kind: str) -> None:
+    done = run("different", tmp_path, kind)
     assert done.code == 0, done.output
     assert [found["iter"] for found in done.ranks] == [12, 12]
     assert done.ranks[0]["hash"] == done.ranks[1]["hash"]

@@ -227,7 +227,8 @@ def _cause(raw: list[str], output: str) -> str:
         what, raised = errors[-1] if errors else "error", frames[-1]
     else:  # of `faulthandler`, which begins with the last call
         frames = re.findall(r'^ +File "([^"]+)", line \d+ in (\S+)', output, re.MULTILINE)[::-1]
-        what, raised = raw[0], frames[-1] if frames else ("?", "?")
+        # How much memory it took varies a little.
+        what, raised = re.sub("[0-9]+ MB", "some MB", raw[0]), frames[-1] if frames else ("?", "?")
     own = [frame for frame in frames if "/src/hookline/" in frame[0]]
     return f"{what} at {_place(own[-1]) if own else '?'}, raised in {_place(raised)}"
 

@@ -109,7 +109,7 @@ def _keys() -> list[Case]:
             2,
             listed(
                 "7:37  custom_hooks[0].colour: ProgressHook has no parameter 'colour'; available: window, "
-                "smoothing_factor, monitor, rule, type, priority, on_error"
+                "smoothing_factor, monitor, rule, type, priority, on_error, ranks"
             ),
             custom_hooks="[{type: ProgressHook, colour: red}]",
         ),
@@ -288,7 +288,7 @@ def _values() -> list[Case]:
             listed("7:1  precision: expected 'fp32', 'bf16' or 'fp16', found 'fp8'"),
             precision="fp8",
         ),
-        bad("value_strategy", 2, "unknown strategy 'dpp'; available: auto, single", strategy="dpp"),
+        bad("value_strategy", 2, "unknown strategy 'dpp'; did you mean 'ddp'?", strategy="dpp"),
         bad(
             "value_match",
             2,
@@ -364,9 +364,9 @@ def _values() -> list[Case]:
         ),
         Case(
             "value_world_size",
-            2,
-            "this process is one of 2 (WORLD_SIZE), but training with several processes is not supported yet; "
-            "start one process, or several separate runs without torchrun",
+            6,
+            "this process is one of 2 (WORLD_SIZE), but RANK, MASTER_ADDR, MASTER_PORT is not set; start the "
+            "processes with hookline train --nproc, or with torchrun",
             environment={"WORLD_SIZE": "2"},
         ),
         Case(

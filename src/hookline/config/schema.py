@@ -248,8 +248,8 @@ class Config(Section):
     """The seed for all random numbers."""
     device: Text = "auto"
     """'cpu', 'cuda:0', ..., or 'auto'."""
-    strategy: Text = "auto"
-    """How the model is distributed over processes."""
+    strategy: Text | dict[str, Any] = "auto"
+    """How the model is distributed over processes: 'auto', 'single', 'ddp', or a mapping with type and parameters."""
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     """The number format to compute in."""
     load_from: Text | None = None

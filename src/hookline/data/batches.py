@@ -41,7 +41,8 @@ class Batches:
 
     The constructor creates the loader's iterator, at batch `start` of pass `epoch`. If the length is unknown, one batch
     is read ahead. A stateful loader starts from `state`. If the loader fails, `on_failure` is called before the error
-    is raised. The time spent waiting for the loader is added to `waiting`.
+    is raised. The time spent waiting for the loader is added to `waiting`. If the length is unknown, `ends` returns
+    whether a pass ends because the data of this process, or of another one, does.
     """
 
     def __init__(
@@ -55,7 +56,9 @@ class Batches:
         resuming: bool = False,
         on_failure: Callable[[], None] | None = None,
         waiting: Cost | None = None,
+        ends: Callable[[bool], bool] = bool,
     ) -> None:
+        self._ends = ends
         self._loader = dataloader
         self._waiting = waiting
         self._state_before_lookahead: dict[str, Any] | None = None
@@ -157,8 +160,9 @@ class Batches:
             if stateful:
                 self._state_before_lookahead = self._loader.state_dict()  # type: ignore[attr-defined]
             following = self._next(number)
-            yield batch, following is END
-            batch = following
+            last = self._ends(following is END)
+            yield batch, last
+            batch = END if last else following
 
     def _refuse_empty(self) -> None:
         """Refuse a pass without a single batch, unless the run was saved at the end of this pass."""

@@ -258,6 +258,7 @@ class RunnerHost(Host):
             resuming,
             on_failure=self.saving.end_if_signaled,
             waiting=self.data_wait,
+            ends=self.strategy.any,
         )
         return self.batches
 

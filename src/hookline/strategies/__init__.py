@@ -10,7 +10,7 @@ from hookline.errors import ConfigError, did_you_mean
 from hookline.strategies.base import Strategy, pick_device, unwrap
 from hookline.strategies.single import Single
 
-__all__ = ["STRATEGIES", "Single", "Strategy", "pick", "pick_device", "unwrap"]
+__all__ = ["STRATEGIES", "Single", "Strategy", "one_process", "pick", "pick_device", "unwrap"]
 
 #: The strategies by name, and where they are; a new one is one file and one entry here. Importing those of several
 #: processes takes time, so this happens only if one is used.
@@ -34,6 +34,17 @@ def pick(given: str | Mapping[str, Any] | Strategy) -> Strategy:
             "would all write to the same folder; use 'ddp' or 'auto'"
         )
     return _build(name, options)
+
+
+def one_process(who: str) -> Strategy:
+    """Return the strategy of something that trains in one process only, and refuse several."""
+    processes = _world_size()
+    if processes > 1:
+        raise ConfigError(
+            f"{who} trains in one process so far, but this one is one of {processes} (WORLD_SIZE), which would all do "
+            "the same; start one process, or use hookline's own Runner"
+        )
+    return Single()
 
 
 def _build(name: str, options: dict[str, Any]) -> Strategy:

@@ -100,6 +100,10 @@ class Strategy:
         unless `now`.
         """
 
+    def any(self, flag: bool) -> bool:
+        """Return whether this is true in any process. All processes wait for each other here."""
+        return flag
+
     def agree_on_first(self, text: str) -> str:
         """Return the first text that is not empty, of all processes."""
         return text

@@ -208,6 +208,12 @@ def from_environment() -> tuple[int, int]:
             raise DistributedError(f"the environment variable {name} must be a number, not {text!r}")
         found.append(int(text))
     rank, world_size = found
+    missing = [name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
+    if world_size > 1 and missing:
+        raise DistributedError(
+            f"this process is one of {world_size} (WORLD_SIZE), but {', '.join(missing)} is not set; start the "
+            "processes with hookline train --nproc, or with torchrun"
+        )
     if rank >= world_size:
         raise DistributedError(f"RANK is {rank}, but WORLD_SIZE is {world_size}; ranks begin at 0")
     return rank, world_size

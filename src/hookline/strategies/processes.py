@@ -75,9 +75,13 @@ class Processes(Strategy):
         """Make the requests the same in all processes."""
         (self.agreement.now if now else self.agreement.tick)(requests)
 
+    def any(self, flag: bool) -> bool:
+        """Return whether this is true in any process."""
+        return bool(self.group.reduce(torch.tensor([flag], dtype=torch.int32), distributed.ReduceOp.MAX).item())
+
     def agree_on_first(self, text: str) -> str:
         """Return the first text that is not empty, by rank, with its rank if it is another one."""
-        if not self.group.reduce(torch.tensor([bool(text)], dtype=torch.int32), distributed.ReduceOp.MAX).item():
+        if not self.any(bool(text)):
             return ""
         for rank, found in enumerate(self.group.gather(text)):
             if found:

@@ -17,7 +17,7 @@ from hookline.hooks.runtime_info import number_of
 from hookline.plan.calls import failing_call
 from hookline.plan.costs import Cost
 from hookline.plan.hook import Hook
-from hookline.strategies import pick_device
+from hookline.strategies import one_process, pick_device
 
 if TYPE_CHECKING:
     from hookline.engine.loop_specs import TrainLoop
@@ -46,6 +46,7 @@ def runner_of(engine: Any, loop: TrainLoop) -> EngineRunner:
             hook._prepare(parts)
     runner = EngineRunner(
         engine.model,
+        strategy=one_process("an engine of iMIX"),
         train=loop,
         optim=_optim(engine, parts),
         default_hooks=LEFT_OUT,

@@ -35,7 +35,7 @@ from hookline.engine.optims import Optims
 from hookline.errors import HookError
 from hookline.plan.calls import call_in_progress
 from hookline.plan.registry import DEFAULT_HOOKS
-from hookline.strategies import unwrap
+from hookline.strategies import one_process, unwrap
 
 if TYPE_CHECKING:
     from torch import nn
@@ -140,6 +140,7 @@ class Runner(native.Runner):
             default_hooks=dict.fromkeys(DEFAULT_HOOKS),
             work_dir=work_dir,
             experiment_name=experiment_name,
+            strategy=one_process("the Runner of MMEngine"),
             seed=self.seed,
             load_from=None if resume else load_from,
             resume=load_from if resume and load_from is not None else resume,

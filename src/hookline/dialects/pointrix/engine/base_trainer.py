@@ -31,7 +31,7 @@ from hookline.engine.saving import Saving
 from hookline.errors import ConfigError, HookError, NumericsError, StorageError
 from hookline.hooks.runtime_info import number_of
 from hookline.plan.plan import Plan
-from hookline.strategies import Single, pick_device
+from hookline.strategies import one_process, pick_device
 
 
 class WrongCallError(HookError, TypeError):
@@ -110,7 +110,7 @@ class BaseTrainer(Host):
         self.cfg: Any = parse_structured(self.Config, cfg)
         self.device = self._choose_device(cfg, device)
         self.name = name or Path(exp_dir).resolve().name
-        self.terminal, self.strategy = Logger.terminal, Single()
+        self.terminal, self.strategy = Logger.terminal, one_process("a trainer of Pointrix")
         self.position, self.requests = Position(), Requests()
         self.saving = Saving(self)
         self.parts = parts_of(self)
