@@ -67,6 +67,8 @@ class DistributedError(HooklineError):
     """A process of the group failed, or the group cannot be created."""
 
     exit_code = 6
+    #: True if all processes already know of this error.
+    was_reported = False
 
 
 def blame(error: BaseException, note: str, exit_code: int | None = None) -> None:

@@ -122,9 +122,10 @@ def test_what_trains_in_one_process_refuses_several(monkeypatch: pytest.MonkeyPa
     )
 
 
-def test_a_strategy_may_have_parameters() -> None:
+def test_a_strategy_may_have_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
     found: Any = pick({"type": "ddp", "timeout": 7, "find_unused_parameters": True})
     assert (found.name, found.group.timeout, found.options) == ("ddp", 7, {"find_unused_parameters": True})
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
     with pytest.raises(ConfigError) as refused:
         pick({"type": "single", "timeout": 7})
     assert str(refused.value) == "the strategy 'single': Single() takes no arguments"

@@ -19,10 +19,12 @@ def compare_processes(runner: RunnerHost) -> None:
     for rank, (theirs, _) in enumerate(everyone):
         for what, value in theirs.items():
             if value != first[what]:
-                raise DistributedError(
+                error = DistributedError(
                     f"{what} of rank {rank} differs from that of rank 0, but all processes must train the same:\n  "
                     + _difference(first[what], value, rank)
                 )
+                error.was_reported = True  # all processes raise it
+                raise error
     lengths = [length for _, length in everyone if length is not None]
     if len(lengths) == len(everyone) and min(lengths) != max(lengths):
         runner.terminal.say(
