@@ -62,8 +62,9 @@ def seen(runner: Runner) -> dict[str, Any]:
 
 
 def train(folder: str, samples: int = 50, accumulate: int = 1, epochs: int = 3, resume: bool = False) -> dict[str, Any]:
-    """Train to the end, with a validation after every epoch."""
-    runner = build(folder, samples=samples, accumulate=accumulate, epochs=epochs, resume=resume)
+    """Train to the end, with a record and a validation after every epoch."""
+    logger = {"logger": {"interval": 1000}}
+    runner = build(folder, samples=samples, accumulate=accumulate, epochs=epochs, resume=resume, default_hooks=logger)
     found: list[dict[str, Any]] = []
     runner.on("after_val_epoch")(lambda runner, metrics: found.append(dict(metrics)))
     runner.train()

@@ -61,6 +61,8 @@ def test_an_accumulation_window_is_the_same_in_two_processes_even_if_its_last_ba
     assert [each.code for each in windows] == [0, 0], windows[1].output
     for each in windows:
         assert apart(each.ranks[0]["weights"], whole.ranks[0]["weights"]) < 1e-6
+    for name in ("0", "2"):
+        assert losses(tmp_path / name) == pytest.approx(losses(tmp_path / "whole"), abs=1e-6)
 
 
 def test_a_checkpoint_of_two_processes_is_resumed_by_one_and_back(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from hookline import EvalLoop
 from hookline.engine.metrics import Metrics
@@ -183,9 +184,18 @@ def test_a_mapping_of_an_object_is_recorded_under_the_name_of_the_metric_and_its
     }
 
 
-def test_a_complex_loss_is_refused_at_the_first_step() -> None:
-    model = toy_model()
-    runner = toy_runner(model=model, step=lambda model, batch: model(batch[0]).sum() * 1j)
+def complex_loss(model: nn.Module, batch: list[torch.Tensor]) -> Any:
+    return model(batch[0]).sum() * 1j
+
+
+def complex_loss_of_its_own_update(model: nn.Module, batch: list[torch.Tensor], optim: Any) -> dict[str, torch.Tensor]:
+    optim.update(model(batch[0]).sum())
+    return {"loss": complex_loss(model, batch)}
+
+
+@pytest.mark.parametrize("step", [complex_loss, complex_loss_of_its_own_update])
+def test_a_complex_loss_is_refused_at_the_first_step(step: Any) -> None:
+    runner = toy_runner(model=toy_model(), step=step)
     with pytest.raises(HooklineError) as refused:
         runner.train()
     assert str(refused.value) == (

@@ -122,7 +122,9 @@ def _collect(target: Target, logs: list[Path], folder: Path | None) -> Result:
         found[line["key"]] = Finding(line["number"], line["problem"], line["key"], recipe)
         if folder is not None:
             slug = re.sub(r"[^a-z0-9]+", "-", line["key"].lower()).strip("-")[:80]
-            shutil.copytree(line["log"] / str(line["number"]), folder / f"{target.name}-{line['number']}-{slug}")
+            shutil.copytree(
+                line["log"] / str(line["number"]), folder / f"{target.name}-{line['number']}-{slug}", dirs_exist_ok=True
+            )
     return Result(sum(line.get("inputs", 0) for line in lines), list(found.values()))
 
 

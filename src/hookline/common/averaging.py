@@ -165,7 +165,8 @@ class WeightAverage:
 
         If `strict`, refuse any mismatch. Otherwise, tensors that do not match start from the model's current weights.
         """
-        if not isinstance(state.get("averaged"), Mapping) or not _is_count(state.get("steps")):
+        found = state if isinstance(state, Mapping) else {}
+        if not isinstance(found.get("averaged"), Mapping) or not _is_count(found.get("steps")):
             raise StorageError("this is not the state of a weight average, which has 'averaged' and 'steps'")
         saved, own = state["averaged"], self._averaged(model)
         problems = [f"missing: {escaped(name)} {tuple(own[name].shape)}" for name in own if name not in saved]

@@ -99,7 +99,7 @@ def one_pass(runner: RunnerHost) -> None:
             return
     plan, by_epoch, needs_transfer = runner.plan, loop.by_epoch, not runner.on_cpu
     runner.drop_stale_gradients()
-    runner.optims.weigh()
+    runner.weigh_evenly()
     for batch, last in batches:
         if needs_transfer:
             batch = to_device(batch, runner.device)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import cmath
+import math
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -55,11 +55,11 @@ def check_result(runner: RunnerHost) -> None:
 def _refuse_non_finite(runner: RunnerHost, losses: list[float], done: int) -> None:
     """End the run if one of the newest losses, of which the last belongs to iteration `done`, is NaN or Inf."""
     # With fp16, only the newest loss counts: the scaler skips a step that overflows, and the next one may be fine.
-    if all(map(cmath.isfinite, losses)):  # a step that updates by itself may return a complex loss
+    if all(map(math.isfinite, losses)):
         return
     first = len(losses) - 1 if runner.precision == "fp16" else 0
     for index, loss in enumerate(losses[first:], first):
-        if not cmath.isfinite(loss):
+        if not math.isfinite(loss):
             raise NumericsError(
                 f"the loss has become {loss} by iteration {done - len(losses) + index + 1}, so training cannot "
                 f"continue; check the learning rate, the data and the precision, {runner.nan_hint}"

@@ -320,10 +320,19 @@ def _is_history(saved: Any) -> bool:
     """Return whether a saved history has numbers, and says how many of them are new."""
     if not isinstance(saved, dict) or type(saved.get("fresh")) is not int:
         return False
-    values = saved.get("values")
+    values, weights = saved.get("values"), saved.get("weights", {})
     if isinstance(values, Tensor):
-        return values.ndim == 1 and values.is_floating_point()
-    return isinstance(values, list) and all(isinstance(value, (int, float)) for value in values)
+        fits = values.ndim == 1 and values.is_floating_point()
+    else:
+        fits = isinstance(values, list) and all(isinstance(value, (int, float)) for value in values)
+    if not (fits and isinstance(weights, dict)):
+        return False
+    count = len(saved["values"])
+    return all(type(at) is int and 0 <= at < count and _is_weight(it) for at, it in weights.items())
+
+
+def _is_weight(value: Any) -> bool:
+    return is_finite(value) and value >= 0
 
 
 class WritersPart(RunnerPart):

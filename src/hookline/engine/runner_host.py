@@ -86,6 +86,10 @@ class RunnerHost(Host):
     ends_epoch = False
     #: True if an accumulation window has to end with the current batch.
     ends_window = False
+    #: The samples of the current batch relative to a usual one; None if every process has a usual one.
+    batch_weight: float | None = None
+    #: False if all batches count the same, however many samples they have.
+    weighs_samples: ClassVar[bool] = True
     #: The pass over the data that is running.
     batches: Batches | None = None
     #: The evaluation loop that is running.
@@ -267,8 +271,14 @@ class RunnerHost(Host):
         assert self.batches is not None
         samples, usual = self.batches.samples(self.position.batch, batch)
         whole, usual_whole = self.strategy.total([samples, usual])
-        if usual:
-            self.optims.weigh(samples / usual, whole / usual_whole)
+        if usual and self.weighs_samples and (samples, whole) != (usual, usual_whole):
+            self.batch_weight = samples / usual
+            self.optims.weigh(self.batch_weight, whole / usual_whole)
+
+    def weigh_evenly(self) -> None:
+        """Let the next batches count the same."""
+        self.batch_weight = None
+        self.optims.weigh()
 
     def batches_left(self) -> int | None:
         """Return the maximum size of an accumulation window that begins now; None if it is unknown."""

@@ -74,19 +74,23 @@ def own_outputs(result: Any) -> dict[str, Any]:
         return {}
     if result.__class__ is dict:  # a fast path for the usual case
         loss = result.get("loss")
-        if loss.__class__ is Tensor and loss.numel() == 1:
+        if loss.__class__ is Tensor and loss.numel() == 1 and not loss.is_complex():
             return {**result}
     if isinstance(result, Mapping) and "loss" not in result and not any("loss" in str(name) for name in result):
         return dict(result)
-    return as_outputs(result)
+    outputs = as_outputs(result)
+    _refuse_complex(outputs["loss"])
+    return outputs
+
+
+def _refuse_complex(loss: Any) -> None:
+    if isinstance(loss, Tensor) and loss.is_complex():
+        raise HooklineError(f"the loss of the step is {describe(loss)}; return a real number, such as loss.abs()")
 
 
 def explain_backward(error: RuntimeError, loss: Any) -> None:
     """If a backward pass failed because the loss is complex or has no gradient, raise an error that says what to do."""
-    if isinstance(loss, Tensor) and loss.is_complex():
-        raise HooklineError(
-            f"the loss of the step is {describe(loss)}; return a real number, such as loss.abs()"
-        ) from error
+    _refuse_complex(loss)
     if isinstance(loss, Tensor) and not loss.requires_grad:
         raise HooklineError(
             "the loss has no gradient: it was detached (.item(), .detach(), no_grad), or it does not depend on a "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from hookline.plan.hook import Hook
-from hookline.record.hub import recordable
+from hookline.record.hub import Weighted, recordable
 
 if TYPE_CHECKING:
     from hookline.engine.optim import Optim
@@ -19,14 +19,15 @@ class RuntimeInfoHook(Hook):
     So other hooks can read them without the runner. These are the scalars:
 
     - `train/lr`, and `train/lr_1` for further parameter groups, or `train/lr_<name>` for a group with a name
-    - `train/<name>`, for every single number that the step returns
+    - `train/<name>`, for every single number that the step returns; in means, the last batch of a pass counts by its
+      samples, as it does in the gradient
     - `train/grad_norm`, the norm of the gradients before an optim clips them
     - `val/<name>` and `test/<name>`, for every metric
 
     These are the facts: `experiment_name`, `seed`, `epoch`, `iter`, `max_epochs`, `max_iters`, and metrics that are not
     single numbers.
 
-    Cost: one entry in the hub per number. Tensors are not read.
+    Cost: one entry in the hub per number. Tensors are not read, except those of a last batch with fewer samples.
 
     Example:
         from hookline.testing import toy_runner
@@ -91,6 +92,8 @@ class RuntimeInfoHook(Hook):
             recorded = self._outputs.get(name)
             if recorded is None:
                 recorded = self._outputs[name] = runner.hub.history(f"train/{name}")
+            if runner.batch_weight is not None:
+                value = Weighted(value, runner.batch_weight)
             recorded.values.append(value)
             recorded.fresh += 1
 

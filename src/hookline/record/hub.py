@@ -23,7 +23,24 @@ if TYPE_CHECKING:
 # How many values of a name are kept: enough for common smoothing windows, and little in a checkpoint.
 KEPT = 1000
 
-PLAIN = frozenset({float, int})
+
+class Weighted(float):
+    """A number that counts more or less than others in a mean: the loss of a batch with fewer samples counts less."""
+
+    weight: float
+
+    def __new__(cls, value: float, weight: float) -> Weighted:
+        """Return a number with a weight; the usual weight is 1."""
+        number = super().__new__(cls, value)
+        number.weight = weight
+        return number
+
+    def __getnewargs__(self) -> tuple[float, float]:  # type: ignore[override]  # a float has only its value
+        """Return what another process needs to create it again."""
+        return float(self), self.weight
+
+
+PLAIN = frozenset({float, int, Weighted})
 
 # The statistics that a history can compute over a window.
 STATISTICS = ("mean", "min", "max", "current")
@@ -64,8 +81,7 @@ class History:
 
     def mean(self, window: int | None = None) -> float:
         """Return the mean of the newest `window` values, or of all that are kept."""
-        values = self.last(window)
-        return sum(values) / len(values)
+        return mean_of(self.last(window))
 
     def min(self, window: int | None = None) -> float:
         """Return the minimum of the newest `window` values, or of all that are kept."""
@@ -96,6 +112,20 @@ class History:
 
     def __len__(self) -> int:
         return len(self.values)
+
+
+def mean_of(values: list[float]) -> float:
+    """Return the mean of some values. If any of them is weighted, so is the mean.
+
+    >>> mean_of([1.0, 2.0]), mean_of([1.0, Weighted(4.0, 0.5)]), mean_of([Weighted(3.0, 0.0)])
+    (1.5, 2.0, 3.0)
+    """
+    if not any(value.__class__ is Weighted for value in values):
+        return sum(values) / len(values)
+    weights = [value.weight if isinstance(value, Weighted) else 1.0 for value in values]
+    total = sum(weights)
+    mean = sum(value * weight for value, weight in zip(values, weights, strict=True)) / (total or 1.0)
+    return Weighted(mean if total else values[-1], total)
 
 
 def belongs(name: str, prefix: str) -> bool:
@@ -273,7 +303,7 @@ class MessageHub:
         """Return the histories and facts as plain data and tensors."""
         import torch
 
-        scalars = {}
+        scalars: dict[str, dict[str, Any]] = {}
         for name, history in self.scalars.items():
             if name in self._not_resumed:
                 continue
@@ -283,6 +313,9 @@ class MessageHub:
             whole = any(value.__class__ is int for value in values)  # a list keeps ints as ints after a resume
             kept = values if whole else torch.tensor(values, dtype=torch.float64)
             scalars[name] = {"values": kept, "fresh": history.fresh}
+            weights = {place: value.weight for place, value in enumerate(values) if isinstance(value, Weighted)}
+            if weights:
+                scalars[name]["weights"] = weights
         info = {name: value for name, value in self.info.items() if name not in self._not_resumed}
         return {"scalars": scalars, "info": info}
 
@@ -296,5 +329,7 @@ class MessageHub:
             history = self.history(name)
             values = saved["values"]
             history.values.extend(values if isinstance(values, list) else values.tolist())
+            for place, weight in saved.get("weights", {}).items():
+                history.values[place] = Weighted(float(history.values[place]), weight)
             history.fresh = saved["fresh"]
         self.info.update(state["info"])

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from hookline.common.checks import check_choice, check_int
 from hookline.errors import ConfigError, did_you_mean
-from hookline.record.hub import belongs
+from hookline.record.hub import Weighted, belongs
 
 if TYPE_CHECKING:
     from hookline.record.hub import History, MessageHub
@@ -94,9 +94,9 @@ class ExponentialMean:
 
 @dataclass
 class Total:
-    """The sum, count, minimum and maximum of a long window so far."""
+    """The sum, count, minimum and maximum of a long window so far. A weighted value counts by its weight."""
 
-    count: int = 0
+    count: float = 0
     sum: float = 0.0
     min: float = float("inf")
     max: float = float("-inf")
@@ -104,14 +104,17 @@ class Total:
     def add(self, values: Iterable[float]) -> None:
         """Add more values."""
         for value in values:
-            self.count += 1
-            self.sum += value
+            weight = value.weight if isinstance(value, Weighted) else 1
+            self.count += weight
+            self.sum += value * weight
             self.min = min(self.min, value)
             self.max = max(self.max, value)
 
     def value(self, method: Method) -> float:
         """Return the mean, minimum or maximum."""
-        return self.sum / self.count if method == "mean" else self.min if method == "min" else self.max
+        if method == "mean":
+            return Weighted(self.sum / (self.count or 1), self.count)
+        return self.min if method == "min" else self.max
 
 
 class Smoothing:
@@ -192,7 +195,8 @@ class Smoothing:
         if rule.is_long:
             return self._totals[name, str(rule.window_size)].value(rule.method)
         window = rule.window_size if isinstance(rule.window_size, int) else fresh
-        return float(history.statistics(rule.method, window))
+        found = history.statistics(rule.method, window)
+        return found if isinstance(found, Weighted) else float(found)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the totals of long windows as plain data."""

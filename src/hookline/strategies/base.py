@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
 from hookline.errors import ConfigError
+from hookline.record.hub import Weighted
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
@@ -134,8 +135,8 @@ class Strategy:
         return numbers
 
     def average(self, numbers: dict[str, float]) -> dict[str, float]:
-        """Return the mean of each number over the processes that have it."""
-        return numbers
+        """Return the mean of each number over the processes that have it. A weighted one counts by its weight."""
+        return {name: float(number) if isinstance(number, Weighted) else number for name, number in numbers.items()}
 
     def gather(self, value: T) -> list[T]:
         """Return the values of all processes, by rank."""

@@ -12,6 +12,7 @@ from torch import Tensor, distributed
 
 from hookline.data.sources import shared
 from hookline.errors import ConfigError
+from hookline.record.hub import mean_of
 from hookline.strategies.agreement import Agreement
 from hookline.strategies.base import Strategy, pick_device
 from hookline.strategies.group import Failure, Group, without_collectives
@@ -128,11 +129,10 @@ class Processes(Strategy):
         return self.reduce_sum(torch.tensor(numbers)).tolist()
 
     def average(self, numbers: dict[str, float]) -> dict[str, float]:
-        """Return the mean of each number over the processes that have it."""
+        """Return the mean of each number over the processes that have it. A weighted one counts by its weight."""
         found = self.group.gather(numbers)
         names = dict.fromkeys(name for each in found for name in each)
-        values = {name: [each[name] for each in found if name in each] for name in names}
-        return {name: sum(each) / len(each) for name, each in values.items()}
+        return super().average({name: mean_of([each[name] for each in found if name in each]) for name in names})
 
     def gather(self, value: T) -> list[T]:
         """Return the values of all processes, by rank."""

@@ -82,6 +82,7 @@ class Runner(native.Runner):
     """
 
     open_points: ClassVar[bool] = True
+    weighs_samples: ClassVar[bool] = False
     closure_hint: ClassVar[str] = "override train_step in the model, and call optim_wrapper.optimizer.step(closure)"
     cfg: Any
     hub: MessageHub
