@@ -14,7 +14,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Subset, TensorDataset
+from torchdata.stateful_dataloader import StatefulDataLoader
 
 from hookline import EvalLoop, Hook, Optim, Runner, TrainLoop
 from hookline.engine.metrics import accuracy
@@ -118,6 +119,27 @@ def killed(folder: str, iterations: list[int]) -> dict[str, Any]:
     runner = build(folder, train=train, custom_hooks=[*hooks, At(-1, 0, raises)], default_hooks=checkpoint)
     runner.train()
     return seen(runner) | {"attempt": attempt}
+
+
+def interrupted(folder: str, kind: str, batch: int = 16, fail: bool = False) -> dict[str, Any]:
+    """Fail in the middle of an epoch of four iterations, after a save there, or resume from it."""
+    torch.manual_seed(1)
+    data = TensorDataset(torch.randn(64, 8), torch.randint(3, (64,)))
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    each = batch // world
+    if kind == "stateful":
+        own = Subset(data, range(int(os.environ.get("RANK", "0")), 64, world))
+        loader: Any = StatefulDataLoader(own, batch_size=each, shuffle=True)
+    elif kind == "list":
+        loader = [data[begin : begin + each] for begin in range(0, 64, each)]
+    else:
+        loader = DataLoader(data, batch_size=each, shuffle=True)
+    train = TrainLoop(loader, step, max_epochs=3)
+    hooks = [At(6, 0, raises)] if fail else []
+    checkpoint = {"checkpoint": {"by_epoch": False, "interval": 6}}
+    runner = build(folder, train=train, resume=not fail, default_hooks=checkpoint, custom_hooks=hooks)
+    runner.train()
+    return seen(runner)
 
 
 def bad_loss(folder: str) -> dict[str, Any]:

@@ -92,13 +92,14 @@ def _differ(saved: Sequence[int], own: Sequence[int]) -> bool:
 
 def changed_surroundings(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Return the differences between the process that saved a checkpoint and this one that may change results."""
-    names = {"torch": "torch {}", "numpy": "numpy {}", "threads": "{} threads", "world_size": "{} processes"}
+    names = {"torch": "torch {}", "numpy": "numpy {}", "threads": "{} threads"}
     settings = {"precision": "the precision {}", "accumulate": "accumulate {}", "batches": "{} batches per epoch"}
     changed = [key for key in (*names, "device") if key in saved and saved[key] != now[key]]
     found = []
     if changed:
         then, here = (", ".join(names.get(key, "{}").format(each[key]) for key in changed) for each in (saved, now))
         found.append(f"saved with {then}, but this run has {here}: results may differ in their last bits")
+    found += _other_processes(saved, now)
     for key, text in settings.items():
         if key in saved and saved[key] != now[key]:
             found.append(f"saved with {text.format(saved[key])}, but this run has {now[key]}, and continues with that")
@@ -108,6 +109,29 @@ def changed_surroundings(saved: Mapping[str, Any], now: Mapping[str, Any]) -> li
             "data is different"
         )
     return found
+
+
+def _other_processes(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Return what stays exact if another number of processes resumes a run, and what does not."""
+    then, here = saved.get("world_size", 1), now.get("world_size", 1)
+    if then == here:
+        return []
+    samples, old = now.get("batch_size"), saved.get("batch_size")
+    if samples is None or old is None:
+        data = "the loader decides which samples each process sees"
+    elif samples == old:
+        data = f"every step has the same {samples} samples"
+    else:
+        data = f"every step has {samples} samples instead of {old}"
+    return [
+        f"saved by {processes(then)}, but this run has {here}: {data}; sums over samples may differ in their last "
+        "bits, and random numbers that the model draws are others"
+    ]
+
+
+def processes(number: int) -> str:
+    """Return `1 process`, or `2 processes`."""
+    return f"{number} process{'es' * (number != 1)}"
 
 
 def shape_of(value: Any) -> Any:

@@ -125,6 +125,11 @@ class ResumableLoader:
         """Return the number of samples of a batch, if the order knows it. A padded batch has none."""
         return self.order.samples(batch)
 
+    @property
+    def samples_of_all(self) -> int | None:
+        """Return the number of samples of a full batch in all processes together, if the order knows it."""
+        return None if self.order.samples(0) is None else self.batch_size * self.order.processes
+
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch that a plain `iter(loader)` yields."""
         self.order.epoch = epoch

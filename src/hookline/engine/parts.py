@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from hookline.checkpoint.compatibility import misfits, optimizer_misfits, separate_elements
+from hookline.checkpoint.compatibility import misfits, optimizer_misfits, processes, separate_elements
 from hookline.common import rng
 from hookline.common.checks import is_finite
 from hookline.common.plain import unlike, without_numpy
@@ -216,9 +216,13 @@ class ScalersPart(RunnerPart):
 
 
 class PositionPart(RunnerPart):
-    """The position of the run, to the batch and the micro-batch, and its requests."""
+    """The position of the run, to the batch and the micro-batch, and its requests.
+
+    Processes differ only in what their loaders have read, and in the gradients of open windows.
+    """
 
     needed = True
+    per_rank = True
 
     def state_dict(self) -> dict[str, Any]:
         """Return the counters, the requests that survive a kill, open windows, and the state of the loader."""
@@ -234,6 +238,8 @@ class PositionPart(RunnerPart):
     def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
         """Move the run to the saved position."""
         runner = self._runner
+        if state is None:  # this process was not there
+            state = checkpoint["position"]
         runner.position.load_state_dict(state)
         runner.requests.load_state_dict(state)
         for name, optim in runner.optims.items():
@@ -254,11 +260,35 @@ class PositionPart(RunnerPart):
         return [] if _is_count(saved) else ["['updates']"]
 
     def misfits(self, state: Any, checkpoint: Mapping[str, Any]) -> list[str]:
-        """Check that the loader still has the batch that the run continues with."""
+        """Check that the loader still has the batch that the run continues with, after the same samples."""
         length, batch = self._runner.train_loop.length, state.get("batch", 0)
-        if length is None or batch <= length:
-            return []
+        other = self._other_shares(state, checkpoint["meta"])
+        if other or length is None or batch <= length:
+            return other
         return [f"the data: the checkpoint is at batch {batch} of its epoch, but the loader now has only {length}"]
+
+    def _other_shares(self, state: Mapping[str, Any], then: Mapping[str, Any]) -> list[str]:
+        """Refuse another number of processes inside an epoch, unless all of them together take the same batches."""
+        now = self._runner.facts()
+        if then.get("world_size", 1) == now["world_size"] or not (state.get("batch") or "windows" in state):
+            return []
+        saved = f"the data: the checkpoint was saved by {processes(then['world_size'])} in the middle of an epoch"
+        if "windows" in state:
+            return [f"{saved} and of an accumulation window, so that many have to resume it"]
+        if then.get("batch_size") is None or now["batch_size"] is None:
+            return [
+                f"{saved}, and only a plain DataLoader or a ResumableLoader can be divided differently there; start as "
+                "many processes, or resume from a checkpoint at the end of an epoch"
+            ]
+        if then["batch_size"] == now["batch_size"]:
+            return []
+        each = then["batch_size"] / now["world_size"]
+        return [
+            f"{saved}, with batches of {then['batch_size']} samples in all processes together; here they have "
+            f"{now['batch_size']}, so samples would be left out or repeated; "
+            + (f"set batch_size to {each:.0f}, or " if each.is_integer() else "")
+            + "resume from a checkpoint at the end of an epoch"
+        ]
 
 
 def malformed_position(state: Any) -> list[str]:

@@ -17,6 +17,7 @@ from hookline.common.escape import escaped
 from hookline.common.files import write_text
 from hookline.common.modes import switch_mode
 from hookline.data.batches import Batches
+from hookline.data.sources import as_resumable
 from hookline.engine import comparison, hook_states, loops, optim_checks, preflight, snapshot
 from hookline.engine.host import Host, Verb
 from hookline.engine.numerics import check_losses
@@ -368,9 +369,15 @@ class RunnerHost(Host):
             "precision": self.precision,
             "accumulate": [optim.accumulate for optim in self.optims.values()],
             "batches": self.train_loop.length if self.has_training else None,
+            "batch_size": self._samples_of_all(),
             "hooks": [entry.name for entry in self.plan],
             "optims": {name: optim.kinds for name, optim in self.optims.items()},
         }
+
+    def _samples_of_all(self) -> int | None:
+        """Return the number of samples of a full training batch in all processes together; None if it is unknown."""
+        loader = as_resumable(self.train_loop.dataloader) if self.has_training else None
+        return None if loader is None else loader.samples_of_all
 
     def more_facts(self) -> dict[str, Any]:
         """Return more facts for the `meta` of every checkpoint: tensors and plain data."""

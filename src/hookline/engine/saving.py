@@ -370,7 +370,7 @@ class Saving:
             host.position.iter,
             source.path,
         )
-        self._loader_state = (True, checkpoint["position"].get("loader"))
+        self._loader_state = (True, (snapshot.own_state(host, "position", checkpoint) or {}).get("loader"))
         host.after_resume(checkpoint)
         for difference in compatibility.changed_surroundings(checkpoint["meta"], host.facts()):
             log.warning("%s", difference)

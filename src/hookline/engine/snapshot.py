@@ -32,7 +32,7 @@ FACTS: dict[str, type | tuple[type, ...]] = {
     **dict.fromkeys(("torch", "numpy", "device", "precision"), str),
     **dict.fromkeys(("hooks", "accumulate"), list),
     "optims": dict,
-    "batches": (int, type(None)),
+    **dict.fromkeys(("batches", "batch_size"), (int, type(None))),
 }
 
 #: Incremented when older code can no longer read a new checkpoint.
@@ -105,17 +105,17 @@ def _load_parts(host: Host, parts: Mapping[str, Part], checkpoint: Mapping[str, 
     for name, part in parts.items():
         if name in checkpoint or part.loads_without_state:
             with nullcontext() if part.runs_user_code else _understood(name, path):
-                part.load_state_dict(_own(host, part, name, checkpoint), checkpoint)
+                part.load_state_dict(own_state(host, name, checkpoint), checkpoint)
         else:
             fresh.append(name)
     if fresh:
         host.terminal.say(f"not in the checkpoint, so starting from scratch: {', '.join(map(escaped, fresh))}")
 
 
-def _own(host: Host, part: Part, name: str, checkpoint: Mapping[str, Any]) -> Any:
+def own_state(host: Host, name: str, checkpoint: Mapping[str, Any]) -> Any:
     """Return the saved state of a part. If each process has its own, return None to one that was not there."""
     rank = host.strategy.rank
-    if not part.per_rank or rank == 0:
+    if not host.parts[name].per_rank or rank == 0:
         return checkpoint.get(name)
     others = checkpoint.get("ranks", [])
     return others[rank - 1].get(name) if rank <= len(others) else None
@@ -145,8 +145,22 @@ def _refuse_malformed(host: Host, checkpoint: Mapping[str, Any], path: str) -> N
     for name, part in host.parts.items():
         if name in checkpoint:
             odd += [f"{name}{where}" for where in part.malformed(checkpoint[name])]
+    odd += _malformed_ranks(host, checkpoint.get("ranks", []))
     if odd:
         raise StorageError(f"{path} cannot be used: {', '.join(odd)} is not of the type that a run saves")
+
+
+def _malformed_ranks(host: Host, ranks: Any) -> list[str]:
+    """Return the states of the other processes that are not of the type that they save."""
+    if not isinstance(ranks, list):
+        return ["ranks"]
+    odd = [f"ranks[{number}]" for number, states in enumerate(ranks) if not isinstance(states, dict)]
+    per_rank = {name: part for name, part in host.parts.items() if part.per_rank}
+    for number, states in enumerate(ranks if not odd else ()):
+        for name, part in per_rank.items():
+            if name in states:
+                odd += [f"ranks[{number}]['{name}']{where}" for where in part.malformed(states[name])]
+    return odd
 
 
 def load_fitting(model: nn.Module, state: Mapping[str, Any], path: str) -> list[str]:
