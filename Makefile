@@ -29,7 +29,7 @@ help:
 	@echo "make fuzz       random configs and checkpoints, $(SECONDS) s each (SECONDS=600 for more, SEED=1 for others);"
 	@echo "                make fuzz-configs and make fuzz-checkpoints run one of them"
 	@echo "make docs       generate the page about the built-in hooks and the stub for editors"
-	@echo "make bench      cost per step against a bare loop, of a save against torch.save, of recording, of dialects"
+	@echo "make bench      cost per step against a bare loop, of a save against torch.save, of recording, of dialects, of DDP"
 	@echo "make clean      remove the environment and the demo's run"
 
 $(BIN)/python:
@@ -89,6 +89,7 @@ bench: setup
 	@$(BIN)/python benchmarks/checkpoint.py
 	@$(BIN)/python benchmarks/recording.py
 	@$(BIN)/python benchmarks/dialects.py
+	@$(BIN)/python benchmarks/distributed.py
 
 clean:
 	rm -rf $(VENV) runs/digits
