@@ -1,0 +1,48 @@
+"""The figures about several processes that `make faults` prints.
+
+    RANKS   the rank kills after which the restarted run ended in the same bits: all
+    NAMED   the seconds until a dead, a stopped and a hanging rank was named
+    AGREE   the cost of agreement per step
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.distributed.processes import ROOT
+from tests.distributed.ranks import run
+
+#: The kills of one run. It has 32 iterations and saves every third one.
+KILLS_PER_RUN = 5
+ITERATIONS = 32
+
+
+def measure_rank_kills(times: int, folder: Path, seed: int = 0) -> tuple[int, list[str]]:
+    """Kill one of two processes, `times` times in total. Return how many kills left no trace, and the failures."""
+    straight = run("killed", folder / "straight", [])
+    assert straight.code == 0, straight.output
+    draw, fine, failures = random.Random(seed), 0, []
+    for number in range(0, times, KILLS_PER_RUN):
+        iterations = sorted(draw.sample(range(1, ITERATIONS), min(KILLS_PER_RUN, times - number)))
+        done = run("killed", folder / f"run_{number}", iterations, restarts=len(iterations))
+        same = [each.get("hash") for each in done.ranks] == [each["hash"] for each in straight.ranks]
+        if done.code == 0 and same and done.ranks[0]["attempt"] == len(iterations):
+            fine += len(iterations)
+        else:
+            failures.append(f"kills at {iterations}: exit code {done.code}; {done.output[-500:]}")
+    return fine, failures
+
+
+def measure_agreement() -> str:
+    """Return the line about the cost of agreement."""
+    command = [sys.executable, str(ROOT / "benchmarks" / "distributed.py"), "--json", "--rounds", "3"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
+    found = json.loads(done.stdout)
+    return (
+        f"{found['agreement_us']:.0f} microseconds per step of {found['hookline_ms']:.1f} ms, which is "
+        f"{found['agreement_share']:.2%} of it"
+    )
