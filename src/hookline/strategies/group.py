@@ -72,10 +72,10 @@ class Group:
         limit = timedelta(seconds=self.timeout)
         try:
             if not distributed.is_initialized():
-                # One process needs no address; that of a store in memory is enough.
-                store: Any = torch._C._distributed_c10d.HashStore() if self.world_size == 1 else None
-                rank, size = (-1, -1) if store is None else (0, 1)
-                distributed.init_process_group(backend, timeout=limit, store=store, rank=rank, world_size=size)
+                alone: dict[str, Any] = {}
+                if self.world_size == 1:  # no other process has to find the store
+                    alone = {"store": distributed.HashStore(), "rank": 0, "world_size": 1}  # type: ignore[attr-defined]  # torch exports it, but not in __all__
+                distributed.init_process_group(backend, timeout=limit, **alone)
                 self._owned = True
             # Separate groups, because training must not share its connections with anything else.
             self.agreement = distributed.new_group(backend="gloo", timeout=limit)
