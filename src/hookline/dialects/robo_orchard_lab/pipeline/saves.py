@@ -189,9 +189,10 @@ class FolderSaving(Saving):
             self._given = accelerator.project_configuration.iteration
             self._began = (self._trainer.place.epoch, self._trainer.place.batch) if resumed is not None else None
         with contextlib.ExitStack() as self._locks:
-            self._locks.enter_context(explained(self._trainer))
             self._locks.enter_context(running(self._trainer, "train"))
             self._trainer.strategy.start(self._trainer.requests, accelerator.device)
+            # Inside of `running`: a launcher ends the others with a signal, which must not cut off their reason.
+            self._locks.enter_context(explained(self._trainer))
             self._locks.push(partial(end_if_copy, self._trainer))
             self._enter(targets)
             accelerator.wait_for_everyone()
