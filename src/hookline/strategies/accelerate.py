@@ -115,7 +115,18 @@ class Accelerate(Processes):
         handler = None if self.accelerator is None else self.accelerator.scaler_handler
         return torch.amp.GradScaler(device.type, **({} if handler is None else handler.to_kwargs()))
 
-    # -- the model
+    # -- data and model
+
+    def share(self, loader: Iterable[Any], pad: bool) -> Iterable[Any]:
+        """Return the loader of this process's share of the data."""
+        from accelerate.data_loader import DataLoaderStateMixin  # type: ignore[import-untyped]
+
+        if isinstance(loader, DataLoaderStateMixin):
+            raise ConfigError(
+                "the loader was prepared by accelerate, but hookline shares the data by itself, so that a run can be "
+                "resumed at any batch; pass the DataLoader that you have prepared"
+            )
+        return super().share(loader, pad)
 
     def start(self, requests: Any, device: torch.device) -> None:
         """Join the group, and create the Accelerator in it."""
@@ -130,7 +141,7 @@ class Accelerate(Processes):
         if any(isinstance(optimizer, AcceleratedOptimizer) for optimizer in optimizers):
             raise ConfigError(
                 "the optimizer was prepared by accelerate, which would scale and skip steps a second time; pass the "
-                "torch optimizer itself to the Optim"
+                "torch optimizer itself"
             )
         unwrap(model).to(device)
         if self.accelerator is None or not any(parameter.requires_grad for parameter in model.parameters()):
