@@ -115,6 +115,19 @@ def test_processes_that_mpi_has_started_find_one_another(tmp_path: Path) -> None
     assert first["hash"] == second["hash"]
 
 
+def test_a_launcher_that_starts_fewer_processes_than_asked_for_is_reported(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    # As `accelerate launch --cpu --num_processes 2` sets them, which starts one process unless it is given MPI's hosts.
+    for name, value in {"ACCELERATE_USE_CPU": "True", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}.items():
+        monkeypatch.setenv(name, value)
+    assert pick("accelerate").world_size == 1
+    assert caplog.messages == [
+        "accelerate launch has started one process, although more were asked for: on the CPU it starts several only "
+        "with MPI; use --multi_gpu --num_processes N with device: cpu, or torchrun"
+    ]
+
+
 def test_without_accelerate_the_command_names_what_to_install(tmp_path: Path) -> None:
     code = "import sys; sys.modules['accelerate'] = None; from hookline.cli import main; main()"
     command = [sys.executable, "-c", code, "train", "strategy=accelerate"]

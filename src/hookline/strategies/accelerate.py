@@ -7,6 +7,7 @@ accelerate's own loaders, optimizers and schedulers are not used.
 from __future__ import annotations
 
 import inspect
+import logging
 import os
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from accelerate import Accelerator  # type: ignore[import-untyped]
     from torch import nn
     from torch.optim import Optimizer
+
+log = logging.getLogger("hookline")
 
 #: The names of precisions: accelerate's, and ours.
 PRECISIONS = {"no": "fp32", "bf16": "bf16", "fp16": "fp16"}
@@ -73,7 +76,7 @@ class Accelerate(Processes):
             _check_given(accelerator, options)
         else:
             _check_options(options)
-            _adopt_mpi_variables()
+            _find_processes()
         super().__init__(timeout)
         #: The Accelerator; None until the run starts, if it was not given.
         self.accelerator = accelerator
@@ -235,14 +238,21 @@ def _check_given(accelerator: Any, options: dict[str, Any]) -> None:
         )
 
 
-def _adopt_mpi_variables() -> None:
+def _find_processes() -> None:
     """Give the processes that MPI has started their usual variables, as an Accelerator would do later."""
     from accelerate.utils.environment import get_cpu_distributed_information  # type: ignore[import-untyped]
 
     found = get_cpu_distributed_information()
-    if found.world_size > 1 and "WORLD_SIZE" not in os.environ:
+    if "WORLD_SIZE" in os.environ:
+        return
+    if found.world_size > 1:
         os.environ["WORLD_SIZE"] = str(found.world_size)
         os.environ["RANK"], os.environ["LOCAL_RANK"] = str(found.rank), str(found.local_rank)
+    elif _flag("ACCELERATE_USE_CPU") and "MASTER_PORT" in os.environ:  # set only for more than one process
+        log.warning(
+            "accelerate launch has started one process, although more were asked for: on the CPU it starts several "
+            "only with MPI; use --multi_gpu --num_processes N with device: cpu, or torchrun"
+        )
 
 
 def _flag(name: str) -> bool:
