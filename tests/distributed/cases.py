@@ -38,11 +38,11 @@ def build(folder: str, batch: int = 16, samples: int = 50, epochs: int = 3, **pa
     model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3))
     data = TensorDataset(torch.randn(samples, 8), torch.randint(3, (samples,)))
     each = batch // int(os.environ.get("WORLD_SIZE", "1"))
-    accumulate = parts.pop("accumulate", 1)
+    accumulate, clip = parts.pop("accumulate", 1), parts.pop("clip", None)
     given: dict[str, Any] = {
         "train": TrainLoop(DataLoader(data, batch_size=each // accumulate, shuffle=True), step, max_epochs=epochs),
         "val": EvalLoop(DataLoader(data, batch_size=each), predict, metrics={"accuracy": accuracy}, loss=step),
-        "optim": Optim(torch.optim.AdamW(model.parameters(), lr=0.01), accumulate=accumulate),
+        "optim": Optim(torch.optim.AdamW(model.parameters(), lr=0.01), accumulate=accumulate, clip_norm=clip),
         "work_dir": f"{folder}/run",
         "device": "cpu",
         "quiet": True,
@@ -62,10 +62,12 @@ def seen(runner: Runner) -> dict[str, Any]:
     }
 
 
-def train(folder: str, samples: int = 50, accumulate: int = 1, epochs: int = 3, resume: bool = False) -> dict[str, Any]:
+def train(
+    folder: str, samples: int = 50, accumulate: int = 1, epochs: int = 3, resume: bool = False, **parts: Any
+) -> dict[str, Any]:
     """Train to the end, with a record and a validation after every epoch."""
-    logger = {"logger": {"interval": 1000}}
-    runner = build(folder, samples=samples, accumulate=accumulate, epochs=epochs, resume=resume, default_hooks=logger)
+    own = {"default_hooks": {"logger": {"interval": 1000}}, **parts}
+    runner = build(folder, samples=samples, accumulate=accumulate, epochs=epochs, resume=resume, **own)
     found: list[dict[str, Any]] = []
     runner.on("after_val_epoch")(lambda runner, metrics: found.append(dict(metrics)))
     runner.train()
@@ -221,22 +223,22 @@ class stream_of:  # noqa: N801  # reads like a function
         return iter(self.batches)
 
 
-def main() -> None:
+def main(cases: dict[str, Any]) -> None:
     """Run one case, and write what it returned."""
     _, case, folder, arguments = sys.argv
-    rank = os.environ.get("RANK", "0")
     result: dict[str, Any] = {}
     began = time.monotonic()
     try:
-        result = globals()[case](folder, *json.loads(arguments))
+        result = cases[case](folder, *json.loads(arguments))
     except BaseException as error:
         code = error.code if isinstance(error, SystemExit) else exit_code_of(error)
         result = {"error": type(error).__name__, "message": str(error), "code": code}
         sys.exit(code)
     finally:
         result["seconds"] = time.monotonic() - began
+        rank = os.environ.get("RANK", "0")  # MPI's number is known only now
         Path(folder, f"rank_{rank}.json").write_text(json.dumps(result))
 
 
 if __name__ == "__main__":
-    main()
+    main(globals())

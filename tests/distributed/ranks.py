@@ -25,11 +25,24 @@ class Outcome:
     ranks: list[dict[str, Any]]
 
 
-def run(case: str, folder: Path, *arguments: Any, nproc: int = 2, restarts: int = 0) -> Outcome:
+#: A launcher that is started in place of torchrun, for two processes.
+ACCELERATE = ("accelerate.commands.launch", "--multi_gpu", "--num_processes=2", "--main_process_port=0")
+
+
+def run(
+    case: str,
+    folder: Path,
+    *arguments: Any,
+    nproc: int = 2,
+    restarts: int = 0,
+    module: str = "tests.distributed.cases",
+    launcher: tuple[str, ...] = (),
+) -> Outcome:
     """Run a case under torchrun, or in a single process without it if `nproc` is 0. Nothing is left behind."""
-    worker = ["-m", "tests.distributed.cases", case, str(folder), json.dumps(arguments)]
+    worker = ["-m", module, case, str(folder), json.dumps(arguments)]
     options = ["--standalone", f"--nproc-per-node={nproc}", f"--max-restarts={restarts}"]
-    command = [sys.executable, *(["-m", "torch.distributed.run", *options] if nproc else []), *worker]
+    chosen = launcher or ("torch.distributed.run", *options)
+    command = [sys.executable, *(["-m", *chosen] if nproc else []), *worker]
     environment = {
         **{name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")},
         "OMP_NUM_THREADS": "1",

@@ -15,10 +15,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Literal, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
-import torch
-from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
@@ -30,6 +28,10 @@ from hookline.errors import ConfigError, HookError, did_you_mean
 from hookline.plan.calls import NOTHING
 from hookline.plan.plan import Plan
 from hookline.strategies import Single, Strategy
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
 
 When = Literal["epoch", "iter", "step", "val"]
 WHENS: tuple[str, ...] = get_args(When)
@@ -197,7 +199,7 @@ class Optim:
         self._strategy = strategy if strategy is not None else Single()
         self._wrapped = wrapped
         if precision == "fp16" and self.scaler is None:
-            self.scaler = torch.amp.GradScaler(device.type)
+            self.scaler = self._strategy.new_scaler(device)
         for scheduled in self.schedulers:
             if scheduled.when is None:
                 at_val = isinstance(scheduled.scheduler, ReduceLROnPlateau) or takes_metrics(scheduled.scheduler)

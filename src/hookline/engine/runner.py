@@ -67,7 +67,8 @@ class Runner(RunnerHost):
         experiment_name: The name of the run; by default the name of the folder.
         seed: The seed of all random generators.
         device: `cpu`, `cuda:0`, ..., or `auto`.
-        strategy: How the model is distributed over processes.
+        strategy: How the model is distributed over processes: a name, a dict with `type`, or an
+            `accelerate.Accelerator`.
         precision: `fp32`, `bf16` or `fp16`.
         load_from: A checkpoint. Training starts with its weights.
         resume: True resumes from the newest intact checkpoint of work_dir. A path resumes from that checkpoint.
@@ -109,7 +110,7 @@ class Runner(RunnerHost):
         self.strategy = pick(strategy)
         self.device = self.strategy.pick_device(device)
         self.on_cpu = self.device.type == "cpu"
-        self.precision = precision
+        self.precision = self.strategy.pick_precision(precision)
         self.seed = seed
         self.work_dir = Path(work_dir)
         self.experiment_name = experiment_name or escaped(real_path(self.work_dir).name)

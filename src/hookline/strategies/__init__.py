@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,20 +15,29 @@ __all__ = ["STRATEGIES", "Single", "Strategy", "one_process", "pick", "pick_devi
 
 #: The strategies by name, and where they are; a new one is one file and one entry here. Importing those of several
 #: processes takes time, so this happens only if one is used.
-STRATEGIES = {"single": "single:Single", "ddp": "ddp:DDP"}
+STRATEGIES = {"single": "single:Single", "ddp": "ddp:DDP", "accelerate": "accelerate:Accelerate"}
+
+#: A variable that `accelerate launch` sets in every process, however it starts them.
+ACCELERATE_LAUNCHED = "ACCELERATE_MIXED_PRECISION"
 
 
-def pick(given: str | Mapping[str, Any] | Strategy) -> Strategy:
-    """Return the strategy of this name, or of this `type` with parameters. `auto` chooses by the environment."""
+def pick(given: Any) -> Strategy:
+    """Return the strategy of this name, of this `type` with parameters, or of this `accelerate.Accelerator`.
+
+    `auto` chooses by the environment.
+    """
     if isinstance(given, Strategy):
         return given
+    if _is_accelerator(given):
+        given = {"type": "accelerate", "accelerator": given}
     options = dict(given) if isinstance(given, Mapping) else {"type": given}
     name = options.pop("type", "auto")
     if name != "auto" and name not in STRATEGIES:
         raise ConfigError(f"unknown strategy '{name}'; {did_you_mean(str(name), ['auto', *STRATEGIES])}")
     processes = _world_size()
     if name == "auto":
-        name = "ddp" if processes > 1 else "single"
+        several = "ddp" if processes > 1 else "single"
+        name = "accelerate" if ACCELERATE_LAUNCHED in os.environ else several
     if name == "single" and processes > 1:
         raise ConfigError(
             f"the strategy 'single' trains in one process, but this one is one of {processes} (WORLD_SIZE), which "
@@ -56,6 +66,12 @@ def _build(name: str, options: dict[str, Any]) -> Strategy:
         return found(**options)
     except TypeError as error:
         raise ConfigError(f"the strategy '{name}': {error}") from None
+
+
+def _is_accelerator(given: Any) -> bool:
+    """Return whether this is an `accelerate.Accelerator`, without importing accelerate."""
+    module = sys.modules.get("accelerate")
+    return module is not None and isinstance(given, module.Accelerator)
 
 
 def _world_size() -> int:

@@ -60,6 +60,14 @@ class Strategy:
         """Return the device of this process. `auto` is the accelerator of the machine, or else the CPU."""
         return pick_device(name)
 
+    def pick_precision(self, name: str) -> str:
+        """Return the precision of the run."""
+        return name
+
+    def new_scaler(self, device: torch.device) -> torch.amp.GradScaler:
+        """Return a scaler for the loss of a run in fp16."""
+        return torch.amp.GradScaler(device.type)
+
     def start(self, requests: Any, device: torch.device) -> None:
         """Get the processes together at the start of a session."""
 

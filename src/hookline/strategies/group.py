@@ -72,7 +72,10 @@ class Group:
         limit = timedelta(seconds=self.timeout)
         try:
             if not distributed.is_initialized():
-                distributed.init_process_group(backend, timeout=limit)
+                alone: dict[str, Any] = {}
+                if self.world_size == 1:  # no other process has to find the store
+                    alone = {"store": distributed.HashStore(), "rank": 0, "world_size": 1}  # type: ignore[attr-defined]  # torch exports it, but not in __all__
+                distributed.init_process_group(backend, timeout=limit, **alone)
                 self._owned = True
             # Separate groups, because training must not share its connections with anything else.
             self.agreement = distributed.new_group(backend="gloo", timeout=limit)
@@ -88,8 +91,17 @@ class Group:
         c10d = distributed.distributed_c10d
         self._store = c10d.PrefixStore(f"hookline/{attempt}", c10d._get_default_store())
         self._connections = set(_sockets()) - set(before)
+        if not self._owned:
+            self._connections |= self._find_links()
         self._joined = True
         atexit.register(self.leave)
+
+    def _find_links(self) -> set[int]:
+        """Return the connections of a group that was already there: their other end belongs to one of its processes."""
+        ends = {inode: _ends(number) for inode, number in _sockets().items()}
+        everyone = self.gather([near for near, _ in ends.values() if near])
+        others = {near for rank, found in enumerate(everyone) if rank != self.rank for near in found}
+        return {inode for inode, (_, far) in ends.items() if far in others}
 
     def leave(self) -> None:
         """Leave the group, if `join` created it. Until all leave, others may still read what this process has sent."""
@@ -242,6 +254,13 @@ def without_collectives(who: str) -> Iterator[None]:
         raise
     finally:
         world.default_pg = default
+
+
+def _ends(number: int) -> tuple[str, str]:
+    """Return the addresses of both ends of a connection, as text; empty if it is none."""
+    with suppress(OSError), socket.socket(fileno=os.dup(number)) as connection:
+        return str(connection.getsockname()[:2]), str(connection.getpeername()[:2])
+    return "", ""
 
 
 def _sockets() -> dict[int, int]:

@@ -1,11 +1,19 @@
-"""Two processes share the batches, end with the same weights, and resume exactly."""
+"""Two processes share the batches, end with the same weights, resume exactly, and end together."""
 
 from __future__ import annotations
 
+import inspect
 import os
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
+
+from tests.dialects.robo_orchard_lab.ranks import Act
+from tests.distributed.ranks import ACCELERATE, run
+
+MODULE = "tests.dialects.robo_orchard_lab.ranks"
 
 TRAIN = """
 import sys
@@ -47,3 +55,46 @@ def test_two_processes_train_and_resume_exactly(tmp_path: Path) -> None:
     checkpoint = tmp_path / "straight" / "checkpoints" / "checkpoint_1"
     assert {"trainer_rng_0.pth", "trainer_rng_1.pth"} <= {path.name for path in checkpoint.iterdir()}
     assert start(tmp_path / "resumed", str(checkpoint)) == [first, first]
+
+
+@pytest.mark.processes
+def test_a_signal_to_one_process_ends_all_with_a_checkpoint_that_resumes_exactly(tmp_path: Path) -> None:
+    done = run("signaled", tmp_path, module=MODULE, launcher=ACCELERATE)
+    assert done.code == 0, done.output
+    for found in done.ranks:
+        del found["seconds"]
+        assert found == {
+            "code": 143,
+            "steps": [3, 12],
+            "processes": 2,
+            "equal": True,
+            "folders": ["checkpoint_0"],
+        }
+    checkpoint = tmp_path / "ended" / "checkpoints" / "checkpoint_0"
+    line = f"ended by SIGTERM after step 3: saved {checkpoint}; to continue, pass resume_from="
+    assert done.output.count(line) == 1  # the main process reports it
+
+
+@pytest.mark.processes
+def test_a_hook_that_raises_in_one_process_ends_all_and_is_named(tmp_path: Path) -> None:
+    done = run("failed", tmp_path, "raise", module=MODULE)
+    assert done.code == 1
+    main, failed = done.ranks
+    assert [(found["error"], found["code"]) for found in done.ranks] == [("DistributedError", 1), ("ValueError", 1)]
+    line = inspect.getsourcelines(Act.act)[1]
+    assert main["message"].splitlines() == [
+        "rank 1 failed: ValueError: planted",
+        f"  in hook Act.act, at on_step, epoch=0 iter=1 rank=1 (tests/dialects/robo_orchard_lab/ranks.py:{line})",
+        "  in epoch_id=0 step_id=1 global_step_id=1",
+    ]
+    assert failed["message"] == "planted"
+
+
+@pytest.mark.processes
+def test_a_killed_process_is_named(tmp_path: Path) -> None:
+    done = run("failed", tmp_path, "SIGKILL", module=MODULE)
+    assert done.ranks[1] == {}
+    assert (done.ranks[0]["error"], done.ranks[0]["code"]) == ("DistributedError", 6)
+    assert done.ranks[0]["message"] == (
+        "rank 1 does not answer and has left no reason: it was killed, or it hangs; seen by rank 0"
+    )

@@ -15,7 +15,7 @@ from hookline.common.modes import switch_mode
 from hookline.dialects.robo_orchard_core.refusals import HookValueError, SettingValueError
 from hookline.dialects.robo_orchard_core.utils.config import Config
 from hookline.dialects.robo_orchard_core.utils.function_info import logger_of
-from hookline.dialects.robo_orchard_lab.pipeline import checks, contents, folders, saves
+from hookline.dialects.robo_orchard_lab.pipeline import checks, contents, folders, processes, saves
 from hookline.dialects.robo_orchard_lab.pipeline.direct import is_plain
 from hookline.dialects.robo_orchard_lab.pipeline.hooks.checkpoint import SaveCheckpoint, SavingHook
 from hookline.dialects.robo_orchard_lab.pipeline.hooks.grad_clip import GradientClippingHook, GradientClippingHookConfig
@@ -36,7 +36,6 @@ from hookline.engine.requests import Requests
 from hookline.errors import blame
 from hookline.plan.plan import Plan
 from hookline.screen.terminal import Terminal
-from hookline.strategies import Single
 
 if TYPE_CHECKING:
     from accelerate import Accelerator  # type: ignore[import-untyped]
@@ -146,7 +145,7 @@ class HookBasedTrainer(Host):
         self._ended = False
         #: The position of the training in the data.
         self.place = Place()
-        self.terminal, self.strategy, self.requests = Terminal(), Single(), Requests()
+        self.terminal, self.strategy, self.requests = Terminal(), processes.strategy_of(accelerator), Requests()
         self.plan = Plan(self, table={}, scopes={})
         self.saving = saves.FolderSaving(self)
         self._resumed: Path | None = None
@@ -323,11 +322,6 @@ class HookBasedTrainer(Host):
         return f"step {self.place.step}"
 
     @property
-    def catches_signals(self) -> bool:  # type: ignore[override]
-        """Return whether signals become requests: several processes would not see one at the same step."""
-        return bool(self.accelerator.num_processes == 1)
-
-    @property
     def accumulating(self) -> bool:
         """Return whether gradients are being accumulated, and training continues."""
         return not self._ended and not self.accelerator.sync_gradients
@@ -338,8 +332,9 @@ class HookBasedTrainer(Host):
             self.saving.save_models()
 
     def report(self, text: str) -> None:
-        """Log a line."""
-        log.warning("%s", text)
+        """Log a line, in the main process."""
+        if self.accelerator.is_main_process:
+            log.warning("%s", text)
 
     def request_checkpoints(self) -> None:
         """Let every hook that saves checkpoints request one."""

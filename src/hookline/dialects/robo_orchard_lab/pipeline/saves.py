@@ -24,7 +24,7 @@ from hookline.dialects.robo_orchard_lab.pipeline import contents, folders
 from hookline.engine import hook_states
 from hookline.engine.requests import SaveRequest
 from hookline.engine.saving import Saving
-from hookline.engine.session import end_if_copy, refuse_inside_a_run, running
+from hookline.engine.session import end_if_copy, explained, refuse_inside_a_run, running
 from hookline.errors import StorageError, blame
 from hookline.rundir import archive, ownership
 
@@ -54,6 +54,8 @@ class FolderRequest(SaveRequest):
     when: str = ""
     label: str | None = None
     with_model: bool = False
+    #: All processes ask for it at the same step, and accelerate writes it in all of them.
+    together: bool = True
 
 
 def checkpoint_target(accelerator: Accelerator, save_root: str | None) -> Target:
@@ -188,6 +190,9 @@ class FolderSaving(Saving):
             self._began = (self._trainer.place.epoch, self._trainer.place.batch) if resumed is not None else None
         with contextlib.ExitStack() as self._locks:
             self._locks.enter_context(running(self._trainer, "train"))
+            self._trainer.strategy.start(self._trainer.requests, accelerator.device)
+            # Inside of `running`: a launcher ends the others with a signal, which must not cut off their reason.
+            self._locks.enter_context(explained(self._trainer))
             self._locks.push(partial(end_if_copy, self._trainer))
             self._enter(targets)
             accelerator.wait_for_everyone()
