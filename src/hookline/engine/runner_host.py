@@ -149,11 +149,16 @@ class RunnerHost(Host):
         """Return whether code of the user may call the optimizers itself."""
         return self.train_loop.updates_itself
 
+    @property
+    def seed_of_process(self) -> int:
+        """Return the seed of this process's random numbers."""
+        return self.seed + self.strategy.rank
+
     def begin_session(self, verb: Verb) -> None:
         """Seed everything, and get the model and the optims ready."""
         self.strategy.start(self.requests, self.device)
         if not self.saving.started:
-            rng.seed_everything(self.seed + self.strategy.rank)
+            rng.seed_everything(self.seed_of_process)
         self.share_data()
         self.wrapped = self.strategy.prepare(
             self.wrapped, [optim.optimizer for optim in self.optims.values()], self.device
