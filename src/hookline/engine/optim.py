@@ -301,6 +301,13 @@ class Optim:
             return NOTHING
         return self._strategy.syncing_gradients(self._wrapped, sync=self.micro + 1 >= share)
 
+    def syncing_forward(self) -> AbstractContextManager[Any]:
+        """Return the context of the forward pass of the next `update`."""
+        if self.accumulate == 1 or self._wrapped is None:
+            return NOTHING
+        window = self._window if self.micro else self._next_window()
+        return self._strategy.syncing_gradients(self._wrapped, sync=self.micro + 1 >= window)
+
     def reset(self) -> None:
         """Discard an unfinished window and its gradients."""
         self._skip, self.updating, self.stepping = False, False, False

@@ -94,6 +94,8 @@ class RunnerHost(Host):
     call_step: Callable[..., Any] = staticmethod(call_model)
     #: The update after the step; None if the step calls `optim.update` itself.
     update: Callable[[Tensor, dict[str, Any]], None] | None = None
+    #: True if the forward pass of a step has a context besides that of the hooks.
+    wraps_forward = False
     #: True once the first pass of a training has begun.
     _parameters_checked = False
     #: True if batches need not be moved, because loaders already put them on the CPU.
@@ -173,6 +175,7 @@ class RunnerHost(Host):
         )
         self.call_step = partial(loop.step, optim=self.optims.given) if loop.updates_itself else loop.step
         self.update = None if loop.updates_itself or len(self.optims) != 1 else self.optims.sole.update
+        self.wraps_forward = self.precision != "fp32" or (self.update is not None and self.strategy.syncs_in_forward)
 
     def share_data(self) -> None:
         """Let each loop read only this process's share of its data. Doing it twice is harmless."""
@@ -291,6 +294,12 @@ class RunnerHost(Host):
         if self.precision == "fp32":
             return NOTHING
         return torch.autocast(self.device.type, getattr(torch, PRECISIONS[self.precision]))
+
+    def syncing_forward(self) -> AbstractContextManager[Any]:
+        """Return the context of a forward pass in which a strategy may decide whether to sync gradients."""
+        if self.update is None or not self.strategy.syncs_in_forward:
+            return NOTHING
+        return self.optims.sole.syncing_forward()
 
     def agree_on_skip(self) -> None:
         """Skip the current batch if any process skips it."""

@@ -37,6 +37,8 @@ class Strategy:
 
     #: The name in a config.
     name: ClassVar[str] = ""
+    #: True if `syncing_gradients` has to be entered for the forward pass, too.
+    syncs_in_forward: ClassVar[bool] = False
 
     # -- who and where
 

@@ -26,6 +26,7 @@ class DDP(Processes):
     """
 
     name = "ddp"
+    syncs_in_forward = True  # DDP decides in the forward pass whether the backward pass syncs
 
     def __init__(self, timeout: float = TIMEOUT, **options: Any) -> None:
         super().__init__(timeout)

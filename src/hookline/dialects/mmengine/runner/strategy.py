@@ -55,6 +55,8 @@ class OneProcess(Single):
 class Wrapped(DDP):
     """Train copies of a model in several processes, in a model wrapper."""
 
+    syncs_in_forward = False  # `optim_context` does this
+
     def __init__(self, wrap: Wrap, timeout: float = TIMEOUT) -> None:
         super().__init__(timeout)
         self._wrapping = WrapOnce(wrap)
