@@ -37,7 +37,7 @@ class Strategy:
 
     #: The name in a config.
     name: ClassVar[str] = ""
-    #: True if `syncing_gradients` has to be entered for the forward pass, too.
+    #: True if `syncing_gradients` is the context of the forward pass, not of the backward pass.
     syncs_in_forward: ClassVar[bool] = False
 
     # -- who and where
@@ -86,7 +86,7 @@ class Strategy:
     # -- gradients
 
     def syncing_gradients(self, model: nn.Module, sync: bool) -> AbstractContextManager[Any]:
-        """Return the context of one backward pass. `sync` is False inside an accumulation window."""
+        """Return the context of one backward (or forward) pass. `sync` is False inside an accumulation window."""
         return NOTHING
 
     def gradient_norm(self, parameters: Iterable[Tensor], norm_type: float = 2.0) -> Tensor:
