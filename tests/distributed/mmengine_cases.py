@@ -6,16 +6,22 @@ import functools
 import hashlib
 import importlib
 import os
+import pickle
 import signal
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
-from torch.utils.data import TensorDataset
+from torch.utils.data import DataLoader, TensorDataset
 
-from hookline.dialects.mmengine.dist import get_default_group
+from hookline.dialects.mmengine.dist import get_default_group, master_only
+from hookline.dialects.mmengine.evaluator import DumpResults
+from hookline.dialects.mmengine.model import MMDistributedDataParallel, is_model_wrapper
+from hookline.dialects.mmengine.optim import OptimWrapper, OptimWrapperDict
+from hookline.dialects.mmengine.registry import MODEL_WRAPPERS
 from tests.distributed.cases import main
 
 OURS = "hookline.dialects.mmengine"
@@ -132,9 +138,11 @@ def seen(runner: Any) -> dict[str, Any]:
     model = getattr(runner.model, "module", runner.model)
     state = {name: value.double() for name, value in model.state_dict().items() if value.is_floating_point()}
     values = torch.cat([value.flatten() for value in state.values()])
+    weights = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
     return {
         "iter": runner.iter,
         "values": values.tolist(),
+        "weights": weights.tolist(),
         "hash": hashlib.sha256(values.numpy().tobytes()).hexdigest(),
         "rank": runner.rank,
         "world_size": runner.world_size,
@@ -187,6 +195,139 @@ def act(folder: str, what: str) -> dict[str, Any]:
     runner = build(folder, custom_hooks=[project(OURS).Acts(4, 1, what)])
     runner.train()
     return seen(runner)
+
+
+def train_in_parts(folder: str) -> dict[str, Any]:
+    """Train three epochs at once, and one after the other with resumes. An average of the weights goes along."""
+    found: dict[str, Any] = {}
+    hooks = [{"type": "SyncBuffersHook"}, {"type": "EMAHook", "momentum": 0.1}]
+    for name, lengths in {"straight": [3], "resumed": [1, 2, 3]}.items():
+        for epochs in lengths:
+            limits = {"by_epoch": True, "max_epochs": epochs}
+            parts: dict[str, Any] = {
+                "train_cfg": limits,
+                "custom_hooks": hooks,
+                "resume": epochs > 1 and name == "resumed",
+            }
+            runner = build(f"{folder}/{name}", param_scheduler=None, **parts)
+            runner.train()
+        found[name] = seen(runner)["hash"]
+    return found
+
+
+class Read:
+    """Notes the samples of every batch."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[float]] = []
+
+    def __call__(self, model: nn.Module, inputs: Any) -> None:
+        self.batches.append(inputs[0][:, 0].tolist())
+
+
+def read_samples(folder: str) -> dict[str, Any]:
+    """Return which samples each process trains on and what a metric gets, for several kinds of loaders."""
+    endless = {"type": "InfiniteSampler", "shuffle": False}
+    loaders: dict[str, Any] = {
+        "default": loader(13, 0),
+        "uneven": loader(13, 0, sampler={"type": "DefaultSampler", "shuffle": False, "round_up": False}),
+        "endless": loader(13, 0, sampler=endless),
+        "plain": DataLoader(dataset(13, 0), batch_size=4),
+    }
+    found: dict[str, Any] = {}
+    for name, given in loaders.items():
+        made = project(OURS)
+        model, read = made.Net(), Read()
+        model.register_forward_pre_hook(read)
+        limits = {"by_epoch": False, "max_iters": 3} if name == "endless" else {"by_epoch": True, "max_epochs": 1}
+        made.Right.seen.clear()
+        val = given if name in ("default", "plain") else loader(9, 1)
+        runner = build(f"{folder}/{name}", model=model, train_dataloader=given, val_dataloader=val, train_cfg=limits)
+        runner.train()
+        found[name] = {"read": read.batches[: runner.iter], "metric": made.Right.seen[:1]}
+    return found
+
+
+def wrappers(folder: str) -> dict[str, Any]:
+    """Train a model whose parts have their own optimizers, and models in other wrappers."""
+    base: Any = project(OURS).Net
+
+    class Pair(base):  # type: ignore[misc]
+        """Two nets, trained in turn."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.other = nn.Linear(4, 3)
+
+        def train_step(self, data: Any, optim_wrapper: Any) -> Any:
+            losses = {}
+            for name in ("net", "other"):
+                part = getattr(self, name)
+                with optim_wrapper[name].optim_context(part):
+                    losses[name] = nn.functional.cross_entropy(part(data[0]), data[1])
+                optim_wrapper[name].update_params(losses[name])
+            return losses
+
+    class Own(MMDistributedDataParallel):
+        """A wrapper of the user."""
+
+        def train_step(self, data: Any, optim_wrapper: Any) -> Any:
+            self.steps = getattr(self, "steps", 0) + 1
+            return super().train_step(data, optim_wrapper)
+
+    def build_with(name: str, model: nn.Module, *names: str, **config: Any) -> Any:
+        optims = {part: OptimWrapper(torch.optim.SGD(model.get_submodule(part).parameters(), lr=0.1)) for part in names}
+        optim = OptimWrapperDict(**optims) if len(optims) == 2 else optims["net"]
+        given: dict[str, Any] = {"optim_wrapper": optim, "param_scheduler": None, "custom_hooks": [], "config": config}
+        return build(f"{folder}/{name}", model=model, **given)
+
+    separate = {"type": "MMSeparateDistributedDataParallel"}
+    pair = build_with("pair", Pair(), "net", "other", model_wrapper_cfg=separate)
+    pair.train()
+    saved = torch.load(f"{folder}/pair/run/epoch_3.pth", weights_only=True)["state_dict"]
+    MODEL_WRAPPERS.register_module(module=Own)
+    own = build_with("own", base(), "net", model_wrapper_cfg={"type": "Own", "broadcast_buffers": False})
+    own.train()
+    spare = build_with("spare", base(unused=True), "net", find_unused_parameters=True)
+    spare.train()
+    told = {"detect_anomalous_params": True, "find_unused_parameters": True}
+    build_with("told", base(unused=True), "net", model_wrapper_cfg=told).train()
+    return {
+        "pair": seen(pair)["weights"],
+        "same": list(saved) == list(pair.model.state_dict()),
+        "names": [name for name in saved if "module" in name],
+        "own": [type(own.wrapped).__name__, own.wrapped.steps, own.iter, is_model_wrapper(own.wrapped)],
+        "spare": seen(spare)["weights"],
+    }
+
+
+def odds_and_ends(folder: str) -> dict[str, Any]:
+    """Save from one process only, write predictions, and seed each process differently."""
+    runner = build(
+        folder,
+        randomness={"seed": None, "diff_rank_seed": True},
+        custom_hooks=[project(OURS).Acts(4, 1, "save")],
+        val_evaluator=[project(OURS).Right(), DumpResults(f"{folder}/all.pkl")],
+        env_cfg={"dist_cfg": {"backend": "nccl", "timeout": 77}},
+    )
+
+    def save(runner: Any) -> None:
+        master_only(runner.save_checkpoint)(str(runner.work_dir), "first.pth")
+
+    runner.on("before_train")(save)
+    runner.train()
+    return {
+        "seeds": [runner.seed, runner.seed_of_process],
+        "timeout": runner.strategy.group.timeout,
+        "files": sorted(path.name for path in Path(folder, "run").glob("*.pth")),
+        "dumped": [sample for sample, _ in pickle.loads(Path(folder, "all.pkl").read_bytes())],
+    }
+
+
+def parts(folder: str) -> dict[str, Any]:
+    """Run everything above in one go."""
+    cases = (odds_and_ends, train_in_parts, read_samples, wrappers)
+    return {case.__name__: case(f"{folder}/{case.__name__}") for case in cases}
 
 
 if __name__ == "__main__":
