@@ -115,10 +115,10 @@ def test_gradients_are_synced_in_the_last_backward_pass_of_a_window(
 def test_what_trains_in_one_process_refuses_several(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ConfigError) as refused:
-        one_process("the Runner of MMEngine")
+        one_process("a trainer", "it only has one model")
     assert str(refused.value) == (
-        "the Runner of MMEngine trains in one process so far, but this one is one of 2 (WORLD_SIZE), which would all "
-        "do the same; start one process, or use hookline's own Runner"
+        "a trainer trains in one process, but this one is one of 2 (WORLD_SIZE): it only has one model; start one "
+        "process, or use hookline's own Runner"
     )
 
 

@@ -35,11 +35,11 @@ def run(
     *arguments: Any,
     nproc: int = 2,
     restarts: int = 0,
-    module: str = "tests.distributed.cases",
+    module: str = "cases",
     launcher: tuple[str, ...] = (),
 ) -> Outcome:
     """Run a case under torchrun, or in a single process without it if `nproc` is 0. Nothing is left behind."""
-    worker = ["-m", module, case, str(folder), json.dumps(arguments)]
+    worker = ["-m", f"tests.distributed.{module}", case, str(folder), json.dumps(arguments)]
     options = ["--standalone", f"--nproc-per-node={nproc}", f"--max-restarts={restarts}"]
     chosen = launcher or ("torch.distributed.run", *options)
     command = [sys.executable, *(["-m", *chosen] if nproc else []), *worker]

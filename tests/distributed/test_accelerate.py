@@ -29,7 +29,7 @@ from tests.distributed.cases import At, train
 from tests.distributed.ranks import ACCELERATE, LIMIT, run
 from tests.distributed.test_ddp import apart
 
-MODULE = "tests.distributed.accelerated"
+MODULE = "accelerated"
 
 
 @pytest.fixture(autouse=True)

@@ -105,7 +105,7 @@ def as_resumable(loader: Iterable[Any]) -> ResumableLoader | None:
     """
     if isinstance(loader, ResumableLoader):
         return loader
-    if type(loader) is not DataLoader or not _is_plain(loader):
+    if type(loader) is not DataLoader or not is_plain(loader):
         return None
     if not getattr(loader, "_DataLoader__initialized", True):  # the way to end torch's persistent workers by hand
         loader._DataLoader__initialized = True
@@ -129,7 +129,7 @@ def as_resumable(loader: Iterable[Any]) -> ResumableLoader | None:
     return _twins[loader]
 
 
-def _is_plain(loader: DataLoader[Any]) -> bool:
+def is_plain(loader: DataLoader[Any]) -> bool:
     """Return whether it reads the whole dataset once, in order or shuffled, in batches of one size."""
     batches = loader.batch_sampler
     if isinstance(loader.dataset, IterableDataset) or type(batches) is not BatchSampler:

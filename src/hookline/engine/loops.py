@@ -162,8 +162,8 @@ def train_iter(runner: RunnerHost, plan: Plan, batch_idx: int, batch: Any) -> No
 def step(runner: RunnerHost, plan: Plan) -> dict[str, Any]:
     """Call the user's function, and update the weights, unless the function does this itself."""
     batch = runner.data_batch
-    if plan.around_forward or runner.precision != "fp32":
-        with plan.around("forward", batch), runner.autocast():
+    if plan.around_forward or runner.wraps_forward:
+        with plan.around("forward", batch), runner.autocast(), runner.syncing_forward():
             result = runner.call_step(runner.wrapped, batch)
     else:
         result = runner.call_step(runner.wrapped, batch)

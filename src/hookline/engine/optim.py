@@ -299,9 +299,18 @@ class Optim:
 
     def _syncing(self, share: int) -> AbstractContextManager[Any]:
         """Return the context of a backward pass. Processes sync their gradients only in the last one of a window."""
-        if share == 1 or self._wrapped is None:
+        if share == 1 or self._wrapped is None or self._strategy.syncs_in_forward:
             return NOTHING
         return self._strategy.syncing_gradients(self._wrapped, sync=self.micro + 1 >= share)
+
+    def syncing_forward(self) -> AbstractContextManager[Any]:
+        """Return the context of the forward pass of the next `update`."""
+        if self.accumulate == 1 or self._wrapped is None:
+            return NOTHING
+        window = self._window if self.micro else self._next_window()
+        if window == 1:
+            return NOTHING
+        return self._strategy.syncing_gradients(self._wrapped, sync=self.micro + 1 >= window)
 
     def reset(self) -> None:
         """Discard an unfinished window and its gradients."""

@@ -99,6 +99,8 @@ class RunnerHost(Host):
     call_step: Callable[..., Any] = staticmethod(call_model)
     #: The update after the step; None if the step calls `optim.update` itself.
     update: Callable[[Tensor, dict[str, Any]], None] | None = None
+    #: True if the forward pass of a step has a context besides that of the hooks.
+    wraps_forward = False
     #: True once the first pass of a training has begun.
     _parameters_checked = False
     #: True if batches need not be moved, because loaders already put them on the CPU.
@@ -154,11 +156,16 @@ class RunnerHost(Host):
         """Return whether code of the user may call the optimizers itself."""
         return self.train_loop.updates_itself
 
+    @property
+    def seed_of_process(self) -> int:
+        """Return the seed of this process's random numbers."""
+        return self.seed + self.strategy.rank
+
     def begin_session(self, verb: Verb) -> None:
         """Seed everything, and get the model and the optims ready."""
         self.strategy.start(self.requests, self.device)
         if not self.saving.started:
-            rng.seed_everything(self.seed + self.strategy.rank)
+            rng.seed_everything(self.seed_of_process)
         self.share_data()
         self.wrapped = self.strategy.prepare(
             self.wrapped, [optim.optimizer for optim in self.optims.values()], self.device
@@ -173,6 +180,7 @@ class RunnerHost(Host):
         )
         self.call_step = partial(loop.step, optim=self.optims.given) if loop.updates_itself else loop.step
         self.update = None if loop.updates_itself or len(self.optims) != 1 else self.optims.sole.update
+        self.wraps_forward = self.precision != "fp32" or (self.update is not None and self.strategy.syncs_in_forward)
 
     def share_data(self) -> None:
         """Let each loop read only this process's share of its data. Doing it twice is harmless."""
@@ -297,6 +305,12 @@ class RunnerHost(Host):
         if self.precision == "fp32":
             return NOTHING
         return torch.autocast(self.device.type, getattr(torch, PRECISIONS[self.precision]))
+
+    def syncing_forward(self) -> AbstractContextManager[Any]:
+        """Return the context of a forward pass in which a strategy may decide whether to sync gradients."""
+        if self.update is None or not self.strategy.syncs_in_forward:
+            return NOTHING
+        return self.optims.sole.syncing_forward()
 
     def agree_on_skip(self) -> None:
         """Skip the current batch if any process skips it."""

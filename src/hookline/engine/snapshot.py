@@ -39,13 +39,17 @@ FACTS: dict[str, type | tuple[type, ...]] = {
 FORMAT = 1
 
 
-def take(host: Host, optimizer: bool = True, schedulers: bool = True) -> dict[str, Any]:
-    """Return the state of the whole run. Hooks may change entries at `before_save_checkpoint`."""
+def take(host: Host, optimizer: bool = True, schedulers: bool = True, alone: bool = False) -> dict[str, Any]:
+    """Return the state of the whole run. Hooks may change entries at `before_save_checkpoint`.
+
+    If only one process calls this (`alone`), the states that every process has for itself are those of this one.
+    """
     wanted = {"": True, "optimizer": optimizer, "schedulers": schedulers}
     states = {name: part.state_dict() for name, part in host.parts.items() if wanted[part.option]}
     host.rewind(states)
     checkpoint: dict[str, Any] = {"meta": host.facts(), **states}
-    others = host.strategy.gather({name: states[name] for name in states if host.parts[name].per_rank})[1:]
+    own = {name: states[name] for name in states if host.parts[name].per_rank}
+    others = [] if alone else host.strategy.gather(own)[1:]
     if others:
         checkpoint["ranks"] = others
     host.plan.call("before_save_checkpoint", {"checkpoint": checkpoint})

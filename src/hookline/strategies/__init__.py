@@ -46,13 +46,13 @@ def pick(given: Any) -> Strategy:
     return _build(name, options)
 
 
-def one_process(who: str) -> Strategy:
-    """Return the strategy of something that trains in one process only, and refuse several."""
+def one_process(who: str, why: str) -> Strategy:
+    """Return the strategy of something that trains in one process only, and refuse several, with the reason."""
     processes = _world_size()
     if processes > 1:
         raise ConfigError(
-            f"{who} trains in one process so far, but this one is one of {processes} (WORLD_SIZE), which would all do "
-            "the same; start one process, or use hookline's own Runner"
+            f"{who} trains in one process, but this one is one of {processes} (WORLD_SIZE): {why}; start one process, "
+            "or use hookline's own Runner"
         )
     return Single()
 

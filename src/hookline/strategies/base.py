@@ -38,6 +38,8 @@ class Strategy:
 
     #: The name in a config.
     name: ClassVar[str] = ""
+    #: True if `syncing_gradients` is the context of the forward pass, not of the backward pass.
+    syncs_in_forward: ClassVar[bool] = False
 
     # -- who and where
 
@@ -93,7 +95,7 @@ class Strategy:
     # -- gradients
 
     def syncing_gradients(self, model: nn.Module, sync: bool) -> AbstractContextManager[Any]:
-        """Return the context of one backward pass. `sync` is False inside an accumulation window."""
+        """Return the context of one backward (or forward) pass. `sync` is False inside an accumulation window."""
         return NOTHING
 
     def gradient_norm(self, parameters: Iterable[Tensor], norm_type: float = 2.0) -> Tensor:

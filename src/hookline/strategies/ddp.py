@@ -26,6 +26,7 @@ class DDP(Processes):
     """
 
     name = "ddp"
+    syncs_in_forward = True  # DDP decides in the forward pass whether the backward pass syncs
 
     def __init__(self, timeout: float = TIMEOUT, **options: Any) -> None:
         super().__init__(timeout)
@@ -42,7 +43,7 @@ class DDP(Processes):
         return DistributedDataParallel(model, device_ids=devices, **self.options)
 
     def syncing_gradients(self, model: nn.Module, sync: bool) -> AbstractContextManager[Any]:
-        """Return the context of one backward pass; without sync, the gradients stay in this process."""
+        """Return the context of one forward pass; without sync, the gradients stay in this process."""
         return NOTHING if sync or not isinstance(model, DistributedDataParallel) else model.no_sync()
 
     def model_to_evaluate(self, wrapped: nn.Module) -> nn.Module:

@@ -29,6 +29,16 @@ T = TypeVar("T")
 PATIENCE = 5.0
 #: Seconds that processes wait for the main one while it writes files.
 FILES_TIMEOUT = 24 * 3600.0
+#: The connections of the group of all processes that `open_group` created; None if it did not create one.
+_opened: set[int] | None = None
+
+
+def open_group(backend: str, **options: Any) -> None:
+    """Create the group of all processes, and remember its connections, so that a failure can cut them."""
+    global _opened
+    before = _sockets()
+    distributed.init_process_group(backend, **options)
+    _opened = set(_sockets()) - set(before)
 
 
 @dataclass(frozen=True)
@@ -59,7 +69,7 @@ class Group:
     def __init__(self, timeout: float) -> None:
         self.timeout = timeout
         self.rank, self.world_size = from_environment()
-        self._joined = self._owned = self._is_cut = False
+        self._joined = self._is_cut = False
         self._store: Any = None
         self._connections: set[int] = set()
 
@@ -75,8 +85,7 @@ class Group:
                 alone: dict[str, Any] = {}
                 if self.world_size == 1:  # no other process has to find the store
                     alone = {"store": distributed.HashStore(), "rank": 0, "world_size": 1}  # type: ignore[attr-defined]  # torch exports it, but not in __all__
-                distributed.init_process_group(backend, timeout=limit, **alone)
-                self._owned = True
+                open_group(backend, timeout=limit, **alone)
             # Separate groups, because training must not share its connections with anything else.
             self.agreement = distributed.new_group(backend="gloo", timeout=limit)
             self.files = distributed.new_group(backend="gloo", timeout=timedelta(seconds=FILES_TIMEOUT))
@@ -90,9 +99,7 @@ class Group:
         attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
         c10d = distributed.distributed_c10d
         self._store = c10d.PrefixStore(f"hookline/{attempt}", c10d._get_default_store())
-        self._connections = set(_sockets()) - set(before)
-        if not self._owned:
-            self._connections |= self._find_links()
+        self._connections = (set(_sockets()) - set(before)) | (self._find_links() if _opened is None else _opened)
         self._joined = True
         atexit.register(self.leave)
 
@@ -104,11 +111,13 @@ class Group:
         return {inode for inode, (_, far) in ends.items() if far in others}
 
     def leave(self) -> None:
-        """Leave the group, if `join` created it. Until all leave, others may still read what this process has sent."""
-        if self._joined and self._owned and distributed.is_initialized():
+        """Leave the group, if hookline created it. Until all leave, others may read what this process has sent."""
+        global _opened
+        if self._joined and _opened is not None and distributed.is_initialized():
             self._wait_for_others()
             distributed.destroy_process_group()
-        self._joined = self._owned = False
+            _opened = None
+        self._joined = False
 
     def _wait_for_others(self) -> None:
         """Wait until all processes leave. After a failure, only the one whose store may have the reason waits."""

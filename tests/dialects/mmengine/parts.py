@@ -81,7 +81,8 @@ def runner_of(work_dir: Path, without: Sequence[str] = (), **parts: Any) -> Runn
         "log_level": "WARNING",
         **parts,
     }
-    return Runner(work_dir=work_dir, **{name: value for name, value in given.items() if name not in without})
+    kind: type[Runner] = given.pop("kind", Runner)
+    return kind(work_dir=work_dir, **{name: value for name, value in given.items() if name not in without})
 
 
 def weights(path: Path, *keys: str) -> Any:

@@ -153,11 +153,10 @@ def test_invalid_arguments_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         dist.all_reduce(torch.ones(1), "maen")
     with pytest.raises(ValueError, match=r"^device must be 'cpu', 'gpu' or 'npu', not 'tpu'$"):
         dist.collect_results([], 0, "tpu")
-    with pytest.raises(
-        ValueError,
-        match=r"^init_dist supports only launcher='pytorch' \(torchrun\) and init_backend='torch', not 'slurm' and",
-    ):
-        dist.init_dist("slurm")
+    with pytest.raises(ValueError, match=r"^init_dist supports only init_backend='torch', not 'deepspeed'$"):
+        dist.init_dist("pytorch", init_backend="deepspeed")
+    with pytest.raises(ValueError, match=r"^unknown launcher 'none'; available: pytorch, slurm, mpi$"):
+        dist.init_dist("none")
     for name in ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_LOCAL_RANK"):
         monkeypatch.delenv(name, raising=False)
     assert dist.infer_launcher() == "none"

@@ -184,11 +184,26 @@ def test_a_subclass_can_override_the_build_methods(tmp_path: Path) -> None:
     assert runner.optim_wrapper.get_lr() == {"lr": [0.05]}
 
 
-def test_a_subclass_that_overrides_wrap_model_is_refused_when_it_is_defined() -> None:
-    with pytest.raises(
-        TypeError, match=r"^Mine overrides wrap_model, which is never called: models are not wrapped here$"
-    ):
-        type("Mine", (Runner,), {"wrap_model": lambda self, model_wrapper_cfg, model: model})
+def test_a_subclass_may_wrap_the_model_itself(tmp_path: Path) -> None:
+    class Outside(nn.Module):
+        def __init__(self, model: nn.Module) -> None:
+            super().__init__()
+            self.inner: Any = model
+            self.steps = 0
+
+        def train_step(self, data: Any, optim_wrapper: Any) -> Any:
+            self.steps += 1
+            return self.inner.train_step(data, optim_wrapper)
+
+    class Mine(Runner):
+        def wrap_model(self, model_wrapper_cfg: Any, model: nn.Module) -> nn.Module:
+            return Outside(super().wrap_model(model_wrapper_cfg, model))
+
+    runner = runner_of(tmp_path, (*VAL, *TEST), kind=Mine)
+    inner = runner.model
+    runner.train()
+    wrapped: Any = runner.wrapped
+    assert (type(wrapped), wrapped.inner, wrapped.steps, runner.model) == (Outside, inner, runner.iter, inner)
 
 
 def test_the_config_is_written_under_its_original_name(tmp_path: Path) -> None:
@@ -251,7 +266,14 @@ def test_lines_of_the_logger_are_in_the_log_of_the_run(tmp_path: Path) -> None:
         (
             {"launcher": "pytorch"},
             [],
-            "launcher is 'pytorch', but training with several processes is not supported yet; use 'none'",
+            "launcher is 'pytorch', but RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR is not set; start the processes with "
+            "torchrun, or use launcher='none' for a single one",
+        ),
+        ({"launcher": "torchrun"}, [], "unknown launcher 'torchrun'; did you mean 'pytorch'?"),
+        (
+            {"launcher": "slurm", "env_cfg": {"dist_cfg": {"timeout": "long"}}},
+            [],
+            "the timeout of dist_cfg must be a number of seconds, not 'long'",
         ),
         ({"model": {"type": "ToyNett"}}, [], "unknown model 'ToyNett'; did you mean 'ToyNet'?"),
         ({"model": 3}, [], "the model must be a torch.nn.Module or a dict that describes one, not 3"),

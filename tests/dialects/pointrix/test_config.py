@@ -191,3 +191,13 @@ def test_a_registry_imports_its_modules_at_the_first_lookup(tmp_path: Path, monk
     assert registry.get("Cube").__name__ == "Cube"
     with pytest.raises(KeyError, match=r"^unknown shape 'Cubes'; did you mean 'Cube'\?$"):
         registry.get("Cubes")
+
+
+def test_several_processes_are_refused_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ConfigError) as caught:
+        DefaultTrainer({"device": "cpu"}, tmp_path)
+    assert str(caught.value) == (
+        "a trainer of Pointrix trains in one process, but this one is one of 2 (WORLD_SIZE): each would add and remove "
+        "points on its own; start one process, or use hookline's own Runner"
+    )

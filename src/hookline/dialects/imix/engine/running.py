@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from hookline.dialects.imix.engine.hooks.base_hook import HookBase
 from hookline.dialects.imix.engine.hooks.periods.log_buffer_imix import LogBufferStorage, LogBufferWriter
 from hookline.dialects.imix.engine.parts import Parts
+from hookline.dialects.imix.engine.settings import read
 from hookline.dialects.imix.engine.update import HookedOptim, WithoutUpdates
 from hookline.engine.runner import Runner
 from hookline.errors import ConfigError, blame
@@ -17,7 +18,8 @@ from hookline.hooks.runtime_info import number_of
 from hookline.plan.calls import failing_call
 from hookline.plan.costs import Cost
 from hookline.plan.hook import Hook
-from hookline.strategies import one_process, pick_device
+from hookline.strategies import Strategy, pick
+from hookline.strategies.ddp import DDP
 
 if TYPE_CHECKING:
     from hookline.engine.loop_specs import TrainLoop
@@ -39,14 +41,15 @@ class EngineRunner(Runner):
 
 def runner_of(engine: Any, loop: TrainLoop) -> EngineRunner:
     """Build the Runner of an engine from its parts, its hooks and a loop."""
-    parts = Parts(Path(engine.work_dir), pick_device(engine.device))
+    strategy = _strategy(engine, loop)
+    parts = Parts(Path(engine.work_dir), strategy.pick_device(engine.device))
     hooks = [entry.hook for entry in engine.plan]
     for hook in hooks:
         if isinstance(hook, HookBase):
             hook._prepare(parts)
     runner = EngineRunner(
         engine.model,
-        strategy=one_process("an engine of iMIX"),
+        strategy=strategy,
         train=loop,
         optim=_optim(engine, parts),
         default_hooks=LEFT_OUT,
@@ -66,6 +69,21 @@ def runner_of(engine: Any, loop: TrainLoop) -> EngineRunner:
     for entry in engine.plan:
         runner.plan.add(entry.hook, entry.priority, priority_from=entry.priority_from)
     return runner
+
+
+def _strategy(engine: Any, loop: TrainLoop) -> Strategy:
+    """Return the strategy of this process. With several, the step has to call the model in its wrapper."""
+    strategy = pick("auto")
+    if not isinstance(strategy, DDP):
+        return strategy
+    strategy.options["find_unused_parameters"] = bool(read(engine.cfg, "find_unused_parameters", False))
+    if getattr(engine, "batch_processor", None) is not None:
+        raise ConfigError(
+            f"a batch_processor calls the model itself, so the gradients of {strategy.world_size} processes would not "
+            "be averaged; use a loss_fn(model, batch) instead, and call the model that it gets"
+        )
+    loop.step = wrapped_step_of(engine)
+    return strategy
 
 
 def _optim(engine: Any, parts: Parts) -> HookedOptim | None:
@@ -101,6 +119,21 @@ def step_of(engine: Any) -> Any:
         return output["loss"] if len(output) == 1 and "loss" in output else output  # the loop's fastest path
 
     return step
+
+
+def wrapped_step_of(engine: Any) -> Any:
+    """Return the native step for several processes. `engine.model` has its wrapper inside, as in iMIX."""
+    reference, step = weakref.ref(engine), step_of(engine)
+
+    def step_in_wrapper(model: Any, batch: Any) -> Any:
+        owner: Any = reference()
+        bare, owner.model = owner.model, owner.wrapped
+        try:
+            return step(model, batch)
+        finally:
+            owner.model = bare
+
+    return step_in_wrapper
 
 
 class EngineState(Hook):

@@ -21,6 +21,7 @@ KEYS = (
     *("total_epochs", "by_iter", "max_iter", "work_dir", "custom_hooks", "experiment_name", "quiet"),
     *("optimizer", "optimizer_config", "gradient_accumulation_steps", "is_lr_accumulation", "fp16", "lr_config"),
     *("log_config", "checkpoint_config", "seed", "model_device", "load_from", "resume_from"),
+    "find_unused_parameters",
 )
 SECTIONS = {
     "optimizer_config": ("grad_clip", "gradient_accumulation_steps", "is_lr_accumulation"),

@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, cast
 
-from torch.utils.data import BatchSampler, DataLoader, IterableDataset, Subset
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, Subset
 
 from hookline.data.loader import ResumableLoader
+from hookline.data.sources import is_plain
 from hookline.dialects.mmengine.dataset.orders import BatchSamplerOrder, create_order
-from hookline.dialects.mmengine.dataset.sampler import _SeededSampler
+from hookline.dialects.mmengine.dataset.sampler import DefaultSampler, _SeededSampler
 from hookline.dialects.mmengine.dataset.utils import pseudo_collate
 from hookline.dialects.mmengine.dist import get_world_size
 from hookline.dialects.mmengine.errors import ConfigKeyError, ConfigTypeError, ConfigValueError
@@ -105,12 +106,18 @@ def build_dataloader(cfg: Any, seed: int | None = None, diff_rank_seed: bool = F
 
 
 def make_resumable(loader: Any, seed: int = 0) -> Any:
-    """Make a torch DataLoader with one of our samplers resumable at any batch; return any other loader unchanged."""
+    """Make a torch DataLoader with one of our samplers resumable at any batch; return any other loader unchanged.
+
+    With several processes, a plain DataLoader is read as with a DefaultSampler: otherwise, each would read all samples.
+    """
     if type(loader) is not DataLoader or type(loader.batch_sampler) is not BatchSampler:
         return loader
-    if not isinstance(loader.sampler, _SeededSampler):
+    sampler: Any = loader.sampler
+    if get_world_size() > 1 and is_plain(loader):
+        sampler = DefaultSampler(loader.dataset, shuffle=isinstance(sampler, RandomSampler))  # type: ignore[arg-type]
+    if not isinstance(sampler, _SeededSampler):
         return loader
-    order = create_order(loader.dataset, loader.sampler, loader.batch_sampler.batch_size, loader.drop_last, seed)
+    order = create_order(loader.dataset, sampler, loader.batch_sampler.batch_size, loader.drop_last, seed)
     names = [name for name in OPTIONS if name != "drop_last"]
     options = {name: getattr(loader, name) for name in (*names, "collate_fn", "worker_init_fn")}
     return MMDataLoader(loader.dataset, order=order, **options)

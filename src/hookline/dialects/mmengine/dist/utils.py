@@ -5,13 +5,16 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
 from torch import distributed as torch_dist
 
+from hookline.dialects.mmengine.dist.launchers import describe_processes
 from hookline.dialects.mmengine.errors import ConfigTypeError, ConfigValueError
+from hookline.strategies.group import open_group
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -29,8 +32,10 @@ def get_default_group() -> Any:
 
 
 def get_backend(group: Any = None) -> str | None:
-    """Return the backend that the processes communicate with."""
-    return str(torch_dist.get_backend(group)) if is_distributed() else None
+    """Return the backend that the processes communicate with: that of GPUs if it also has one for the CPU."""
+    if not is_distributed():
+        return None
+    return str(torch_dist.get_backend(group)).rpartition(":")[2]
 
 
 def get_world_size(group: Any = None) -> int:
@@ -100,15 +105,27 @@ def infer_launcher() -> str:
 
 
 def init_dist(launcher: str, backend: str = "nccl", init_backend: str = "torch", **kwargs: Any) -> None:
-    """Join the process group that torchrun started; without CUDA, the backend is always `gloo`."""
-    if launcher != "pytorch" or init_backend != "torch":
-        raise ConfigValueError(
-            "init_dist supports only launcher='pytorch' (torchrun) and init_backend='torch', "
-            f"not '{launcher}' and '{init_backend}'"
-        )
-    if backend == "nccl" and torch.cuda.is_available():
+    """Join the group of the processes that a launcher started; without CUDA, the backend is always `gloo`.
+
+    Args:
+        launcher: `pytorch` (torchrun), `slurm` or `mpi`.
+        backend: The backend for tensors on GPUs. Tensors on the CPU always use `gloo`.
+        init_backend: Only `torch` is supported.
+        **kwargs: `timeout` in seconds, `port` for Slurm, and other arguments of torch's `init_process_group`.
+    """
+    if init_backend != "torch":
+        raise ConfigValueError(f"init_dist supports only init_backend='torch', not {init_backend!r}")
+    timeout = kwargs.get("timeout")
+    if timeout is not None:
+        if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
+            raise ConfigTypeError(f"the timeout of dist_cfg must be a number of seconds, not {timeout!r}")
+        kwargs["timeout"] = timedelta(seconds=timeout)
+    describe_processes(launcher, kwargs.pop("port", None))
+    used = "gloo"
+    if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    torch_dist.init_process_group(backend="gloo" if not torch.cuda.is_available() else backend, **kwargs)
+        used = f"cpu:gloo,cuda:{backend}"
+    open_group(used, **kwargs)
 
 
 def get_comm_device(group: Any = None) -> torch.device:

@@ -7,11 +7,14 @@ from copy import deepcopy
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from hookline.dialects.mmengine.dist import all_gather_object, is_distributed
 from hookline.dialects.mmengine.errors import ConfigValueError
 from hookline.dialects.mmengine.evaluator.metric import check_metric
 from hookline.dialects.mmengine.registry import METRICS
 from hookline.engine.metrics import Metrics, as_number, copy_of, has_memory, plain
 from hookline.errors import blame
+from hookline.plan.calls import NOTHING
+from hookline.strategies.group import without_collectives
 
 if TYPE_CHECKING:
     import torch
@@ -94,10 +97,12 @@ def _chunks(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
 class EvaluatorMetrics(Metrics):
     """Adapts an Evaluator to the metrics interface of hookline's evaluation loops."""
 
-    def __init__(self, evaluator: Evaluator, dataset: Any = None) -> None:
+    def __init__(self, evaluator: Evaluator, dataset: Any = None, alone: bool = False) -> None:
         super().__init__(None)
         self._evaluator = evaluator
         self._dataset = dataset
+        #: True for a trial, which may fail in one process only, so that it must not wait for others.
+        self._alone = alone
 
     def copies(self) -> tuple[Metrics, list[str]]:
         """Return copies of the evaluator and its metrics for a trial, and reports of those that cannot be copied."""
@@ -110,7 +115,7 @@ class EvaluatorMetrics(Metrics):
             except Exception as error:
                 reports.append(f"'{type(metric).__name__}' ({type(error).__name__}: {error})")
         try:
-            return EvaluatorMetrics(deepcopy(given, known), self._dataset), reports
+            return EvaluatorMetrics(deepcopy(given, known), self._dataset, alone=True), reports
         except Exception as error:
             return Metrics(None), [*reports, f"'{type(given).__name__}' ({type(error).__name__}: {error})"]
 
@@ -130,8 +135,13 @@ class EvaluatorMetrics(Metrics):
 
     def compute(self, total: Callable[[Tensor], Tensor] = lambda value: value) -> dict[str, Any]:
         """Return the results of all metrics. They collect the results of all processes by themselves."""
+        with without_collectives("the trial of the metrics") if self._alone and is_distributed() else NOTHING:
+            return self._compute()
+
+    def _compute(self) -> dict[str, Any]:
         try:
             size = len(self._dataset)
         except TypeError:  # a stream or a list of batches: use all stored results
-            size = max((len(getattr(metric, "results", ())) for metric in self._evaluator.metrics), default=0)
+            stored = max((len(getattr(metric, "results", ())) for metric in self._evaluator.metrics), default=0)
+            size = sum(all_gather_object(stored))
         return {name: as_number(plain(value)) for name, value in self._evaluator.evaluate(size).items()}

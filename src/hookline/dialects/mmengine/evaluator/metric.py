@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
+from hookline.dialects.mmengine.dist import broadcast_object_list, collect_results
 from hookline.dialects.mmengine.errors import ConfigTypeError, ConfigValueError
 
 log = logging.getLogger("hookline")
@@ -20,9 +21,9 @@ class BaseMetric(metaclass=ABCMeta):
     """A metric: `process` adds results of every batch to `self.results`, `compute_metrics` computes numbers from them.
 
     Args:
-        collect_device: `cpu` or `gpu`. Has no effect in a single process.
+        collect_device: `cpu` or `gpu`. Accepted, but has no effect: several processes collect results on the CPU.
         prefix: The prefix of the metric names. Defaults to `default_prefix`.
-        collect_dir: Has no effect in a single process.
+        collect_dir: Accepted, but has no effect: no folder is needed.
     """
 
     default_prefix: ClassVar[str | None] = None
@@ -60,15 +61,24 @@ class BaseMetric(metaclass=ABCMeta):
         """Return the metrics, by name, computed from all stored results."""
 
     def evaluate(self, size: int) -> dict[str, Any]:
-        """Return the metrics over a dataset of this size, and clear the stored results."""
+        """Return the metrics over a dataset of this size, and clear the stored results.
+
+        The first process computes them from the results of all processes, without those of repeated samples.
+        """
         if not self.results:
             log.warning(
                 "%s stored no results to compute metrics from; does its process() add to self.results?",
                 type(self).__name__,
             )
-        kept = to_cpu(self.results[:size])
+        kept = collect_results(to_cpu(self.results), size, self.collect_device, self.collect_dir)
         self.results.clear()
-        found = self.compute_metrics(kept)
+        found = [self._compute(kept) if kept is not None else {}]
+        broadcast_object_list(found)
+        return found[0]
+
+    def _compute(self, results: list[Any]) -> dict[str, Any]:
+        """Return the metrics with their prefix. Only the first process calls this."""
+        found = self.compute_metrics(results)
         if not isinstance(found, Mapping):
             raise ConfigTypeError(
                 f"{type(self).__name__}.compute_metrics must return a dict such as dict(accuracy=0.9), not {found!r}"
@@ -81,8 +91,8 @@ class DumpResults(BaseMetric):
 
     Args:
         out_file_path: The file. Its name must end with `.pkl` or `.pickle`.
-        collect_device: Has no effect in a single process.
-        collect_dir: Has no effect in a single process.
+        collect_device: Accepted, but has no effect.
+        collect_dir: Accepted, but has no effect.
     """
 
     def __init__(self, out_file_path: str, collect_device: str = "cpu", collect_dir: str | None = None) -> None:

@@ -8,7 +8,12 @@ from hookline.dialects.mmengine.model.averaged_model import (
 )
 from hookline.dialects.mmengine.model.base_model import BaseDataPreprocessor, BaseModel, ImgDataPreprocessor
 from hookline.dialects.mmengine.model.base_module import BaseModule, ModuleDict, ModuleList, Sequential
-from hookline.dialects.mmengine.model.utils import merge_dict, stack_batch
+from hookline.dialects.mmengine.model.utils import (
+    convert_sync_batchnorm,
+    detect_anomalous_params,
+    merge_dict,
+    stack_batch,
+)
 from hookline.dialects.mmengine.model.weight_init import (
     BaseInit,
     Caffe2XavierInit,
@@ -29,7 +34,11 @@ from hookline.dialects.mmengine.model.weight_init import (
     uniform_init,
     xavier_init,
 )
-from hookline.dialects.mmengine.model.wrappers import is_model_wrapper
+from hookline.dialects.mmengine.model.wrappers import (
+    MMDistributedDataParallel,
+    MMSeparateDistributedDataParallel,
+    is_model_wrapper,
+)
 
 __all__ = [
     "BaseAveragedModel",
@@ -42,6 +51,8 @@ __all__ = [
     "ExponentialMovingAverage",
     "ImgDataPreprocessor",
     "KaimingInit",
+    "MMDistributedDataParallel",
+    "MMSeparateDistributedDataParallel",
     "ModuleDict",
     "ModuleList",
     "MomentumAnnealingEMA",
@@ -55,6 +66,8 @@ __all__ = [
     "bias_init_with_prob",
     "caffe2_xavier_init",
     "constant_init",
+    "convert_sync_batchnorm",
+    "detect_anomalous_params",
     "initialize",
     "is_model_wrapper",
     "kaiming_init",

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from hookline.dialects.mmengine.errors import ConfigTypeError, ConfigValueError
+from hookline.dialects.mmengine.logging import print_log
 
 
 def stack_batch(tensor_list: list[Tensor], pad_size_divisor: int = 1, pad_value: float = 0) -> Tensor:
@@ -39,3 +41,31 @@ def merge_dict(*args: dict[str, Any]) -> dict[str, Any]:
     for each in args:
         merged.update(each)
     return merged
+
+
+def detect_anomalous_params(loss: Tensor, model: nn.Module) -> None:
+    """Log an error for each parameter of a model that a loss does not depend on."""
+    nodes: list[Any] = [loss.grad_fn]
+    seen, used = set(nodes), set()
+    while nodes:
+        node = nodes.pop()
+        if hasattr(node, "variable"):
+            used.add(node.variable)
+        more = {each for each, _ in getattr(node, "next_functions", ())} - seen
+        seen |= more
+        nodes += more
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad and parameter not in used:
+            print_log(
+                f"the loss does not depend on {name}, with the shape {tuple(parameter.shape)}",
+                logger="current",
+                level=logging.ERROR,
+            )
+
+
+def convert_sync_batchnorm(module: nn.Module, implementation: str = "torch") -> nn.Module:
+    """Replace all batch norms by ones that compute their statistics over all processes."""
+    if implementation != "torch":
+        raise ConfigValueError(f"sync_bn must be 'torch', not {implementation!r}")
+    converted: nn.Module = nn.SyncBatchNorm.convert_sync_batchnorm(module)  # type: ignore[no-untyped-call]  # torch's
+    return converted

@@ -59,7 +59,11 @@ MODELS = Registry(
         *("ExponentialMovingAverage", "MomentumAnnealingEMA", "StochasticWeightAverage"),
     ),
 )
-MODEL_WRAPPERS = Registry("model wrapper", builtin=_in("torch.nn.parallel", "DataParallel", "DistributedDataParallel"))
+MODEL_WRAPPERS = Registry(
+    "model wrapper",
+    builtin=_in("torch.nn.parallel", "DataParallel", "DistributedDataParallel")
+    | _in(f"{HERE}.model", "MMDistributedDataParallel", "MMSeparateDistributedDataParallel"),
+)
 WEIGHT_INITIALIZERS = Registry(
     "weight initializer",
     builtin={

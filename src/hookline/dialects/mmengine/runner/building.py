@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
@@ -16,6 +16,9 @@ from hookline.dialects.mmengine.registry import HOOKS, LOOPS, MODELS
 from hookline.engine.loop_specs import EvalLoop, TrainLoop
 from hookline.errors import HookError, did_you_mean, nearest
 from hookline.plan.hook import Hook
+
+if TYPE_CHECKING:
+    import torch
 
 #: The hooks of every run, by their key in `default_hooks`.
 DEFAULT_HOOKS: dict[str, dict[str, Any]] = {
@@ -50,13 +53,13 @@ def refuse_incomplete(**stages: Mapping[str, Any]) -> None:
             )
 
 
-def only_one_process(launcher: str) -> str:
-    """Refuse launchers that start several processes, and return the launcher."""
-    if launcher != "none":
+def refuse_sync_bn(device: torch.device) -> None:
+    """Refuse synchronized batch norms where torch does not have them."""
+    if device.type == "cpu":
         raise ConfigValueError(
-            f"launcher is {launcher!r}, but training with several processes is not supported yet; use 'none'"
+            "sync_bn needs a GPU, but this run trains on the CPU; remove it, and average the statistics after every "
+            "epoch with custom_hooks=[dict(type='SyncBuffersHook')]"
         )
-    return launcher
 
 
 def randomness(given: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
@@ -16,15 +17,18 @@ from hookline.common.checks import check_int
 from hookline.common.plain import check_plain, without_numpy
 from hookline.dialects.keys import refuse_near_misses
 from hookline.dialects.mmengine.config import Config
+from hookline.dialects.mmengine.dist import broadcast_object_list, init_dist, is_distributed, master_only
+from hookline.dialects.mmengine.dist.launchers import check_launcher
 from hookline.dialects.mmengine.errors import ConfigKeyError, ConfigTypeError, ConfigValueError
 from hookline.dialects.mmengine.evaluator import Evaluator
 from hookline.dialects.mmengine.hooks.hook import unused_points
 from hookline.dialects.mmengine.hooks.storage import refuse_other_storage
 from hookline.dialects.mmengine.logging import MessageHub, MMLogger
-from hookline.dialects.mmengine.model import BaseModel
+from hookline.dialects.mmengine.model import BaseModel, convert_sync_batchnorm, is_model_wrapper
 from hookline.dialects.mmengine.optim import build_optim_wrapper, build_param_schedulers
 from hookline.dialects.mmengine.registry import EVALUATOR, LOG_PROCESSORS, VISUALIZERS, init_default_scope
 from hookline.dialects.mmengine.runner import building, checkpoint
+from hookline.dialects.mmengine.runner import strategy as strategies
 from hookline.dialects.mmengine.runner.folder import WorkDir
 from hookline.dialects.mmengine.runner.log_processor import LogProcessor
 from hookline.dialects.mmengine.runner.utils import set_random_seed
@@ -35,7 +39,7 @@ from hookline.engine.optims import Optims
 from hookline.errors import HookError
 from hookline.plan.calls import call_in_progress
 from hookline.plan.registry import DEFAULT_HOOKS
-from hookline.strategies import one_process, unwrap
+from hookline.strategies import Strategy, unwrap
 
 if TYPE_CHECKING:
     from torch import nn
@@ -70,8 +74,8 @@ class Runner(native.Runner):
         data_preprocessor: The data preprocessor for a model that is given as a dict without one.
         load_from: A checkpoint whose weights the model starts with. Checkpoints from MMEngine work, too.
         resume: Resume from `load_from`, or from the newest checkpoint in work_dir.
-        launcher: Must be `none` for now: only one process is supported.
-        env_cfg: Only `cudnn_benchmark` has an effect. Settings for several processes are ignored.
+        launcher: What started the processes: `none` (one process), `pytorch` (torchrun), `slurm` or `mpi`.
+        env_cfg: Only `cudnn_benchmark` and `dist_cfg` have an effect.
         log_processor: A LogProcessor, or a dict that describes it. It decides how numbers are shown.
         log_level: Above `INFO`, nothing is shown in the terminal. run.log still has everything.
         visualizer: A Visualizer, or a dict that describes it.
@@ -130,7 +134,7 @@ class Runner(native.Runner):
         self._param_scheduler, self._auto_scale_lr = param_scheduler, auto_scale_lr
         self._param_schedulers: Any = None
         self._weights_begun = False
-        self.launcher = building.only_one_process(launcher)
+        self.launcher = check_launcher(launcher)
         init_default_scope(default_scope)
         self.cfg = cfg if cfg is not None else Config({})
         self.setup_env(env_cfg or {})
@@ -141,7 +145,7 @@ class Runner(native.Runner):
             default_hooks=dict.fromkeys(DEFAULT_HOOKS),
             work_dir=work_dir,
             experiment_name=experiment_name,
-            strategy=one_process("the Runner of MMEngine"),
+            strategy=self._build_strategy(env_cfg or {}),
             seed=self.seed,
             load_from=None if resume else load_from,
             resume=load_from if resume and load_from is not None else resume,
@@ -151,7 +155,6 @@ class Runner(native.Runner):
         self.seed_is_chosen = chosen
         self.work_dir = WorkDir(work_dir)
         self._resume, self._load_from = bool(resume), load_from
-        self.timestamp = time.strftime("%Y%m%d_%H%M%S")
         self.hub = self.message_hub = self.build_message_hub()
         self.logger = self.build_logger(building.level_of(log_level))
         self.log_processor = self.build_log_processor(log_processor)
@@ -315,26 +318,55 @@ class Runner(native.Runner):
 
     @wrapped.setter
     def wrapped(self, model: nn.Module) -> None:
-        self._wrapped, self._unwrapped = model, unwrap(model)
+        self._wrapped, self._unwrapped = model, self._model
 
     # -- building; a subclass may override these methods
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        if hasattr(cls, "wrap_model"):
-            raise ConfigTypeError(
-                f"{cls.__name__} overrides wrap_model, which is never called: models are not wrapped here"
-            )
-
     def setup_env(self, env_cfg: Mapping[str, Any]) -> None:
-        """Apply the settings of the process."""
+        """Apply the settings of the process, and join the group of processes. All of them use one timestamp."""
         if env_cfg.get("cudnn_benchmark"):
             torch.backends.cudnn.benchmark = True
+        if self.distributed and not is_distributed():
+            init_dist(self.launcher, **env_cfg.get("dist_cfg", {}))
+        now = [time.strftime("%Y%m%d_%H%M%S")]
+        broadcast_object_list(now)
+        self.timestamp = now[0]
+
+    def _build_strategy(self, env_cfg: Mapping[str, Any]) -> Strategy:
+        reference = weakref.ref(self)
+
+        def wrap(model: nn.Module) -> nn.Module:
+            runner = reference()
+            assert runner is not None, "a strategy does not outlive its runner"
+            return runner.wrap_model(runner.cfg.get("model_wrapper_cfg"), model)
+
+        if not self.distributed:
+            return strategies.OneProcess(wrap)
+        return strategies.Wrapped(wrap, env_cfg.get("dist_cfg", {}).get("timeout", strategies.TIMEOUT))
+
+    def wrap_model(self, model_wrapper_cfg: Mapping[str, Any] | None, model: nn.Module) -> nn.Module:
+        """Move the model to its device and, with several processes, wrap it."""
+        strategies.refuse_wrapped(model, model_wrapper_cfg)
+        unwrap(model).to(self.device)
+        if not self.distributed or is_model_wrapper(model):
+            return model
+        if (sync_bn := self.cfg.get("sync_bn")) is not None:
+            building.refuse_sync_bn(self.device)
+            model = convert_sync_batchnorm(model, sync_bn)
+        return strategies.wrap(
+            model, model_wrapper_cfg, self.device, unused=bool(self.cfg.get("find_unused_parameters", False))
+        )
 
     def set_randomness(self, seed: int | None, diff_rank_seed: bool = False, deterministic: bool = False) -> None:
-        """Seed everything. Without a seed, draw one."""
+        """Seed everything. Without a seed, draw one. With `diff_rank_seed`, each process adds its rank to it."""
         self.deterministic, self.seed_is_chosen = bool(deterministic), seed is not None
+        self.diff_rank_seed = bool(diff_rank_seed)
         self.seed = set_random_seed(seed, self.deterministic)
+
+    @property
+    def seed_of_process(self) -> int:
+        """Return the seed of this process's random numbers."""
+        return self.seed + (self.rank if self.diff_rank_seed else 0)
 
     def build_model(self, model: Any) -> nn.Module:
         """Build the model from its config."""
@@ -507,8 +539,8 @@ class Runner(native.Runner):
 
     @property
     def distributed(self) -> bool:
-        """Return whether there are several processes."""
-        return self.world_size > 1
+        """Return whether a launcher started this process."""
+        return self.launcher != "none"
 
     # -- checkpoints
 
@@ -518,6 +550,7 @@ class Runner(native.Runner):
             path, self.load_from = self.load_from, None
             self.load_checkpoint(path)
 
+    @master_only
     def dump_config(self) -> None:
         """Write the config into the folder of the run, under its original file name."""
         self.work_dir.mkdir(parents=True, exist_ok=True)
@@ -566,7 +599,10 @@ class Runner(native.Runner):
         by_epoch: bool = True,
         backend_args: Any = None,
     ) -> None:
-        """Save a checkpoint: in the middle of training at the end of the iteration, epoch or validation; else now."""
+        """Save a checkpoint: in the middle of training at the end of the iteration, epoch or validation; else now.
+
+        Only the main process writes. It does not wait for the others here, because it may be the only one that saves.
+        """
         refuse_other_storage("save_checkpoint", file_client_args, backend_args)
         more = without_numpy(dict(meta or {}))
         check_plain(more, "the meta of a checkpoint")
@@ -583,6 +619,8 @@ class Runner(native.Runner):
                 meta=more,
             )
             return
+        if not self.strategy.is_main:
+            return
         complete = bool(save_optimizer and save_param_scheduler and self.optims)
-        taken = snapshot.with_meta(snapshot.take(self, save_optimizer, save_param_scheduler), more)
+        taken = snapshot.with_meta(snapshot.take(self, save_optimizer, save_param_scheduler, alone=True), more)
         store.write(taken, Path(out_dir) / filename, seal.Note(self.iter, self.validations, complete))

@@ -8,11 +8,17 @@ from collections.abc import Sequence
 import torch
 
 from hookline.common import rng
+from hookline.dialects.mmengine.dist import broadcast_object_list, get_rank
 
 
 def set_random_seed(seed: int | None = None, deterministic: bool = False, diff_rank_seed: bool = False) -> int:
-    """Seed Python, numpy and torch, and return the seed. Without a seed, draw one."""
-    seed = secrets.randbelow(2**31) if seed is None else seed
+    """Seed Python, numpy and torch, and return the seed. Without a seed, draw one, which all processes share."""
+    if seed is None:
+        drawn = [secrets.randbelow(2**31)]
+        broadcast_object_list(drawn)
+        seed = drawn[0]
+    if diff_rank_seed:
+        seed += get_rank()
     rng.seed_everything(seed)
     if deterministic:
         torch.backends.cudnn.benchmark = False

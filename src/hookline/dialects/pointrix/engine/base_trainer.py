@@ -110,7 +110,8 @@ class BaseTrainer(Host):
         self.cfg: Any = parse_structured(self.Config, cfg)
         self.device = self._choose_device(cfg, device)
         self.name = name or Path(exp_dir).resolve().name
-        self.terminal, self.strategy = Logger.terminal, one_process("a trainer of Pointrix")
+        self.terminal = Logger.terminal
+        self.strategy = one_process("a trainer of Pointrix", "each would add and remove points on its own")
         self.position, self.requests = Position(), Requests()
         self.saving = Saving(self)
         self.parts = parts_of(self)

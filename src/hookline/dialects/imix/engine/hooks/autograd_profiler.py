@@ -53,7 +53,7 @@ class AutogradProfilerHook(HookBase):
         """Profile one iteration with its hooks and its update. The engine sets its counters only inside the scope."""
         trainer = self.trainer
         trainer.epoch, trainer.iter, trainer.inner_iter = runner.epoch, runner.iter, batch_idx
-        if not self._predicate(trainer):
+        if not (runner.strategy.is_main and self._predicate(trainer)):
             yield
             return
         from hookline.hooks.profiling import Profile, refuse_another

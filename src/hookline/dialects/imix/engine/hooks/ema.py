@@ -144,10 +144,11 @@ class EMAEpochHook(HookBase):
         trainer, model = self.trainer, unwrap_model(self.trainer)
         _restore_weights(model, if_unknown=True)
         if hasattr(model, "save_checkpoint_ema"):
-            self._save_of_model()()
+            if trainer.runner.strategy.is_main:
+                self._save_of_model()()
             return
         average = self._average()
-        if average is not None:
+        if average is not None and trainer.runner.strategy.is_main:
             path = Path(trainer.work_dir) / f"{trainer.prefix}_epoch{trainer.epoch}_ema.pth"
             averaged = average.state_dict(trainer.runner.model)["averaged"]
             store.write({"state_dict": averaged}, path, Note(trainer.iter, trainer.runner.validations))

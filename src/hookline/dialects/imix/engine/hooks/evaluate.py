@@ -96,8 +96,8 @@ class EvaluateHook(HookBase):
         trainer, best = self.trainer, self.best
         if best is None:
             return
-        path = Path(trainer.work_dir) / BEST
-        if path.exists() and (note := read_note(path)) is not None:
+        path, is_main = Path(trainer.work_dir) / BEST, trainer.runner.strategy.is_main
+        if is_main and path.exists() and (note := read_note(path)) is not None:
             weights = store.read(path, sealed=True)["state_dict"]
             store.write({"state_dict": weights}, path.with_name(BEST_MODEL), Note(note.step, note.validations))
         place_of_best = f"epoch {best['epoch']}" if "epoch" in best else f"iteration {best['iter']}"
@@ -108,7 +108,8 @@ class EvaluateHook(HookBase):
     def _evaluate(self, trainer: Any, done: int) -> None:
         """Evaluate after `done` finished iterations."""
         self._owed = False
-        measured = results_of(self.eval_function, self._measure(trainer))
+        # Each process may have evaluated a part of the data. The main one decides for all, as in iMIX.
+        measured = trainer.runner.strategy.gather(results_of(self.eval_function, self._measure(trainer)))[0]
         if not measured:
             return
         result: dict[str, Any] = {"iter": trainer.iter, "max_iter": trainer.max_iter}
@@ -128,7 +129,7 @@ class EvaluateHook(HookBase):
         trainer.runner.terminal.say(f"evaluation  {format_metrics(result)}{'  (best)' * better}")
 
     def _save_best(self, trainer: Any) -> None:
-        trainer.runner.request_save(lambda position: BEST, folder=Path(trainer.work_dir))
+        trainer.runner.request_save(lambda position: BEST, folder=Path(trainer.work_dir), together=True)
 
     def _measure(self, trainer: Any) -> Any:
         runner = trainer.runner
@@ -137,6 +138,8 @@ class EvaluateHook(HookBase):
 
     def _write(self, trainer: Any) -> None:
         """Rewrite the file with all results. So it is always complete, and has each result once after a resume."""
+        if not trainer.runner.strategy.is_main:
+            return
         flat = [{key: each[key] for key in each if key != "metrics"} | each["metrics"] for each in self.results]
         lines = [json.dumps(each) for each in flat]
         path = resolve_path(self.eval_json_file, Path(trainer.work_dir))
@@ -158,7 +161,7 @@ class EvaluateHook(HookBase):
         if self.results:
             self._write(trainer)
         path = Path(trainer.work_dir) / BEST
-        note = read_note(path) if path.exists() else None
+        note = trainer.runner.strategy.on_main(lambda: read_note(path) if path.exists() else None)
         if self._best_at == trainer.runner.iter and (note is None or note.step != self._best_at):
             self._save_best(trainer)
 

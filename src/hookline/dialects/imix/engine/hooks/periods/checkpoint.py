@@ -89,8 +89,9 @@ class CheckPointHook(HookBase):
         """Save the final checkpoint."""
         runner = self.trainer.runner
         path = self.checkpoint_folder(runner) / f"{self._prefix}_model_final.pth"
-        if runner.saving.resumed_at != runner.iter or not path.exists():
-            runner.request_save(lambda position: path.name, folder=path.parent)
+        exists = runner.strategy.on_main(path.exists)
+        if runner.saving.resumed_at != runner.iter or not exists:
+            runner.request_save(lambda position: path.name, folder=path.parent, together=True)
 
     def checkpoint_folder(self, runner: Any) -> Path:
         """Return the folder in which this hook saves."""
@@ -98,7 +99,7 @@ class CheckPointHook(HookBase):
 
     def _request(self, name: Any) -> None:
         runner = self.trainer.runner
-        runner.request_save(name, folder=self.checkpoint_folder(runner), done=self._clean_up)
+        runner.request_save(name, folder=self.checkpoint_folder(runner), done=self._clean_up, together=True)
 
     def _clean_up(self, saved: Path) -> None:
         """Remove all but the newest checkpoints."""
