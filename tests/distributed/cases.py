@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import os
 import signal
@@ -50,9 +51,14 @@ def build(folder: str, batch: int = 16, samples: int = 50, epochs: int = 3, **pa
     return Runner(model, **given)
 
 
+def whole(value: Any) -> Tensor:
+    """Return all of a tensor that may be sharded."""
+    return value.full_tensor() if hasattr(value, "full_tensor") else value
+
+
 def seen(runner: Runner) -> dict[str, Any]:
     """Return what a run has come to."""
-    weights = torch.cat([parameter.detach().flatten() for parameter in runner.model.parameters()])
+    weights = torch.cat([whole(parameter.detach()).flatten() for parameter in runner.model.parameters()])
     return {
         "iter": runner.iter,
         "hash": hashlib.sha256(weights.numpy().tobytes()).hexdigest(),
@@ -205,7 +211,11 @@ def main() -> None:
     result: dict[str, Any] = {}
     began = time.monotonic()
     try:
-        result = globals()[case](folder, *json.loads(arguments))
+        module, _, name = case.rpartition(":")
+        cases = importlib.import_module(f"tests.distributed.{module}") if module else sys.modules[__name__]
+        given = json.loads(arguments)
+        options = given.pop() if given and isinstance(given[-1], dict) else {}
+        result = getattr(cases, name)(folder, *given, **options)
     except BaseException as error:
         code = error.code if isinstance(error, SystemExit) else exit_code_of(error)
         result = {"error": type(error).__name__, "message": str(error), "code": code}

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
+from hookline.common.sharding import part_like
 from hookline.engine.clipping import Clip
 from hookline.engine.hyperparameters import check_optimizer, check_scheduler
 from hookline.engine.optim_checks import explain_schedule, refuse_closure
@@ -159,6 +160,8 @@ class Optim:
         #: The micro-batches in the open window, with the last one counted by its samples.
         self._mass = 0.0
         self._skip = False
+        #: True if the open window has gradients that are not synced over processes yet.
+        self._unsynced = False
         #: True if there are other optims. Their backward passes may leave gradients in the parameters of this one.
         self._several = False
         self._strategy: Strategy = Single()
@@ -299,12 +302,26 @@ class Optim:
         """Return the context of a backward pass. Processes sync their gradients only in the last one of a window."""
         if share == 1 or self._wrapped is None:
             return NOTHING
-        return self._strategy.syncing_gradients(self._wrapped, sync=self.micro + 1 >= share)
+        self._unsynced = self.micro + 1 < share
+        return self._strategy.syncing_gradients(self._wrapped, sync=not self._unsynced)
+
+    def _sync_early(self) -> None:
+        """Sync the gradients of a window that is not full."""
+        if self._unsynced and self._wrapped is not None:
+            self._strategy.sync_gradients(self._wrapped)
+            self._unsynced = False
+
+    def _zero_window(self) -> None:
+        """Drop all gradients of the open window."""
+        if self._unsynced and self._wrapped is not None:
+            self._strategy.drop_gradients(self._wrapped)
+            self._unsynced = False
+        self.optimizer.zero_grad()
 
     def reset(self) -> None:
         """Discard an unfinished window and its gradients."""
         self._skip, self.updating, self.stepping = False, False, False
-        self.optimizer.zero_grad()
+        self._zero_window()
         self.micro, self._mass, self._weight = 0, 0.0, EVEN
 
     def drop_stale_gradients(self) -> None:
@@ -321,6 +338,7 @@ class Optim:
         """Return the open window with its gradients, as data for a checkpoint; None between two windows."""
         if not self.micro:
             return None
+        self._sync_early()
         return {
             "micro": self.micro,
             "window": self._window,
@@ -332,12 +350,13 @@ class Optim:
         self.micro, self._window = state["micro"], state["window"]
         self._mass = float(self.micro)  # only the last batch of a window, which ends it, may have another weight
         for parameter, gradient in zip(self.parameters(), state["gradients"], strict=True):
-            parameter.grad = None if gradient is None else gradient.to(parameter.device)
+            parameter.grad = None if gradient is None else part_like(gradient, parameter).to(parameter.device)
 
     def flush(self) -> None:
         """End the window now, and update with the micro-batches that it has."""
         if self.micro:
             self._skip = False  # a skipped micro-batch is not part of the window
+            self._sync_early()
             self._step()
 
     def skip(self) -> None:
@@ -399,7 +418,7 @@ class Optim:
         self.scaler_skipped = needed and scaler.get_scale() < before
 
     def _drop_window(self) -> None:
-        self.optimizer.zero_grad()
+        self._zero_window()
         self.micro, self._mass = 0, 0.0
 
     def _rescale(self, factor: float) -> None:

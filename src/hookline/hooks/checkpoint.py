@@ -368,8 +368,8 @@ class CheckpointHook(Hook):
         saving_hooks = [entry for entry in self.runner.plan if entry.checkpoint_folder(self.runner) is not None]
         own = self.filename_tmpl or ("epoch_{}.pth" if self._counts_epochs(self.runner) else "iter_{}.pth")
         templates = {own, "epoch_{}.pth", "iter_{}.pth"} if prefix or len(saving_hooks) == 1 else {own}
-        numbered = "|".join(re.escape(each).replace(r"\{\}", "[0-9]+") for each in templates)
-        return re.compile(f"{re.escape(prefix)}({numbered})")
+        stems = [re.escape(each.removesuffix(".pth")).replace(r"\{\}", "[0-9]+") for each in templates]
+        return re.compile(rf"{re.escape(prefix)}({'|'.join(stems)})\.(pth|dcp)")
 
     def _saved(self, saved: Path) -> None:
         """Remember the newest checkpoint, and remove those beyond `max_keep_ckpts`."""

@@ -231,7 +231,7 @@ class EvaluateHook(Hook):
     def _save_options(self, runner: Runner, best: BestSoFar, before: tuple[float | None, str, int]) -> dict[str, Any]:
         """Return the options to save the new best checkpoint. Once it is written, earlier ones are removed."""
         prefix = f"best_{safe_file_name(self.prefix)}_{safe_file_name(best.monitor.name)}_"
-        names = re.compile(re.escape(prefix) + r"(epoch|iter)_[0-9]+\.pth")
+        names = re.compile(re.escape(prefix) + r"(epoch|iter)_[0-9]+\.(pth|dcp)")
         return {
             "by_epoch": self._counts_epochs(runner),
             "prefix": prefix,

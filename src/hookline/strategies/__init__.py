@@ -14,7 +14,7 @@ __all__ = ["STRATEGIES", "Single", "Strategy", "one_process", "pick", "pick_devi
 
 #: The strategies by name, and where they are; a new one is one file and one entry here. Importing those of several
 #: processes takes time, so this happens only if one is used.
-STRATEGIES = {"single": "single:Single", "ddp": "ddp:DDP"}
+STRATEGIES = {"single": "single:Single", "ddp": "ddp:DDP", "fsdp": "fsdp:FSDP"}
 
 
 def pick(given: str | Mapping[str, Any] | Strategy) -> Strategy:

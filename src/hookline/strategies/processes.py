@@ -27,10 +27,11 @@ class Processes(Strategy):
 
     Args:
         timeout: The seconds after which training ends if a process does not answer.
+        all_write: True if all processes write checkpoints together.
     """
 
-    def __init__(self, timeout: float = TIMEOUT) -> None:
-        self.group = Group(timeout)
+    def __init__(self, timeout: float = TIMEOUT, all_write: bool = False) -> None:
+        self.group = Group(timeout, all_write)
         self.agreement = Agreement(self.group)
 
     @property

@@ -1,0 +1,74 @@
+"""The cases of the tests of FSDP: each is a function that runs in every process, and returns what the test compares."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from hookline import EvalLoop, Optim, Runner, TrainLoop
+from hookline.checkpoint import shard_files
+from hookline.engine.metrics import accuracy
+from hookline.hooks import EMAHook
+from tests.distributed import cases
+from tests.distributed.cases import At, predict, seen, step
+
+
+class Block(nn.Module):
+    """A layer with a residual."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.inner = nn.Linear(width, width)
+        self.scale = nn.Parameter(torch.ones(1))  # fewer elements than processes
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.scale * torch.relu(self.inner(x))
+
+
+def build(folder: str, strategy: Any = "fsdp", samples: int = 50, **parts: Any) -> Runner:
+    """Return a run of a model with blocks, whose batches are 16 samples in all processes together."""
+    torch.manual_seed(7 * int(os.environ.get("RANK", "0")))  # every process creates other weights
+    model = nn.Sequential(nn.Linear(8, 9), Block(9), Block(9), nn.BatchNorm1d(9), nn.Linear(9, 3))
+    if not int(os.environ.get("RANK", "0")):
+        torch.manual_seed(0)
+        for parameter in model.parameters():
+            nn.init.normal_(parameter, std=0.5)
+    torch.manual_seed(0)
+    if parts.pop("plain", True):
+        model[3] = nn.Identity()
+    data = TensorDataset(torch.randn(samples, 8), torch.randint(3, (samples,)))
+    each = 16 // int(os.environ.get("WORLD_SIZE", "1"))
+    accumulate = parts.pop("accumulate", 1)
+    clip = parts.pop("clip", {})
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.9)
+    epochs = parts.pop("epochs", 3)
+    given: dict[str, Any] = {
+        "train": TrainLoop(DataLoader(data, batch_size=each // accumulate, shuffle=True), step, max_epochs=epochs),
+        "val": EvalLoop(DataLoader(data, batch_size=each), predict, metrics={"accuracy": accuracy}, loss=step),
+        "optim": Optim(optimizer, [scheduler], accumulate=accumulate, **clip),
+        "work_dir": f"{folder}/run",
+        "device": "cpu",
+        "quiet": True,
+        "strategy": strategy if os.environ.get("WORLD_SIZE") else "single",
+        **parts,
+    }
+    return Runner(model, **given)
+
+
+def train(folder: str, **options: Any) -> dict[str, Any]:
+    """Train to the end, with a validation after every epoch, and return the state."""
+    if options.pop("ema", False):
+        options["custom_hooks"] = [EMAHook(momentum=0.1)]
+    runner = build(folder, **options)
+    found: list[dict[str, Any]] = []
+    runner.on("after_val_epoch")(lambda runner, metrics: found.append(dict(metrics)))
+    runner.train()
+    return seen(runner) | {"metrics": found, "lr": runner.optims.sole.learning_rates()}
