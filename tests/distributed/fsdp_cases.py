@@ -12,10 +12,10 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from hookline import EvalLoop, Optim, Runner, TrainLoop
+from hookline import EvalLoop, Hook, Optim, Runner, TrainLoop
 from hookline.checkpoint import shard_files
 from hookline.engine.metrics import accuracy
-from hookline.hooks import EMAHook
+from hookline.hooks import EMAHook, FreezeHook
 from tests.distributed import cases
 from tests.distributed.cases import At, predict, seen, step
 
@@ -63,12 +63,51 @@ def build(folder: str, strategy: Any = "fsdp", samples: int = 50, **parts: Any) 
     return Runner(model, **given)
 
 
+class Stream:
+    """A loader without a length, with this process's half of each batch."""
+
+    def __init__(self, batches: int) -> None:
+        torch.manual_seed(3)
+        rank, processes = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+        whole = [(torch.randn(8, 8), torch.randint(3, (8,))) for _ in range(batches)]
+        self.batches = [[each.chunk(processes)[rank] for each in batch] for batch in whole]
+
+    def __iter__(self) -> Any:
+        return iter(self.batches)
+
+
 def train(folder: str, **options: Any) -> dict[str, Any]:
     """Train to the end, with a validation after every epoch, and return the state."""
+    hooks: list[Any] = []
     if options.pop("ema", False):
-        options["custom_hooks"] = [EMAHook(momentum=0.1)]
-    runner = build(folder, **options)
+        hooks.append(EMAHook(momentum=0.1))
+    if options.pop("freeze", False):
+        hooks.append(FreezeHook(["1.*"], until_epoch=1))
+    if (skip := options.pop("skip", None)) is not None:
+        hooks.append(SkipAt(skip))
+    if (batches := options.pop("stream", None)) is not None:
+        options["train"] = TrainLoop(Stream(batches), step, max_epochs=2)
+    if options.pop("background", False):
+        options["default_hooks"] = {"checkpoint": {"async_save": True, "max_keep_ckpts": 2, "save_best": "accuracy"}}
+    runner = build(folder, custom_hooks=hooks, **options)
     found: list[dict[str, Any]] = []
     runner.on("after_val_epoch")(lambda runner, metrics: found.append(dict(metrics)))
     runner.train()
-    return seen(runner) | {"metrics": found, "lr": runner.optims.sole.learning_rates()}
+    return seen(runner) | {"metrics": found, "lr": runner.optims.sole.learning_rates(), "updates": runner.updates}
+
+
+class SkipAt(Hook):
+    """Skips one batch after its backward pass, so that its window is dropped."""
+
+    def __init__(self, iteration: int) -> None:
+        self.iteration = iteration
+
+    def after_backward(self, runner: Runner) -> None:
+        """Skip."""
+        if runner.iter == self.iteration:
+            runner.skip_step("planted")
+
+
+def several(folder: str, **runs: dict[str, Any]) -> dict[str, Any]:
+    """Train several runs, one after the other, in the same processes."""
+    return {name: train(f"{folder}/{name.partition(':')[0]}", **options) for name, options in runs.items()}

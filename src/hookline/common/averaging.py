@@ -310,7 +310,9 @@ def _copy(tensor: Tensor, value: Tensor | None = None) -> Tensor:
 def _exchange(pairs: Pairs) -> Pairs:
     """Put other data into tensors, and return the pairs that undo it."""
     previous = [(tensor, tensor.data.clone() if is_sharded(tensor) else tensor.data) for tensor, _ in pairs]
-    ready = [data.to(tensor.device, tensor.dtype) for tensor, data in pairs]  # if this fails, nothing has changed
+    # An evaluation may have gathered the weights, but not their average.
+    whole = [(t, d.full_tensor() if is_sharded(d) and not is_sharded(t) else d) for t, d in pairs]  # type: ignore[attr-defined]  # a DTensor
+    ready = [data.to(tensor.device, tensor.dtype) for tensor, data in whole]  # if this fails, nothing has changed
     for (tensor, _), data in zip(pairs, ready, strict=True):
         if is_sharded(tensor):  # the strategy keeps the memory of the part, so its values are copied
             local_part(tensor).copy_(local_part(data))

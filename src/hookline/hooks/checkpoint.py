@@ -227,6 +227,11 @@ class CheckpointHook(Hook):
     def before_train(self, runner: Runner) -> None:
         """Validate the options, resolve the default interval, and remove what a killed run left."""
         loop = runner.train_loop
+        if self.save_on_exception and runner.strategy.shards:
+            raise ConfigError(
+                f"CheckpointHook: save_on_exception cannot be used with the strategy '{runner.strategy.name}': after a "
+                "failure, the processes cannot write a sharded checkpoint together; remove it, and save more often"
+            )
         for key in self.published_keys:
             best = nearest(key, CHECKPOINT_KEYS, 0.8) if key not in CHECKPOINT_KEYS else None
             if best is not None:

@@ -181,7 +181,8 @@ class EvaluateHook(Hook):
     def _measure(self, runner: Runner) -> Any:
         from hookline.common import rng  # it imports torch, and `hookline hooks` must not
 
-        with runner.paused(), rng.preserved(), in_mode(runner.model, training=False):
+        evaluating = runner.strategy.evaluating(runner.wrapped)
+        with runner.paused(), rng.preserved(), in_mode(runner.model, training=False), evaluating:
             return self._call(model=runner.model, runner=runner)
 
     # -- the best result

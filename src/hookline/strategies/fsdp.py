@@ -162,13 +162,17 @@ class FSDP(Processes):
         for tensor in (*model.parameters(), *model.buffers()):
             distributed.broadcast(tensor.detach(), 0)
 
-    def _before_forward(self, model: nn.Module, inputs: Any) -> None:
-        """Refuse a call in the main process alone. In training, give all processes the buffers of the main one."""
+    def _refuse_alone(self) -> None:
+        """Refuse to gather parameters in the main process alone, which would wait for the others."""
         if self._alone:
             raise DistributedError(
                 f"{self._alone} runs only in the main process (ranks = 'main'), so it cannot call a model that is "
                 "sharded over all of them; set ranks = 'all'"
             )
+
+    def _before_forward(self, model: nn.Module, inputs: Any) -> None:
+        """In training, give all processes the buffers of the main one, as DDP does."""
+        self._refuse_alone()
         if model.training and torch.is_grad_enabled() and self.world_size > 1:
             for buffer in model.buffers():
                 distributed.broadcast(buffer, 0)
@@ -186,6 +190,7 @@ class FSDP(Processes):
     @contextmanager
     def evaluating(self, wrapped: nn.Module) -> Iterator[nn.Module]:
         """Gather all parameters once, so that no process waits for another one, which may have fewer batches."""
+        self._refuse_alone()
         groups, before = list(_groups(wrapped)), []
         units = [module for module in wrapped.modules() if isinstance(module, FSDPModule)]
         for group in groups:
