@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
-import time
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,10 @@ from hookline import EvalLoop, Hook, Optim, Runner, TrainLoop
 from hookline.checkpoint import shard_files
 from hookline.engine.metrics import accuracy
 from hookline.hooks import EMAHook, FreezeHook
-from tests.distributed import cases
 from tests.distributed.cases import At, predict, seen, step
+
+#: FSDP with units.
+WRAPPED = {"type": "fsdp", "wrap": ["Block"]}
 
 
 class Block(nn.Module):
@@ -111,3 +113,49 @@ class SkipAt(Hook):
 def several(folder: str, **runs: dict[str, Any]) -> dict[str, Any]:
     """Train several runs, one after the other, in the same processes."""
     return {name: train(f"{folder}/{name.partition(':')[0]}", **options) for name, options in runs.items()}
+
+
+def killed(folder: str) -> dict[str, Any]:
+    """Kill a process while the parts of epoch 2 are written. The other one waits for it."""
+    attempt, write_parts = int(os.environ["TORCHELASTIC_RESTART_COUNT"]), shard_files._write_parts
+
+    def dying(parts: list[Any], path: Path, temporary: Path, writers: Any) -> Any:
+        if (attempt, writers.rank, path.name) == (0, 1, "epoch_2.dcp"):
+            (temporary / "__1_0.distcp").write_bytes(b"half of it")
+            os.kill(os.getpid(), signal.SIGKILL)
+        return write_parts(parts, path, temporary, writers)
+
+    shard_files._write_parts = dying
+    before = sorted(path.name for path in Path(folder, "run").glob("*") if ".dcp" in path.name)
+    return train(folder, strategy=WRAPPED, resume=attempt > 0) | {"attempt": attempt, "before": before}
+
+
+def limited(folder: str) -> dict[str, Any]:
+    """Let one process run out of space for its part of a checkpoint."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def limit(runner: Runner) -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2000, hard))
+
+    runner = build(folder, strategy=WRAPPED, custom_hooks=[At(5, 1, limit)])
+    try:
+        runner.train()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    return seen(runner)
+
+
+class Calls(Hook):
+    """Calls the model in the main process only."""
+
+    ranks = "main"
+
+    def after_train_iter(self, runner: Runner) -> None:
+        """Call the model."""
+        runner.model(torch.zeros(1, 8))
+
+
+def alone(folder: str) -> dict[str, Any]:
+    """Train with a hook of the main process that calls the model."""
+    build(folder, strategy=WRAPPED, custom_hooks=[Calls()]).train()
+    return {}
