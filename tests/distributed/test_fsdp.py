@@ -36,8 +36,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def two(folder: Path) -> dict[str, Any]:
     """Run everything that two processes do first, and return the results of rank 0."""
-    runs = {f"{kind}_{name}": {**options, "strategy": strategy} for kind, strategy in (("ddp", "ddp"), ("fsdp", WRAPPED))
-            for name, options in SAME.items()}
+    runs = {
+        f"{kind}_{name}": {**options, "strategy": strategy}
+        for kind, strategy in (("ddp", "ddp"), ("fsdp", WRAPPED))
+        for name, options in SAME.items()
+    }
     for kind, strategy in (("ddp", "ddp"), ("fsdp", WRAPPED)):
         runs[f"{kind}_buffers"] = {"plain": False, "samples": 48, "strategy": strategy}
     runs["fsdp_freeze"] = {"freeze": True, "strategy": WRAPPED}

@@ -26,8 +26,8 @@ METADATA = ".metadata"
 REPLACED = f".replaced{PARTIAL}"
 #: The reason not to use a folder of another program.
 FOREIGN = (
-    f"it is a folder of torch.distributed.checkpoint without the sealed {SEALED} of hookline, and loading its {METADATA} "
-    "could run code; if you trust it, convert it to one file with torch.distributed.checkpoint.format_utils"
+    f"it is a folder of torch.distributed.checkpoint without the sealed {SEALED} of hookline, and loading its "
+    f"{METADATA} could run code; if you trust it, convert it to one file with torch.distributed.checkpoint.format_utils"
 )
 
 

@@ -14,11 +14,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributed import checkpoint as dcp
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
+from torch.distributed.checkpoint.filesystem import FileSystemWriter
 from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, MetadataIndex, TensorProperties
 from torch.distributed.checkpoint.planner import SavePlan, TensorWriteData, WriteItem, WriteItemType
+from torch.distributed.checkpoint.state_dict_saver import save
 
 from hookline.checkpoint import folders, seal, shards, store
 from hookline.common.files import PARTIAL, storage_errors
@@ -71,9 +72,9 @@ def _write_parts(
     state = {shards.name_of(part["path"]): part for part in parts}
     assert len(state) == len(parts), "every tensor has its own name"
     try:
-        metadata = dcp.save(
+        metadata = save(
             state,
-            storage_writer=dcp.FileSystemWriter(temporary, thread_count=1, sync_files=True),
+            storage_writer=FileSystemWriter(temporary, thread_count=1, sync_files=True),
             planner=_Planner(),
             process_group=writers.group,
         )

@@ -98,13 +98,14 @@ class Stored:
         wanted = torch.zeros(list(self.shape) if sizes is None else sizes, dtype=self.dtype)
         for start, length, *where in self._chunks:
             ranges = [
-                (max(a, b), min(a + n, b + m))
-                for a, n, b, m in zip(start, length, begin, wanted.shape, strict=True)
+                (max(a, b), min(a + n, b + m)) for a, n, b, m in zip(start, length, begin, wanted.shape, strict=True)
             ]
             if all(low < high for low, high in ranges):
                 part = self._read_chunk(length, *where)
                 target = wanted[tuple(slice(low - b, high - b) for (low, high), b in zip(ranges, begin, strict=True))]
-                target.copy_(part[tuple(slice(low - a, high - a) for (low, high), a in zip(ranges, start, strict=True))])
+                target.copy_(
+                    part[tuple(slice(low - a, high - a) for (low, high), a in zip(ranges, start, strict=True))]
+                )
         return wanted
 
     def _read_chunk(self, sizes: list[int], name: str, position: int, length: int) -> Tensor:
@@ -178,7 +179,12 @@ def describe(parts: list[dict[str, Any]], metadata: Any, files: Mapping[str, tup
     return {
         "files": {name: list(about) for name, about in sorted(files.items())},
         "tensors": [
-            [part["path"], part["shape"], str(part["local"].dtype).removeprefix("torch."), list(_chunks(part, metadata))]
+            [
+                part["path"],
+                part["shape"],
+                str(part["local"].dtype).removeprefix("torch."),
+                list(_chunks(part, metadata)),
+            ]
             for part in parts
         ],
     }

@@ -234,9 +234,7 @@ def evaluate(runner: RunnerHost, stage: Literal["val", "test"]) -> dict[str, Any
     return metrics
 
 
-def evaluate_one(
-    runner: RunnerHost, model: nn.Module, stage: Literal["val", "test"], loop: EvalLoop
-) -> dict[str, Any]:
+def evaluate_one(runner: RunnerHost, model: nn.Module, stage: Literal["val", "test"], loop: EvalLoop) -> dict[str, Any]:
     """Evaluate all batches of one data set, and return its metrics."""
     plan, average, strategy = runner.plan, Average(), runner.strategy
     runner.leave_if_signaled()

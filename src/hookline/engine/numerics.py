@@ -6,8 +6,8 @@ import cmath
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
-from hookline.errors import NumericsError
 from hookline.common.sharding import local_part
+from hookline.errors import NumericsError
 from hookline.record.hub import read_numbers
 
 KEPT = 1000  # losses that wait for a check

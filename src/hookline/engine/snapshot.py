@@ -151,9 +151,7 @@ def _refuse_malformed(host: Host, checkpoint: Mapping[str, Any], path: str) -> N
         raise StorageError(f"{path} cannot be used: {', '.join(odd)} is not of the type that a run saves")
 
 
-def load_fitting(
-    model: nn.Module, state: Mapping[str, Any], path: str, strategy: Strategy | None = None
-) -> list[str]:
+def load_fitting(model: nn.Module, state: Mapping[str, Any], path: str, strategy: Strategy | None = None) -> list[str]:
     """Load the entries of a model's state that fit, and return the misfits. Refuse a state of which nothing fits."""
     own = model.state_dict()
     fitting = {name: value for name, value in state.items() if name in own and shape_of(own[name]) == shape_of(value)}

@@ -83,7 +83,10 @@ class GradNormHook(Hook):
             if gradients:
                 hub.update_scalar(f"{prefix}grad_norm/{name}", runner.strategy.norm(gradients, self.norm_type))
             if self.weights:
-                hub.update_scalar(f"{prefix}weight_norm/{name}", runner.strategy.norm([member.detach() for member in members], self.norm_type))
+                hub.update_scalar(
+                    f"{prefix}weight_norm/{name}",
+                    runner.strategy.norm([member.detach() for member in members], self.norm_type),
+                )
 
 
 def group_by_module(model: nn.Module, parameters: Iterable[Tensor], depth: int) -> dict[str, list[Tensor]]:

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from hookline.checkpoint.names import NAMES
 from hookline.checkpoint import folders
+from hookline.checkpoint.names import NAMES
 from hookline.checkpoint.seal import damage, read_note
 from hookline.common.files import real_path, regular
 from hookline.common.monitor import monitor

@@ -29,8 +29,9 @@ from hookline.errors import ConfigError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hookline.checkpoint.seal import Note
     from torch.optim import Optimizer
+
+    from hookline.checkpoint.seal import Note
 
 T = TypeVar("T")
 

@@ -128,8 +128,8 @@ class FSDP(Processes):
         others = sum(id(each) not in known for o in optimizers for group in o.param_groups for each in group["params"])
         if others:
             raise ConfigError(
-                f"{WHO}: an optimizer updates {others} parameters that are not in the model, which would not be the same "
-                "in all processes; put them into the model"
+                f"{WHO}: an optimizer updates {others} parameters that are not in the model, so they would differ "
+                "between processes; put them into the model"
             )
 
     def _options(self, model: nn.Module) -> dict[str, Any]:
@@ -155,7 +155,9 @@ class FSDP(Processes):
         options = ("wrap", "min_params", "param_dtype", "reduce_dtype", "reshard_after_forward")
         given = [name for name in options if getattr(self, name) not in (None, [])]
         if given and "_hookline_sharded" not in vars(model):
-            raise ConfigError(f"{WHO}: {', '.join(given)} does nothing, because the model is already sharded; remove it")
+            raise ConfigError(
+                f"{WHO}: {', '.join(given)} does nothing, because the model is already sharded; remove it"
+            )
 
     def _copy_from_main(self, model: nn.Module) -> None:
         """Give all processes the parameters and buffers of the main one."""
@@ -237,7 +239,7 @@ class FSDP(Processes):
             found = [torch.zeros((), dtype=torch.float32, device=device) for _ in range(self.world_size)]
             distributed.all_gather(found, total.to(device, torch.float32))
             norms += found
-        return torch.linalg.vector_norm(torch.stack(norms), norm_type)
+        return torch.nn.utils.get_total_norm(norms, norm_type)
 
     # -- state
 

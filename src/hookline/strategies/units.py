@@ -20,10 +20,14 @@ def find_units(model: nn.Module, wrap: Sequence[str], min_params: int | None) ->
     units = _by_size(model, MIN_PARAMS if min_params is None else min_params)
     if min_params is not None and not units:
         largest, name = max((_count(module), name) for name, module in model.named_modules() if module is not model)
-        raise ConfigError(
-            f"{WHO}: min_params is {min_params:,}, but no module inside the model can be a unit of that size (the "
-            f"largest is '{name}' with {largest:,}), so it does nothing; lower it, or remove it"
-        ) if largest else ConfigError(f"{WHO}: min_params does nothing: the model has no modules inside")
+        raise (
+            ConfigError(
+                f"{WHO}: min_params is {min_params:,}, but no module inside the model can be a unit of that size (the "
+                f"largest is '{name}' with {largest:,}), so it does nothing; lower it, or remove it"
+            )
+            if largest
+            else ConfigError(f"{WHO}: min_params does nothing: the model has no modules inside")
+        )
     return units
 
 
