@@ -53,7 +53,8 @@ def build(folder: str, batch: int = 16, samples: int = 50, epochs: int = 3, **pa
 
 def whole(value: Any) -> Tensor:
     """Return all of a tensor that may be sharded."""
-    return value.full_tensor() if hasattr(value, "full_tensor") else value
+    found: Tensor = value.full_tensor() if hasattr(value, "full_tensor") else value
+    return found
 
 
 def seen(runner: Runner) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,10 +12,12 @@ from torch import nn
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor
 
-from hookline import Optim
+from hookline import EvalLoop, Optim, Runner
+from hookline.engine.metrics import accuracy
+from hookline.engine.steps import predict
 from hookline.errors import ConfigError
 from hookline.strategies import pick
-from hookline.testing import toy_model, toy_runner
+from hookline.testing import toy_data, toy_model, toy_runner
 from tests.distributed.alone import group_of_one
 
 
@@ -145,8 +148,8 @@ def with_number() -> nn.Module:
         (
             tied,
             {"wrap": ["Block"]},
-            "the strategy 'fsdp': wrap: 0 (Block) cannot be a unit, because its parameter 3.weight is also used outside "
-            "of it; tied parameters must be in one unit",
+            "the strategy 'fsdp': wrap: 0 (Block) cannot be a unit, because its parameter 3.weight is also used "
+            "outside of it; tied parameters must be in one unit",
         ),
         (
             on_meta,
@@ -182,8 +185,8 @@ def test_an_optimizer_with_parameters_outside_of_the_model_is_refused() -> None:
     with pytest.raises(ConfigError) as refused:
         train(trained, optimizer)
     assert str(refused.value) == (
-        "the strategy 'fsdp': an optimizer updates 1 parameters that are not in the model, so they would differ between "
-        "processes; put them into the model"
+        "the strategy 'fsdp': an optimizer updates 1 parameters that are not in the model, so they would differ "
+        "between processes; put them into the model"
     )
 
 
@@ -209,10 +212,10 @@ def test_an_optimizer_keeps_its_groups_its_scheduler_and_its_state() -> None:
     assert results[0] == results[1]
 
 
-def test_a_frozen_model_and_one_without_parameters_can_be_evaluated() -> None:
+def test_a_frozen_model_and_one_without_parameters_can_be_evaluated(tmp_path: Path) -> None:
+    val = EvalLoop(toy_data(2), predict, metrics={"accuracy": accuracy})
     for evaluated in (toy_model().requires_grad_(False), nn.Flatten()):
-        runner = toy_runner(model=evaluated, train=None, optim=None, strategy="fsdp")
-        runner._train_loop = None
+        runner = Runner(evaluated, val=val, work_dir=tmp_path, device="cpu", quiet=True, strategy="fsdp")
         assert 0 <= runner.val()["accuracy"] <= 1
 
 
