@@ -275,11 +275,11 @@ def test_a_sealed_folder_with_a_wrong_description_is_refused(folder: Path, chang
 
 
 def test_a_folder_of_another_program_is_refused(tmp_path: Path) -> None:
-    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.state_dict_saver import save
 
     foreign = tmp_path / "foreign"
     toy_runner(strategy="ddp", max_epochs=1).train()  # joins the group, which torch's save warns without
-    dcp.save({"weight": torch.ones(3)}, checkpoint_id=foreign)
+    save({"weight": torch.ones(3)}, checkpoint_id=foreign)
     reason = f"{foreign} cannot be used: {folders.FOREIGN}"
     for strategy in ("fsdp", "ddp"):
         with pytest.raises(HooklineError) as refused:

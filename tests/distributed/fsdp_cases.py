@@ -16,7 +16,7 @@ from hookline import EvalLoop, Hook, Optim, Runner, TrainLoop
 from hookline.checkpoint import shard_files
 from hookline.engine.metrics import accuracy
 from hookline.hooks import EMAHook, FreezeHook
-from tests.distributed.cases import At, predict, seen, step
+from tests.distributed.cases import ACTS, At, predict, seen, step
 
 #: FSDP with units.
 WRAPPED = {"type": "fsdp", "wrap": ["Block"]}
@@ -145,17 +145,8 @@ def limited(folder: str) -> dict[str, Any]:
     return seen(runner)
 
 
-class Calls(Hook):
-    """Calls the model in the main process only."""
-
-    ranks = "main"
-
-    def after_train_iter(self, runner: Runner) -> None:
-        """Call the model."""
-        runner.model(torch.zeros(1, 8))
-
-
-def alone(folder: str) -> dict[str, Any]:
-    """Train with a hook of the main process that calls the model."""
-    build(folder, strategy=WRAPPED, custom_hooks=[Calls()]).train()
-    return {}
+def act(folder: str, what: str) -> dict[str, Any]:
+    """Do something in rank 1, in the middle of an epoch."""
+    runner = build(folder, strategy=WRAPPED, custom_hooks=[At(5, 1, ACTS[what])])
+    runner.train()
+    return seen(runner)

@@ -156,10 +156,9 @@ def test_a_process_that_cannot_write_its_part_ends_all_and_leaves_nothing_behind
     assert sorted(each.name for each in (tmp_path / "run").iterdir() if ".dcp" in each.name) == ["epoch_1.dcp"]
 
 
-def test_a_hook_of_the_main_process_that_calls_the_model_is_an_error_and_does_not_hang(tmp_path: Path) -> None:
-    done = run("fsdp_cases:alone", tmp_path)
-    assert [found["code"] for found in done.ranks] == [6, 6]
-    assert done.ranks[0]["message"] == (
-        "hook Calls runs only in the main process (ranks = 'main'), so it cannot call a model that is sharded over all "
-        "of them; set ranks = 'all'"
-    )
+def test_a_signal_to_one_process_ends_all_with_a_sharded_checkpoint(tmp_path: Path) -> None:
+    done = run("fsdp_cases:act", tmp_path, "SIGTERM")
+    assert [(found["error"], found["code"]) for found in done.ranks] == [("SystemExit", 143)] * 2
+    saved = sorted(path.name for path in (tmp_path / "run").iterdir() if ".dcp" in path.name)
+    assert saved == ["epoch_1.dcp", "iter_7.dcp"]
+    assert seal.damage(tmp_path / "run" / "iter_7.dcp") == ""

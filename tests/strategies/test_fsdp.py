@@ -12,10 +12,12 @@ from torch import nn
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor
 
-from hookline import EvalLoop, Optim, Runner
+from hookline import EvalLoop, Hook, Optim, Runner
+from hookline.common.sharding import local_part
 from hookline.engine.metrics import accuracy
 from hookline.engine.steps import predict
-from hookline.errors import ConfigError
+from hookline.errors import ConfigError, DistributedError, NumericsError
+from hookline.hooks import EMAHook, EvaluateHook
 from hookline.strategies import pick
 from hookline.testing import toy_data, toy_model, toy_runner
 from tests.distributed.alone import group_of_one
@@ -35,7 +37,8 @@ class Block(nn.Module):
         self.one, self.two = nn.Linear(4, 4), nn.Linear(4, 4)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.two(self.one(x))
+        found: torch.Tensor = self.two(self.one(x))
+        return found
 
 
 def model() -> nn.Sequential:
@@ -124,8 +127,8 @@ def test_without_a_group_of_processes_it_is_refused(monkeypatch: pytest.MonkeyPa
     )
 
 
-def tied() -> nn.Module:
-    found = model()
+def tied() -> Any:
+    found: Any = model()
     found[3] = nn.Linear(4, 4)
     found[3].weight = found[0].one.weight
     return found
@@ -195,7 +198,8 @@ def test_an_optimizer_keeps_its_groups_its_scheduler_and_its_state() -> None:
     results = []
     for each, strategy in ((trained, "fsdp"), (twin, "ddp")):
         weights, biases = [[p for n, p in each.named_parameters() if n.endswith(end)] for end in ("weight", "bias")]
-        optimizer = torch.optim.Adam([{"params": weights, "name": "w"}, {"params": biases, "lr": 0.5}], lr=0.1)
+        groups: Any = [{"params": weights, "name": "w"}, {"params": biases, "lr": 0.5}]
+        optimizer = torch.optim.Adam(groups, lr=0.1)
         scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
         each(torch.ones(2, 4)).sum().backward()
         optimizer.step()
@@ -273,3 +277,55 @@ def test_a_state_in_memory_for_failures_is_refused() -> None:
         "CheckpointHook: save_on_exception cannot be used with the strategy 'fsdp': after a failure, the processes "
         "cannot write a sharded checkpoint together; remove it, and save more often"
     )
+
+
+class Calls(Hook):
+    """Calls the model in the main process only."""
+
+    ranks = "main"
+
+    def after_train_iter(self, runner: Runner) -> None:
+        """Call the model."""
+        runner.model(torch.zeros(1, 4))
+
+
+def test_a_hook_of_the_main_process_that_calls_the_model_is_an_error_and_does_not_hang() -> None:
+    with pytest.raises(DistributedError) as refused:
+        toy_runner(strategy="fsdp", custom_hooks=[Calls()]).train()
+    assert str(refused.value) == (
+        "hook Calls runs only in the main process (ranks = 'main'), so it cannot call a model that is sharded over all "
+        "of them; set ranks = 'all'"
+    )
+
+
+def test_a_hook_that_evaluates_sees_whole_parameters_and_their_average() -> None:
+    average = EMAHook(momentum=0.5)
+    shapes: list[list[Any]] = []
+
+    def measure(model: nn.Module) -> float:
+        with average.average.swapped(model):
+            averaged = [parameter.detach().clone() for parameter in model.parameters()]
+        shapes.append([type(parameter) for parameter in model.parameters()])
+        return sum(float((one - two).abs().sum()) for one, two in zip(averaged, model.parameters(), strict=True))
+
+    found = []
+    for strategy in ("fsdp", "ddp"):
+        average = EMAHook(momentum=0.5)
+        runner = toy_runner(strategy=strategy, custom_hooks=[average, EvaluateHook(measure)])
+        runner.train()
+        found.append(runner.hub.scalars["eval/measure"].last(2))
+    assert found[0] == found[1]
+    assert found[0][0] > 0
+    assert shapes == [[nn.Parameter] * 4] * 4
+
+
+def test_weights_that_are_not_finite_are_not_saved(tmp_path: Path) -> None:
+    def poison(runner: Runner) -> None:
+        if runner.iter == 7:
+            local_part(next(runner.model.parameters())).view(-1)[:1].fill_(float("nan"))
+
+    runner = toy_runner(work_dir=tmp_path, strategy="fsdp", val=None)
+    runner.on("after_train_iter", priority="LOWEST")(poison)
+    with pytest.raises(NumericsError, match=r"^0\.weight of the model became NaN or Inf by iteration 8"):
+        runner.train()
+    assert sorted(path.name for path in tmp_path.iterdir() if ".dcp" in path.name) == ["epoch_1.dcp"]
