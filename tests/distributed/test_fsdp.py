@@ -17,6 +17,7 @@ from tests.distributed.ranks import run
 #: Runs that end in the same weights with DDP, FSDP and in one process.
 SAME: dict[str, dict[str, Any]] = {
     "fifty_steps": {"epochs": 13},
+    "empty_share": {"samples": 49},
     "clip_norm": {"clip": {"clip_norm": 0.1}},
     "clip_infinity": {"clip": {"clip_norm": 0.05, "norm_type": float("inf")}},
     "clip_value": {"clip": {"clip_value": 0.01}},
