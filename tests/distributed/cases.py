@@ -51,9 +51,15 @@ def build(folder: str, batch: int = 16, samples: int = 50, epochs: int = 3, **pa
     return Runner(model, **given)
 
 
+def whole(value: Any) -> Tensor:
+    """Return all of a tensor that may be sharded."""
+    found: Tensor = value.full_tensor() if hasattr(value, "full_tensor") else value
+    return found
+
+
 def seen(runner: Runner) -> dict[str, Any]:
     """Return what a run has come to."""
-    weights = torch.cat([parameter.detach().flatten() for parameter in runner.model.parameters()])
+    weights = torch.cat([whole(parameter.detach()).flatten() for parameter in runner.model.parameters()])
     return {
         "iter": runner.iter,
         "hash": hashlib.sha256(weights.numpy().tobytes()).hexdigest(),

@@ -1,8 +1,8 @@
 """The figures about several processes that `make faults` prints.
 
-    RANKS   the rank kills after which the restarted run ended in the same bits: all
-    NAMED   the seconds until a dead, a stopped and a hanging rank was named
-    AGREE   the cost of agreement per step
+RANKS   the rank kills after which the restarted run ended in the same bits: all
+NAMED   the seconds until a dead, a stopped and a hanging rank was named
+AGREE   the cost of agreement per step
 """
 
 from __future__ import annotations

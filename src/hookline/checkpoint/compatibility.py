@@ -78,7 +78,7 @@ def optimizer_misfits(who: str, optimizer: Optimizer, saved: Mapping[str, Any]) 
             continue
         for key, value in state.items():
             shape = parameters[index].shape
-            if isinstance(value, Tensor) and value.ndim == len(shape) and _differ(value.shape, shape):
+            if getattr(value, "ndim", None) == len(shape) and _differ(value.shape, shape):
                 found.append(
                     f"{who}: {key} of parameter {index} is {tuple(value.shape)}, but the parameter is {tuple(shape)}"
                 )

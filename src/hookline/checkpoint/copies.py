@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hookline.common.sharding import is_sharded
+
 
 class Copies:
     """Copies a tree of tensors and plain data into memory that is reused for the next copy of the same shapes.
@@ -26,6 +28,8 @@ class Copies:
         known: dict[tuple[Any, ...], Tensor] = {}
 
         def copy(value: Any, place: tuple[Any, ...]) -> Any:
+            if is_sharded(value):
+                return value.detach().clone()
             if isinstance(value, Tensor) and (value.layout is not torch.strided or value.is_quantized):
                 return value.detach().cpu().clone()
             if isinstance(value, Tensor):

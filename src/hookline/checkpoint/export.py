@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from hookline.checkpoint import store
+from hookline.checkpoint import seal, store
+from hookline.checkpoint.shards import Stored
 from hookline.common.files import create_folder, storage_errors
 from hookline.errors import ConfigError, StorageError
 
@@ -25,13 +26,18 @@ class Exported(NamedTuple):
 
 
 def export(path: Path, out: Path | None = None, *, averaged: bool = False, force: bool = False) -> Exported:
-    """Write the model's weights, or the averaged ones, to a safetensors file."""
+    """Write the model's weights, or the averaged ones, to a safetensors file.
+
+    If `out` ends with `.pth`, write the whole checkpoint to one file, as a single process saves it.
+    """
     from safetensors.torch import save
 
     target = out if out is not None else path.with_name(path.stem + ("-averaged" if averaged else "") + ".safetensors")
     if os.path.lexists(target) and not force:
         raise ConfigError(f"{target} already exists; choose another file with --out, or overwrite it with --force")
-    checkpoint = store.read(path, sealed=False)
+    if target.suffix == ".pth":
+        return _export_whole(path, target, averaged)
+    checkpoint = store.read(path, sealed=False, whole=False)
     state = find_averaged_weights(checkpoint, path) if averaged else checkpoint.get("state_dict", checkpoint)
     weights = collect_tensors(state, path)
     meta = checkpoint.get("meta")
@@ -44,6 +50,18 @@ def export(path: Path, out: Path | None = None, *, averaged: bool = False, force
     with store.replacing(target) as file:
         file.write(data)
     return Exported(target, len(weights), len(data), bool(averages_in(checkpoint)))
+
+
+def _export_whole(path: Path, target: Path, averaged: bool) -> Exported:
+    """Write a whole checkpoint, which may be a folder, to one file that any number of processes can resume from."""
+    if averaged:
+        raise ConfigError(f"averaged weights are exported as safetensors, but {target.name} ends with .pth")
+    checkpoint = store.read(path, sealed=True)
+    note = seal.read_note(path)
+    assert note is not None, "it was read with its seal"
+    store.write(checkpoint, target, note)
+    tensors = sum(isinstance(value, Tensor) for value in checkpoint["state_dict"].values())
+    return Exported(target, tensors, target.stat().st_size, bool(averages_in(checkpoint)))
 
 
 def find_averaged_weights(checkpoint: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
@@ -66,6 +84,8 @@ def averages_in(checkpoint: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
 
 def collect_tensors(state: Any, path: Path) -> dict[str, Tensor]:
     """Return the tensors of a state by name, without shared memory, as safetensors requires."""
+    if isinstance(state, Mapping):
+        state = {name: value.read() if isinstance(value, Stored) else value for name, value in state.items()}
     if not isinstance(state, Mapping) or not any(isinstance(value, Tensor) for value in state.values()):
         raise StorageError(f"{path} has no weights")
     weights = {str(name): value for name, value in state.items() if isinstance(value, Tensor)}

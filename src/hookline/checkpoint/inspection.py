@@ -8,7 +8,8 @@ from typing import Any
 
 from torch import Tensor
 
-from hookline.checkpoint import seal, store
+from hookline.checkpoint import folders, seal, store
+from hookline.checkpoint.shards import Stored
 from hookline.common.escape import escaped
 from hookline.errors import StorageError
 
@@ -18,10 +19,11 @@ LABELS = {"hooks": "hook states", "metric_states": "metric states", "message_hub
 
 def describe_checkpoint(path: Path) -> str:
     """Return the contents, origin, hooks and integrity of a checkpoint as text; refuse a damaged one."""
-    found = store.read(path, sealed=False)
+    found = store.read(path, sealed=False, whole=False)
     note = seal.read_note(path)
     intact = "intact: its bytes match its SHA-256" if note else "cannot be verified: it was not written by hookline"
-    rows = [("file", f"{path}, {format_size(path.stat().st_size)}"), ("", intact)]
+    kind = "folder" if path.is_dir() else "file"
+    rows = [(kind, f"{path}, {format_size(folders.size_of(path))}"), ("", intact)]
     meta, position = found.get("meta"), found.get("position")
     if isinstance(meta, Mapping):
         rows += _describe_run(meta)
@@ -39,7 +41,7 @@ def describe_checkpoint(path: Path) -> str:
 
 def describe_folder(path: Path) -> str:
     """Return one line per checkpoint, in the order of the run, and the checkpoint that a resume would use."""
-    found = [file for file in path.glob("*.pth") if file.is_file()]
+    found = filter(folders.exists, folders.find_all(path))
     files = sorted(found, key=lambda file: ((seal.read_note(file) or seal.Note(-1)).order, file.name))
     if not files:
         raise StorageError(f"there is no checkpoint in {path}")
@@ -48,7 +50,7 @@ def describe_folder(path: Path) -> str:
         note, problem = seal.read_note(file), seal.damage(file)
         kind = problem or ("intact" if note is not None and note.complete else f"intact, saved {store.find_gap(file)}")
         where = f"iteration {note.step if note else '?'}"
-        size = format_size(file.stat().st_size)
+        size = format_size(folders.size_of(file))
         lines.append(f"{escaped(file.name):<{width}}  {size:>9}  {where:<18}  {escaped(kind)}")
     newest = store.newest_intact([path], lambda text: None)
     last = (
@@ -100,7 +102,7 @@ def _describe_part(key: str, value: Any) -> str:
 
 
 def _tensors(value: Any) -> Any:
-    if isinstance(value, Tensor):
+    if isinstance(value, (Tensor, Stored)):
         yield value
     elif isinstance(value, Mapping):
         for inner in value.values():

@@ -5,5 +5,5 @@ from __future__ import annotations
 import re
 
 #: The default names; a template can change them. A file with another name and without a seal is not a checkpoint of
-#: hookline.
-NAMES = re.compile(r"(best_(?P<metric>.+)_)?(?P<unit>epoch|iter)_(?P<count>[0-9]+)(-[0-9a-f]{8})?\.pth")
+#: hookline. A sharded checkpoint is a folder with the ending `.dcp`.
+NAMES = re.compile(r"(best_(?P<metric>.+)_)?(?P<unit>epoch|iter)_(?P<count>[0-9]+)(-[0-9a-f]{8})?\.(pth|dcp)")

@@ -7,13 +7,13 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from hookline.checkpoint import seal, store
+from hookline.checkpoint import folders, seal, store
 from hookline.common.files import PARTIAL, storage_errors
 
 
 def all_of(checkpoints: Iterable[Path], keys: Sequence[str]) -> list[Path]:
     """Publish each checkpoint as `<name>-<8 hex digits>.pth` beside it, and remove all older published files there."""
-    wanted = [path for path in dict.fromkeys(checkpoints) if path.is_file()]
+    wanted = [path for path in dict.fromkeys(checkpoints) if folders.exists(path)]
     published = [publish(path, keys) for path in wanted]
     for folder in {path.parent for path in wanted}:
         with storage_errors(folder, "removed", inside=True):

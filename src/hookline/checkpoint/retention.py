@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from hookline.checkpoint import folders
 from hookline.checkpoint.seal import read_note
 from hookline.common.files import real_path, storage_errors
 
@@ -14,7 +15,7 @@ def by_age(folder: Path, names: re.Pattern[str]) -> list[Path]:
     found = [
         (note.order, path)
         for path in folder.iterdir()
-        if names.fullmatch(path.name) and path.is_file() and (note := read_note(path)) is not None
+        if names.fullmatch(path.name) and folders.exists(path) and (note := read_note(path)) is not None
     ]
     return [path for _, path in sorted(found)]
 
@@ -27,7 +28,7 @@ def keep_newest(number: int, names: re.Pattern[str], saved: Path) -> None:
     with storage_errors(saved.parent, "removed", inside=True):
         for path in by_age(saved.parent, names)[:-number]:
             if path != saved:
-                path.unlink(missing_ok=True)
+                folders.remove(path)
 
 
 def clean_up(number: int, names: re.Pattern[str], folder: Path, resumed: Path) -> None:

@@ -156,7 +156,7 @@ def scan(path: Path) -> Scan:
         beginning = file.read(len(LEGACY_START))
         try:
             if beginning.startswith(START):
-                return _scan_archive(file)
+                return scan_archive(file)
             if beginning == LEGACY_START:
                 return _scan_legacy(beginning + file.read())
         except (OSError, UnreadableError):
@@ -166,7 +166,8 @@ def scan(path: Path) -> Scan:
     raise UnreadableError(DAMAGED if beginning.startswith(START[:2]) else "it is not a torch file")
 
 
-def _scan_archive(file: IO[bytes]) -> Scan:
+def scan_archive(file: IO[bytes]) -> Scan:
+    """Scan an open archive of torch."""
     entries = find_entries(file)
     folder = next(iter(entries)).partition(b"/")[0]
     prefix = folder + b"/data/"

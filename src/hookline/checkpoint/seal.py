@@ -4,6 +4,8 @@ torch writes zip archives, and neither torch nor zip tools mind a comment. One f
 and the proof that it is intact, wherever it is moved. The hash covers all bytes before it, including the note:
 
     archive ... {"step": 120, "validations": 2, "complete": true} sha256:<64 hex digits>
+
+A sharded checkpoint is a folder. Its seal is that of the file in it that has the hashes of all others.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from hookline.checkpoint import folders
 from hookline.common.files import regular
 
 # The record that ends a zip archive. Its last two bytes are the length of the comment that follows.
@@ -107,22 +110,33 @@ def read_note(path: Path) -> Note | None:
 
 def damage(path: Path) -> str:
     """Return what is wrong with a checkpoint; empty if every byte is as it was written."""
+    if folders.is_foreign(path):
+        return folders.FOREIGN
     try:
         found = _find_seal(path)
         if found is None or read_note(path) is None:
             return "it does not end with a seal, so it was cut short, damaged, or written by something else"
-        return "" if _hash_of(path, without=HASH_LENGTH) == found[2].decode() else "its bytes do not match its SHA-256"
+        if _hash_of(file := folders.sealed_file(path), without=HASH_LENGTH) != found[2].decode():
+            return "its bytes do not match its SHA-256"
+        if file == path:
+            return ""
+        from hookline.checkpoint import shards  # it imports torch, which other checkpoints do not need here
+
+        return shards.find_damage(path)
     except OSError as error:
         return f"it cannot be read: {error.strerror or error}"
 
 
 def digest(path: Path) -> str:
-    """Return the SHA-256 of a whole file."""
-    return _hash_of(path, without=0)
+    """Return the SHA-256 of a whole file, or of the sealed file in a folder."""
+    return _hash_of(folders.sealed_file(path), without=0)
 
 
 def _find_seal(path: Path) -> re.Match[bytes] | None:
-    with open(path, "rb", opener=regular) as file:
+    file_with_seal = folders.sealed_file(path)
+    if file_with_seal != path and not file_with_seal.is_file():
+        return None
+    with open(file_with_seal, "rb", opener=regular) as file:
         file.seek(max(file.seek(0, os.SEEK_END) - TAIL_LENGTH, 0))
         tail = file.read()
     position = tail.rfind(END_OF_ARCHIVE)

@@ -18,13 +18,14 @@ from typing import IO, Any, cast
 
 import torch
 
+from hookline.checkpoint import folders as sharded
 from hookline.checkpoint.names import NAMES
 from hookline.checkpoint.pickle_walk import CODE
 from hookline.checkpoint.scan import scan
 from hookline.checkpoint.seal import Note, SealingFile, damage, read_note
 from hookline.checkpoint.zip_entries import DAMAGED, UnreadableError
 from hookline.common import files
-from hookline.common.files import PARTIAL, real_path, regular
+from hookline.common.files import real_path, regular
 from hookline.errors import StorageError
 
 POINTER = "last_checkpoint"
@@ -109,33 +110,38 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
 
 
 def sweep(folder: Path) -> None:
-    """Remove the files that a process left behind when it was killed during a save."""
-    for leftover in folder.glob(f".*{PARTIAL}"):
-        leftover.unlink(missing_ok=True)
+    """Remove the files and folders that a process left behind when it was killed during a save."""
+    sharded.sweep(folder)
 
 
 # -- reading
 
 
-def read(path: Path, *, sealed: bool, verified: bool = False) -> dict[str, Any]:
+def read(path: Path, *, sealed: bool, verified: bool = False, whole: bool = True) -> dict[str, Any]:
     """Read a checkpoint without running any code in the file; refuse a damaged one.
 
     Files of other programs have no seal. They are accepted unless `sealed` is true. `verified` skips the check of the
-    seal, for a file that was already checked.
+    seal, for a file that was already checked. If not `whole`, the weights and optimizer states of a sharded checkpoint
+    are not read yet (`shards.Stored`).
     """
-    if not os.path.isfile(path):
+    if not sharded.exists(path):
         raise StorageError(_why_no_file(path))
-    own = sealed or read_note(path) is not None
+    in_folder = sharded.is_sharded(path)
+    own = sealed or in_folder or read_note(path) is not None
     if own and not verified and (problem := damage(path)):
         raise StorageError(f"{path} cannot be used: {problem}")
     try:
-        checkpoint = load(path)
+        checkpoint = load(sharded.sealed_file(path))
     except UnreadableError as error:
         raise StorageError(f"{path} cannot be read as a checkpoint: {error}") from error
     if problem := _find_oddity(checkpoint):
         raise StorageError(f"{path} {problem}")
     if not own and _is_ours(checkpoint):
         raise StorageError(f"{path} cannot be used: it has lost its seal, so it is damaged")
+    if in_folder:
+        from hookline.checkpoint import shards  # it imports this module
+
+        return shards.join(checkpoint, path, whole=whole)
     return cast("dict[str, Any]", checkpoint)
 
 
@@ -197,8 +203,8 @@ def newest_intact(folders: Iterable[Path], warn: Callable[[str], None], names: r
             passed_over.append(problem)
         elif (folder / POINTER).exists():
             pointers.append(f"{folder / POINTER} names a file that cannot be used")
-        for path in sorted(folder.glob("*.pth")):
-            note = read_note(path) if path.is_file() else None
+        for path in sharded.find_all(folder):
+            note = read_note(path) if sharded.exists(path) else None
             if note is not None and note.complete:
                 found.append((note, path))
             elif note is None and names.fullmatch(path.name) and (reason := _why_broken(path)):
@@ -219,7 +225,7 @@ def newest_intact(folders: Iterable[Path], warn: Callable[[str], None], names: r
 def find_gap(path: Path) -> str:
     """Return why a run cannot resume from an intact checkpoint that is not complete, for messages: `without ...`."""
     try:
-        return describe_gap(load(path, mmap=True))
+        return describe_gap(load(sharded.sealed_file(path), mmap=True))
     except UnreadableError as error:
         return f"so that it cannot be read: {error}"
 
@@ -246,7 +252,7 @@ def find_pointer_problem(folder: Path) -> str:
         path = folder / str(record["name"])
         if not real_path(path).is_relative_to(real_path(folder)):
             return f"{pointer} points outside its folder, to {str(record['name'])!r}"
-        return "" if path.is_file() else f"{pointer} names {path.name}, which does not exist"
+        return "" if sharded.exists(path) else f"{pointer} names {path.name}, which does not exist"
     except (ValueError, KeyError, TypeError, OSError, RecursionError) as error:
         return f"{pointer} cannot be read: {type(error).__name__}: {error}"
 

@@ -13,6 +13,7 @@ EXAMPLES = """\b
 Examples:
   hookline export runs/digits/epoch_15.pth
   hookline export runs/digits/epoch_15.pth --averaged --out digits-ema.safetensors
+  hookline export runs/digits/epoch_15.dcp --out epoch_15.pth    a sharded checkpoint as one file, to resume from
 """
 
 

@@ -29,8 +29,9 @@ def run(
 
     If FILE is damaged, the exit code is 5.
     """
-    from hookline.checkpoint import inspection
+    from hookline.checkpoint import folders, inspection
     from hookline.common.files import storage_errors
 
     with storage_errors(file, "read", inside=True):
-        show(inspection.describe_folder(file) if os.path.isdir(file) else inspection.describe_checkpoint(file))
+        is_run = os.path.isdir(file) and not folders.is_sharded(file)
+        show(inspection.describe_folder(file) if is_run else inspection.describe_checkpoint(file))

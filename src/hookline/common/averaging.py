@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from hookline.common.checks import check_int, is_finite
 from hookline.common.escape import escaped
 from hookline.common.numbers import as_repr
+from hookline.common.sharding import is_sharded, local_part, part_like
 from hookline.errors import ConfigError, StorageError
 
 if TYPE_CHECKING:
@@ -109,8 +110,8 @@ class WeightAverage:
         groups: dict[tuple[torch.device, torch.dtype], tuple[list[Tensor], list[Tensor]]] = {}
         for held, each in zip(self._held.values(), found.values(), strict=True):
             group = groups.setdefault((each.device, each.dtype), ([], []))
-            group[0].append(held)
-            group[1].append(each)
+            group[0].append(local_part(held))
+            group[1].append(local_part(each))
         self._groups = list(groups.values())
 
     def _fits(self, place: Place, tensor: Tensor) -> bool:
@@ -304,13 +305,18 @@ def _copy(tensor: Tensor, value: Tensor | None = None) -> Tensor:
     import torch
 
     new = torch.empty_like(tensor, dtype=_held_type(tensor.dtype), requires_grad=False)
-    return new.copy_(tensor.detach() if value is None else value)
+    return new.copy_(tensor.detach() if value is None else part_like(value, tensor))
 
 
 def _exchange(pairs: Pairs) -> Pairs:
     """Put other data into tensors, and return the pairs that undo it."""
-    previous = [(tensor, tensor.data) for tensor, _ in pairs]
-    ready = [data.to(tensor.device, tensor.dtype) for tensor, data in pairs]  # if this fails, nothing has changed
+    previous = [(tensor, tensor.data.clone() if is_sharded(tensor) else tensor.data) for tensor, _ in pairs]
+    # An evaluation may have gathered the weights, but not their average.
+    whole = [(t, d.full_tensor() if is_sharded(d) and not is_sharded(t) else d) for t, d in pairs]  # type: ignore[attr-defined]  # a DTensor
+    ready = [data.to(tensor.device, tensor.dtype) for tensor, data in whole]  # if this fails, nothing has changed
     for (tensor, _), data in zip(pairs, ready, strict=True):
-        tensor.data = data
+        if is_sharded(tensor):  # the strategy keeps the memory of the part, so its values are copied
+            local_part(tensor).copy_(local_part(data))
+        else:
+            tensor.data = data
     return previous

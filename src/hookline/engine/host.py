@@ -20,7 +20,6 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from hookline.checkpoint import store
 from hookline.checkpoint.names import NAMES
 from hookline.common import forks
 from hookline.common.files import real_path, write_text
@@ -179,7 +178,7 @@ class Host:
 
     def read_weights(self, path: Path) -> dict[str, Any]:
         """Read the file of `load_from`. A subclass may support other formats, but none that can run code."""
-        return store.read(path, sealed=False)
+        return self.strategy.read_checkpoint(path, sealed=False)
 
     def load_weights(self, checkpoint: dict[str, Any], path: str) -> None:
         """Load only the weights of a checkpoint."""

@@ -25,6 +25,8 @@ from hookline.engine.steps import as_outputs, own_outputs
 from hookline.plan.calls import blame_step
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from hookline.engine.host import Host
     from hookline.engine.loop_specs import EvalLoop
     from hookline.engine.runner_host import RunnerHost
@@ -221,8 +223,8 @@ def evaluate(runner: RunnerHost, stage: Literal["val", "test"]) -> dict[str, Any
             plan.call(f"before_{stage}_epoch", {})
             for name, loop in loops.items():
                 runner.eval_loop = loop
-                with loop.within():
-                    found = evaluate_one(runner, stage, loop)
+                with loop.within(), runner.strategy.evaluating(runner.wrapped) as model:
+                    found = evaluate_one(runner, model, stage, loop)
                 metrics |= {f"{name}/{key}" if name else key: value for key, value in found.items()}
             plan.call(f"after_{stage}_epoch", {"metrics": metrics})
         if stage == "val":
@@ -232,10 +234,9 @@ def evaluate(runner: RunnerHost, stage: Literal["val", "test"]) -> dict[str, Any
     return metrics
 
 
-def evaluate_one(runner: RunnerHost, stage: Literal["val", "test"], loop: EvalLoop) -> dict[str, Any]:
+def evaluate_one(runner: RunnerHost, model: nn.Module, stage: Literal["val", "test"], loop: EvalLoop) -> dict[str, Any]:
     """Evaluate all batches of one data set, and return its metrics."""
     plan, average, strategy = runner.plan, Average(), runner.strategy
-    model = strategy.model_to_evaluate(runner.wrapped)
     runner.leave_if_signaled()
     loop.metrics.reset(runner.device)
     for batch_idx, (given, _) in enumerate(Batches(loop.dataloader, loop.limit_batches, seed=runner.seed)):

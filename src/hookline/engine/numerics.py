@@ -6,6 +6,7 @@ import math
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
+from hookline.common.sharding import local_part
 from hookline.errors import NumericsError
 from hookline.record.hub import read_numbers
 
@@ -89,6 +90,7 @@ def find_non_finite(state: Mapping[str, Any], weights: Collection[str]) -> list[
     import torch
 
     # The numbers of a complex tensor count as pairs of real ones.
+    state = {name: local_part(value) for name, value in state.items()}  # each process looks at its own part
     real = {
         name: torch.view_as_real(value.resolve_conj())
         if isinstance(value, torch.Tensor) and value.is_complex() and value.layout is torch.strided

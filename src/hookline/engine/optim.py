@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
+from hookline.common.sharding import part_like
 from hookline.engine.clipping import Clip
 from hookline.engine.hyperparameters import check_optimizer, check_scheduler
 from hookline.engine.optim_checks import explain_schedule, refuse_closure
@@ -161,6 +162,10 @@ class Optim:
         #: The micro-batches in the open window, with the last one counted by its samples.
         self._mass = 0.0
         self._skip = False
+        #: True if the open window has gradients that are not synced over processes yet.
+        self._unsynced = False
+        #: True if the last forward pass decided that its backward pass does not sync.
+        self._forward_unsynced = False
         #: True if there are other optims. Their backward passes may leave gradients in the parameters of this one.
         self._several = False
         self._strategy: Strategy = Single()
@@ -299,9 +304,26 @@ class Optim:
 
     def _syncing(self, share: int) -> AbstractContextManager[Any]:
         """Return the context of a backward pass. Processes sync their gradients only in the last one of a window."""
-        if share == 1 or self._wrapped is None or self._strategy.syncs_in_forward:
+        if share == 1 or self._wrapped is None:
             return NOTHING
-        return self._strategy.syncing_gradients(self._wrapped, sync=self.micro + 1 >= share)
+        if self._strategy.syncs_in_forward:
+            self._unsynced = self._forward_unsynced
+            return NOTHING
+        self._unsynced = self.micro + 1 < share
+        return self._strategy.syncing_gradients(self._wrapped, sync=not self._unsynced)
+
+    def _sync_early(self) -> None:
+        """Sync the gradients of a window that is not full."""
+        if self._unsynced and self._wrapped is not None:
+            self._strategy.sync_gradients(self._wrapped)
+            self._unsynced = False
+
+    def _zero_window(self) -> None:
+        """Drop all gradients of the open window."""
+        if self._unsynced and self._wrapped is not None:
+            self._strategy.drop_gradients(self._wrapped)
+            self._unsynced = False
+        self.optimizer.zero_grad()
 
     def syncing_forward(self) -> AbstractContextManager[Any]:
         """Return the context of the forward pass of the next `update`."""
@@ -310,12 +332,13 @@ class Optim:
         window = self._window if self.micro else self._next_window()
         if window == 1:
             return NOTHING
-        return self._strategy.syncing_gradients(self._wrapped, sync=self.micro + 1 >= window)
+        self._forward_unsynced = self.micro + 1 < window
+        return self._strategy.syncing_gradients(self._wrapped, sync=not self._forward_unsynced)
 
     def reset(self) -> None:
         """Discard an unfinished window and its gradients."""
         self._skip, self.updating, self.stepping = False, False, False
-        self.optimizer.zero_grad()
+        self._zero_window()
         self.micro, self._mass, self._weight = 0, 0.0, EVEN
 
     def drop_stale_gradients(self) -> None:
@@ -332,6 +355,7 @@ class Optim:
         """Return the open window with its gradients, as data for a checkpoint; None between two windows."""
         if not self.micro:
             return None
+        self._sync_early()
         return {
             "micro": self.micro,
             "window": self._window,
@@ -343,12 +367,13 @@ class Optim:
         self.micro, self._window = state["micro"], state["window"]
         self._mass = float(self.micro)  # only the last batch of a window, which ends it, may have another weight
         for parameter, gradient in zip(self.parameters(), state["gradients"], strict=True):
-            parameter.grad = None if gradient is None else gradient.to(parameter.device)
+            parameter.grad = None if gradient is None else part_like(gradient, parameter).to(parameter.device)
 
     def flush(self) -> None:
         """End the window now, and update with the micro-batches that it has."""
         if self.micro:
             self._skip = False  # a skipped micro-batch is not part of the window
+            self._sync_early()
             self._step()
 
     def skip(self) -> None:
@@ -410,7 +435,7 @@ class Optim:
         self.scaler_skipped = needed and scaler.get_scale() < before
 
     def _drop_window(self) -> None:
-        self.optimizer.zero_grad()
+        self._zero_window()
         self.micro, self._mass = 0, 0.0
 
     def _rescale(self, factor: float) -> None:

@@ -107,8 +107,7 @@ def _one_batch(runner: RunnerHost, loop: EvalLoop, metrics: Metrics) -> dict[str
     metrics.reset(runner.device)
     batch, _ = next(iter(Batches(loop.dataloader, 1, seed=runner.seed)))
     batch = to_device(batch, runner.device)
-    model = runner.strategy.model_to_evaluate(runner.wrapped)
-    with runner.autocast():
+    with runner.strategy.evaluating(runner.wrapped) as model, runner.autocast():
         if not loop.only_loss:
             metrics.update(loop.step(model, batch), batch)
     return metrics.compute() | ({} if loop.loss is None else {"loss": 0.0})

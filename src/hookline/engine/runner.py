@@ -314,7 +314,7 @@ class Runner(RunnerHost):
 
     def add_part(self, name: str, part: Any) -> None:
         """Save and restore one more object with every checkpoint: anything with `state_dict` and `load_state_dict`."""
-        if name in self.parts or name == "meta":
+        if name in self.parts or name in ("meta", "ranks", "shards"):
             raise ConfigError(f"checkpoints already have a part '{name}'; choose another name")
         for method in ("state_dict", "load_state_dict"):
             if not callable(getattr(part, method, None)):

@@ -420,7 +420,7 @@ class RunnerHost(Host):
         """Load the weights of a checkpoint that fit the model. For an evaluation, the whole model must fit."""
         if self.running != "train":
             compatibility.refuse_lacking(self.model, checkpoint["state_dict"], path)
-        left_out = snapshot.load_fitting(self.model, checkpoint["state_dict"], path)
+        left_out = snapshot.load_fitting(self.model, checkpoint["state_dict"], path, self.strategy)
         self.terminal.say("\n  ".join([f"weights from {escaped(path)}" + (", except:" if left_out else ""), *left_out]))
         unused = [name for name in averages_in(checkpoint) if name not in {entry.name for entry in self.plan}]
         if unused:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import signal
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from torch import Tensor
 
-from hookline.checkpoint import compatibility, seal, store
+from hookline.checkpoint import compatibility, folders, seal, shards, store
 from hookline.checkpoint.background import Background
 from hookline.checkpoint.copies import Copies
 from hookline.common.checks import check_name
@@ -120,21 +119,21 @@ class Saving:
         beside = {path: by_path[path] for path in in_background if not lost}
         now = {path: same for path, same in by_path.items() if path not in beside}
         if now:
-            self._on_main(partial(write, taken, by_path=now))
-        if beside and host.strategy.is_main:
+            self._on_writers(partial(write, taken, by_path=now))
+        if beside and host.strategy.writes:
             copied = self._copies.take({str(parts): checkpoint for parts, checkpoint in taken.items()})
             self._background.start(partial(write, {parts: copied[str(parts)] for parts in taken}, by_path=beside))
         if lost:
             raise lost_folders.error(lost, [path for path in by_path if path.exists()])
 
-    def _on_main(self, write: Callable[[], None]) -> None:
-        """Write files in the main process only. The others wait for it, and know then what was saved."""
+    def _on_writers(self, write: Callable[[], None]) -> None:
+        """Write files in the processes that do so. The others wait for them, and know then what was saved."""
 
         def write_and_tell() -> tuple[int, Path | None]:
             write()
             return self.saved_at, self.last_path
 
-        self.saved_at, self.last_path = self._host.strategy.on_main(write_and_tell)
+        self.saved_at, self.last_path = self._host.strategy.on_writers(write_and_tell)
 
     def check_folders(self) -> None:
         """At the end of a run, report that its folder was deleted. The last state of a training is saved again."""
@@ -150,7 +149,7 @@ class Saving:
         folder = request.folder if request.folder is not None else self._host.folders[0]
         name = self._host.checkpoint_name(request)
         check_name("the file name of a checkpoint", name)
-        return folder / name
+        return folder / (name.removesuffix(".pth") + self._host.strategy.suffix if name.endswith(".pth") else name)
 
     def _write_all(
         self,
@@ -165,14 +164,14 @@ class Saving:
         for path, requests in by_path.items():
             parts, more = _options(requests), {name: fact for each in requests for name, fact in each.meta.items()}
             checkpoint, complete = snapshot.with_meta(taken[parts], more), all(parts)
-            check_weights_are_finite(checkpoint["state_dict"], weights, step)
+            self._check_weights(checkpoint, weights, step)
             try:
                 self._write(checkpoint, path, seal.Note(step, validations, complete))
             except StorageError as error:
                 self._tolerate(error, requests)
                 continue
             for request in requests:
-                if request.done is not None:
+                if request.done is not None and self._host.strategy.is_main:
                     request.done(path)
         self.took = time.perf_counter() - began
 
@@ -190,8 +189,8 @@ class Saving:
         host.check_loss()
         checkpoint = snapshot.with_meta(snapshot.take(host, optimizer, schedulers), meta or {})
         step, validations = host.position.iter, host.position.validations
-        check_weights_are_finite(checkpoint["state_dict"], host.weight_names(), step)
-        self._on_main(partial(self._write, checkpoint, path, seal.Note(step, validations, complete)))
+        host.strategy.on_writers(partial(self._check_weights, checkpoint, host.weight_names(), step))
+        self._on_writers(partial(self._write, checkpoint, path, seal.Note(step, validations, complete)))
         return path
 
     def forget(self) -> None:
@@ -212,11 +211,17 @@ class Saving:
         self._host.requests.refuse_copy()
         if not self._background.busy:
             self._host.terminal.working(f"saving {path.name}")
-        sha256 = store.write(checkpoint, path, note)
+        sha256 = self._host.strategy.write_checkpoint(checkpoint, path, note)
         self._host.terminal.detail(partial("saved {}".format, path))
         if note.complete:
-            store.point_to(path, path.parent, sha256, note.step)
+            if self._host.strategy.is_main:
+                store.point_to(path, path.parent, sha256, note.step)
             self.saved_at, self.last_path = note.step, path
+
+    def _check_weights(self, checkpoint: dict[str, Any], weights: list[str], step: int) -> None:
+        """Refuse to save weights of NaN or Inf. A process that has only a part of the weights checks that part."""
+        own = shards.own_weights(checkpoint) if shards.KEY in checkpoint else checkpoint["state_dict"]
+        self._host.strategy.together(partial(check_weights_are_finite, own, weights, step))
 
     @property
     def busy(self) -> bool:
@@ -330,13 +335,13 @@ class Saving:
             return None
         host, (path, kind) = self._host, found
         if kind != "load_from":
-            if os.path.isfile(path) and seal.read_note(path) is None:
+            if folders.exists(path) and seal.read_note(path) is None:
                 raise StorageError(
                     f"{path} cannot be resumed: {seal.damage(path)}; to load only the weights of an intact file, use "
                     "load_from without resume"
                 )
             # With `resume=True`, it was verified just now.
-            checkpoint = store.read(path, sealed=True, verified=host.resume is True)
+            checkpoint = host.strategy.read_checkpoint(path, sealed=True, verified=host.resume is True)
             return Source(path, checkpoint, kind)
         return Source(path, _as_checkpoint(host.read_weights(path), path), kind)
 

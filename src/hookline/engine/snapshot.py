@@ -20,6 +20,7 @@ from hookline.checkpoint.compatibility import misfits, separate_elements, shape_
 from hookline.common.escape import escaped
 from hookline.common.plain import check_plain
 from hookline.errors import HooklineError, StorageError
+from hookline.strategies import Single, Strategy
 
 if TYPE_CHECKING:
     from torch import nn
@@ -53,6 +54,7 @@ def take(host: Host, optimizer: bool = True, schedulers: bool = True, alone: boo
     if others:
         checkpoint["ranks"] = others
     host.plan.call("before_save_checkpoint", {"checkpoint": checkpoint})
+    checkpoint = host.strategy.separate(checkpoint)
     check_plain(checkpoint, "checkpoint")
     return checkpoint
 
@@ -167,12 +169,12 @@ def _malformed_ranks(host: Host, ranks: Any) -> list[str]:
     return odd
 
 
-def load_fitting(model: nn.Module, state: Mapping[str, Any], path: str) -> list[str]:
+def load_fitting(model: nn.Module, state: Mapping[str, Any], path: str, strategy: Strategy | None = None) -> list[str]:
     """Load the entries of a model's state that fit, and return the misfits. Refuse a state of which nothing fits."""
     own = model.state_dict()
     fitting = {name: value for name, value in state.items() if name in own and shape_of(own[name]) == shape_of(value)}
     if own and not fitting:
         raise StorageError(f"nothing in {path} fits the model:\n  " + "\n  ".join(misfits(model, state)))
     separate_elements(model)
-    model.load_state_dict(fitting, strict=False)
+    (strategy or Single()).load_model_state(model, fitting, strict=False)
     return misfits(model, state)

@@ -7,6 +7,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+from hookline.checkpoint import folders
 from hookline.common.files import storage_errors
 from hookline.common.monitor import AUTO, Rule
 from hookline.errors import ConfigError
@@ -72,7 +73,7 @@ def remove_others(names: re.Pattern[str], saved: Path, *, keep: Collection[str] 
     with storage_errors(saved.parent, "removed", inside=True):
         for path in saved.parent.iterdir():
             if names.fullmatch(path.name) and path.name not in keep and path != saved:
-                path.unlink(missing_ok=True)
+                folders.remove(path)
 
 
 def check_rules(names: list[str], rule: str | list[str] | None) -> dict[str, str]:

@@ -227,6 +227,11 @@ class CheckpointHook(Hook):
     def before_train(self, runner: Runner) -> None:
         """Validate the options, resolve the default interval, and remove what a killed run left."""
         loop = runner.train_loop
+        if self.save_on_exception and runner.strategy.shards:
+            raise ConfigError(
+                f"CheckpointHook: save_on_exception cannot be used with the strategy '{runner.strategy.name}': after a "
+                "failure, the processes cannot write a sharded checkpoint together; remove it, and save more often"
+            )
         for key in self.published_keys:
             best = nearest(key, CHECKPOINT_KEYS, 0.8) if key not in CHECKPOINT_KEYS else None
             if best is not None:
@@ -368,8 +373,8 @@ class CheckpointHook(Hook):
         saving_hooks = [entry for entry in self.runner.plan if entry.checkpoint_folder(self.runner) is not None]
         own = self.filename_tmpl or ("epoch_{}.pth" if self._counts_epochs(self.runner) else "iter_{}.pth")
         templates = {own, "epoch_{}.pth", "iter_{}.pth"} if prefix or len(saving_hooks) == 1 else {own}
-        numbered = "|".join(re.escape(each).replace(r"\{\}", "[0-9]+") for each in templates)
-        return re.compile(f"{re.escape(prefix)}({numbered})")
+        stems = [re.escape(each.removesuffix(".pth")).replace(r"\{\}", "[0-9]+") for each in templates]
+        return re.compile(rf"{re.escape(prefix)}({'|'.join(stems)})\.(pth|dcp)")
 
     def _saved(self, saved: Path) -> None:
         """Remember the newest checkpoint, and remove those beyond `max_keep_ckpts`."""

@@ -181,7 +181,8 @@ class EvaluateHook(Hook):
     def _measure(self, runner: Runner) -> Any:
         from hookline.common import rng  # it imports torch, and `hookline hooks` must not
 
-        with runner.paused(), rng.preserved(), in_mode(runner.model, training=False):
+        evaluating = runner.strategy.evaluating(runner.wrapped)
+        with runner.paused(), rng.preserved(), in_mode(runner.model, training=False), evaluating:
             return self._call(model=runner.model, runner=runner)
 
     # -- the best result
@@ -231,7 +232,7 @@ class EvaluateHook(Hook):
     def _save_options(self, runner: Runner, best: BestSoFar, before: tuple[float | None, str, int]) -> dict[str, Any]:
         """Return the options to save the new best checkpoint. Once it is written, earlier ones are removed."""
         prefix = f"best_{safe_file_name(self.prefix)}_{safe_file_name(best.monitor.name)}_"
-        names = re.compile(re.escape(prefix) + r"(epoch|iter)_[0-9]+\.pth")
+        names = re.compile(re.escape(prefix) + r"(epoch|iter)_[0-9]+\.(pth|dcp)")
         return {
             "by_epoch": self._counts_epochs(runner),
             "prefix": prefix,

@@ -79,16 +79,14 @@ class GradNormHook(Hook):
     def _record(self, runner: Runner, optim: Optim, prefix: str) -> None:
         hub, parameters = runner.hub, optim.parameters()
         for name, members in {TOTAL: parameters, **group_by_module(runner.model, parameters, self.depth)}.items():
-            gradients = [parameter.grad for parameter in members if parameter.grad is not None]
+            gradients = [parameter.grad.detach() for parameter in members if parameter.grad is not None]
             if gradients:
-                hub.update_scalar(f"{prefix}grad_norm/{name}", self._norm(gradients))
+                hub.update_scalar(f"{prefix}grad_norm/{name}", runner.strategy.norm(gradients, self.norm_type))
             if self.weights:
-                hub.update_scalar(f"{prefix}weight_norm/{name}", self._norm(members))
-
-    def _norm(self, tensors: list[Tensor]) -> Tensor:
-        from torch.nn.utils import get_total_norm
-
-        return get_total_norm([tensor.detach() for tensor in tensors], self.norm_type)
+                hub.update_scalar(
+                    f"{prefix}weight_norm/{name}",
+                    runner.strategy.norm([member.detach() for member in members], self.norm_type),
+                )
 
 
 def group_by_module(model: nn.Module, parameters: Iterable[Tensor], depth: int) -> dict[str, list[Tensor]]:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from hookline.checkpoint import folders
 from hookline.checkpoint.names import NAMES
 from hookline.checkpoint.seal import Note, read_note
 from hookline.common.files import PARTIAL, refuse_other_kinds
@@ -24,7 +25,7 @@ OWN_FILES = ("config.yaml", "last_checkpoint", "run.log", "plan.txt", "hooks.jso
 # All names that a run uses in its folder, now or later: its files, temporary files and the lock (which begin with a
 # dot), checkpoints, archives and traces. Some file systems ignore case.
 RESERVED = re.compile(
-    "|".join([*map(re.escape, OWN_FILES), r"\..*", r".*\.pth", "old-[0-9]+", r"profile_[0-9]+\.json"]),
+    "|".join([*map(re.escape, OWN_FILES), r"\..*", r".*\.(pth|dcp)", "old-[0-9]+", r"profile_[0-9]+\.json"]),
     re.IGNORECASE | re.DOTALL,
 )
 
@@ -40,9 +41,9 @@ def refuse_foreign(folder: Path, records: Iterable[str], checkpoint_names: re.Pa
         refuse_other_kinds(folder / name, folders=True)
     for path in sorted(folder.iterdir()):
         if path.name.startswith(".") and path.name.endswith(PARTIAL):
-            refuse_other_kinds(path)
+            refuse_other_kinds(path, folders=folders.SUFFIX in path.name)
         elif checkpoint_names.fullmatch(path.name):
-            refuse_other_kinds(path, links=True)
+            refuse_other_kinds(path, links=True, folders=path.suffix == folders.SUFFIX)
 
 
 def archive_run(folder: Path, records: Iterable[str] = ()) -> Path | None:
@@ -66,8 +67,8 @@ def archive_later_checkpoints(folder: Path, than: Note) -> Path | None:
 
 def checkpoints(folder: Path) -> list[Path]:
     """Return the checkpoints that runs have saved in a folder; other `.pth` files belong to the user."""
-    files = [path for path in folder.glob("*.pth") if path.is_file()]
-    return sorted(path for path in files if NAMES.fullmatch(path.name) or read_note(path) is not None)
+    found = filter(folders.exists, folders.find_all(folder))
+    return sorted(path for path in found if NAMES.fullmatch(path.name) or read_note(path) is not None)
 
 
 def move_to_archive(folder: Path, files: Iterable[Path]) -> Path | None:

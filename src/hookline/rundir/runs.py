@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from hookline.checkpoint import folders
 from hookline.checkpoint.names import NAMES
 from hookline.checkpoint.seal import damage, read_note
 from hookline.common.files import real_path, regular
@@ -173,7 +174,7 @@ def is_run(folder: Path) -> bool:
 def read_checkpoints(folder: Path) -> list[Checkpoint]:
     """Return the checkpoints in a folder in the order of the run; files of other programs are left out."""
     found = []
-    for path in folder.glob("*.pth"):
+    for path in folders.find_all(folder):
         try:
             note = read_note(path)
         except (FileNotFoundError, IsADirectoryError):  # the run may remove old ones meanwhile

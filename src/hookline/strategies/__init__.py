@@ -15,7 +15,7 @@ __all__ = ["STRATEGIES", "Single", "Strategy", "one_process", "pick", "pick_devi
 
 #: The strategies by name, and where they are; a new one is one file and one entry here. Importing those of several
 #: processes takes time, so this happens only if one is used.
-STRATEGIES = {"single": "single:Single", "ddp": "ddp:DDP", "accelerate": "accelerate:Accelerate"}
+STRATEGIES = {"single": "single:Single", "ddp": "ddp:DDP", "fsdp": "fsdp:FSDP", "accelerate": "accelerate:Accelerate"}
 
 #: A variable that `accelerate launch` sets in every process, however it starts them.
 ACCELERATE_LAUNCHED = "ACCELERATE_MIXED_PRECISION"

@@ -10,7 +10,7 @@ import inspect
 import logging
 import os
 from collections.abc import Iterable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -68,6 +68,7 @@ class Accelerate(Processes):
     """
 
     name = "accelerate"
+    syncs_in_forward = True  # as DDP, with which it wraps the model
 
     def __init__(self, accelerator: Accelerator | None = None, timeout: float = TIMEOUT, **options: Any) -> None:
         _refuse_missing()
@@ -159,10 +160,10 @@ class Accelerate(Processes):
         found: AbstractContextManager[Any] = self.accelerator.no_sync(model)
         return found
 
-    def model_to_evaluate(self, wrapped: nn.Module) -> nn.Module:
+    def evaluating(self, wrapped: nn.Module) -> AbstractContextManager[nn.Module]:
         """Return the model itself: DDP would wait for the other processes, which may have fewer batches."""
         inner = getattr(wrapped, "_orig_mod", wrapped)  # accelerate compiles the model after wrapping it
-        return inner.module if isinstance(inner, DistributedDataParallel) else wrapped
+        return nullcontext(inner.module if isinstance(inner, DistributedDataParallel) else wrapped)
 
     def _create(self, device: torch.device) -> Accelerator:
         from accelerate import Accelerator

@@ -5,10 +5,11 @@ one file: it subclasses `Strategy` and overrides the methods that differ from a 
 
     device          the device of the model
     prepare         move and wrap the model at the start of a session; point the optimizers at its parameters
-    gradient sync   `syncing_gradients`, `gradient_norm`
+    gradient sync   `syncing_gradients`, `sync_gradients`, `drop_gradients`, `gradient_norm`, `norm`
     agreement       `agree` on requests, `agree_on_first`, `on_main`, `barrier`, `explain` a failure
     numbers         `reduce_sum`, `gather`
     state           `model_state`, `load_model_state`, `optimizer_state`, `load_optimizer_state`
+    checkpoints     `separate`, `writes`, `on_writers`, `together`, `write_checkpoint`, `read_checkpoint`
     shutdown        leave the group
 """
 
@@ -22,11 +23,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
+from hookline.checkpoint import store
 from hookline.errors import ConfigError
 from hookline.record.hub import Weighted
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from torch.optim import Optimizer
+
+    from hookline.checkpoint.seal import Note
 
 T = TypeVar("T")
 
@@ -88,9 +94,9 @@ class Strategy:
         unwrap(model).to(device)
         return model
 
-    def model_to_evaluate(self, wrapped: nn.Module) -> nn.Module:
-        """Return the model that an evaluation calls."""
-        return wrapped
+    def evaluating(self, wrapped: nn.Module) -> AbstractContextManager[nn.Module]:
+        """Return a context with the model that an evaluation calls, for any number of batches in each process."""
+        return nullcontext(wrapped)
 
     # -- gradients
 
@@ -98,9 +104,19 @@ class Strategy:
         """Return the context of one backward (or forward) pass. `sync` is False inside an accumulation window."""
         return NOTHING
 
+    def sync_gradients(self, model: nn.Module) -> None:
+        """Sync the gradients of backward passes without sync, for a window that ends early or is saved."""
+
+    def drop_gradients(self, model: nn.Module) -> None:
+        """Drop what backward passes without sync have kept outside of the gradients of the parameters."""
+
     def gradient_norm(self, parameters: Iterable[Tensor], norm_type: float = 2.0) -> Tensor:
         """Return the norm of all gradients together, on the device, even if they are sharded."""
-        return torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None], norm_type)
+        return self.norm([p.grad for p in parameters if p.grad is not None], norm_type)
+
+    def norm(self, tensors: list[Tensor], norm_type: float = 2.0) -> Tensor:
+        """Return the norm of all tensors together, on the device, even if they are sharded."""
+        return torch.nn.utils.get_total_norm(tensors, norm_type)
 
     # -- agreement
 
@@ -158,9 +174,9 @@ class Strategy:
         """Return the whole state of the user's module, with the same names as in a single process."""
         return model.state_dict()
 
-    def load_model_state(self, model: nn.Module, state: Mapping[str, Any]) -> None:
-        """Load a state of `model_state`, which was checked to fit."""
-        model.load_state_dict(state)
+    def load_model_state(self, model: nn.Module, state: Mapping[str, Any], strict: bool = True) -> None:
+        """Load a state of `model_state`, which was checked to fit. If not `strict`, it may be a part of one."""
+        model.load_state_dict(state, strict=strict)
 
     def optimizer_state(self, model: nn.Module, optimizer: Optimizer) -> dict[str, Any]:
         """Return the whole state of an optimizer, as in a single process."""
@@ -169,6 +185,41 @@ class Strategy:
     def load_optimizer_state(self, model: nn.Module, optimizer: Optimizer, state: dict[str, Any]) -> None:
         """Load a state of `optimizer_state`, which was checked to fit."""
         optimizer.load_state_dict(state)
+
+    # -- checkpoints
+
+    #: The ending of the names of checkpoints.
+    suffix: ClassVar[str] = ".pth"
+    #: True if a process has only a part of the weights, so that one alone cannot save them.
+    shards: ClassVar[bool] = False
+
+    @property
+    def writes(self) -> bool:
+        """Return whether this process writes checkpoints, or a part of them."""
+        return self.is_main
+
+    def separate(self, checkpoint: dict[str, Any]) -> dict[str, Any]:
+        """Return a checkpoint as tensors and plain data. Sharded tensors get a place of their own."""
+        return checkpoint
+
+    def on_writers(self, function: Callable[[], T]) -> T:
+        """Call a function in the processes that write, and return the main one's result in all processes."""
+        return self.on_main(function)
+
+    def together(self, function: Callable[[], T]) -> list[T]:
+        """Call a function in a process that writes, and return the results of all of these.
+
+        If it fails in one of them, it fails in all.
+        """
+        return [function()]
+
+    def write_checkpoint(self, checkpoint: dict[str, Any], path: Path, note: Note) -> str:
+        """Write a checkpoint completely or not at all, in all processes that write, and return its SHA-256."""
+        return store.write(checkpoint, path, note)
+
+    def read_checkpoint(self, path: Path, *, sealed: bool, verified: bool = False) -> dict[str, Any]:
+        """Read a checkpoint, or as much of it as this process needs; see `store.read`."""
+        return store.read(path, sealed=sealed, verified=verified)
 
     # -- the end
 

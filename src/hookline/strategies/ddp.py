@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from torch.nn.parallel import DistributedDataParallel
@@ -46,6 +46,6 @@ class DDP(Processes):
         """Return the context of one forward pass; without sync, the gradients stay in this process."""
         return NOTHING if sync or not isinstance(model, DistributedDataParallel) else model.no_sync()
 
-    def model_to_evaluate(self, wrapped: nn.Module) -> nn.Module:
+    def evaluating(self, wrapped: nn.Module) -> AbstractContextManager[nn.Module]:
         """Return the model itself: DDP would wait for the other processes, which may have fewer batches."""
-        return unwrap(wrapped) if isinstance(wrapped, DistributedDataParallel) else wrapped
+        return nullcontext(unwrap(wrapped) if isinstance(wrapped, DistributedDataParallel) else wrapped)

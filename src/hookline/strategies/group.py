@@ -66,8 +66,9 @@ class Failure:
 class Group:
     """The processes that train together. torchrun, accelerate and Slurm describe them in environment variables."""
 
-    def __init__(self, timeout: float) -> None:
+    def __init__(self, timeout: float, all_write: bool = False) -> None:
         self.timeout = timeout
+        self._all_write = all_write
         self.rank, self.world_size = from_environment()
         self._joined = self._is_cut = False
         self._store: Any = None
@@ -88,7 +89,10 @@ class Group:
                 open_group(backend, timeout=limit, **alone)
             # Separate groups, because training must not share its connections with anything else.
             self.agreement = distributed.new_group(backend="gloo", timeout=limit)
-            self.files = distributed.new_group(backend="gloo", timeout=timedelta(seconds=FILES_TIMEOUT))
+            patient = timedelta(seconds=FILES_TIMEOUT)
+            self.files = distributed.new_group(backend="gloo", timeout=patient)
+            # All processes write sharded checkpoints, also in the background, while others use the groups above.
+            self.writers = distributed.new_group(backend="gloo", timeout=patient) if self._all_write else None
         except (ValueError, RuntimeError, OSError) as error:
             raise DistributedError(
                 f"rank {self.rank} of {self.world_size} cannot join the group at "
@@ -140,6 +144,12 @@ class Group:
         """Return the values of all processes, however long the slowest of them takes, as a save may do."""
         found: list[Any] = [None] * self.world_size
         distributed.all_gather_object(found, value, group=self.files)
+        return found
+
+    def gather_writers(self, value: T) -> list[T]:
+        """Return the values of all processes while they write a checkpoint together."""
+        found: list[Any] = [None] * self.world_size
+        distributed.all_gather_object(found, value, group=self.writers)
         return found
 
     def reduce(self, value: Tensor, operation: Any) -> Tensor:

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor, distributed
+from torch import Tensor, distributed, nn
 
 from hookline.data.sources import shared
 from hookline.errors import ConfigError
@@ -28,10 +28,11 @@ class Processes(Strategy):
 
     Args:
         timeout: The seconds after which training ends if a process does not answer.
+        all_write: True if all processes write checkpoints together.
     """
 
-    def __init__(self, timeout: float = TIMEOUT) -> None:
-        self.group = Group(timeout)
+    def __init__(self, timeout: float = TIMEOUT, all_write: bool = False) -> None:
+        self.group = Group(timeout, all_write)
         self.agreement = Agreement(self.group)
 
     @property
@@ -69,6 +70,15 @@ class Processes(Strategy):
     def shutdown(self) -> None:
         """Leave the group."""
         self.group.leave()
+
+    # -- gradients
+
+    def sync_gradients(self, model: nn.Module) -> None:
+        """Average the gradients over the processes. Those that are already the same everywhere stay as they are."""
+        for parameter in model.parameters():
+            if parameter.grad is not None:
+                distributed.all_reduce(parameter.grad)
+                parameter.grad /= self.world_size
 
     # -- agreement
 

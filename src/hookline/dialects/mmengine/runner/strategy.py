@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
@@ -69,9 +69,9 @@ class Wrapped(DDP):
         """Let the Runner wrap the model."""
         return self._wrapping.prepare(model)
 
-    def model_to_evaluate(self, wrapped: nn.Module) -> nn.Module:
+    def evaluating(self, wrapped: nn.Module) -> AbstractContextManager[nn.Module]:
         """Return the wrapper, whose `val_step` waits for no other process."""
-        return wrapped
+        return nullcontext(wrapped)
 
     def syncing_gradients(self, model: nn.Module, sync: bool) -> AbstractContextManager[Any]:
         """Return an empty context: `optim_context` has already decided this, before the forward pass."""
