@@ -198,14 +198,14 @@ class stream_of:  # noqa: N801  # reads like a function
         return iter(self.batches)
 
 
-def main() -> None:
+def main(cases: dict[str, Any]) -> None:
     """Run one case, and write what it returned."""
     _, case, folder, arguments = sys.argv
     rank = os.environ.get("RANK", "0")
     result: dict[str, Any] = {}
     began = time.monotonic()
     try:
-        result = globals()[case](folder, *json.loads(arguments))
+        result = cases[case](folder, *json.loads(arguments))
     except BaseException as error:
         code = error.code if isinstance(error, SystemExit) else exit_code_of(error)
         result = {"error": type(error).__name__, "message": str(error), "code": code}
@@ -216,4 +216,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(globals())

@@ -25,9 +25,16 @@ class Outcome:
     ranks: list[dict[str, Any]]
 
 
-def run(case: str, folder: Path, *arguments: Any, nproc: int = 2, restarts: int = 0) -> Outcome:
+def run(
+    case: str,
+    folder: Path,
+    *arguments: Any,
+    nproc: int = 2,
+    restarts: int = 0,
+    module: str = "tests.distributed.cases",
+) -> Outcome:
     """Run a case under torchrun, or in a single process without it if `nproc` is 0. Nothing is left behind."""
-    worker = ["-m", "tests.distributed.cases", case, str(folder), json.dumps(arguments)]
+    worker = ["-m", module, case, str(folder), json.dumps(arguments)]
     options = ["--standalone", f"--nproc-per-node={nproc}", f"--max-restarts={restarts}"]
     command = [sys.executable, *(["-m", "torch.distributed.run", *options] if nproc else []), *worker]
     environment = {

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from hookline.checkpoint import store
 from hookline.common import forks, launched
 from hookline.common.files import storage_errors
-from hookline.engine import signals
+from hookline.engine import places, signals
 from hookline.errors import HooklineError, StorageError
 from hookline.rundir import archive, log_copies, ownership
 from hookline.screen.terminal import Terminal, TerminalHandler
@@ -66,6 +66,7 @@ def session(host: Host, verb: Verb) -> Iterator[None]:
         leaving.enter_context(host.failures_shown())
         host.terminal.prepare()
         host.begin_session(verb)
+        leaving.enter_context(host.strategy.watched(partial(places.locate, host)))
         host.plan.skip_idle_points()
         with storage_errors(host.work_dir, "used", inside=True):
             source = find_start(host, verb, leaving, copying)

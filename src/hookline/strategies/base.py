@@ -27,6 +27,8 @@ from hookline.errors import ConfigError
 if TYPE_CHECKING:
     from torch.optim import Optimizer
 
+    from hookline.strategies.watch import Locate
+
 T = TypeVar("T")
 
 NOTHING = nullcontext()
@@ -61,6 +63,10 @@ class Strategy:
 
     def start(self, requests: Any, device: torch.device) -> None:
         """Get the processes together at the start of a session."""
+
+    def watched(self, locate: Locate) -> AbstractContextManager[Any]:
+        """Return the context of a session, in which processes that hang are named. `locate` says where the loop is."""
+        return NOTHING
 
     def share(self, loader: Iterable[Any], pad: bool) -> Iterable[Any]:
         """Return the loader of this process's share of the data. If `pad`, all processes get as many batches."""

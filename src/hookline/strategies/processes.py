@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor, distributed
@@ -15,6 +15,9 @@ from hookline.errors import ConfigError
 from hookline.strategies.agreement import Agreement
 from hookline.strategies.base import Strategy, pick_device
 from hookline.strategies.group import Failure, Group, without_collectives
+
+if TYPE_CHECKING:
+    from hookline.strategies.watch import Locate
 
 T = TypeVar("T")
 
@@ -60,6 +63,10 @@ class Processes(Strategy):
         """Join the group, and share the requests."""
         self.group.join(device)
         requests.share(self.rank)
+
+    def watched(self, locate: Locate) -> AbstractContextManager[Any]:
+        """Return the context of a session, in which processes that hang are named."""
+        return self.group.watched(locate)
 
     def share(self, loader: Iterable[Any], pad: bool) -> Iterable[Any]:
         """Return the loader of this process's share of the data."""
