@@ -62,8 +62,18 @@ class Watch:
         self._stays = Stays(UNKNOWN * group.timeout)
         self._place, self._since = Place("the start"), time.monotonic()
         self._beats = 0
+        #: The process and the stack of each rank.
+        self._facts: list[dict[str, Any]] = group.gather(
+            {
+                "pid": os.getpid(),
+                "host": socket.gethostname(),
+                "thread": self._thread_of_loop,
+                "file": self._stacks.number,
+            }
+        )
         #: The last note of each process that is watched, and when it came.
-        self._notes: dict[int, tuple[bytes, float]] = {}
+        watched = range(group.world_size) if group.rank == 0 else [0] if group.rank == 1 else []
+        self._notes = {rank: (b"{}", time.monotonic()) for rank in watched}
         self._over = threading.Event()
         self._launcher_has_store = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
 
@@ -99,7 +109,7 @@ class Watch:
             silent = time.monotonic() - self._answered
             note = json.loads(self._notes.get(0, (b"{}", 0.0))[0])
             if silent > stays.FLOOR + self.period and "ended" not in note:
-                self._show({0: describe_silent(0, note, silent)})
+                self._show({0: describe_silent(0, self._facts[0] | note, silent)})
                 self.hanging = dict(self._found)
                 self._cut_after(silent)
 
@@ -119,9 +129,7 @@ class Watch:
             self._place, self._since = place, now
         seconds = now - self._since
         late = seconds > self._stays.limit(place)
-        about = {"pid": os.getpid(), "host": socket.gethostname(), "thread": self._thread_of_loop}
-        about |= {"file": self._stacks.number, "place": str(place), "waits": place.waits, "since": round(seconds, 1)}
-        about["exchange"] = exchanges()
+        about = {"place": str(place), "waits": place.waits, "since": round(seconds, 1), "exchange": exchanges()}
         return about | {"late": late, "stack": stacks.own(frame) if late and frame is not None else []}
 
     def _leave_note(self, note: dict[str, Any]) -> None:
@@ -133,13 +141,12 @@ class Watch:
     def _read_notes(self) -> None:
         """Read the notes of the processes that this one watches, and what other watchers have found."""
         rank, size = self._group.rank, self._group.world_size
-        watched = range(size) if rank == 0 else [0] if rank == 1 else []
-        for each in watched:
-            if each in self._notes or self._store.check([f"note/{each}"]):
+        for each, (before, _) in self._notes.items():
+            if before != b"{}" or self._store.check([f"note/{each}"]):
                 note = self._store.get(f"note/{each}")
-                if self._notes.get(each, (b"", 0.0))[0] != note:
+                if note != before:
                     self._notes[each] = note, time.monotonic()
-        if watched:
+        if self._notes:
             self._show(self._judge())
             self._store.set(f"hanging/{rank}", json.dumps(self._found))
         told: dict[int, str] = {}
@@ -157,7 +164,7 @@ class Watch:
             if silent <= stays.FLOOR + self.period or "ended" in note:
                 answering[rank] = note
             else:
-                found[rank] = describe_silent(rank, note, silent)
+                found[rank] = describe_silent(rank, self._facts[rank] | note, silent)
                 self._cut_after(silent)
         late = {rank: note for rank, note in answering.items() if note.get("late")}
         if any(note.get("waits") for note in answering.values()):
@@ -198,9 +205,9 @@ class Watch:
         return self.hanging.get(rank, "")
 
     def is_dead(self, rank: int) -> bool:
-        """Return whether a process of this machine, which this one watches, is not there any more."""
-        note = json.loads(self._notes.get(rank, (b"{}", 0.0))[0])
-        return note.get("host") == socket.gethostname() and stacks.state(note["pid"]) in ("", "Z", "X")
+        """Return whether a process of this machine is not there any more."""
+        facts = self._facts[rank]
+        return facts["host"] == socket.gethostname() and stacks.state(facts["pid"]) in ("", "Z", "X")
 
 
 def exchanges() -> int:
@@ -213,7 +220,7 @@ def exchanges() -> int:
 
 def describe_silent(rank: int, note: dict[str, Any], seconds: float) -> str:
     """Describe a process that leaves no notes, with its stack if it is on this machine."""
-    here = note.get("host") == socket.gethostname()
+    here = note["host"] == socket.gethostname()
     state = stacks.state(note["pid"]) if here else "?"
     why = {"T": "it is stopped", "t": "a debugger has stopped it", "": "it was killed", "Z": "it was killed"}.get(
         state, "a thread of it holds the GIL" if here else "it is stopped, or a thread of it holds the GIL"
