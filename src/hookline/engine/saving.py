@@ -243,6 +243,11 @@ class Saving:
         """Return whether a checkpoint has the current state, and its folder was not deleted since."""
         return self.saved_at == self._host.position.iter and not lost_folders.find(self._host.folders)
 
+    def is_saved_at_last(self) -> bool:
+        """Wait for a save in the background, and return whether a checkpoint has the current state."""
+        self._background.join()
+        return self.is_saved()
+
     def save_before_end(self) -> str:
         """Save the current state, unless it is already saved. Return the end of the message about it."""
         host = self._host

@@ -106,6 +106,13 @@ class Strategy:
         unless `now`.
         """
 
+    def agree_in_evaluation(self, requests: Any, ended: bool = False) -> bool:
+        """Let a signal take effect in all processes after the same batch of an evaluation.
+
+        This is called after every batch, and, with `ended`, until it returns False: no process has more batches.
+        """
+        return False
+
     def any(self, flag: bool) -> bool:
         """Return whether this is true in any process. All processes wait for each other here."""
         return flag

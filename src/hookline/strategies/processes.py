@@ -82,6 +82,10 @@ class Processes(Strategy):
         """Make the requests the same in all processes."""
         (self.agreement.now if now else self.agreement.tick)(requests)
 
+    def agree_in_evaluation(self, requests: Any, ended: bool = False) -> bool:
+        """Let a signal take effect in all processes after the same batch of an evaluation."""
+        return self.agreement.in_evaluation(requests, ended)
+
     def any(self, flag: bool) -> bool:
         """Return whether this is true in any process."""
         return bool(self.group.reduce(torch.tensor([flag], dtype=torch.int32), distributed.ReduceOp.MAX).item())
