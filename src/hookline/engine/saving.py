@@ -23,7 +23,7 @@ from hookline.engine import lost_folders, signals, snapshot
 from hookline.engine.numerics import check_weights_are_finite
 from hookline.engine.requests import SaveRequest
 from hookline.errors import StorageError, blame
-from hookline.rundir import archive
+from hookline.rundir import archive, failures
 
 if TYPE_CHECKING:
     from hookline.engine.host import Host
@@ -217,6 +217,7 @@ class Saving:
         if note.complete:
             store.point_to(path, path.parent, sha256, note.step)
             self.saved_at, self.last_path = note.step, path
+            failures.forget(self._host.work_dir, passed=note.step)
 
     @property
     def busy(self) -> bool:
