@@ -7,6 +7,7 @@
     ├── NumericsError        4   NaN or Inf that training cannot continue with
     ├── StorageError         5   out of disk space, a folder that is not writable, a broken checkpoint
     └── DistributedError     6   a rank that failed or does not respond
+    any error                7   if the same step has failed three times: do not start the run again
 
 An exception raised by user code (a hook, a step, a dataset) keeps its type. `blame` adds a note that says where it
 happened and, if one applies, an exit code.
@@ -18,6 +19,9 @@ import difflib
 from collections.abc import Iterable
 
 from hookline.common.escape import escaped, escaped_message
+
+#: The exit code of a run whose same step has failed three times.
+DO_NOT_REQUEUE = 7
 
 
 class HooklineError(Exception):

@@ -131,9 +131,7 @@ def test_a_killed_process_is_named(tmp_path: Path) -> None:
     done = run("act", tmp_path, "SIGKILL")
     assert done.ranks[1] == {}
     assert (done.ranks[0]["error"], done.ranks[0]["code"]) == ("DistributedError", 6)
-    assert done.ranks[0]["message"] == (
-        "rank 1 does not answer and has left no reason: it was killed, or it hangs; seen by rank 0"
-    )
+    assert done.ranks[0]["message"] == "rank 1 was killed, or ended without a reason\n  seen by rank 0"
 
 
 def test_a_hook_of_the_main_process_runs_only_there_and_its_requests_hold_for_all(tmp_path: Path) -> None:

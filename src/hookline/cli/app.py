@@ -32,7 +32,7 @@ app = typer.Typer(
     help="A hook-driven training engine for PyTorch.",
     epilog="Start here: hookline train (the bundled digits run), then hookline init DIR (your own project). "
     "Exit codes: 0 done, 1 any other error, 2 config or hook, 3 data, 4 numerics (NaN or Inf), 5 storage, "
-    "6 distributed, 129, 130 or 143 after a signal.",
+    "6 distributed, 7 the same step failed three times (do not requeue), 129, 130 or 143 after a signal.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

@@ -112,6 +112,9 @@ class Host:
     #: The verb that is running; None outside of a session.
     running: Verb | None = None
 
+    #: The name of this attempt to train, the same in all processes; empty before training begins.
+    attempt = ""
+
     #: True if signals become requests. Otherwise they end the process as usual.
     catches_signals: bool = True
 

@@ -205,7 +205,10 @@ def stop_and_save(host: Host) -> None:
         host.terminal.say(f"stopped{f' by {stop.by}' if stop.by else ''}: {stop.reason}")
     requests.settle()
     if requests.saves:
+        writes = requests.files_wanted
         host.saving.save()
+        if writes:  # a signal may have come meanwhile, to one of the processes that wait
+            host.strategy.agree(requests, now=True)
     host.saving.end_if_signaled()
 
 
@@ -257,5 +260,6 @@ def evaluate_one(runner: RunnerHost, model: nn.Module, stage: Literal["val", "te
                 raise
             (plan.after_val_iter if stage == "val" else plan.after_test_iter)(batch_idx, batch, outputs)
         runner.leave_if_signaled()
+    runner.leave_with_others()
     found = {} if loop.loss is None else {"loss": mean_of(strategy.reduce_sum(average.sums()))}
     return loop.metrics.compute(strategy.reduce_sum) | found

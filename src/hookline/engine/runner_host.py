@@ -108,6 +108,8 @@ class RunnerHost(Host):
     _before_validation: BeforeValidation | None = None
     #: True while the state before an interrupted validation is saved.
     _interrupted = False
+    #: True if a validation cannot be left although a signal has come.
+    _has_to_finish = False
     #: The total time of waiting for the loader, if a hook requested to measure it.
     data_wait: Cost | None = None
     #: The seconds that training has waited for evaluations of hooks. They are not part of the time of a step.
@@ -336,21 +338,33 @@ class RunnerHost(Host):
             self._interrupted = True
             self.saving.end_if_signaled()
         finally:
-            self._before_validation, self._interrupted = None, False
+            self._before_validation, self._interrupted, self._has_to_finish = None, False, False
         self.drop_stale_gradients()
         return True
 
     def leave_if_signaled(self) -> None:
-        """Leave a validation after a signal, if the state before it is saved or known. Otherwise it is finished.
+        """Leave a validation after a signal to any process, if the state before it is saved or known.
 
         Looking at the requests also ends a forked copy of the loop.
         """
-        if not self.requests.signal:
+        if self.running == "train":
+            self.strategy.agree_in_evaluation(self.requests)
+        self._leave_if_possible()
+
+    def leave_with_others(self) -> None:
+        """Wait, after the last batch of an evaluation, until no process has more. A signal still ends it."""
+        while self.running == "train" and self.strategy.agree_in_evaluation(self.requests, ended=True):
+            self._leave_if_possible()
+        self._leave_if_possible()
+
+    def _leave_if_possible(self) -> None:
+        if not self.requests.signal or self._has_to_finish:
             return
-        if self.saving.is_saved():
+        if self.strategy.on_main(self.saving.is_saved_at_last):
             self.saving.end_if_signaled()
-        elif self._before_validation is not None:
+        elif not self.strategy.any(self._before_validation is None):
             raise Interrupted
+        self._has_to_finish = True  # asking again would need an exchange, after a batch that not all processes have
 
     def rewind(self, states: dict[str, Any]) -> None:
         """Replace the states that an interrupted validation has changed."""

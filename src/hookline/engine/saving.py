@@ -22,7 +22,7 @@ from hookline.engine import lost_folders, signals, snapshot
 from hookline.engine.numerics import check_weights_are_finite
 from hookline.engine.requests import SaveRequest
 from hookline.errors import StorageError, blame
-from hookline.rundir import archive
+from hookline.rundir import archive, failures
 
 if TYPE_CHECKING:
     from hookline.engine.host import Host
@@ -217,6 +217,7 @@ class Saving:
             if self._host.strategy.is_main:
                 store.point_to(path, path.parent, sha256, note.step)
             self.saved_at, self.last_path = note.step, path
+            failures.forget(self._host.work_dir, passed=note.step)
 
     def _check_weights(self, checkpoint: dict[str, Any], weights: list[str], step: int) -> None:
         """Refuse to save weights of NaN or Inf. A process that has only a part of the weights checks that part."""
@@ -247,6 +248,11 @@ class Saving:
     def is_saved(self) -> bool:
         """Return whether a checkpoint has the current state, and its folder was not deleted since."""
         return self.saved_at == self._host.position.iter and not lost_folders.find(self._host.folders)
+
+    def is_saved_at_last(self) -> bool:
+        """Wait for a save in the background, and return whether a checkpoint has the current state."""
+        self._background.join()
+        return self.is_saved()
 
     def save_before_end(self) -> str:
         """Save the current state, unless it is already saved. Return the end of the message about it."""

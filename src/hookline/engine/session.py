@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import traceback
+import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
@@ -12,9 +13,17 @@ from typing import TYPE_CHECKING
 from hookline.checkpoint import store
 from hookline.common import forks, launched
 from hookline.common.files import storage_errors
-from hookline.engine import signals
-from hookline.errors import HooklineError, StorageError
-from hookline.rundir import archive, log_copies, ownership
+from hookline.engine import places, signals
+from hookline.errors import (
+    DO_NOT_REQUEUE,
+    ConfigError,
+    DistributedError,
+    HooklineError,
+    StorageError,
+    blame,
+    exit_code_of,
+)
+from hookline.rundir import archive, failures, log_copies, ownership
 from hookline.screen.terminal import Terminal, TerminalHandler
 
 if TYPE_CHECKING:
@@ -24,6 +33,9 @@ if TYPE_CHECKING:
     from hookline.engine.saving import Source, SourceKind
 
 log = logging.getLogger("hookline")
+
+#: Exit codes of failures that a step is not to blame for.
+NOT_COUNTED = {ConfigError.exit_code, StorageError.exit_code}
 
 
 def refuse_inside_a_run(host: Host, verb: Verb) -> None:
@@ -61,14 +73,16 @@ def session(host: Host, verb: Verb) -> Iterator[None]:
         copying = leaving.enter_context(log_copies.copying(host.work_dir, host.plan))
         leaving.callback(host.terminal.close_log)
         leaving.push(partial(log_failure, host.terminal))
+        leaving.push(partial(count_failure, host))
         leaving.enter_context(own_log(host.terminal))
         leaving.enter_context(running(host, verb))
         leaving.enter_context(host.failures_shown())
         host.terminal.prepare()
         host.begin_session(verb)
+        leaving.enter_context(host.strategy.watched(partial(places.locate, host)))
         host.plan.skip_idle_points()
         with storage_errors(host.work_dir, "used", inside=True):
-            source = find_start(host, verb, leaving, copying)
+            source, attempt = find_start(host, verb, leaving, copying)
         leaving.push(host.saving.finish_at_exit)
         leaving.callback(host.saving.move_back)
         leaving.push(partial(close_records, host))
@@ -78,8 +92,11 @@ def session(host: Host, verb: Verb) -> Iterator[None]:
             host.saving.load(source)
             if verb == "train":
                 host.before_training()
+                host.attempt = attempt
             yield
         host.saving.check_folders()
+        if verb == "train" and host.strategy.is_main:
+            failures.forget(host.work_dir, passed=host.position.iter)
 
 
 @contextmanager
@@ -95,16 +112,39 @@ def explained(host: Host) -> Iterator[None]:
         raise found from error
 
 
-def find_start(host: Host, verb: Verb, leaving: ExitStack, copying: log_copies.Copying) -> Source | None:
-    """Open the folder, which only the main process does, and read the checkpoint that the run starts from."""
+def count_failure(host: Host, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+    """Count a failure of training at this step. The third one in a row has the exit code "do not requeue"."""
+    attempt, step = host.attempt, host.position.iter + 1
+    host.attempt = ""
+    if not attempt or step == 1 or not isinstance(error, Exception) or exit_code_of(error) in NOT_COUNTED:
+        return
+    if not host.work_dir.is_dir():
+        return
+    near = isinstance(error, DistributedError)
+    count = failures.note(host.work_dir, step, attempt, type(error).__name__, near)
+    if count >= failures.LIMIT:
+        blame(
+            error,
+            f"step {step} has failed {count} times in a row, so starting the run again would not help: the exit code "
+            f"is {DO_NOT_REQUEUE} (do not requeue)\n  to start counting from zero, delete "
+            f"{host.work_dir / failures.NAME}",
+        )
+        error.exit_code = DO_NOT_REQUEUE  # type: ignore[attr-defined]  # any exception accepts new attributes
+
+
+def find_start(host: Host, verb: Verb, leaving: ExitStack, copying: log_copies.Copying) -> tuple[Source | None, str]:
+    """Open the folder, which only the main process does, and read the checkpoint that the run starts from.
+
+    Also return the name of this attempt, which is the same in all processes.
+    """
     own: list[Source | None] = []
 
     def open_it() -> tuple[Path, SourceKind] | None:
         own.append(source := open_folder(host, verb, leaving, copying))
         return None if source is None else (source.path, source.kind)
 
-    found = host.strategy.on_main(open_it)
-    return own[0] if own else host.saving.read_source(found)
+    attempt, found = host.strategy.on_main(lambda: (uuid.uuid4().hex, open_it()))
+    return (own[0] if own else host.saving.read_source(found)), attempt
 
 
 def end_if_copy(host: Host, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
@@ -170,6 +210,7 @@ def open_folder(host: Host, verb: Verb, leaving: ExitStack, copying: log_copies.
         if not continues and host.resume is True:
             archive.drop_records(folder, records)
         elif not continues:
+            failures.forget(folder)
             for each in [*folders, *(target for target in targets if target.exists())]:
                 if old := archive.archive_run(each, records):
                     moved.append(f"moved the files of an earlier run from {each} to {old}")

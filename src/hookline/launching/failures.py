@@ -6,12 +6,10 @@ import signal
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from hookline.errors import ConfigError, DistributedError
+from hookline.errors import DO_NOT_REQUEUE, ConfigError, DistributedError
 
 #: The exit codes of a run that was asked to end by a signal, and did so.
 STOPPED = {129: "SIGHUP", 130: "SIGINT", 143: "SIGTERM"}
-#: The exit code of a run whose same step failed three times: do not start it again.
-DO_NOT_REQUEUE = 7
 #: The code of a process that was killed with SIGKILL.
 KILLED = -9
 #: The exit codes that are never restarted: an invalid config or hook, a hopeless run, and a stop that was asked for.
@@ -53,9 +51,14 @@ class Failure:
 def first_of(failures: Iterable[Failure]) -> Failure:
     """Return the failure that came first. An error about other processes is a consequence of another failure.
 
-    Of two at the same time, it is the one that was killed: the other one noticed that.
+    Of two at the same time, it is the one that was killed: the other one noticed that. A process that found out that
+    the same step has failed too often decides for all.
     """
-    return min(failures, key=lambda each: (each.code == DistributedError.exit_code, each.when, each.code > 0))
+
+    def order(each: Failure) -> tuple[bool, bool, float, bool]:
+        return each.code != DO_NOT_REQUEUE, each.code == DistributedError.exit_code, each.when, each.code > 0
+
+    return min(failures, key=order)
 
 
 def signal_name(number: int) -> str:

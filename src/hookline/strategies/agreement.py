@@ -3,7 +3,7 @@
 Every `every` iterations, the processes start to exchange one bit: is anything asked for? They look at the answer
 `every` iterations later, so nobody waits for it. Only if it is yes do they exchange what was asked for. A request
 therefore takes effect within `2 * every` iterations. At the end of an epoch or a validation, where all processes wait
-for each other anyway, it takes effect at once.
+for each other anyway, it takes effect at once. A signal also takes effect within an evaluation.
 """
 
 from __future__ import annotations
@@ -35,6 +35,10 @@ class Agreement:
         self._ticks = 0
         self._flag = torch.zeros(1, dtype=torch.int32)
         self._work: Any = None
+        # The exchange of an evaluation: is there a signal, and does any process still have batches?
+        self._turns = 0
+        self._flags = torch.zeros(2, dtype=torch.int32)
+        self._evaluating: Any = None
         self._spent = 0.0
         self._began = 0.0
 
@@ -50,6 +54,31 @@ class Agreement:
         """Agree at once. All processes wait for each other here."""
         self._finish()
         requests.deliver(self._group.gather(requests.take_asked()))
+
+    def in_evaluation(self, requests: Any, ended: bool) -> bool:
+        """Take part in the exchange of an evaluation, and return whether any process still has batches.
+
+        The processes may have different numbers of batches. So one that has no more takes part until all have ended.
+        They look at the same answers in the same order, and deliver a signal at the same one.
+        """
+        self._turns += 1
+        if not ended and self._turns % self.every:
+            return True
+        work, self._evaluating = self._evaluating, None
+        if work is not None:
+            work.wait()
+            signaled, continues = (bool(flag) for flag in self._flags)
+            if signaled:
+                requests.deliver(self._group.gather(requests.take_asked()))
+            if not continues:
+                self._turns = 0
+            if signaled or not continues:
+                return continues
+        self._flags = torch.tensor([any(what == "signal" for what, _ in requests.asked), not ended], dtype=torch.int32)
+        self._evaluating = distributed.all_reduce(
+            self._flags, distributed.ReduceOp.MAX, group=self._group.agreement, async_op=True
+        )
+        return True
 
     def close(self) -> None:
         """Wait for an exchange that is still open."""

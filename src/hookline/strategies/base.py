@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     from hookline.checkpoint.seal import Note
+    from hookline.strategies.watch import Locate
 
 T = TypeVar("T")
 
@@ -78,6 +79,10 @@ class Strategy:
 
     def start(self, requests: Any, device: torch.device) -> None:
         """Get the processes together at the start of a session."""
+
+    def watched(self, locate: Locate) -> AbstractContextManager[Any]:
+        """Return the context of a session, in which processes that hang are named. `locate` says where the loop is."""
+        return NOTHING
 
     def share(self, loader: Iterable[Any], pad: bool) -> Iterable[Any]:
         """Return the loader of this process's share of the data. If `pad`, all processes get as many batches."""
@@ -126,6 +131,13 @@ class Strategy:
         This is called after every iteration. What a process has asked for may be delivered some iterations later,
         unless `now`.
         """
+
+    def agree_in_evaluation(self, requests: Any, ended: bool = False) -> bool:
+        """Let a signal take effect in all processes after the same batch of an evaluation.
+
+        This is called after every batch, and, with `ended`, until it returns False: no process has more batches.
+        """
+        return False
 
     def any(self, flag: bool) -> bool:
         """Return whether this is true in any process. All processes wait for each other here."""

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, distributed
 
 from hookline.errors import DistributedError, exit_code_of
+from hookline.strategies.watch import Locate, Watch
 
 T = TypeVar("T")
 
@@ -73,6 +74,7 @@ class Group:
         self._joined = self._is_cut = False
         self._store: Any = None
         self._connections: set[int] = set()
+        self._watch: Watch | None = None
 
     def join(self, device: torch.device) -> None:
         """Join the group, unless this has already happened, here or in the user's own code."""
@@ -127,10 +129,29 @@ class Group:
         """Wait until all processes leave. After a failure, only the one whose store may have the reason waits."""
         end = time.monotonic() + PATIENCE
         with suppress(RuntimeError):  # the store may have gone with its process
+            if not self._has_store:
+                return
+            self._store.set(f"left/{self.rank}", "")
             self._store.add("leaving", 1)
             waits = not self._is_cut or self.rank == 0
             while waits and self._store.add("leaving", 0) < self.world_size and time.monotonic() < end:
+                if self._is_cut and all(self._store.check([f"left/{rank}"]) for rank in self._not_dead()):
+                    return
                 time.sleep(0.01)
+
+    def _not_dead(self) -> list[int]:
+        """Return the processes, without those of this machine that are known to be gone."""
+        return [rank for rank in range(self.world_size) if self._watch is None or not self._watch.is_dead(rank)]
+
+    @contextmanager
+    def watched(self, locate: Locate) -> Iterator[None]:
+        """Watch over the processes while the context lasts."""
+        if not self._joined or self.world_size == 1:
+            yield
+            return
+        self._watch = Watch(self, self._store.clone(), locate)
+        with self._watch.running():
+            yield
 
     # -- values
 
@@ -165,18 +186,19 @@ class Group:
         if not self._joined:
             return
         with suppress(RuntimeError):  # the store may have gone with its process
-            self._store.compare_set("failure", "", json.dumps(asdict(failure)))
+            if self._has_store:
+                self._store.compare_set("failure", "", json.dumps(asdict(failure)))
         self.cut()
 
     def failure(self, patience: float = 0.0) -> Failure | None:
         """Return the failure of another process. Wait for it if there is none yet."""
         end = time.monotonic() + patience
-        while self._joined:
+        while self._has_store:
             with suppress(RuntimeError):
                 if self._store.check(["failure"]):
                     found = Failure(**json.loads(self._store.get("failure")))
                     return found if found.rank != self.rank else None
-            if time.monotonic() >= end:
+            if time.monotonic() >= end or len(self._not_dead()) < self.world_size:
                 return None
             time.sleep(0.05)
         return None
@@ -189,7 +211,7 @@ class Group:
         if not self._joined or not isinstance(error, Exception) or getattr(error, "was_reported", False):
             return error
         lost = is_lost_connection(error)
-        if lost:
+        if lost and self._has_store:
             with suppress(RuntimeError):
                 self._store.set(f"alive/{self.rank}", "")
         failure = self.failure(PATIENCE if lost else 0.0)
@@ -200,22 +222,34 @@ class Group:
         else:
             found = error
             if lost:
-                gone = self._find_gone()
-                who = f"rank {', '.join(map(str, gone))}" if gone else "another process"
-                found = DistributedError(
-                    f"{who} does not answer and has left no reason: it was killed, or it hangs; seen by rank "
-                    f"{self.rank}"
-                )
+                found = DistributedError(f"{self._describe_gone()}\n  seen by rank {self.rank}")
                 found.__cause__ = error
             self.report(Failure.of(self.rank, found))
         found.was_reported = True  # type: ignore[attr-defined]  # any exception accepts new attributes
         return found
 
+    def _describe_gone(self) -> str:
+        """Describe the processes that have not noticed the failure, as the watch knows them."""
+        gone = self._find_gone()
+        if self._watch is not None:
+            known = list(filter(None, map(self._watch.describe, gone or self._watch.hanging)))
+            if known:
+                return "\n  ".join(known)
+        who = f"rank {', '.join(map(str, gone))}" if gone else "another process"
+        return f"{who} does not answer and has left no reason: it was killed, or it hangs"
+
     def _find_gone(self) -> list[int]:
         """Return the processes that have not noticed the failure, because they are not there or hang."""
+        if not self._has_store:
+            return [0]
         with suppress(RuntimeError):
             return [rank for rank in range(self.world_size) if not self._store.check([f"alive/{rank}"])]
         return []
+
+    @property
+    def _has_store(self) -> bool:
+        """Return whether this process has joined, and the process that has the store answers."""
+        return self._joined and not (self._watch is not None and self._watch.misses_store)
 
     def cut(self) -> None:
         """Close the connections to the other processes. Whoever waits in an exchange, here or there, fails at once."""

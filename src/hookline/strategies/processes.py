@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor, distributed, nn
@@ -16,6 +16,9 @@ from hookline.record.hub import mean_of
 from hookline.strategies.agreement import Agreement
 from hookline.strategies.base import Strategy, pick_device
 from hookline.strategies.group import Failure, Group, without_collectives
+
+if TYPE_CHECKING:
+    from hookline.strategies.watch import Locate
 
 T = TypeVar("T")
 
@@ -63,6 +66,10 @@ class Processes(Strategy):
         self.group.join(device)
         requests.share(self.rank)
 
+    def watched(self, locate: Locate) -> AbstractContextManager[Any]:
+        """Return the context of a session, in which processes that hang are named."""
+        return self.group.watched(locate)
+
     def share(self, loader: Iterable[Any], pad: bool) -> Iterable[Any]:
         """Return the loader of this process's share of the data."""
         return shared(loader, self.rank, self.world_size, pad)
@@ -85,6 +92,10 @@ class Processes(Strategy):
     def agree(self, requests: Any, now: bool = False) -> None:
         """Make the requests the same in all processes."""
         (self.agreement.now if now else self.agreement.tick)(requests)
+
+    def agree_in_evaluation(self, requests: Any, ended: bool = False) -> bool:
+        """Let a signal take effect in all processes after the same batch of an evaluation."""
+        return self.agreement.in_evaluation(requests, ended)
 
     def any(self, flag: bool) -> bool:
         """Return whether this is true in any process."""
