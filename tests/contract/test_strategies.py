@@ -44,6 +44,8 @@ def test_exactly_one_process_is_the_main_one(strategy: Strategy) -> None:
     assert 0 <= strategy.rank < strategy.world_size
     assert strategy.gather(strategy.is_main).count(True) == 1
     assert strategy.gather(strategy.rank) == list(range(strategy.world_size))
+    everyone = list(range(strategy.world_size)) if strategy.is_main else []
+    assert strategy.gather_on_main(strategy.rank) == everyone
 
 
 def test_preparing_twice_is_harmless_and_the_user_module_can_be_unwrapped(strategy: Strategy) -> None:

@@ -50,7 +50,7 @@ def take(host: Host, optimizer: bool = True, schedulers: bool = True, alone: boo
     host.rewind(states)
     checkpoint: dict[str, Any] = {"meta": host.facts(), **states}
     own = {name: states[name] for name in states if host.parts[name].per_rank}
-    others = [] if alone else host.strategy.gather(own)[1:]
+    others = [] if alone else host.strategy.gather_on_main(own)[1:]
     if others:
         checkpoint["ranks"] = others
     host.plan.call("before_save_checkpoint", {"checkpoint": checkpoint})

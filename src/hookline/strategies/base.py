@@ -7,7 +7,7 @@ one file: it subclasses `Strategy` and overrides the methods that differ from a 
     prepare         move and wrap the model at the start of a session; point the optimizers at its parameters
     gradient sync   `syncing_gradients`, `sync_gradients`, `drop_gradients`, `gradient_norm`, `norm`
     agreement       `agree` on requests, `agree_on_first`, `on_main`, `barrier`, `explain` a failure
-    numbers         `reduce_sum`, `gather`
+    numbers         `reduce_sum`, `gather`, `gather_on_main`
     state           `model_state`, `load_model_state`, `optimizer_state`, `load_optimizer_state`
     checkpoints     `separate`, `writes`, `on_writers`, `together`, `write_checkpoint`, `read_checkpoint`
     shutdown        leave the group
@@ -178,6 +178,10 @@ class Strategy:
 
     def gather(self, value: T) -> list[T]:
         """Return the values of all processes, by rank."""
+        return [value]
+
+    def gather_on_main(self, value: T) -> list[T]:
+        """Return the values of all processes, by rank, in the main process; an empty list in the others."""
         return [value]
 
     # -- state

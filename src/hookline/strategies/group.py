@@ -161,6 +161,12 @@ class Group:
         distributed.all_gather_object(found, value, group=self.agreement)
         return found
 
+    def gather_on_main(self, value: T) -> list[T]:
+        """Return the values of all processes, by rank, in rank 0; an empty list in the others."""
+        found: list[Any] = [None] * self.world_size if self.rank == 0 else []
+        distributed.gather_object(value, found if self.rank == 0 else None, dst=0, group=self.agreement)
+        return found
+
     def gather_slowly(self, value: T) -> list[T]:
         """Return the values of all processes, however long the slowest of them takes, as a save may do."""
         found: list[Any] = [None] * self.world_size

@@ -159,6 +159,10 @@ class Processes(Strategy):
         """Return the values of all processes, by rank."""
         return self.group.gather(value)
 
+    def gather_on_main(self, value: T) -> list[T]:
+        """Return the values of all processes, by rank, in the main process; an empty list in the others."""
+        return self.group.gather_on_main(value)
+
 
 def local_rank(rank: int) -> int:
     """Return the number of this process on its machine."""
