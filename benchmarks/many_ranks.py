@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, distributed, nn
+from torch.distributed import GradBucket  # type: ignore[attr-defined]  # torch exports it, but not in __all__
 from torch.nn.parallel import DistributedDataParallel
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils.data import DataLoader, TensorDataset
@@ -62,7 +63,7 @@ class FakeGroup(Group):
     def leave(self) -> None:
         """Do nothing: nobody else is there."""
 
-    def watched(self, locate: Any) -> AbstractContextManager[None]:
+    def watched(self, locate: Any) -> AbstractContextManager[None]:  # type: ignore[override]  # a context, too
         """Do not watch: nobody else is there."""
         return nullcontext()
 
@@ -104,7 +105,7 @@ class FakeDDP(DDP):
             self.counts.add(4, 4)
 
 
-def count_bucket(counts: Counts, bucket: distributed.GradBucket) -> torch.futures.Future[Tensor]:
+def count_bucket(counts: Counts, bucket: GradBucket) -> torch.futures.Future[Tensor]:
     """Count a bucket of gradients."""
     counts.add(bucket.buffer().nbytes, bucket.buffer().nbytes)
     done: torch.futures.Future[Tensor] = torch.futures.Future()
