@@ -137,3 +137,18 @@ def test_an_unknown_strategy_is_refused() -> None:
     with pytest.raises(ConfigError) as refused:
         pick("singel")
     assert str(refused.value) == "unknown strategy 'singel'; did you mean 'single'?"
+
+
+def test_a_timeout_that_is_not_shorter_than_the_grace_period_is_reported(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    found: Any = pick({"type": "ddp", "timeout": 90})
+    monkeypatch.setattr(found.group, "join", lambda device: None)
+    for grace in ("60", "91", "many"):
+        monkeypatch.setenv("HOOKLINE_GRACE", grace)
+        found.start(Requests(), torch.device("cpu"))
+    expected = (
+        "the timeout of the processes (90 s) is not shorter than the time to end after a signal (--grace 60): if a "
+        "process hangs then, all are killed without a message; use a shorter timeout or a longer --grace"
+    )
+    assert [record.getMessage() for record in caplog.records] == ([expected] if found.is_main else [])

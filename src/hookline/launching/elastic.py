@@ -41,7 +41,7 @@ def _run(command: Sequence[str], options: Options, say: Callable[[str], None], f
     from hookline.launching.agent import Agent, Files
 
     files = Files(folder)
-    files.variables = {launched.LAUNCHER: str(os.getpid())}
+    files.variables = {launched.LAUNCHER: str(os.getpid()), launched.GRACE: str(options.grace)}
     if options.nproc > 1:
         files.variables["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", "1")  # as torchrun does
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from torch import Tensor, distributed, nn
 
+from hookline.common import launched
 from hookline.data.sources import shared
 from hookline.errors import ConfigError
 from hookline.record.hub import mean_of
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from hookline.strategies.watch import Locate
 
 T = TypeVar("T")
+
+log = logging.getLogger("hookline")
 
 #: Seconds after which an exchange fails if a process does not take part.
 TIMEOUT = 300.0
@@ -64,7 +68,19 @@ class Processes(Strategy):
     def start(self, requests: Any, device: torch.device) -> None:
         """Join the group, and share the requests."""
         self.group.join(device)
+        self._compare_with_grace()
         requests.share(self.rank)
+
+    def _compare_with_grace(self) -> None:
+        """Warn if processes that wait for one that hangs would be killed after a signal before they can say so."""
+        grace, timeout = launched.grace(), self.group.timeout
+        if self.is_main and grace is not None and timeout != TIMEOUT and timeout >= grace:
+            log.warning(
+                "the timeout of the processes (%g s) is not shorter than the time to end after a signal (--grace %g): "
+                "if a process hangs then, all are killed without a message; use a shorter timeout or a longer --grace",
+                timeout,
+                grace,
+            )
 
     def watched(self, locate: Locate) -> AbstractContextManager[Any]:
         """Return the context of a session, in which processes that hang are named."""
