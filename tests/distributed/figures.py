@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
-from tests.distributed.processes import ROOT
+from hookline.strategies import stays
+from tests.distributed.processes import ROOT, running
 from tests.distributed.ranks import run
 
 #: The kills of one run. It has 32 iterations and saves every third one.
@@ -35,6 +38,27 @@ def measure_rank_kills(times: int, folder: Path, seed: int = 0) -> tuple[int, li
         else:
             failures.append(f"kills at {iterations}: exit code {done.code}; {done.output[-500:]}")
     return fine, failures
+
+
+def measure_naming(folder: Path) -> dict[str, float]:
+    """Return the seconds until a process is named, from the moment when it dies, stops or hangs, by what it does."""
+    return {what: _until_named(folder / what, what) for what in ("die", "stop", "loop")}
+
+
+def _until_named(folder: Path, what: str) -> float:
+    folder.mkdir(parents=True)
+    worker = ("tests.distributed.hanging", "hang", str(folder), json.dumps([what, 1, 300.0, stays.FLOOR]))
+    launcher = ("torch.distributed.run", "--standalone", "--nproc-per-node=2")
+    named = re.compile(r"rank 1 (does not answer|hangs|was killed)")
+    with running(sys.executable, "-m", *launcher, "-m", *worker, cwd=folder) as command:
+        command.until("stops")
+        began = time.monotonic()
+        command.until(lambda: named.search(command.output()) or (folder / "rank_0.json").exists())
+        seconds = time.monotonic() - began
+        text = command.output() + "".join(path.read_text() for path in folder.glob("rank_0.json"))
+        assert named.search(text), text
+        (folder / "continue").touch()
+        return seconds
 
 
 def measure_agreement() -> str:

@@ -31,7 +31,6 @@ def wait_for(path: Path) -> None:
 
 def stop(runner: Runner) -> None:
     """Stop this process, until the test lets it continue."""
-    say(f"stops {os.getpid()}")
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
@@ -50,13 +49,23 @@ def exchange(runner: Runner) -> None:
     torch.distributed.barrier()
 
 
-ACTS = {"stop": stop, "hold_gil": hold_gil, "loop": loop, "exchange": exchange}
+def die(runner: Runner) -> None:
+    """Die without a word."""
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
-def hang(folder: str, what: str, rank: int, timeout: float = 300.0) -> dict[str, Any]:
+ACTS = {"stop": stop, "hold_gil": hold_gil, "loop": loop, "exchange": exchange, "die": die}
+
+
+def hang(folder: str, what: str, rank: int, timeout: float = 300.0, floor: float = 2.0) -> dict[str, Any]:
     """Hang in one process, in the sixth iteration."""
-    stays.FLOOR = 2.0
-    hook = cases.At(5, rank, ACTS[what])
+
+    def act(runner: Runner) -> None:
+        say(f"stops {os.getpid()}")
+        ACTS[what](runner)
+
+    stays.FLOOR = floor
+    hook = cases.At(5, rank, act)
     strategy = {"type": "ddp", "timeout": timeout}
     runner = cases.build(folder, epochs=2, custom_hooks=[hook], quiet=False, strategy=strategy)
     runner.on("after_train")(lambda: time.sleep(2.5))  # so that the watch sees that the run continues

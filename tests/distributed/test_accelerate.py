@@ -95,7 +95,7 @@ def test_processes_that_mpi_has_started_find_one_another(tmp_path: Path) -> None
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
     address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "ACCELERATE_MIXED_PRECISION": "no"}
-    command = [sys.executable, "-m", MODULE, "alone", str(tmp_path), "[]"]
+    command = [sys.executable, "-m", f"tests.distributed.{MODULE}", "alone", str(tmp_path), "[]"]
     started = [
         subprocess.Popen(
             command,

@@ -119,7 +119,7 @@ def test_processes_of_one_attempt_count_once_and_may_differ_by_one_step(tmp_path
 
 @pytest.mark.parametrize(("what", "first"), [("raise", 1), ("kill", 137)])
 def test_the_launcher_restarts_twice_and_ends_with_7(tmp_path: Path, what: str, first: int) -> None:
-    worker = (sys.executable, "-m", MODULE, "fail", str(tmp_path), json.dumps([what, 5, 1]))
+    worker = (sys.executable, "-m", f"tests.distributed.{MODULE}", "fail", str(tmp_path), json.dumps([what, 5, 1]))
     options = json.dumps({"nproc": 2, "max_restarts": 5})
     with running(sys.executable, "-c", LAUNCH, options, *worker, cwd=tmp_path) as command:
         assert command.wait() == 7, command.output()

@@ -27,7 +27,7 @@ ENDS = "  The run ends if it does not continue within {} seconds."
 @contextmanager
 def hanging(folder: Path, *arguments: Any) -> Iterator[Command]:
     """Start two processes, one of which hangs."""
-    words = (*TORCHRUN, "-m", MODULE, "hang", str(folder), json.dumps(arguments))
+    words = (*TORCHRUN, "-m", f"tests.distributed.{MODULE}", "hang", str(folder), json.dumps(arguments))
     with running(*words, cwd=folder, TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1") as command:
         yield command
 

@@ -3,6 +3,9 @@
     KILL    the resumes after kill -9 that are bit-exact: all
     CODE    the hostile inputs that executed code, or wrote outside the run's folder: none
     SILENT  the bad inputs that ended with exit code 0: none
+    RANKS   the kills of one of two ranks after which the restarted run ended in the same bits: all
+    NAMED   the seconds until a rank that was killed, was stopped or hangs is named
+    AGREE   the cost per step of the agreement between ranks
     RAW     the inputs of any kind that hang, take much memory, end with a traceback of ours, or print control
             characters: none
 
@@ -19,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from tests.distributed import figures as ranks
 from tests.faults import hostile, raw_inputs, silent
 from tests.faults.cases import Case, Outcome, run
 from tests.faults.kills import KINDS, Kills, kill_and_resume
@@ -99,6 +103,19 @@ def measure_kills(times: int) -> Kills:
     return total
 
 
+def print_ranks(kills: int) -> bool:
+    """Measure and print the figures about several processes. Return whether one is wrong."""
+    with TemporaryDirectory(prefix="hookline-ranks-") as folder:
+        fine, failures = ranks.measure_rank_kills(kills, Path(folder, "kills"))
+        named = ranks.measure_naming(Path(folder, "named"))
+    print(f"RANKS   {fine} of {kills} kills of one of two ranks left no trace in the bits of the restarted run")
+    print("".join(f"          {failure}\n" for failure in failures), end="")
+    how = {"die": "a dead rank", "stop": "a stopped one", "loop": "a hanging one"}
+    print("NAMED   " + ", ".join(f"{who} after {named[what]:.1f} s" for what, who in how.items()))
+    print(f"AGREE   {ranks.measure_agreement()}", flush=True)
+    return bool(failures)
+
+
 def main(words: Sequence[str] | None = None) -> int:
     """Measure and print the figures; return 1 if one is wrong."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults.figures")
@@ -108,9 +125,10 @@ def main(words: Sequence[str] | None = None) -> int:
     if kills:
         print(f"KILL    {killed.identical} of {killed.kills} resumes after kill -9 were bit-exact")
         print("".join(f"          {failure}\n" for failure in killed.failures), end="", flush=True)
+    lost = print_ranks(max(20, kills // 10)) if kills else False
     figures = measure_inputs()
     print("\n".join(map(str, figures)))
-    wrong = killed.identical != killed.kills or killed.failures or any(figure.culprits for figure in figures)
+    wrong = killed.identical != killed.kills or killed.failures or lost or any(figure.culprits for figure in figures)
     return 1 if wrong else 0
 
 
