@@ -26,6 +26,8 @@ SAME: dict[str, dict[str, Any]] = {
     "dropped_window": {"accumulate": 4, "skip": 5},
     "average": {"ema": True},
 }
+for options in SAME.values():
+    options["saves"] = False
 RESUMED = {"strategy": WRAPPED, "resume": True}
 
 
