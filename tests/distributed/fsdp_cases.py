@@ -91,6 +91,8 @@ def train(folder: str, **options: Any) -> dict[str, Any]:
         options["train"] = TrainLoop(Stream(batches), step, max_epochs=2)
     if options.pop("background", False):
         options["default_hooks"] = {"checkpoint": {"async_save": True, "max_keep_ckpts": 2, "save_best": "accuracy"}}
+    if not options.pop("saves", True):
+        options["default_hooks"] = {"checkpoint": None}
     runner = build(folder, custom_hooks=hooks, **options)
     found: list[dict[str, Any]] = []
     runner.on("after_val_epoch")(lambda runner, metrics: found.append(dict(metrics)))

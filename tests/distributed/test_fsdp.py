@@ -29,6 +29,8 @@ SAME: dict[str, dict[str, Any]] = {
     "dropped_window": {"accumulate": 4, "skip": 5},
     "average": {"ema": True},
 }
+for options in SAME.values():
+    options["saves"] = False
 RESUMED = {"strategy": WRAPPED, "resume": True}
 
 
@@ -146,7 +148,7 @@ def test_a_kill_during_a_save_leaves_the_older_checkpoint_and_the_resumed_run_en
     assert done.code == 0, done.output
     for found in done.ranks:
         assert found["attempt"] == 1
-        assert found["before"] == [".epoch_2.dcp.partial", "epoch_1.dcp"]
+        assert [name for name in found["before"] if not name.startswith(".")] == ["epoch_1.dcp"]
         assert found["hash"] == two["straight"]["hash"]
     saved = sorted(path.name for path in (tmp_path / "run").iterdir() if ".dcp" in path.name)
     assert saved == ["epoch_1.dcp", "epoch_2.dcp", "epoch_3.dcp"]
