@@ -137,6 +137,9 @@ def test_the_third_start_of_two_processes_ends_with_7_in_both(tmp_path: Path) ->
     starts = [run("fail", tmp_path, "raise", 5, 1, module=MODULE) for _ in range(3)]
     assert [[found["code"] for found in done.ranks] for done in starts] == [[1, 1], [1, 1], [7, 7]]
     assert [found["error"] for found in starts[2].ranks] == ["DistributedError", "ValueError"]
+    table = starts[2].output.partition("ChildFailedError")[2]  # torchrun's own
+    assert "in hook At, at after_train_iter, epoch=1 iter=5 rank=1" in table
+    assert "step 6 has failed 3 times in a row" in table
     done = run("fail", tmp_path, "pass", module=MODULE)
     assert done.code == 0, done.output
     assert not (tmp_path / "run" / NAME).exists()

@@ -45,9 +45,8 @@ def test_fault_7_a_stopped_process_is_named_and_the_run_continues_with_it(tmp_pa
     with hanging(tmp_path, "stop", rank) as command:
         command.until(f"warning: rank {rank}")
         first, last = warning(command, rank)
-        assert re.sub(r"last seen in .*", "last seen in ...", first) == (
-            f"rank {rank} does not answer for n s: it is stopped; last seen in ..."
-        )
+        known = re.sub(r"; last seen in .*", "", first)  # unless it was stopped before its first note was read
+        assert known == f"rank {rank} does not answer for n s: it is stopped"
         assert last == ENDS.format(300)
         stopped = re.search(r"stops (\d+)", command.output())
         assert stopped is not None
