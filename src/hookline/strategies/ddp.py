@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
 
 from hookline.strategies.base import NOTHING, unwrap
@@ -45,13 +44,6 @@ class DDP(Processes):
     def syncing_gradients(self, model: nn.Module, sync: bool) -> AbstractContextManager[Any]:
         """Return the context of one backward pass; without sync, the gradients stay in this process."""
         return NOTHING if sync or not isinstance(model, DistributedDataParallel) else model.no_sync()
-
-    def sync_gradients(self, model: nn.Module) -> None:
-        """Average the gradients over the processes. Those that are already the same everywhere stay as they are."""
-        for parameter in model.parameters():
-            if parameter.grad is not None:
-                distributed.all_reduce(parameter.grad)
-                parameter.grad /= self.world_size
 
     def evaluating(self, wrapped: nn.Module) -> AbstractContextManager[nn.Module]:
         """Return the model itself: DDP would wait for the other processes, which may have fewer batches."""
