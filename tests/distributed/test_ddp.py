@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,8 @@ import torch
 from hookline.checkpoint import store
 from hookline.strategies import STRATEGIES
 from tests.distributed.cases import At
-from tests.distributed.ranks import LIMIT, run
+from tests.distributed.processes import ROOT, running
+from tests.distributed.ranks import run
 
 
 def apart(one: list[float], two: list[float]) -> float:
@@ -32,13 +31,10 @@ def losses(folder: Path) -> list[float]:
 
 @pytest.mark.parametrize("name", [name for name in STRATEGIES if name != "single"])  # a group is joined only once
 def test_the_contract_of_strategies_holds_in_two_processes(name: str) -> None:
-    command = [
-        *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"),
-        *("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/contract/test_strategies.py", "-k", name),
-    ]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, env=environment, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    launcher = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
+    suite = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/contract/test_strategies.py", "-k", name)
+    with running(*launcher, *suite, cwd=ROOT) as command:
+        assert command.wait() == 0, command.output()
 
 
 @pytest.mark.parametrize("samples", [48, 50, 49])  # the last batch is even; uneven; too small for every process
@@ -78,7 +74,7 @@ def test_a_checkpoint_of_two_processes_is_resumed_by_one_and_back(tmp_path: Path
     assert [found["hash"] for found in again.ranks] == [found["hash"] for found in straight.ranks]
     assert again.ranks[1]["metrics"] == straight.ranks[1]["metrics"][1:]  # the missed one is repeated
     saved = store.read(tmp_path / "changing" / "run" / "epoch_3.pth", sealed=True)
-    assert (saved["meta"]["world_size"], len(saved["ranks"]), list(saved["ranks"][0])) == (2, 1, ["rng"])
+    assert (saved["meta"]["world_size"], len(saved["ranks"]), list(saved["ranks"][0])) == (2, 1, ["position", "rng"])
 
 
 @pytest.mark.parametrize(

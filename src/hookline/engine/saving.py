@@ -282,7 +282,8 @@ class Saving:
         try:
             self._background.wait()
         except StorageError:
-            self.check_folders()
+            if self._host.strategy.acts_alone:
+                self.check_folders()
             raise
 
     # -- a copy of the state in memory, in case the run fails

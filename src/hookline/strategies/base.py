@@ -65,6 +65,11 @@ class Strategy:
         """Return whether this process writes, shows and saves."""
         return self.rank == 0
 
+    @property
+    def acts_alone(self) -> bool:
+        """Return whether this process may save by itself, without asking others to take part."""
+        return True
+
     def pick_device(self, name: str | torch.device) -> torch.device:
         """Return the device of this process. `auto` is the accelerator of the machine, or else the CPU."""
         return pick_device(name)

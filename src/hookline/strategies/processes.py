@@ -52,6 +52,11 @@ class Processes(Strategy):
         """Return the number of processes that train together."""
         return self.group.world_size
 
+    @property
+    def acts_alone(self) -> bool:
+        """Return whether this process may save by itself, without asking others to take part."""
+        return self.world_size == 1
+
     def pick_device(self, name: str | torch.device) -> torch.device:
         """Return the device of this process: the one with its local rank, unless the name has an index."""
         device = pick_device(name)
