@@ -53,7 +53,7 @@ def run(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     )
     try:
-        output, _ = process.communicate(timeout=LIMIT)
+        output, _ = process.communicate(timeout=LIMIT * (1 + restarts))
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
