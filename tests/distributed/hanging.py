@@ -74,9 +74,9 @@ def hang(folder: str, what: str, rank: int, timeout: float = 300.0, floor: float
 
 
 def slow_save(folder: str) -> dict[str, Any]:
-    """Write checkpoints slowly in the main process, which is nobody's fault."""
+    """Write checkpoints in the main process for longer than the timeout, which is nobody's fault."""
     stays.FLOOR = 0.5
-    runner = cases.build(folder, epochs=1, quiet=False)
+    runner = cases.build(folder, epochs=1, quiet=False, strategy={"type": "ddp", "timeout": 2.0})
     runner.on("before_save_checkpoint")(lambda runner: time.sleep(3.0 * (runner.rank == 0)))
     runner.train()
     return cases.seen(runner)

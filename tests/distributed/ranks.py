@@ -39,7 +39,8 @@ def run(
     launcher: tuple[str, ...] = (),
 ) -> Outcome:
     """Run a case under torchrun, or in a single process without it if `nproc` is 0. Nothing is left behind."""
-    worker = ["-m", f"tests.distributed.{module}", case, str(folder), json.dumps(arguments)]
+    name = module if "." in module else f"tests.distributed.{module}"
+    worker = ["-m", name, case, str(folder), json.dumps(arguments)]
     options = ["--standalone", f"--nproc-per-node={nproc}", f"--max-restarts={restarts}"]
     chosen = launcher or ("torch.distributed.run", *options)
     command = [sys.executable, *(["-m", *chosen] if nproc else []), *worker]

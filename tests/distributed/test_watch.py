@@ -61,7 +61,8 @@ def test_fault_7_a_process_in_which_a_thread_holds_the_gil_is_named_with_its_sta
         first, *stack, last = warning(command, 1)
         assert first == "rank 1 does not answer for n s: a thread of it holds the GIL"
         assert re.fullmatch(r'  File ".*/tests/distributed/hanging\.py", line \d+ in hold_gil', stack[-1])
-        assert re.fullmatch(r'  File ".*/tests/distributed/cases\.py", line \d+ in after_train_iter', stack[-2])
+        assert re.fullmatch(r'  File ".*/tests/distributed/hanging\.py", line \d+ in act', stack[-2])
+        assert re.fullmatch(r'  File ".*/tests/distributed/cases\.py", line \d+ in after_train_iter', stack[-3])
         assert last == ENDS.format(300)
 
 

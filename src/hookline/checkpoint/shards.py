@@ -50,8 +50,11 @@ def separate(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
             for key, inner in value.items():
                 copied[key] = visit(inner, (*path, key))
             return copied
-        if type(value) in (list, tuple):
-            return type(value)(visit(inner, (*path, index)) for index, inner in enumerate(value))
+        if type(value) is list:
+            return [visit(inner, (*path, index)) for index, inner in enumerate(value)]
+        if type(value) is tuple and any(map(is_sharded, value)):
+            where = "".join(f"[{key!r}]" for key in path)
+            raise StorageError(f"checkpoint{where} is a tuple with a sharded tensor, which cannot be saved; use a list")
         return value
 
     separated = {key: visit(value, (key,)) for key, value in checkpoint.items()}

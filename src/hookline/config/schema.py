@@ -249,7 +249,7 @@ class Config(Section):
     device: Text = "auto"
     """'cpu', 'cuda:0', ..., or 'auto'."""
     strategy: Text | dict[str, Any] = "auto"
-    """How the model is distributed: 'auto', 'single', 'ddp', 'accelerate', or a mapping with type and parameters."""
+    """How the model is distributed: auto, single, ddp, fsdp, accelerate, or a mapping with the type and parameters."""
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     """The number format to compute in."""
     load_from: Text | None = None

@@ -36,13 +36,22 @@ def length_of(dataloader: Iterable[Any], limit: int | None = None) -> int | None
     return length if limit is None else min(length, limit)
 
 
+def is_empty(dataloader: Iterable[Any]) -> bool:
+    """Return whether a loader is known to have no batch, in this process and in all others."""
+    if isinstance(dataloader, SharedList):
+        return dataloader.is_empty
+    resumable = as_resumable(dataloader)
+    return length_of(dataloader) == 0 if resumable is None else resumable.order.is_empty
+
+
 class Batches:
     """One pass over a loader: yields pairs of a batch and whether it is the last.
 
     The constructor creates the loader's iterator, at batch `start` of pass `epoch`. If the length is unknown, one batch
     is read ahead. A stateful loader starts from `state`. If the loader fails, `on_failure` is called before the error
     is raised. The time spent waiting for the loader is added to `waiting`. If the length is unknown, `ends` returns
-    whether a pass ends because the data of this process, or of another one, does.
+    whether a pass ends because the data of this process, or of another one, does. A pass without any batch is an error,
+    unless it `may_be_empty` because other processes have batches.
     """
 
     def __init__(
@@ -57,8 +66,10 @@ class Batches:
         on_failure: Callable[[], None] | None = None,
         waiting: Cost | None = None,
         ends: Callable[[bool], bool] = bool,
+        may_be_empty: bool = False,
     ) -> None:
         self._ends = ends
+        self._may_be_empty = may_be_empty
         self._loader = dataloader
         self._waiting = waiting
         self._state_before_lookahead: dict[str, Any] | None = None
@@ -155,6 +166,8 @@ class Batches:
         batch = self._next(number)
         if batch is END:
             self._refuse_empty()
+        if number and self._ends(batch is END):  # a resumed pass may have no batch left, here or in another process
+            return
         while batch is not END:
             number += 1
             if stateful:
@@ -166,7 +179,7 @@ class Batches:
 
     def _refuse_empty(self) -> None:
         """Refuse a pass without a single batch, unless the run was saved at the end of this pass."""
-        if self._start and self._length in (None, self._start):
+        if self._may_be_empty or (self._start and self._length in (None, self._start)):
             return
         if self._start:
             raise DataError(

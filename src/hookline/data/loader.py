@@ -120,6 +120,7 @@ class ResumableLoader:
     def share(self, rank: int, processes: int, pad: bool) -> None:
         """Yield only this process's share of each batch; see `Order.share`."""
         self.order.share(rank, processes, pad)
+        self._worker_start.outlasts_signals = processes > 1
 
     def samples(self, batch: int) -> int | None:
         """Return the number of samples of a batch, if the order knows it. A padded batch has none."""
@@ -172,6 +173,11 @@ class Order:
                 f"{type(self).__name__} would give every process the same batches; let its `batches` and `__len__` "
                 "return the share of process self.rank of self.processes, and set shares_itself = True in the class"
             )
+        if pad and len(self.dataset) < processes:
+            raise ConfigError(
+                f"{processes} processes cannot train together on {len(self.dataset)} sample"
+                f"{'s' * (len(self.dataset) != 1)}: start at most as many processes as there are samples"
+            )
         self.rank, self.processes, self.pad = rank, processes, pad
 
     def samples(self, batch: int) -> int | None:
@@ -218,6 +224,14 @@ class Order:
         whole, rest = divmod(samples, size)
         has_share = self.pad or self.rank < rest
         return whole + (rest > 0 and not self.drop_last and has_share)
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether no process has a batch."""
+        if type(self).__len__ is not Order.__len__:
+            return len(self) == 0
+        samples = len(self.dataset)
+        return samples == 0 or (self.drop_last and samples < self.batch_size * self.processes)
 
 
 class Seeded(Dataset[Any]):

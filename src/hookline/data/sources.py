@@ -93,6 +93,11 @@ class SharedList(Sequence[Any]):
             raise IndexError(index)
         return self._batches[min(index * self._processes + self._rank, len(self._batches) - 1)]
 
+    @property
+    def is_empty(self) -> bool:
+        """Return whether no process has a batch."""
+        return not self._batches
+
     def is_repeated(self, batch: int) -> bool:
         """Return whether a batch belongs to another process, so that its samples do not count here."""
         return batch * self._processes + self._rank >= len(self._batches)

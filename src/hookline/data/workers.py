@@ -20,6 +20,8 @@ class WorkerStart:
         self.then = then
         self.parent = 0
         self.dies_with_parent = False
+        #: True if several processes train together. After a signal, they need some more batches until they agree.
+        self.outlasts_signals = False
 
     def prepare(self, method: str) -> None:
         """Prepare for starting workers with a start method of multiprocessing; call this in the training process.
@@ -38,6 +40,9 @@ class WorkerStart:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         if sys.platform != "win32":
             signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        if self.outlasts_signals and sys.platform == "linux":
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+            threading.Thread(target=_obey, args=(self.parent,), daemon=True).start()
         if self.dies_with_parent:
             end_with(self.parent)
         info = get_worker_info()
@@ -45,3 +50,11 @@ class WorkerStart:
             object.__setattr__(info, "dataset", info.dataset.dataset)  # type: ignore[attr-defined]  # it is a Seeded
         if self.then is not None:
             self.then(worker)
+
+
+def _obey(parent: int) -> None:
+    """End this process after a SIGTERM of its parent, and ignore that of others, such as a job scheduler."""
+    if sys.platform == "linux":
+        while signal.sigwaitinfo({signal.SIGTERM}).si_pid not in (parent, os.getpid()):
+            pass
+        os._exit(128 + signal.SIGTERM)

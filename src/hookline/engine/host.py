@@ -256,10 +256,10 @@ class Host:
                 plan.after_run()
             except BaseException as error:
                 forks.end_if_copy(self, error)
-                given, error = error, self.strategy.explain(error)
                 if isinstance(error, RuntimeError) and str(error).startswith("DataLoader worker"):
                     # When a worker dies, torch raises this error at an arbitrary place.
                     blame(error, "a worker process of a loader died", exit_code=DataError.exit_code)
+                given, error = error, self.strategy.explain(error)
                 try:
                     plan.on_exception(error)
                 except Exception as another:

@@ -47,6 +47,7 @@ def train(runner: RunnerHost) -> None:
             by_iterations(runner)
         check_result(runner)
         plan.after_train()
+        runner.strategy.agree(runner.requests, now=True)
         if runner.requests.saves:
             runner.saving.save()
         runner.saving.finish()
@@ -242,7 +243,8 @@ def evaluate_one(runner: RunnerHost, model: nn.Module, stage: Literal["val", "te
     plan, average, strategy = runner.plan, Average(), runner.strategy
     runner.leave_if_signaled()
     loop.metrics.reset(runner.device)
-    for batch_idx, (given, _) in enumerate(Batches(loop.dataloader, loop.limit_batches, seed=runner.seed)):
+    batches = Batches(loop.dataloader, loop.limit_batches, seed=runner.seed, may_be_empty=not strategy.acts_alone)
+    for batch_idx, (given, _) in enumerate(batches):
         runner.data_batch = batch = given if runner.on_cpu else to_device(given, runner.device)
         with plan.around(f"{stage}_iter", batch_idx, batch):
             (plan.before_val_iter if stage == "val" else plan.before_test_iter)(batch_idx, batch)

@@ -359,13 +359,14 @@ class Optim:
         return {
             "micro": self.micro,
             "window": self._window,
+            "mass": self._mass,
             "gradients": [parameter.grad for parameter in self.parameters()],
         }
 
     def reopen_window(self, state: Mapping[str, Any]) -> None:
         """Restore an open window from `open_window`."""
         self.micro, self._window = state["micro"], state["window"]
-        self._mass = float(self.micro)  # only the last batch of a window, which ends it, may have another weight
+        self._mass = state["mass"]
         for parameter, gradient in zip(self.parameters(), state["gradients"], strict=True):
             parameter.grad = None if gradient is None else part_like(gradient, parameter).to(parameter.device)
 

@@ -53,6 +53,7 @@ def parts_of(runner: RunnerHost) -> dict[str, Part]:
         "param_schedulers": SchedulersPart(runner),
         "scaler": ScalersPart(runner),
         "position": PositionPart(runner),
+        "loader": LoaderPart(runner),
         "message_hub": HubPart(runner),
         "writers": WritersPart(runner),
         "metric_states": MetricsPart(runner),
@@ -216,30 +217,22 @@ class ScalersPart(RunnerPart):
 
 
 class PositionPart(RunnerPart):
-    """The position of the run, to the batch and the micro-batch, and its requests.
-
-    Processes differ only in what their loaders have read, and in the gradients of open windows.
-    """
+    """The position of the run, to the batch and the micro-batch, and its requests."""
 
     needed = True
-    per_rank = True
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the counters, the requests that survive a kill, open windows, and the state of the loader."""
+        """Return the counters, the requests that survive a kill, and open windows."""
         runner = self._runner
         state = runner.position.state_dict() | runner.requests.state_dict()
         state["updates"] = runner.optims.collect(lambda optim: optim.updates)
         if any(optim.micro for optim in runner.optims.values()):  # see `Optims.accumulating`
             state["windows"] = runner.optims.collect(lambda optim: optim.open_window())
-        if runner.batches is not None and (loader := runner.batches.loader_state()) is not None:
-            state["loader"] = loader
         return state
 
     def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
         """Move the run to the saved position."""
         runner = self._runner
-        if state is None:  # this process was not there
-            state = checkpoint["position"]
         runner.position.load_state_dict(state)
         runner.requests.load_state_dict(state)
         for name, optim in runner.optims.items():
@@ -289,6 +282,26 @@ class PositionPart(RunnerPart):
             + (f"set batch_size to {each:.0f}, or " if each.is_integer() else "")
             + "resume from a checkpoint at the end of an epoch"
         ]
+
+
+class LoaderPart(RunnerPart):
+    """The state of a loader that has one: what it has read in this process."""
+
+    per_rank = True
+    loads_without_state = True
+
+    def state_dict(self) -> dict[str, Any] | None:
+        """Return the state of the loader; None before its first pass."""
+        return self._runner.batches.loader_state() if self._runner.batches is not None else None
+
+    def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
+        """Keep the state for the first pass of the resumed run. It is of no use to another number of processes."""
+        if checkpoint["meta"].get("world_size", 1) == self._runner.strategy.world_size:
+            self._runner.saving.resume_loader(state)
+
+    def malformed(self, state: Any) -> list[str]:
+        """Expect a mapping."""
+        return [] if state is None or isinstance(state, dict) else [""]
 
 
 def malformed_position(state: Any) -> list[str]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from hookline.common import rng
 from hookline.common.modes import in_mode
 from hookline.common.monitor import AUTO, refuse_unknown
-from hookline.data.batches import Batches, length_of
+from hookline.data.batches import Batches, is_empty
 from hookline.data.transfer import to_device
 from hookline.engine.rehearsal import buffers_restored
 from hookline.errors import ConfigError, DataError
@@ -105,16 +105,21 @@ def trial(model: nn.Module) -> Iterator[None]:
 
 def _one_batch(runner: RunnerHost, loop: EvalLoop, metrics: Metrics) -> dict[str, Any]:
     metrics.reset(runner.device)
-    batch, _ = next(iter(Batches(loop.dataloader, 1, seed=runner.seed)))
+    strategy = runner.strategy
+    batches = Batches(loop.dataloader, 1, seed=runner.seed, may_be_empty=not strategy.acts_alone)
+    batch, _ = next(iter(batches), (None, True))
+    if strategy.any(batch is None):
+        raise DataError("a process has no batch of its own")
     batch = to_device(batch, runner.device)
     with runner.strategy.evaluating(runner.wrapped) as model, runner.autocast():
         if not loop.only_loss:
             metrics.update(loop.step(model, batch), batch)
-    return metrics.compute() | ({} if loop.loss is None else {"loss": 0.0})
+    with strategy.alone("the trial validation"):  # it may have failed in another process
+        return metrics.compute() | ({} if loop.loss is None else {"loss": 0.0})
 
 
 def refuse_empty_loaders(found: Mapping[str, TrainLoop | EvalLoop]) -> None:
     """Refuse a loader that is known to have no batch."""
     for name, loop in found.items():
-        if length_of(loop.dataloader) == 0:
+        if is_empty(loop.dataloader):
             raise DataError(f"the loader of '{name}' is empty: it has no batch")

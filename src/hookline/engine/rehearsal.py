@@ -68,7 +68,7 @@ def before_validation(runner: RunnerHost) -> BeforeValidation | None:
     It has to be finished if a hook that affects training takes part in it: such a hook may have put other weights into
     the model, for example. A validation whose iteration is already saved needs no state.
     """
-    if runner.saving.is_saved():
+    if runner.strategy.on_main(runner.saving.is_saved):
         return None
     if any(
         is_custom(entry.hook) and _takes_part(entry) and getattr(entry.hook, "role", "actor") != "observer"

@@ -308,6 +308,7 @@ class Requests:
         """Forget the requests of an earlier run of the same runner, except a stop in effect and a missed validation."""
         self.stop = NO_STOP
         self.saves.clear()
+        self.asked = [(what, details) for what, details in self.asked if what == "signal"]
         self.skip, self.exit_code = "", 0
         self.flush_window = self.failure = False
         self.pending = self.rank is not None

@@ -352,6 +352,10 @@ class Saving:
             return Source(path, checkpoint, kind)
         return Source(path, _as_checkpoint(host.read_weights(path), path), kind)
 
+    def resume_loader(self, state: dict[str, Any] | None) -> None:
+        """Let the first pass of the resumed run start from this state of its loader."""
+        self._loader_state = (True, state)
+
     def take_loader_state(self) -> tuple[bool, dict[str, Any] | None]:
         """Return whether this pass over the data is the first of a resumed run, and the loader state to resume with."""
         taken, self._loader_state = self._loader_state, (False, None)
@@ -371,9 +375,10 @@ class Saving:
             if host.running != "train":
                 self._move_to_checkpoint(source)
             return
+        self.resume_loader(None)
         snapshot.load(host, checkpoint, path)
         if source.is_inside(host.folders):
-            self._archive_later(source.path)
+            host.strategy.on_main(lambda: self._archive_later(source.path))
         else:
             checkpoint.pop("writers", None)
         self.pending, self.saved_at, self.resumed_at, self.last_path = (
@@ -382,7 +387,6 @@ class Saving:
             host.position.iter,
             source.path,
         )
-        self._loader_state = (True, (snapshot.own_state(host, "position", checkpoint) or {}).get("loader"))
         host.after_resume(checkpoint)
         for difference in compatibility.changed_surroundings(checkpoint["meta"], host.facts()):
             log.warning("%s", difference)

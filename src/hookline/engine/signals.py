@@ -40,7 +40,7 @@ def signals_as_requests(requests: Requests, quiet: bool = False) -> Iterator[Non
         if os.getpid() != owner:  # a loader's worker, forked while this handler was set
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
-        elif requests.signal:
+        elif came:
             if time.monotonic() - came[0] > SAME:  # a launcher may pass on a Ctrl-C that this process got by itself
                 raise ending(number)
         else:

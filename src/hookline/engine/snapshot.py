@@ -47,6 +47,9 @@ def take(host: Host, optimizer: bool = True, schedulers: bool = True, alone: boo
     """
     wanted = {"": True, "optimizer": optimizer, "schedulers": schedulers}
     states = {name: part.state_dict() for name, part in host.parts.items() if wanted[part.option]}
+    states = {
+        name: state for name, state in states.items() if state is not None or not host.parts[name].loads_without_state
+    }
     host.rewind(states)
     checkpoint: dict[str, Any] = {"meta": host.facts(), **states}
     own = {name: states[name] for name in states if host.parts[name].per_rank}
@@ -111,14 +114,14 @@ def _load_parts(host: Host, parts: Mapping[str, Part], checkpoint: Mapping[str, 
     for name, part in parts.items():
         if name in checkpoint or part.loads_without_state:
             with nullcontext() if part.runs_user_code else _understood(name, path):
-                part.load_state_dict(own_state(host, name, checkpoint), checkpoint)
+                part.load_state_dict(_own(host, name, checkpoint), checkpoint)
         else:
             fresh.append(name)
     if fresh:
         host.terminal.say(f"not in the checkpoint, so starting from scratch: {', '.join(map(escaped, fresh))}")
 
 
-def own_state(host: Host, name: str, checkpoint: Mapping[str, Any]) -> Any:
+def _own(host: Host, name: str, checkpoint: Mapping[str, Any]) -> Any:
     """Return the saved state of a part. If each process has its own, return None to one that was not there."""
     rank = host.strategy.rank
     if not host.parts[name].per_rank or rank == 0:

@@ -87,6 +87,7 @@ class RankTimesHook(Hook):
         """Measure this iteration, if it is due."""
         if not self._active or (runner.iter + 1) % self.interval:
             return
+        self._stop_measuring()  # a skipped batch has left it running
         self._began = self._called = self._last = clock()
         self._synced = 0.0
         self._handles = [

@@ -80,10 +80,6 @@ class Agreement:
         )
         return True
 
-    def close(self) -> None:
-        """Wait for an exchange that is still open."""
-        self._finish()
-
     def _exchange_bit(self, requests: Any) -> None:
         if self._finish():
             requests.deliver(self._group.gather(requests.take_asked()))

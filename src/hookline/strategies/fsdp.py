@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -89,6 +90,8 @@ class FSDP(Processes):
         self.reshard_after_forward = reshard_after_forward
         #: The hook of the main process that is running, which must not call the model.
         self._alone = ""
+        #: Held while the processes write together, or while a hook of the main process must not exchange anything.
+        self._exchanging = threading.Lock()
 
     # -- the model
 
@@ -183,11 +186,15 @@ class FSDP(Processes):
     def alone(self, who: str) -> Iterator[None]:
         """Return a context in which an exchange with other processes is an error, for a hook of the main process."""
         self._alone = who
+        # A save in the background needs the group. While it writes, only calls of the model are refused.
+        is_free = self._exchanging.acquire(blocking=False)
         try:
-            with super().alone(who):
+            with super().alone(who) if is_free else nullcontext():
                 yield
         finally:
             self._alone = ""
+            if is_free:
+                self._exchanging.release()
 
     @contextmanager
     def evaluating(self, wrapped: nn.Module) -> Iterator[nn.Module]:
@@ -296,7 +303,8 @@ class FSDP(Processes):
 
         writers = shard_files.Writers(self.rank, self.group.writers, self.together)
         try:
-            return shard_files.write(checkpoint, path, note, writers)
+            with self._exchanging:
+                return shard_files.write(checkpoint, path, note, writers)
         except DistributedError as error:  # another process cannot write: this is a failure of the storage here, too
             if error.exit_code != StorageError.exit_code:
                 raise

@@ -103,8 +103,13 @@ class Processes(Strategy):
 
     def sync_gradients(self, model: nn.Module) -> None:
         """Average the gradients over the processes. Those that are already the same everywhere stay as they are."""
-        for parameter in model.parameters():
-            if parameter.grad is not None:
+        trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        used = torch.tensor([parameter.grad is not None for parameter in trained], dtype=torch.int32)
+        for parameter, anywhere in zip(
+            trained, self.group.reduce(used, distributed.ReduceOp.MAX).tolist(), strict=True
+        ):
+            if anywhere:  # all processes exchange the same ones, although some may not have used them
+                parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
                 distributed.all_reduce(parameter.grad)
                 parameter.grad /= self.world_size
 
@@ -132,7 +137,11 @@ class Processes(Strategy):
         return ""
 
     def on_main(self, function: Callable[[], T]) -> T:
-        """Call a function only in the main process, and return its result (or raise its error) in all processes."""
+        """Call a function only in the main process, and return its result (or raise its error) in all processes.
+
+        The function may take long. A process that does not come here at all is noticed after the timeout.
+        """
+        self.any(False)
         result: Any = None
         error: BaseException | None = None
         if self.is_main:
@@ -154,7 +163,7 @@ class Processes(Strategy):
 
     def barrier(self) -> None:
         """Wait for all processes."""
-        self.group.gather_slowly(None)
+        self.any(False)
 
     def explain(self, error: BaseException) -> BaseException:
         """Return the error to end with: another process's, if this one is only its consequence."""

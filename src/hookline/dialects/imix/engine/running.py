@@ -74,8 +74,10 @@ def runner_of(engine: Any, loop: TrainLoop) -> EngineRunner:
 def _strategy(engine: Any, loop: TrainLoop) -> Strategy:
     """Return the strategy of this process. With several, the step has to call the model in its wrapper."""
     strategy = pick("auto")
-    if not isinstance(strategy, DDP):
+    if strategy.world_size == 1:
         return strategy
+    if not isinstance(strategy, DDP):  # accelerate's launcher has started the processes
+        strategy = DDP()
     strategy.options["find_unused_parameters"] = bool(read(engine.cfg, "find_unused_parameters", False))
     if getattr(engine, "batch_processor", None) is not None:
         raise ConfigError(
