@@ -6,11 +6,13 @@ import ctypes
 import os
 import signal
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from hookline.checkpoint import seal, store
 from hookline.strategies import stays
 from tests.distributed import cases
 
@@ -75,9 +77,15 @@ def hang(folder: str, what: str, rank: int, timeout: float = 300.0, floor: float
 
 def slow_save(folder: str) -> dict[str, Any]:
     """Write checkpoints in the main process for longer than the timeout, which is nobody's fault."""
-    stays.FLOOR = 0.5
+    stays.FLOOR = 4.0
     runner = cases.build(folder, epochs=1, quiet=False, strategy={"type": "ddp", "timeout": 2.0})
-    runner.on("before_save_checkpoint")(lambda runner: time.sleep(3.0 * (runner.rank == 0)))
+    write = store.write
+
+    def write_slowly(checkpoint: Mapping[str, Any], path: Path, note: seal.Note) -> str:
+        time.sleep(3.0)
+        return write(checkpoint, path, note)
+
+    store.write = write_slowly
     runner.train()
     return cases.seen(runner)
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from hookline.common import launched
 from hookline.errors import ConfigError, DistributedError
+from hookline.launching import signals
 from hookline.launching.failures import first_of
 from hookline.launching.options import Options, refuse_taken_port
 
@@ -30,7 +31,7 @@ def run(command: Sequence[str], options: Options, say: Callable[[str], None] = p
     if "TORCHELASTIC_RUN_ID" in os.environ:
         raise ConfigError("torchrun started this process, so it cannot start others; use either torchrun or --nproc")
     refuse_taken_port(options)
-    with _environment(), tempfile.TemporaryDirectory(prefix="hookline-launch-") as folder:
+    with signals.ending(), _environment(), tempfile.TemporaryDirectory(prefix="hookline-launch-") as folder:
         return _run(command, options, say, folder)
 
 

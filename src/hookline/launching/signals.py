@@ -75,3 +75,24 @@ class Signals:
         self.deadline = now + (LAST if self.first else self.grace)
         self.first, self._last = self.first or number, now
         self.send(number)
+
+
+@contextmanager
+def ending() -> Iterator[None]:
+    """Let a signal end the launcher with the exit code of the signal while it has no processes to pass it on to."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    before = {number: signal.getsignal(number) for number in FORWARDED if number != signal.SIGINT}
+    taken = [number for number, handler in before.items() if handler == signal.SIG_DFL]
+    try:
+        for number in taken:
+            signal.signal(number, end)
+        yield
+    finally:
+        for number in taken:
+            signal.signal(number, signal.SIG_DFL)

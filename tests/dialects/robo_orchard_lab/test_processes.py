@@ -96,5 +96,5 @@ def test_a_killed_process_is_named(tmp_path: Path) -> None:
     assert done.ranks[1] == {}
     assert (done.ranks[0]["error"], done.ranks[0]["code"]) == ("DistributedError", 6)
     assert done.ranks[0]["message"] == (
-        "rank 1 does not answer and has left no reason: it was killed, or it hangs; seen by rank 0"
+        "rank 1 does not answer and has left no reason: it was killed, or it hangs\n  seen by rank 0"
     )
