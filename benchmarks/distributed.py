@@ -10,6 +10,7 @@ python benchmarks/distributed.py --json     the same as JSON
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import subprocess
@@ -52,6 +53,7 @@ class Clock(Hook):
 
     def around_train_epoch(self) -> Any:
         """Measure from before the first batch until after the last."""
+        gc.collect()  # objects created before the run are not a cost of its steps
         distributed.barrier()
         began = time.perf_counter()
         yield
@@ -74,6 +76,7 @@ def bare(data: Data, width: int) -> tuple[float, float]:
     model = DistributedDataParallel(make_model(width))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     own = data[distributed.get_rank() :: distributed.get_world_size()]
+    gc.collect()
     distributed.barrier()
     began = time.perf_counter()
     for batch in own:
