@@ -93,6 +93,18 @@ def test_a_failure_in_training_and_a_kill_are_restarted_together_and_resume(
         ]
 
 
+def test_a_process_that_ends_between_two_looks_is_not_restarted_by_the_rules_of_torch(tmp_path: Path) -> None:
+    words = (*STAND_IN, "launch", '{"nproc": 2, "max_restarts": 3}', "ends", "end", "75")
+    with running(*words, cwd=tmp_path, HOOKLINE_TEST="early") as command:
+        assert command.wait() == 75, command.output()
+        assert lines(command) == [
+            "rank 0 begins",
+            "rank 1 begins",
+            "launcher: rank 1 failed with exit code 75",
+            "launcher: not restarted: training had ended",
+        ]
+
+
 def test_without_restarts_left_the_exit_code_is_that_of_the_failure(tmp_path: Path) -> None:
     with launched(tmp_path, "dies", "9") as command:
         assert command.wait() == 137

@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from torch.distributed.elastic.agent.server.api import RunResult, WorkerState
 from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, LogsDest, SignalException
 from torch.distributed.elastic.multiprocessing.api import SubprocessContext
@@ -20,7 +21,7 @@ from hookline.launching.failures import FINAL, KILLED, Failure, first_of, signal
 from hookline.launching.signals import LAST, NOTICE, PERIOD, Signals
 
 if TYPE_CHECKING:
-    from torch.distributed.elastic.agent.server.api import RunResult, WorkerGroup, WorkerSpec
+    from torch.distributed.elastic.agent.server.api import WorkerGroup, WorkerSpec
 
     from hookline.launching.options import Options
 
@@ -90,11 +91,13 @@ class Agent(LocalElasticAgent):
     # -- watching
 
     def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
-        self._look()
+        running = self._look()
         if self.failures or self.signals.first:
             self._let_end()
             if self.failures and not self._restarts():
                 self._remaining_restarts = 0
+        elif running:  # torch would look again, and act on a failure that came since by its own rules
+            return RunResult(state=WorkerState.HEALTHY)
         return super()._monitor_workers(worker_group)  # type: ignore[no-any-return]  # a decorator of torch hides it
 
     def _look(self) -> bool:
