@@ -12,6 +12,7 @@ from torch import nn
 
 from hookline.engine.requests import Requests
 from hookline.errors import ConfigError, DistributedError
+from hookline.record.hub import Weighted
 from hookline.strategies import STRATEGIES, Single, Strategy, one_process, pick, unwrap
 from hookline.testing import toy_runner
 
@@ -81,6 +82,42 @@ def test_numbers_are_summed_and_the_norm_covers_all_gradients(strategy: Strategy
     parameters[0].grad, parameters[1].grad = torch.tensor([3.0]), torch.tensor([4.0])
     assert strategy.gradient_norm(parameters).item() == 5.0
     assert strategy.gradient_norm(parameters, float("inf")).item() == 4.0
+
+
+def test_numbers_are_averaged_by_their_weights_in_the_order_in_which_they_were_given(strategy: Strategy) -> None:
+    found: list[dict[str, float]] = []
+    rank, last = strategy.rank, strategy.world_size - 1
+    for step in range(4):
+        own: dict[str, float] = {"step": step, "rank": rank, "weighted": Weighted(rank, 1.0 + rank)}
+        if step % 2 and rank == last:
+            own["rare"] = 7.0
+        if step == 3:
+            own["nothing"] = Weighted(5.0, 0.0)
+        strategy.average(own, found.append)
+    strategy.settle()
+    weights = [1.0 + each for each in range(last + 1)]
+    every: dict[str, float] = {
+        "rank": last / 2,
+        "weighted": sum(each * weight for each, weight in enumerate(weights)) / sum(weights),
+    }
+    rare = {"rare": 7.0}
+    assert found == [
+        {"step": 0, **every},
+        {"step": 1, **every, **rare},
+        {"step": 2, **every},
+        {"step": 3, **every, **rare, "nothing": 5.0},
+    ]
+    assert not any(isinstance(value, Weighted) for each in found for value in each.values())
+
+
+def test_numbers_that_wait_are_used_as_they_are_if_the_other_processes_are_gone(strategy: Strategy) -> None:
+    found: list[dict[str, float]] = []
+    strategy.settle(alone=True)
+    for step in range(3):
+        strategy.average({"step": step, "rank": strategy.rank}, found.append)
+    strategy.settle(alone=True)
+    assert [each["step"] for each in found] == [0, 1, 2]
+    strategy.barrier()
 
 
 def test_results_and_errors_of_the_main_process_reach_all_processes(strategy: Strategy) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -9,7 +12,8 @@ from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-from hookline import Optim, Runner, TrainLoop
+from hookline import Hook, Optim, Runner, TrainLoop
+from hookline.errors import DistributedError
 from tests.distributed.cases import build, main, seen, step
 
 
@@ -88,6 +92,41 @@ def messages(folder: str, accumulate: int) -> dict[str, Any]:
     runner.on("before_train")(lambda runner: runner.wrapped.register_comm_hook(None, average))
     runner.train()
     return {"messages": len(calls), "updates": runner.updates, "iter": runner.iter, "hash": seen(runner)["hash"]}
+
+
+class Writes(Hook):
+    """Writes a number of its own after each iteration, and fails in one process at the end."""
+
+    priority = "LOWEST"
+
+    def __init__(self, fails_at: int = 0) -> None:
+        self.fails_at = fails_at
+
+    def after_train_iter(self, runner: Runner) -> None:
+        runner.writers.write_scalars({"own": float(runner.iter)}, runner.iter + 1)
+        if runner.iter + 1 == self.fails_at and runner.rank == 1:
+            raise ValueError("planted")
+
+
+def records_of(folder: str, fails_at: int = 0, **parts: Any) -> list[tuple[int, str]]:
+    """Train with a record of every iteration, and return the steps that were written, with their kind."""
+    hooks = {"logger": {"interval": 1}, "checkpoint": {"interval": 3, "by_epoch": False, "max_keep_ckpts": -1}}
+    runner = build(folder, samples=64, epochs=2, default_hooks=hooks, custom_hooks=[Writes(fails_at)], **parts)
+    with suppress(ValueError, DistributedError):
+        runner.train()
+    found = [json.loads(line) for line in Path(folder, "run", "metrics.jsonl").read_text().splitlines()]
+    return [(each["step"], "own" if "own" in each else "val" if "val/loss" in each else "train") for each in found]
+
+
+def records(folder: str) -> dict[str, Any]:
+    """Return the records of a run, and of the same run resumed from an iteration in the middle of an epoch."""
+    whole = records_of(folder)
+    return {"whole": whole, "resumed": records_of(folder, resume=f"{folder}/run/iter_3.pth")}
+
+
+def failing_records(folder: str) -> dict[str, Any]:
+    """Return the records of a run in which another process fails."""
+    return {"records": records_of(folder, fails_at=6)}
 
 
 def all_of_it(folder: str) -> dict[str, Any]:

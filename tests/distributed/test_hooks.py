@@ -47,3 +47,23 @@ def test_gradients_are_sent_once_per_update_not_once_per_batch(ranks: list[dict[
         assert (each["1"]["messages"], each["1"]["updates"], each["1"]["iter"]) == (4, 4, 4)
         assert (each["4"]["messages"], each["4"]["updates"], each["4"]["iter"]) == (4, 4, 16)
     assert ranks[0]["4"]["hash"] == ranks[1]["4"]["hash"]
+
+
+def steps(last: int) -> list[list[Any]]:
+    """Return what a run of epochs with four iterations writes."""
+    found = []
+    for step in range(1, last + 1):
+        found += [[step, "train"], [step, "own"], *([[step, "val"]] if step % 4 == 0 else [])]
+    return found
+
+
+def test_records_that_wait_for_their_means_keep_their_order_and_are_part_of_checkpoints(tmp_path: Path) -> None:
+    done = run("records", tmp_path, module="hook_cases")
+    assert done.code == 0, done.output
+    assert (done.ranks[0]["whole"], done.ranks[0]["resumed"]) == (steps(8), steps(8))
+
+
+def test_records_that_wait_when_another_process_fails_are_written(tmp_path: Path) -> None:
+    done = run("failing_records", tmp_path, module="hook_cases")
+    assert done.code == 0, done.output
+    assert done.ranks[0]["records"] == steps(6)

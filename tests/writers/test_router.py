@@ -272,6 +272,27 @@ def test_only_the_main_process_writes(tmp_path: Path, monkeypatch: pytest.Monkey
     assert not {"metrics.jsonl", "tensorboard"} & {path.name for path in tmp_path.iterdir()}
 
 
+def test_what_is_written_after_a_record_that_is_not_known_yet_comes_after_it() -> None:
+    writer, other = MemoryWriter(), MemoryWriter()
+    together = begun(writer, other)
+    together.reserve()
+    together.write_scalars({"a": 2.0}, 2)
+    together.write_text("b", "text", 2)
+    together.reserve()
+    together.write_scalars({"a": 4.0}, 4)
+    together.only(other).write_scalars({"own": 0.0}, 4)
+    assert (writer.records, other.records, writer.texts) == ([], [{"step": 4, "own": 0.0}], [])
+    together.fill({"a": 1.0}, 1)
+    assert (writer.records, writer.texts) == ([{"step": 1, "a": 1.0}, {"step": 2, "a": 2.0}], [("b", "text", 2)])
+    together.fill({"a": 3.0}, 3)
+    together.write_scalars({"a": 5.0}, 5)
+    assert [record["step"] for record in writer.records] == [1, 2, 3, 4, 5]
+    together.reserve()
+    together.write_scalars({"a": 6.0}, 6)
+    together.close()
+    assert [record["step"] for record in writer.records] == [1, 2, 3, 4, 5, 6]
+
+
 def test_the_config_is_handed_over_once_when_training_starts() -> None:
     writer = MemoryWriter()
     runner = toy_runner(max_epochs=1, writers=[writer], config={"lr": 0.1})

@@ -113,7 +113,7 @@ def one_pass(runner: RunnerHost) -> None:
             runner.weigh_last_batch(batch)
         if requests.skip:  # a skip holds for the iteration that it was asked in, and for none outside of one
             runner.clear_skip()
-        if plan.has_custom_hooks:
+        if plan.may_leave_gradients:
             runner.drop_stale_gradients()
         if plan.around_train_iter:  # testing is cheaper than entering an empty scope
             with plan.around("train_iter", position.batch, batch):

@@ -10,7 +10,7 @@ from hookline.common.sharding import local_part
 from hookline.errors import NumericsError
 from hookline.record.hub import read_numbers
 
-KEPT = 1000  # losses that wait for a check
+KEPT = 100  # losses that wait for a check
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,15 +23,15 @@ def check_recorded_loss(runner: RunnerHost, done: int) -> None:
 
     `done` is the number of finished iterations; the counter is not yet advanced when a hook logs.
     """
-    history = runner.hub.scalars.get("train/loss")
-    if history is not None:
+    history = runner.hub.history("train/loss")
+    if history.values:
         _refuse_non_finite(runner, history.last(max(history.fresh, 1)), done)
 
 
 def keep_loss(runner: RunnerHost, loss: Tensor) -> None:
     """Keep the loss of an iteration for `check_losses`. The loop does this itself, so no hook is needed for it."""
     losses = runner.losses
-    losses.append(loss.item() if runner.on_cpu else loss.detach())
+    losses.append(loss if not loss.requires_grad else loss.item() if runner.on_cpu else loss.detach())
     if len(losses) == KEPT:
         check_losses(runner, runner.position.iter + 1)
 

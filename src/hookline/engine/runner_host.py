@@ -241,7 +241,8 @@ class RunnerHost(Host):
         self.writers.rejoin(state)
 
     def close_records(self, outcome: Outcome) -> None:
-        """Close the writers."""
+        """Close the writers. If the run has failed, the last records have the numbers of this process alone."""
+        self.strategy.settle(alone=True)
         self.writers.close(outcome)
 
     # -- the loop
@@ -330,6 +331,7 @@ class RunnerHost(Host):
         """Validate if it is due or was requested."""
         if not (self.val_loops and self.validation_due()):
             return False
+        self.strategy.settle()
         self._before_validation = before_validation(self)
         self.requests.validate = False
         try:

@@ -130,14 +130,22 @@ class LoggerHook(Hook):
         hub = runner.hub
         hub.read("train/")
         check_recorded_loss(runner, runner.iter + 1)
-        means = runner.strategy.average(self.smoothing.take(hub, "train/"))
-        runner.writers.write_scalars({"epoch": runner.epoch + 1, **means}, runner.iter + 1)
-        loop, eta = runner.train_loop, hub.info.get("eta")
-        line = partial(format_line, loop, runner.epoch, done, select_for_line(means, runner), eta, self.num_digits)
-        runner.terminal.detail(line)
-        if (runner.iter + 1) // self.interval_exp_name > self._logged_at // self.interval_exp_name:
-            runner.terminal.detail(partial("experiment {}".format, runner.experiment_name))
+        named = (runner.iter + 1) // self.interval_exp_name > self._logged_at // self.interval_exp_name
         self._logged_at = runner.iter + 1
+        numbers = self.smoothing.take(hub, "train/")
+        runner.writers.reserve()
+        use = partial(self._write, runner, runner.epoch, runner.iter + 1, done, hub.info.get("eta"), named)
+        runner.strategy.average(numbers, use)
+
+    def _write(
+        self, runner: Runner, epoch: int, step: int, done: int, eta: float | None, named: bool, means: dict[str, float]
+    ) -> None:
+        """Write a record, and show its line."""
+        runner.writers.fill({"epoch": epoch + 1, **means}, step)
+        shown = select_for_line(means, runner)
+        runner.terminal.detail(partial(format_line, runner.train_loop, epoch, done, shown, eta, self.num_digits))
+        if named:
+            runner.terminal.detail(partial("experiment {}".format, runner.experiment_name))
 
     def after_train(self, runner: Runner) -> None:
         """Write values that are not recorded every iteration and came after the last record."""

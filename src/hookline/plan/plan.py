@@ -299,8 +299,13 @@ class Plan:
             self.__dict__.pop(name, None)
         if self._measuring == "all":
             self._measuring = "rare"
-        #: True if there are hooks or functions besides those of hookline.
-        self.has_custom_hooks = any(is_custom(entry.hook) for entry in ordered)
+        #: True if a hook that is not hookline's own runs within a pass, where it may leave gradients behind.
+        self.may_leave_gradients = any(
+            is_custom(call.method)
+            for found in calls.values()
+            for call in found
+            if call.point.counts in ("iteration", "update") or call.point.name == "before_save_checkpoint"
+        )
         #: True if a hook that is not hookline's own may skip a batch before its step.
         self.may_skip_early = any(is_custom(call.method) for call in self._calls.get("before_train_iter", ()))
         #: True if no hook runs during an update, so that the update can skip all of its points.

@@ -120,7 +120,7 @@ def mean_of(values: list[float]) -> float:
     >>> mean_of([1.0, 2.0]), mean_of([1.0, Weighted(4.0, 0.5)]), mean_of([Weighted(3.0, 0.0)])
     (1.5, 2.0, 3.0)
     """
-    if not any(value.__class__ is Weighted for value in values):
+    if Weighted not in set(map(type, values)):
         return sum(values) / len(values)
     weights = [value.weight if isinstance(value, Weighted) else 1.0 for value in values]
     total = sum(weights)
@@ -266,11 +266,11 @@ class MessageHub:
         for name, history in self._scalars.items():
             if history.fresh and belongs(name, prefix):
                 values = history.values
-                for place in range(-min(history.fresh, len(values)), 0):
-                    if values[place].__class__ not in PLAIN:
-                        waiting.append((values, place))
-        numbers = read_numbers(values[place] for values, place in waiting)
-        for (values, place), number in zip(waiting, numbers, strict=True):
+                for place, value in enumerate(islice(reversed(values), history.fresh), 1):
+                    if value.__class__ not in PLAIN:
+                        waiting.append((values, -place, value))
+        numbers = read_numbers([value for _, _, value in waiting])
+        for (values, place, _), number in zip(waiting, numbers, strict=True):
             values[place] = number
 
     def take(self, prefix: str, fewer_than: int | None = None) -> dict[str, tuple[History, int]]:

@@ -4,6 +4,9 @@ Every `every` iterations, the processes start to exchange one bit: is anything a
 `every` iterations later, so nobody waits for it. Only if it is yes do they exchange what was asked for. A request
 therefore takes effect within `2 * every` iterations. At the end of an epoch or a validation, where all processes wait
 for each other anyway, it takes effect at once. A signal also takes effect within an evaluation.
+
+`every` is chosen after some iterations: so many that they take PERIOD seconds, and that the exchange costs at most
+SHARE of them, but at most MOST.
 """
 
 from __future__ import annotations
@@ -17,10 +20,10 @@ from torch import distributed
 if TYPE_CHECKING:
     from hookline.strategies.group import Group
 
-#: The share of a step that the exchange may cost.
-SHARE = 0.01
+#: The share of a step that the exchange may cost, and the seconds between two exchanges, which nobody notices.
+SHARE, PERIOD = 0.01, 0.1
 #: The first iterations are measured, with an exchange in each; the very first ones are slower and do not count.
-WARMUP, MEASURED = 3, 20
+WARMUP, MEASURED = 3, 8
 #: The largest interval between two exchanges.
 MOST = 64
 
@@ -53,7 +56,9 @@ class Agreement:
     def now(self, requests: Any) -> None:
         """Agree at once. All processes wait for each other here."""
         self._finish()
-        requests.deliver(self._group.gather(requests.take_asked()))
+        self._flag.fill_(bool(requests.asked))
+        distributed.all_reduce(self._flag, distributed.ReduceOp.MAX, group=self._group.agreement)
+        requests.deliver(self._group.gather(requests.take_asked()) if self._flag.item() else [])
 
     def in_evaluation(self, requests: Any, ended: bool) -> bool:
         """Take part in the exchange of an evaluation, and return whether any process still has batches.
@@ -68,8 +73,7 @@ class Agreement:
         if work is not None:
             work.wait()
             signaled, continues = (bool(flag) for flag in self._flags)
-            if signaled:
-                requests.deliver(self._group.gather(requests.take_asked()))
+            self._deliver_if(signaled, requests)
             if not continues:
                 self._turns = 0
             if signaled or not continues:
@@ -81,12 +85,16 @@ class Agreement:
         return True
 
     def _exchange_bit(self, requests: Any) -> None:
-        if self._finish():
-            requests.deliver(self._group.gather(requests.take_asked()))
+        self._deliver_if(self._finish(), requests)
         self._flag.fill_(bool(requests.asked))
         self._work = distributed.all_reduce(
             self._flag, distributed.ReduceOp.MAX, group=self._group.agreement, async_op=True
         )
+
+    def _deliver_if(self, asked: bool, requests: Any) -> None:
+        """Exchange what was asked for, if anything was."""
+        if asked:
+            requests.deliver(self._group.gather(requests.take_asked()))
 
     def _finish(self) -> bool:
         """Wait for the open exchange, and return whether anything is asked for."""
@@ -106,5 +114,5 @@ class Agreement:
         if self._ticks == MEASURED:
             step = (time.perf_counter() - self._began) / (MEASURED - WARMUP)
             cost = self._spent / (MEASURED - WARMUP)
-            wanted = torch.tensor([min(MOST, max(1, round(cost / (SHARE * step))))])
+            wanted = torch.tensor([min(MOST, max(1, round(max(cost / SHARE, PERIOD) / step)))])
             self.every = int(self._group.reduce(wanted, distributed.ReduceOp.MAX).item())

@@ -7,7 +7,7 @@ one file: it subclasses `Strategy` and overrides the methods that differ from a 
     prepare         move and wrap the model at the start of a session; point the optimizers at its parameters
     gradient sync   `syncing_gradients`, `sync_gradients`, `drop_gradients`, `gradient_norm`, `norm`
     agreement       `agree` on requests, `agree_on_first`, `on_main`, `barrier`, `explain` a failure
-    numbers         `reduce_sum`, `gather`, `gather_on_main`
+    numbers         `reduce_sum`, `average`, `settle`, `gather`, `gather_on_main`
     state           `model_state`, `load_model_state`, `optimizer_state`, `load_optimizer_state`
     checkpoints     `separate`, `writes`, `on_writers`, `together`, `write_checkpoint`, `read_checkpoint`
     shutdown        leave the group
@@ -177,9 +177,15 @@ class Strategy:
         """Return the sum of each number over all processes."""
         return numbers
 
-    def average(self, numbers: dict[str, float]) -> dict[str, float]:
-        """Return the mean of each number over the processes that have it. A weighted one counts by its weight."""
-        return {name: float(number) if isinstance(number, Weighted) else number for name, number in numbers.items()}
+    def average(self, numbers: dict[str, float], use: Callable[[dict[str, float]], None]) -> None:
+        """Call a function with the mean of each number over the processes that have it, now or at `settle`.
+
+        A weighted number counts by its weight. All processes call this at the same iterations.
+        """
+        use({name: float(number) if isinstance(number, Weighted) else number for name, number in numbers.items()})
+
+    def settle(self, alone: bool = False) -> None:
+        """Average the numbers that wait for it. All processes call this at the same iteration, unless `alone`."""
 
     def gather(self, value: T) -> list[T]:
         """Return the values of all processes, by rank."""

@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -14,10 +15,10 @@ from torch import Tensor, distributed, nn
 from hookline.common import launched
 from hookline.data.sources import shared
 from hookline.errors import ConfigError
-from hookline.record.hub import mean_of
 from hookline.strategies.agreement import Agreement
 from hookline.strategies.base import Strategy, pick_device
 from hookline.strategies.group import Failure, Group, without_collectives
+from hookline.strategies.means import Means
 
 if TYPE_CHECKING:
     from hookline.strategies.watch import Locate
@@ -41,6 +42,7 @@ class Processes(Strategy):
     def __init__(self, timeout: float = TIMEOUT, all_write: bool = False) -> None:
         self.group = Group(timeout, all_write)
         self.agreement = Agreement(self.group)
+        self._means = Means(self.group)
 
     @property
     def rank(self) -> int:
@@ -117,6 +119,8 @@ class Processes(Strategy):
 
     def agree(self, requests: Any, now: bool = False) -> None:
         """Make the requests the same in all processes."""
+        if now:
+            self._means.settle()
         (self.agreement.now if now else self.agreement.tick)(requests)
 
     def agree_in_evaluation(self, requests: Any, ended: bool = False) -> bool:
@@ -179,11 +183,13 @@ class Processes(Strategy):
         """Return the sum of each number over all processes."""
         return self.reduce_sum(torch.tensor(numbers)).tolist()
 
-    def average(self, numbers: dict[str, float]) -> dict[str, float]:
-        """Return the mean of each number over the processes that have it. A weighted one counts by its weight."""
-        found = self.group.gather(numbers)
-        names = dict.fromkeys(name for each in found for name in each)
-        return super().average({name: mean_of([each[name] for each in found if name in each]) for name in names})
+    def average(self, numbers: dict[str, float], use: Callable[[dict[str, float]], None]) -> None:
+        """Call a function with the mean of each number over the processes that have it, now or at `settle`."""
+        self._means.add(numbers, partial(super().average, use=use))
+
+    def settle(self, alone: bool = False) -> None:
+        """Average the numbers that wait for it."""
+        (self._means.settle_alone if alone else self._means.settle)()
 
     def gather(self, value: T) -> list[T]:
         """Return the values of all processes, by rank."""

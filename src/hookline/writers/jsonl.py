@@ -6,16 +6,18 @@ import json
 import math
 import os
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from hookline.common.files import is_at, owned
 from hookline.errors import StorageError
-from hookline.writers.files import Record, RecordWriter, appending, warn_if_shorter
+from hookline.writers.files import LATENCY, Record, RecordWriter, appending, warn_if_shorter
 
 # How many bytes of a file are read at once to find its last line break.
 BLOCK = 64 << 10
+NUMBERS = frozenset({int, float})
 # Created once: `json.dumps` creates one per call, which takes as long as encoding the record.
 ENCODER = json.JSONEncoder(allow_nan=False)
 
@@ -33,6 +35,34 @@ class JsonlWriter(RecordWriter):
 
     def __init__(self, filename: str = "metrics.jsonl") -> None:
         super().__init__(filename)
+        #: Records that are not encoded yet: many at once take a fraction of the time of one now and then.
+        self._plain: list[tuple[Mapping[str, float], int]] = []
+
+    def write_scalars(self, scalars: Mapping[str, float], step: int) -> None:
+        """Keep one record, which is encoded and written soon. Anything but numbers is encoded now: that may fail."""
+        if not NUMBERS.issuperset(map(type, scalars.values())):
+            self._encode_plain()
+            super().write_scalars(scalars, step)
+            return
+        self._plain.append((scalars, step))
+        if time.monotonic() - self._flushed > LATENCY:
+            self.flush()
+
+    def flush(self) -> None:
+        """Encode and write all records that wait."""
+        self._flushed = time.monotonic()
+        self._encode_plain()
+        super().flush()
+
+    def _encode_plain(self) -> None:
+        plain, self._plain = self._plain, []
+        for scalars, step in plain:
+            super().write_scalars(scalars, step)
+
+    def drop_waiting(self) -> None:
+        """Drop all waiting records."""
+        self._plain.clear()
+        super().drop_waiting()
 
     def _open(self, path: Path) -> None:
         """Continue after the last complete line, if the file exists."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import re
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -50,6 +51,8 @@ class Writers(Writer):
         self.deliveries = [make_delivery(name, writer) for name, writer in self._named()] if main else []
         self._resuming = False
         self._configs: list[tuple[str, Mapping[str, Any], int]] = []
+        #: Calls that wait for a record to be known; None for the record itself.
+        self._held: deque[tuple[str, tuple[Any, ...]] | None] = deque()
 
     def _named(self) -> Iterator[tuple[str, Writer]]:
         for number, writer in enumerate(self.all):
@@ -66,13 +69,30 @@ class Writers(Writer):
             delivery.begin(work_dir, experiment_name)
 
     def _to_each(self, method: str, *args: Any) -> None:
-        if not self._resuming:
+        if self._held:
+            self._held.append((method, args))
+        elif not self._resuming:
             for delivery in self.deliveries:
-                delivery.call(method, *args)
+                delivery.call(method, *map(_own, args))
+
+    def reserve(self) -> None:
+        """Leave a place for a record whose numbers are not known yet. What is written meanwhile comes after it."""
+        self._held.append(None)
+
+    def fill(self, scalars: Mapping[str, float], step: int) -> None:
+        """Write the record of the first place that `reserve` has left, and what came after it."""
+        held, self._held = self._held, deque()
+        held.popleft()
+        self.write_scalars(scalars, step)
+        while held and (call := held[0]) is not None:
+            held.popleft()
+            self._to_each(call[0], *call[1])
+        self._held = held
 
     def only(self, *writers: Writer) -> Writers:
         """Return a router to some of these writers, in its current state: for a hook that has its own writer."""
         part = copy.copy(self)
+        part._held = deque()
         part.deliveries = [delivery for delivery in self.deliveries if delivery.writer in writers]
         return part
 
@@ -84,9 +104,7 @@ class Writers(Writer):
         """Write all numbers of a step at once."""
         checked = plain_scalars(scalars)
         step = plain_step(next(iter(checked), ""), step)
-        if not self._resuming:
-            for delivery in self.deliveries:
-                delivery.call("write_scalars", dict(checked), step)  # a copy, because a writer may change it
+        self._to_each("write_scalars", checked, step)
 
     def write_image(self, name: str, image: Any, step: int, caption: str | None = None) -> None:
         """Write one image of a step, or several as a grid: any kind that `hookline.record.images` accepts."""
@@ -127,6 +145,9 @@ class Writers(Writer):
 
     def close(self, outcome: Outcome = "finished") -> None:
         """Close each writer, even if another one raises, and pass on how the run ended."""
+        held, self._held = self._held, deque()
+        for call in filter(None, held):  # the record before them was never known
+            self._to_each(call[0], *call[1])
         with ExitStack() as leaving:
             for delivery in reversed(self.deliveries):
                 leaving.callback(delivery.close, outcome)
@@ -161,6 +182,11 @@ class Writers(Writer):
         for config in self._configs:
             self.write_config(*config)
         self._configs = []
+
+
+def _own(value: Any) -> Any:
+    """Return a copy of a record, because a writer may change it; any other value as it is."""
+    return dict(value) if value.__class__ is dict else value
 
 
 def _name(writer: Writer) -> str:
