@@ -88,7 +88,7 @@ class FakeDDP(DDP):
         super().__init__()
         self.counts = counts
         self.group = FakeGroup(300.0, counts)
-        self.agreement._group = self.group
+        self.agreement._group = self._means._group = self.group
 
     def prepare(self, model: nn.Module, optimizers: Any, device: torch.device) -> nn.Module:
         """Wrap the model, and count its buckets."""

@@ -56,9 +56,9 @@ class Agreement:
     def now(self, requests: Any) -> None:
         """Agree at once. All processes wait for each other here."""
         self._finish()
-        self._flag.fill_(bool(requests.asked))
-        distributed.all_reduce(self._flag, distributed.ReduceOp.MAX, group=self._group.agreement)
-        requests.deliver(self._group.gather(requests.take_asked()) if self._flag.item() else [])
+        flag = torch.tensor([bool(requests.asked)], dtype=torch.int32)
+        asked = self._group.reduce(flag, distributed.ReduceOp.MAX).item()
+        requests.deliver(self._group.gather(requests.take_asked()) if asked else [])
 
     def in_evaluation(self, requests: Any, ended: bool) -> bool:
         """Take part in the exchange of an evaluation, and return whether any process still has batches.

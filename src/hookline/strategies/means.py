@@ -72,8 +72,7 @@ class Means:
                 rows[0] = 1.0
             rows += [numbers[name] * weights[name] if name in numbers else 0.0 for name in names]
             rows += [weights.get(name, 0.0) for name in names]
-        sums = torch.tensor(rows, dtype=torch.float64)
-        distributed.all_reduce(sums, group=self._group.agreement)
+        sums = self._group.reduce(torch.tensor(rows, dtype=torch.float64), distributed.ReduceOp.SUM)
         differing, seconds, *found = sums.tolist()
         self._at_once = min(MOST, max(1, round(PERIOD * self._group.world_size / seconds)))
         self._exchanged = time.monotonic()
