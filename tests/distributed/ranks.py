@@ -25,6 +25,16 @@ class Outcome:
     ranks: list[dict[str, Any]]
 
 
+def assert_planted(done: Outcome, where: str) -> None:
+    """Rank 1 failed in a hook with a planted error, and rank 0 names it."""
+    main, failed = done.ranks
+    assert (failed["error"], failed["message"], failed["code"]) == ("ValueError", "planted", 1)
+    assert (main["error"], main["code"]) == ("DistributedError", 1)
+    first, second = main["message"].splitlines()
+    assert first == "rank 1 failed: ValueError: planted"
+    assert second.startswith(f"  in hook {where}")
+
+
 #: A launcher that is started in place of torchrun, for two processes.
 ACCELERATE = ("accelerate.commands.launch", "--multi_gpu", "--num_processes=2", "--main_process_port=0")
 

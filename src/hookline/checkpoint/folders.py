@@ -16,7 +16,7 @@ import os
 import shutil
 from pathlib import Path
 
-from hookline.common.files import PARTIAL, refuse_other_kinds
+from hookline.common.files import PARTIAL, refuse_other_kinds, sync_folder
 from hookline.errors import StorageError
 
 SUFFIX = ".dcp"
@@ -87,13 +87,13 @@ def begin(path: Path) -> Path:
 
 def put_in_place(temporary: Path, path: Path) -> None:
     """Rename a folder that is complete. An earlier one of this name stays until the new one is there."""
-    _sync(temporary)
+    sync_folder(temporary)
     replaced = path.with_name(f".{path.name}{REPLACED}")
     if path.is_dir():
         shutil.rmtree(replaced, ignore_errors=True)
         os.replace(path, replaced)
     os.replace(temporary, path)
-    _sync(path.parent)
+    sync_folder(path.parent)
     shutil.rmtree(replaced, ignore_errors=True)
 
 
@@ -108,11 +108,3 @@ def sweep(folder: Path) -> None:
             shutil.rmtree(leftover)
         else:
             leftover.unlink(missing_ok=True)
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -12,7 +12,7 @@ import os
 import pickle
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -101,12 +101,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
             os.fsync(file.fileno())
     except OSError as error:
         raise StorageError(f"{path} cannot be written: {error.strerror or error}") from error
-    with suppress(OSError):  # some systems cannot fsync a folder; the file is complete anyway
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+    files.sync_folder(path.parent)
 
 
 def sweep(folder: Path) -> None:

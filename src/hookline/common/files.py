@@ -142,6 +142,16 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
         raise
 
 
+def sync_folder(folder: Path) -> None:
+    """Put the names in a folder on the disk. Some systems cannot do this for a folder; its files are there anyway."""
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
 def write_text(path: Path, text: str) -> None:
     """Replace a text file of the run."""
     with storage_errors(path), replacing(path) as file:
