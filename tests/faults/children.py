@@ -153,6 +153,8 @@ def run_command(words: tuple[str, ...], cwd: str, environment: dict[str, str]) -
 
 
 def _run(file: str, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+        os.environ.pop(name, None)  # the server may have been started by a test with a group
     os.setpgid(0, 0)  # so that the processes that it starts can be ended with it
     # As in any new process, a loader's workers are started with Python's default method.
     multiprocessing.set_start_method(None, force=True)  # None is the default
