@@ -73,6 +73,8 @@ class DistributedError(HooklineError):
     exit_code = 6
     #: True if all processes already know of this error.
     was_reported = False
+    #: True if this is the error of another process.
+    relayed = False
 
 
 def blame(error: BaseException, note: str, exit_code: int | None = None) -> None:

@@ -24,7 +24,7 @@ def main() -> None:
         app(standalone_mode=True)
     except HooklineError as error:
         text = "\n".join([str(error), *(f"  {note}" for note in getattr(error, "__notes__", []))])
-        if not launched.record(text):
+        if not launched.record(text, getattr(error, "relayed", False)):
             show(f"hookline: {text}", error=True)
         sys.exit(exit_code_of(error))
     except Exception as error:

@@ -56,7 +56,12 @@ def train_in_processes(
     from hookline.config.names import Resolver
     from hookline.config.validation import check
 
-    check(loaded, Resolver(loaded.file, allow))
+    resolver = Resolver(loaded.file, allow)
+    check(loaded, resolver)
+    from hookline.config.factory import Maker
+    from hookline.strategies import pick
+
+    Maker(loaded, resolver).call(("strategy",), pick, loaded.data.get("strategy", "auto"))
     refuse_missing_devices(loaded.data.get("device", "auto"), options.nproc)
     # Python would find modules in the working directory first, unless this process does so, too.
     safe_path = () if sys.path[:1] in ([""], [os.getcwd()]) else ("-P",)

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from hookline.common.escape import escaped
 from hookline.common.numbers import as_number, as_time
+from hookline.hooks.logger import LAST
 from hookline.hooks.timer import TIMES
 
 if TYPE_CHECKING:
@@ -29,7 +30,9 @@ def closing_table(runner: Runner, seconds: float, tested: Mapping[str, Any]) -> 
     row("trained", f"{runner.epoch} epochs, {runner.iter} iterations in {as_time(seconds)}")
     hub = runner.hub
     if "train/loss" in hub.scalars:
-        row("train loss", f"{as_number(hub.get_scalar('train/loss').mean(20))}, the mean of the last 20 steps")
+        loss = hub.get_info("last_loss")
+        loss = hub.get_scalar("train/loss").mean(LAST) if loss is None else loss
+        row("train loss", f"{as_number(loss)}, the mean of the last {LAST} steps")
     for name, history in hub.scalars.items():
         if name.startswith("val/") and name.removeprefix("val/") not in TIMES:
             row(name.replace("/", " ", 1), as_number(history.current()))

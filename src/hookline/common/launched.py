@@ -94,15 +94,16 @@ def grace() -> float | None:
         return None
 
 
-def record(text: str) -> bool:
+def record(text: str, relayed: bool = False) -> bool:
     """Write the error that ends this process where torch's launcher looks for it; return whether it will be shown.
 
     torchrun shows it in its table of failures, but only after the last restart. hookline's launcher shows it at once.
+    If it is the error of another process (`relayed`), that one comes first for both.
     """
     path = os.environ.get(ERROR_FILE)
     if not path:
         return False
-    details = {"py_callstack": text, "timestamp": str(int(time.time()))}
+    details = {"py_callstack": text, "timestamp": str(int(time.time()) + relayed), "relayed": relayed}
     try:
         Path(path).write_text(json.dumps({"message": {"message": text, "extraInfo": details}}), encoding="utf-8")
     except OSError:  # no disk space is left, for example

@@ -37,10 +37,10 @@ class Maker:
         parameters = self._convert_parameters(signature_of(factory, tuple(built)), given)
         return self.call(keys, factory, **parameters, **built)
 
-    def call(self, keys: Keys, factory: Callable[..., Any], /, **parameters: Any) -> Any:
+    def call(self, keys: Keys, factory: Callable[..., Any], /, *values: Any, **parameters: Any) -> Any:
         """Call a constructor for the value at these keys, and report a failure with its position."""
         try:
-            return factory(**parameters)
+            return factory(*values, **parameters)
         except HooklineError as error:
             raise self.refusal(keys, str(error)) from error
         except Exception as error:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
+from hookline.common.escape import escaped
 from hookline.errors import DistributedError
 
 if TYPE_CHECKING:
+    from hookline.engine.optim import Optim
     from hookline.engine.runner_host import RunnerHost
+    from hookline.strategies import Strategy
 
 
 def compare_processes(runner: RunnerHost) -> None:
@@ -36,14 +41,53 @@ def compare_processes(runner: RunnerHost) -> None:
 
 def describe(runner: RunnerHost) -> dict[str, str]:
     """Return what must be the same in all processes."""
-    parameters = runner.model.named_parameters()
+    parameters, loop = runner.model.named_parameters(), runner.train_loop
     return {
         "the plan": "\n".join(entry.label for entry in runner.plan),
         "the config": repr(runner.config),
         "the model": "\n".join(f"{name} {tuple(each.shape)}" for name, each in parameters),
-        "the number of samples": str(_samples(runner.train_loop.dataloader)),
+        "the optimizers": "\n".join(
+            f"{name} {type(optim.optimizer).__name__} {each}"
+            for name, optim in runner.optims.items()
+            for each in (_options(optim), *map(_group, optim.optimizer.param_groups))
+        ),
+        "the length of training": f"{loop.max_epochs} epochs, {loop.max_iters} iterations",
+        "the precision": runner.precision,
+        "the number of samples": str(_samples(loop.dataloader)),
         "the seed": str(runner.seed),
     }
+
+
+def compare_metrics(strategy: Strategy, stage: str, metrics: Mapping[str, Any]) -> None:
+    """Refuse a metric that differs between the processes: hooks would decide differently, and wait for ever."""
+    own = {name: float(value) for name, value in metrics.items() if isinstance(value, (int, float))}
+    everyone = strategy.gather(own)
+    for rank, theirs in enumerate(everyone):
+        for name, value in everyone[0].items():
+            found = theirs.get(name, math.nan)
+            if not _same(found, value):
+                error = DistributedError(
+                    f"the metric '{escaped(name)}' of {stage} differs between the processes (rank 0: {value:g}, rank "
+                    f"{rank}: {found:g}), so they would decide differently; an object with compute() has to sum up "
+                    "over the processes itself, as those of torchmetrics do"
+                )
+                error.was_reported = True  # all processes raise it
+                raise error
+
+
+def _same(first: float, second: float) -> bool:
+    both_nan = math.isnan(first) and math.isnan(second)
+    return both_nan or math.isclose(first, second, rel_tol=1e-6, abs_tol=1e-9)
+
+
+def _options(optim: Optim) -> str:
+    return f"accumulate={optim.accumulate} clip={optim.clip}"
+
+
+def _group(group: dict[str, Any]) -> str:
+    """Return the options of a parameter group, and how many parameters it has."""
+    plain = {name: value for name, value in group.items() if isinstance(value, (bool, int, float, str, tuple))}
+    return " ".join([*(f"{name}={value}" for name, value in plain.items()), f"parameters={len(group['params'])}"])
 
 
 def _samples(loader: Any) -> int | None:

@@ -18,6 +18,7 @@ from torch import Tensor
 from hookline.common.modes import in_mode
 from hookline.data.batches import Batches, batch_size
 from hookline.data.transfer import to_device
+from hookline.engine.comparison import compare_metrics
 from hookline.engine.metrics import Average, mean_of
 from hookline.engine.numerics import check_result, keep_loss
 from hookline.engine.optim_checks import refuse_resumed_optimizer
@@ -46,6 +47,7 @@ def train(runner: RunnerHost) -> None:
         else:
             by_iterations(runner)
         check_result(runner)
+        runner.strategy.settle()
         plan.after_train()
         runner.strategy.agree(runner.requests, now=True)
         if runner.requests.saves:
@@ -64,6 +66,7 @@ def by_epochs(runner: RunnerHost) -> None:
             one_pass(runner)
             if requests.stopped:
                 break
+            runner.strategy.settle()
             plan.after_train_epoch()
         position.epoch, position.batch = position.epoch + 1, 0
         handle_requests(runner)
@@ -78,6 +81,7 @@ def by_iterations(runner: RunnerHost) -> None:
         while not loop.is_over(position) and not requests.stopped:
             one_pass(runner)
         if not requests.stopped:
+            runner.strategy.settle()
             plan.after_train_epoch()
 
 
@@ -139,8 +143,8 @@ def train_iter(runner: RunnerHost, plan: Plan, batch_idx: int, batch: Any) -> No
     requests, call = runner.requests, plan.before_train_iter
     if call:
         call(batch_idx, batch)
-        if plan.may_skip_early:
-            runner.agree_on_skip()
+    if plan.may_skip_early:
+        runner.agree_on_skip()
     try:
         outputs = None if requests.skip else step(runner, plan)
         if requests.flush_window:
@@ -230,6 +234,8 @@ def evaluate(runner: RunnerHost, stage: Literal["val", "test"]) -> dict[str, Any
                 with loop.within(), runner.strategy.evaluating(runner.wrapped) as model:
                     found = evaluate_one(runner, model, stage, loop)
                 metrics |= {f"{name}/{key}" if name else key: value for key, value in found.items()}
+            if not runner.strategy.acts_alone:
+                compare_metrics(runner.strategy, stage, metrics)
             plan.call(f"after_{stage}_epoch", {"metrics": metrics})
         if stage == "val":
             position.validated_at = position.iter

@@ -267,6 +267,7 @@ class Optim:
         with plan.around("backward", outputs) if plan.around_backward else NOTHING:
             if plan.before_backward:
                 plan.before_backward(outputs)
+            if "before_backward" in plan.agrees_at:
                 self._agree_on_skip()
             if self._skip:
                 return False
@@ -282,6 +283,7 @@ class Optim:
                 raise
             if plan.after_backward:
                 plan.after_backward(outputs)
+            if "after_backward" in plan.agrees_at:
                 self._agree_on_skip()
         self.micro += 1
         self._mass += 1.0 if share == 1 else self._weight[1]
@@ -407,6 +409,7 @@ class Optim:
                 self._rescale(factor)
             if plan.before_optimizer_step:
                 plan.before_optimizer_step()
+            if "before_optimizer_step" in plan.agrees_at:
                 self._agree_on_skip()
             if not self._skip:
                 if self.clip is not None:

@@ -334,18 +334,22 @@ def _options(group: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class HubPart(RunnerPart):
-    """Histories and facts."""
+    """Histories and facts. All processes load those of the main one, but each has its own values of the last steps."""
 
     needed = True
     late = True
+    per_rank = True
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of the hub."""
-        return self._runner.hub.state_dict()
+        """Return the state of the hub; in other processes than the main one, only what was not recorded yet."""
+        hub = self._runner.hub
+        return hub.state_dict() if self._runner.strategy.is_main else hub.fresh_state()
 
     def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
         """Load the state of the hub."""
-        self._runner.hub.load_state_dict(state)
+        self._runner.hub.load_state_dict(checkpoint["message_hub"])
+        if not self._runner.strategy.is_main:
+            self._runner.hub.load_fresh_state(state)
 
     def malformed(self, state: Any) -> list[str]:
         """Expect histories of numbers."""
@@ -438,18 +442,23 @@ class HooksPart(Part):
     needed = True
     late = True
     runs_user_code = True
+    per_rank = True
 
     def __init__(self, host: Host) -> None:
         self._host = host
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the states of all hooks that have one."""
-        return hook_states.collect(self._host.plan)
+        """Return the states of all hooks that have one; in other processes than the main one, of those that need it."""
+        entries = list(self._host.plan)
+        if not self._host.strategy.is_main:
+            entries = [entry for entry in entries if getattr(entry.hook, "state_per_rank", False)]
+        return hook_states.collect(entries)
 
     def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
         """Restore the state of every hook, and report states without a hook and hooks without a state."""
         saved = checkpoint["meta"].get("hooks", ())
-        hook_states.restore(self._host.plan, state, saved, self._host.terminal.say)
+        states = {**checkpoint["hooks"], **(state or {})}
+        hook_states.restore(self._host.plan, states, saved, self._host.terminal.say)
 
     def malformed(self, state: Any) -> list[str]:
         """Expect a mapping for every hook."""

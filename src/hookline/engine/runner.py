@@ -37,7 +37,7 @@ from hookline.engine.steps import call_model
 from hookline.errors import ConfigError, HookError, did_you_mean
 from hookline.plan.calls import call_in_progress
 from hookline.plan.explanation import Hooks
-from hookline.plan.plan import Plan
+from hookline.plan.plan import SKIPPING, Plan
 from hookline.record.hub import MessageHub
 from hookline.rundir.archive import RESERVED
 from hookline.screen.terminal import Terminal
@@ -248,6 +248,11 @@ class Runner(RunnerHost):
             raise HookError(
                 "skip_step was called after the optimizer step; call it at before_optimizer_step or earlier"
             )
+        if not self.strategy.acts_alone and (call is None or call.point.name not in SKIPPING):
+            raise HookError(
+                "with several processes, skip_step can only be called by a hook at "
+                f"{', '.join(SKIPPING[:-1])} or {SKIPPING[-1]}, because the processes agree there"
+            )
         self.requests.ask_skip(reason or "requested by a hook")
         self.optims.skip()
 
@@ -261,7 +266,13 @@ class Runner(RunnerHost):
                 out), `meta` (more facts), `background`, `in_memory`, `needed` (False warns instead of ending the run if
                 the file cannot be written), `done` (called with the path once it is on disk), and `failed`.
         """
-        self.requests.ask_save(build_save_request(name, options))
+        request = build_save_request(name, options)
+        if not (request.together or self.strategy.is_main) and (request.done or request.failed):
+            raise HookError(
+                "request_save: only the main process writes, so it cannot call back 'done' or 'failed' of another one; "
+                "ask in the main process (runner.rank == 0), or at the same iteration in all of them (together=True)"
+            )
+        self.requests.ask_save(request)
 
     def checkpoint_path(self, name: FileName = None, **options: Unpack[SaveOptions]) -> Path:
         """Return where a checkpoint with these options of `request_save` would be written at the current counters."""

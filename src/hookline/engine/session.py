@@ -106,7 +106,8 @@ def explained(host: Host) -> Iterator[None]:
         yield
     except Exception as error:
         found = host.strategy.explain(error)
-        launched.record("\n  ".join([f"{type(found).__name__}: {found}", *getattr(found, "__notes__", [])]))
+        text = "\n  ".join([f"{type(found).__name__}: {found}", *getattr(found, "__notes__", [])])
+        launched.record(text, getattr(found, "relayed", False))
         if found is error:
             raise
         raise found from error

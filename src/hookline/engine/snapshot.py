@@ -45,7 +45,8 @@ def take(host: Host, optimizer: bool = True, schedulers: bool = True, alone: boo
 
     If only one process calls this (`alone`), the states that every process has for itself are those of this one.
     """
-    host.strategy.settle(alone)
+    if not alone:
+        host.strategy.settle()
     wanted = {"": True, "optimizer": optimizer, "schedulers": schedulers}
     states = {name: part.state_dict() for name, part in host.parts.items() if wanted[part.option]}
     states = {

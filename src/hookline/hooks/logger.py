@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("hookline")
 
 
+#: The steps whose mean loss is shown at the end of a run: the fact `last_loss`.
+LAST = 20
+
+
 class LoggerHook(Hook):
     """Sends records of training, validation and test to the writers and the terminal.
 
@@ -73,6 +77,8 @@ class LoggerHook(Hook):
     priority = "BELOW_NORMAL"
     role = "observer"
     draws_random_numbers = False
+    exchanges = True
+    state_per_rank = True
     runs_after = ("RuntimeInfoHook", "IterTimerHook")
 
     def __init__(
@@ -132,10 +138,8 @@ class LoggerHook(Hook):
         check_recorded_loss(runner, runner.iter + 1)
         named = (runner.iter + 1) // self.interval_exp_name > self._logged_at // self.interval_exp_name
         self._logged_at = runner.iter + 1
-        numbers = self.smoothing.take(hub, "train/")
-        runner.writers.reserve()
         use = partial(self._write, runner, runner.epoch, runner.iter + 1, done, hub.info.get("eta"), named)
-        runner.strategy.average(numbers, use)
+        runner.strategy.average(self.smoothing.take(hub, "train/"), use, runner.writers.reserve)
 
     def _write(
         self, runner: Runner, epoch: int, step: int, done: int, eta: float | None, named: bool, means: dict[str, float]
@@ -148,16 +152,25 @@ class LoggerHook(Hook):
             runner.terminal.detail(partial("experiment {}".format, runner.experiment_name))
 
     def after_train(self, runner: Runner) -> None:
-        """Write values that are not recorded every iteration and came after the last record."""
+        """Write values that are not recorded every iteration and came after the last record. Set the last loss."""
+        loss = runner.hub.history("train/loss")
+        last = {"loss": loss.mean(LAST)} if loss.values else {}
+        runner.strategy.average(
+            last, lambda means: runner.hub.update_info("last_loss", means.get("loss"), resumed=False)
+        )
         rare = self.smoothing.take(runner.hub, "train/", fewer_than=runner.iter - self._logged_at or None)
-        if rare:
-            runner.writers.write_scalars({"epoch": current_pass(runner), **rare}, runner.iter)
+        runner.strategy.average(rare, partial(self._write_rare, runner))
+        runner.strategy.settle()
         for number, rule in self.smoothing.unused() if self._rules_given else ():
             hint = did_you_mean(rule.match, runner.hub.scalars)
             log.warning(
                 "LoggerHook: smoothing[%d] matches '%s', but nothing was recorded under such a name; %s",
                 *(number, rule.match, hint),
             )
+
+    def _write_rare(self, runner: Runner, rare: dict[str, float]) -> None:
+        if rare:
+            runner.writers.write_scalars({"epoch": current_pass(runner), **rare}, runner.iter)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the iteration of the last record, and the sums of long windows."""
@@ -174,18 +187,22 @@ class LoggerHook(Hook):
         yield
         self.smoothing.end_epoch(runner.hub, "train/")
 
-    def after_val_epoch(self, runner: Runner) -> None:
+    def after_val_epoch(self, runner: Runner, metrics: dict[str, Any]) -> None:
         """Write the record of a validation."""
-        self._log_evaluation(runner, "val")
+        self._log_evaluation(runner, "val", metrics)
 
-    def after_test_epoch(self, runner: Runner) -> None:
+    def after_test_epoch(self, runner: Runner, metrics: dict[str, Any]) -> None:
         """Write the record of a test."""
-        self._log_evaluation(runner, "test")
+        self._log_evaluation(runner, "test", metrics)
 
-    def _log_evaluation(self, runner: Runner, stage: str) -> None:
+    def _log_evaluation(self, runner: Runner, stage: str, metrics: dict[str, Any]) -> None:
         runner.hub.read(f"{stage}/")
         found = self.smoothing.take(runner.hub, f"{stage}/")
         self.smoothing.end_epoch(runner.hub, f"{stage}/")
+        # Metrics are the same in all processes. Whatever else was recorded is averaged.
+        others = {name: value for name, value in found.items() if name.removeprefix(f"{stage}/") not in metrics}
+        runner.strategy.average(others, found.update)
+        runner.strategy.settle()
         step = runner.epoch if self.log_metric_by_epoch else runner.iter
         runner.writers.write_scalars({"epoch": current_pass(runner), **found}, step)
         place = f"epoch {runner.epoch}" if runner.has_training and runner.train_loop.by_epoch else f"iter {runner.iter}"

@@ -58,6 +58,7 @@ class RankTimesHook(Hook):
 
     priority = "VERY_HIGH"
     draws_random_numbers = False
+    exchanges = True
 
     def __init__(self, interval: int = 50, factor: float = 1.2) -> None:
         check_int("RankTimesHook: interval", interval, least=1)

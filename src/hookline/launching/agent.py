@@ -17,8 +17,9 @@ from torch.distributed.elastic.multiprocessing.api import SubprocessContext
 
 from hookline.common import launched
 from hookline.errors import DistributedError
-from hookline.launching.failures import FINAL, KILLED, Failure, first_of, signal_name
+from hookline.launching.failures import FINAL, KILLED, STOPPED, Failure, first_of, signal_name
 from hookline.launching.signals import LAST, NOTICE, PERIOD, Signals
+from hookline.strategies import stacks
 
 if TYPE_CHECKING:
     from torch.distributed.elastic.agent.server.api import WorkerGroup, WorkerSpec
@@ -108,18 +109,23 @@ class Agent(LocalElasticAgent):
             running = running or code is None
             if code and rank not in self.failures:
                 worker = self._worker_group.workers[rank]
-                when, text = self._error_of(rank)
-                self.failures[rank] = Failure(worker.global_rank, code, when, text)
+                when, text, relayed = self._error_of(rank)
+                self.failures[rank] = Failure(worker.global_rank, code, when, text, relayed)
         self._looked = now
         return running
 
-    def _error_of(self, rank: int) -> tuple[float, str]:
-        """Return when a process failed, and the error that it left. Without one, it was alive at the last look."""
+    def _error_of(self, rank: int) -> tuple[float, str, bool]:
+        """Return when a process failed, the error that it left, and whether it is the error of another process.
+
+        Without one, it was alive at the last look.
+        """
         file = self.files.errors[rank]
         with suppress(OSError, ValueError, KeyError, TypeError):  # there is none, or a kill interrupted its writing
-            found = json.loads(file.read_text(encoding="utf-8"))["message"]
-            return file.stat().st_mtime, found if isinstance(found, str) else found["extraInfo"]["py_callstack"]
-        return self._looked, ""
+            found, when = json.loads(file.read_text(encoding="utf-8"))["message"], file.stat().st_mtime
+            if isinstance(found, str):
+                return when, found, False
+            return when, found["extraInfo"]["py_callstack"], bool(found["extraInfo"].get("relayed"))
+        return self._looked, "", False
 
     def _let_end(self) -> None:
         """Wait until all processes have ended by themselves. End those that take too long."""
@@ -129,6 +135,9 @@ class Agent(LocalElasticAgent):
         late = {rank: process for rank, process in self._processes() if process.poll() is None}
         if not late:
             return
+        for process in late.values():
+            if stacks.state(process.pid) == "T":
+                process.kill()  # it is stopped, so no other signal would reach it
         assert self._pcontext is not None
         self._pcontext.close(signal.SIGTERM, timeout=int(LAST))
         for rank, process in late.items() if self.signals.first else ():
@@ -146,7 +155,8 @@ class Agent(LocalElasticAgent):
         left = self._remaining_restarts
         if self.signals.first and first.exit_code == 128 + self.signals.first:
             return False
-        self.say(str(first))
+        same = sum(each.code == first.code for each in self.failures.values())
+        self.say(first.of_all() if first.code in STOPPED and same > 1 else str(first))
         if self.signals.first or not self.options.max_restarts:
             return False
         if why := self._why_final(first, mark):

@@ -25,17 +25,23 @@ class Failure:
         code: How it ended: its exit code, or minus the signal that killed it.
         when: When it failed, in seconds since the epoch, as far as is known.
         text: The error that it left; empty if it left none.
+        relayed: True if this is the error of another process, which it ended because of.
     """
 
     rank: int
     code: int
     when: float
     text: str = ""
+    relayed: bool = False
 
     @property
     def exit_code(self) -> int:
         """Return the exit code of the launcher for this failure: 128 + n after the signal n."""
         return 128 - self.code if self.code < 0 else self.code
+
+    def of_all(self) -> str:
+        """Describe a signal that has ended several processes, whichever of them got it."""
+        return f"the processes were asked to end by {STOPPED[self.code]}"
 
     def __str__(self) -> str:
         if self.text:
@@ -49,14 +55,15 @@ class Failure:
 
 
 def first_of(failures: Iterable[Failure]) -> Failure:
-    """Return the failure that came first. An error about other processes is a consequence of another failure.
+    """Return the failure that came first. An error of or about other processes is a consequence of another failure.
 
     Of two at the same time, it is the one that was killed: the other one noticed that. A process that found out that
     the same step has failed too often decides for all.
     """
 
     def order(each: Failure) -> tuple[bool, bool, float, bool]:
-        return each.code != DO_NOT_REQUEUE, each.code == DistributedError.exit_code, each.when, each.code > 0
+        consequence = each.relayed or each.code == DistributedError.exit_code
+        return each.code != DO_NOT_REQUEUE, consequence, each.when, each.code > 0
 
     return min(failures, key=order)
 

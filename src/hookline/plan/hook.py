@@ -132,6 +132,11 @@ class Hook:
     #: process cannot exchange anything with the others.
     ranks: Literal["all", "main"] = "all"
 
+    #: True if it exchanges something with the other processes, so that it cannot be disabled in one of them alone.
+    exchanges: ClassVar[bool] = False
+    #: True if every process saves and restores its own state of this hook. By default, all restore the main one's.
+    state_per_rank: ClassVar[bool] = False
+
     _host: Callable[[], Any] | None = None
 
     def bind(self, host: object) -> None:

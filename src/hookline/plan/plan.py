@@ -47,6 +47,9 @@ UPDATE = (
     *("around_optimizer_step", "before_optimizer_step", "after_optimizer_step"),
 )
 
+# The points at which a hook may skip the current batch, if there are several processes.
+SKIPPING = ("before_train_iter", "before_backward", "after_backward", "before_optimizer_step")
+
 OnError = Literal["raise", "disable"]
 
 
@@ -61,6 +64,8 @@ class Entry:
     index: int
     calls: list[Call] = field(default_factory=list)
     idle: frozenset[str] = frozenset()
+    #: The points that are idle in every process.
+    idle_everywhere: frozenset[str] = frozenset()
     #: In an open plan, methods that look like points but are not declared. They run when `Plan.call` names them.
     undeclared: list[str] = field(default_factory=list)
     tolerate: Callable[[Call, Exception], bool] = field(default=lambda call, error: False)
@@ -228,6 +233,7 @@ class Plan:
             if hook is None or entry.hook is hook:
                 idle = getattr(entry.hook, "idle_points", None)
                 entry.idle = frozenset(idle(self.host)) if idle is not None else frozenset()
+                entry.idle_everywhere = entry.idle
                 if entry.alone and not getattr(self.host, "strategy").is_main:  # noqa: B009  # a host may be anything
                     entry.idle = frozenset(self.points | self.scopes)
         self._compile(self._entries)
@@ -279,8 +285,13 @@ class Plan:
         call.blame(error)
         entry = next((entry for entry in self._entries if entry.name == call.who), None)
         if entry is not None:
+            strategy = getattr(self.host, "strategy", None)
+            if getattr(entry.hook, "exchanges", False) and strategy is not None and not strategy.acts_alone:
+                return False  # the other processes would wait for its exchanges
             log.warning("%s failed; the run continues without it:", entry.name, exc_info=error)
+            agreeing = self.agrees_at  # the other processes still agree there
             self._compile([other for other in self._entries if other is not entry])
+            self._agree_at(agreeing)
         return True
 
     def _compile(self, entries: list[Entry]) -> None:
@@ -306,10 +317,23 @@ class Plan:
             for call in found
             if call.point.counts in ("iteration", "update") or call.point.name == "before_save_checkpoint"
         )
-        #: True if a hook that is not hookline's own may skip a batch before its step.
-        self.may_skip_early = any(is_custom(call.method) for call in self._calls.get("before_train_iter", ()))
-        #: True if no hook runs during an update, so that the update can skip all of its points.
-        self.update_is_silent = not any(self._calls.get(name) for name in UPDATE)
+        self._agree_at(
+            frozenset(
+                call.point.name
+                for entry in ordered
+                for call in entry.calls
+                if call.point.name in SKIPPING and call.point.name not in entry.idle_everywhere
+                if call.point.name != "before_train_iter" or is_custom(call.method)
+            )
+        )
+
+    def _agree_at(self, points: frozenset[str]) -> None:
+        """Set the points after which the processes agree whether the batch is skipped: the same in all of them."""
+        self.agrees_at = points
+        #: True if a hook that is not hookline's own, in any process, may skip a batch before its step.
+        self.may_skip_early = "before_train_iter" in points
+        #: True if no hook runs during an update in any process, so that the update can skip all of its points.
+        self.update_is_silent = not any(self._calls.get(name) or name in points for name in UPDATE)
 
     # -- calling
 

@@ -40,6 +40,22 @@ class Weighted(float):
         return float(self), self.weight
 
 
+class Extreme(float):
+    """A minimum or maximum: that of several processes is the least or the greatest one, not the mean."""
+
+    rule: str
+
+    def __new__(cls, value: float, rule: str) -> Extreme:
+        """Return an extreme number; the rule is `min` or `max`."""
+        number = super().__new__(cls, value)
+        number.rule = rule
+        return number
+
+    def __getnewargs__(self) -> tuple[float, str]:  # type: ignore[override]  # a float has only its value
+        """Return what another process needs to create it again."""
+        return float(self), self.rule
+
+
 PLAIN = frozenset({float, int, Weighted})
 
 # The statistics that a history can compute over a window.
@@ -85,11 +101,11 @@ class History:
 
     def min(self, window: int | None = None) -> float:
         """Return the minimum of the newest `window` values, or of all that are kept."""
-        return min(self.last(window))
+        return min(_counted(self.last(window)))
 
     def max(self, window: int | None = None) -> float:
         """Return the maximum of the newest `window` values, or of all that are kept."""
-        return max(self.last(window))
+        return max(_counted(self.last(window)))
 
     def statistics(self, method: str | Callable[[list[float]], Any], window: int | None = None) -> Any:
         """Apply a method of this class or any function to the newest `window` values, or to all that are kept.
@@ -112,6 +128,13 @@ class History:
 
     def __len__(self) -> int:
         return len(self.values)
+
+
+def _counted(values: list[float]) -> list[float]:
+    """Return the values without those of weight 0, unless there are no others."""
+    if Weighted not in set(map(type, values)):
+        return values
+    return [float(value) for value in values if not isinstance(value, Weighted) or value.weight] or values
 
 
 def mean_of(values: list[float]) -> float:
@@ -318,6 +341,31 @@ class MessageHub:
                 scalars[name]["weights"] = weights
         info = {name: value for name, value in self.info.items() if name not in self._not_resumed}
         return {"scalars": scalars, "info": info}
+
+    def fresh_state(self) -> dict[str, Any]:
+        """Return only the values that were not taken yet. The processes have averaged all others."""
+        state = self.state_dict()
+        for saved in state["scalars"].values():
+            first = max(len(saved["values"]) - saved["fresh"], 0)
+            saved["values"] = saved["values"][first:]
+            weights = {place - first: weight for place, weight in saved.pop("weights", {}).items() if place >= first}
+            if weights:
+                saved["weights"] = weights
+        return {"scalars": {name: saved for name, saved in state["scalars"].items() if saved["fresh"]}, "info": {}}
+
+    def load_fresh_state(self, state: dict[str, Any] | None) -> None:
+        """Replace the values that were not taken yet by those of `fresh_state`; drop them if there are none."""
+        own = MessageHub()
+        if state is not None:
+            own.load_state_dict(state)
+        for history in self._scalars.values():
+            for _ in range(min(history.fresh, len(history.values))):
+                history.values.pop()
+            history.fresh = 0
+        for name, theirs in own._scalars.items():
+            history = self.history(name)
+            history.values.extend(theirs.values)
+            history.fresh = theirs.fresh
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` returned. Names kept out of checkpoints stay unchanged."""

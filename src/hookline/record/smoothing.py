@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from hookline.common.checks import check_choice, check_int
 from hookline.errors import ConfigError, did_you_mean
-from hookline.record.hub import Weighted, belongs
+from hookline.record.hub import Extreme, Weighted, belongs
 
 if TYPE_CHECKING:
     from hookline.record.hub import History, MessageHub
@@ -106,9 +106,10 @@ class Total:
         for value in values:
             weight = value.weight if isinstance(value, Weighted) else 1
             self.count += weight
-            self.sum += value * weight
-            self.min = min(self.min, value)
-            self.max = max(self.max, value)
+            self.sum += float(value) * weight
+            if weight:
+                self.min = min(self.min, float(value))
+                self.max = max(self.max, float(value))
 
     def value(self, method: Method) -> float:
         """Return the mean, minimum or maximum."""
@@ -193,9 +194,11 @@ class Smoothing:
         if rule.method == "current":
             return history.current()
         if rule.is_long:
-            return self._totals[name, str(rule.window_size)].value(rule.method)
-        window = rule.window_size if isinstance(rule.window_size, int) else fresh
-        found = history.statistics(rule.method, window)
+            found = self._totals[name, str(rule.window_size)].value(rule.method)
+        else:
+            found = history.statistics(rule.method, rule.window_size if isinstance(rule.window_size, int) else fresh)
+        if rule.method in ("min", "max"):
+            return Extreme(found, rule.method)
         return found if isinstance(found, Weighted) else float(found)
 
     def state_dict(self) -> dict[str, Any]:

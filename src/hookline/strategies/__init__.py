@@ -32,7 +32,7 @@ def pick(given: Any) -> Strategy:
         given = {"type": "accelerate", "accelerator": given}
     options = dict(given) if isinstance(given, Mapping) else {"type": given}
     name = options.pop("type", "auto")
-    if name != "auto" and name not in STRATEGIES:
+    if not isinstance(name, str) or name not in ("auto", *STRATEGIES):
         raise ConfigError(f"unknown strategy '{name}'; {did_you_mean(str(name), ['auto', *STRATEGIES])}")
     processes = _world_size()
     if name == "auto":

@@ -11,6 +11,7 @@ SHARE of them, but at most MOST.
 
 from __future__ import annotations
 
+import math
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -38,11 +39,14 @@ class Agreement:
         self._ticks = 0
         self._flag = torch.zeros(1, dtype=torch.int32)
         self._work: Any = None
-        # The exchange of an evaluation: is there a signal, and does any process still have batches?
+        # The exchange of an evaluation: is there a signal, does any process still have batches, and how many batches
+        # take PERIOD seconds? The last answer is how many turns there are until the next exchange.
         self._turns = 0
-        self._flags = torch.zeros(2, dtype=torch.int32)
+        self._flags = torch.zeros(3, dtype=torch.int32)
         self._evaluating: Any = None
-        self._spent = 0.0
+        self._evaluated = 0.0
+        self._interval = 1
+        self._least = 0.0
         self._began = 0.0
 
     def tick(self, requests: Any) -> None:
@@ -67,18 +71,23 @@ class Agreement:
         They look at the same answers in the same order, and deliver a signal at the same one.
         """
         self._turns += 1
-        if not ended and self._turns % self.every:
+        if not ended and self._turns < self._interval:
             return True
-        work, self._evaluating = self._evaluating, None
-        if work is not None:
+        turns, self._turns, work, self._evaluating = self._turns, 0, self._evaluating, None
+        now = time.monotonic()
+        if work is None:
+            wanted = 1
+        else:
+            wanted = min(MOST, max(1, round(PERIOD * turns / max(now - self._evaluated, 1e-6))))
             work.wait()
-            signaled, continues = (bool(flag) for flag in self._flags)
+            signaled, continues = bool(self._flags[0]), bool(self._flags[1])
+            self._interval = int(self._flags[2]) if continues else 1
             self._deliver_if(signaled, requests)
-            if not continues:
-                self._turns = 0
             if signaled or not continues:
                 return continues
-        self._flags = torch.tensor([any(what == "signal" for what, _ in requests.asked), not ended], dtype=torch.int32)
+        self._evaluated = now
+        signal = any(what == "signal" for what, _ in requests.asked)
+        self._flags = torch.tensor([signal, not ended, wanted], dtype=torch.int32)
         self._evaluating = distributed.all_reduce(
             self._flags, distributed.ReduceOp.MAX, group=self._group.agreement, async_op=True
         )
@@ -108,11 +117,10 @@ class Agreement:
         """Exchange in each of the first iterations, and choose the interval from the cost of that."""
         began = time.perf_counter()
         if self._ticks == WARMUP:
-            self._began, self._spent = began, 0.0
+            self._began, self._least = began, math.inf
         self._exchange_bit(requests)
-        self._spent += time.perf_counter() - began
+        self._least = min(self._least, time.perf_counter() - began)  # a busy machine makes others much longer
         if self._ticks == MEASURED:
             step = (time.perf_counter() - self._began) / (MEASURED - WARMUP)
-            cost = self._spent / (MEASURED - WARMUP)
-            wanted = torch.tensor([min(MOST, max(1, round(max(cost / SHARE, PERIOD) / step)))])
+            wanted = torch.tensor([min(MOST, max(1, round(max(self._least / SHARE, PERIOD) / step)))])
             self.every = int(self._group.reduce(wanted, distributed.ReduceOp.MAX).item())

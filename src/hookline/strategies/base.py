@@ -25,7 +25,7 @@ from torch.nn.parallel import DataParallel, DistributedDataParallel
 
 from hookline.checkpoint import store
 from hookline.errors import ConfigError
-from hookline.record.hub import Weighted
+from hookline.record.hub import Extreme, Weighted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -177,12 +177,19 @@ class Strategy:
         """Return the sum of each number over all processes."""
         return numbers
 
-    def average(self, numbers: dict[str, float], use: Callable[[dict[str, float]], None]) -> None:
-        """Call a function with the mean of each number over the processes that have it, now or at `settle`.
+    def average(
+        self,
+        numbers: dict[str, float],
+        use: Callable[[dict[str, float]], None],
+        wait: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Call `use` with the mean of each number over the processes that have it, now or at `settle`.
 
-        A weighted number counts by its weight. All processes call this at the same iterations.
+        A weighted number counts by its weight, and of extremes the result is one. All processes call this at the same
+        iterations. `wait` is called first if `use` is called later.
         """
-        use({name: float(number) if isinstance(number, Weighted) else number for name, number in numbers.items()})
+        special = (Weighted, Extreme)
+        use({name: float(number) if isinstance(number, special) else number for name, number in numbers.items()})
 
     def settle(self, alone: bool = False) -> None:
         """Average the numbers that wait for it. All processes call this at the same iteration, unless `alone`."""

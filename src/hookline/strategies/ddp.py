@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from torch.nn.parallel import DistributedDataParallel
 
+from hookline.errors import ConfigError, did_you_mean
 from hookline.strategies.base import NOTHING, unwrap
 from hookline.strategies.processes import TIMEOUT, Processes
 
@@ -15,6 +17,10 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
     from torch.optim import Optimizer
+
+
+#: Parameters of DistributedDataParallel that hookline sets.
+OWN = ("module", "device_ids", "output_device")
 
 
 class DDP(Processes):
@@ -30,6 +36,12 @@ class DDP(Processes):
 
     def __init__(self, timeout: float = TIMEOUT, **options: Any) -> None:
         super().__init__(timeout)
+        known = [name for name in inspect.signature(DistributedDataParallel).parameters if name not in OWN]
+        for name in options:
+            if name not in known:
+                raise ConfigError(
+                    f"the strategy 'ddp' has no option '{name}'; {did_you_mean(name, ['timeout', *known])}"
+                )
         self.options = options
 
     def prepare(self, model: nn.Module, optimizers: Iterable[Optimizer], device: torch.device) -> nn.Module:

@@ -30,6 +30,8 @@ T = TypeVar("T")
 PATIENCE = 5.0
 #: Seconds that processes wait for the main one while it writes files.
 FILES_TIMEOUT = 24 * 3600.0
+#: Why the connections of this process were cut; empty if they were not.
+_cut_because = ""
 #: The connections of the group of all processes that `open_group` created; None if it did not create one.
 _opened: set[int] | None = None
 
@@ -61,6 +63,7 @@ class Failure:
         """Return the error that another process ends with. It has the exit code of the failure."""
         error = DistributedError("\n  ".join([f"rank {self.rank} failed: {self.message}", *self.notes]))
         error.exit_code = self.exit_code
+        error.relayed = True
         return error
 
 
@@ -78,6 +81,11 @@ class Group:
 
     def join(self, device: torch.device) -> None:
         """Join the group, unless this has already happened, here or in the user's own code."""
+        if _cut_because:
+            raise DistributedError(
+                f"this process was disconnected from the others after a failure ({_cut_because}); start all of them "
+                "again"
+            )
         if self._joined:
             return
         before = _sockets()
@@ -231,6 +239,9 @@ class Group:
                 found = DistributedError(f"{self._describe_gone()}\n  seen by rank {self.rank}")
                 found.__cause__ = error
             self.report(Failure.of(self.rank, found))
+        global _cut_because
+        if self.world_size > 1:
+            _cut_because = str(found).splitlines()[0] if str(found) else type(found).__name__
         found.was_reported = True  # type: ignore[attr-defined]  # any exception accepts new attributes
         return found
 
@@ -293,7 +304,7 @@ def from_environment() -> tuple[int, int]:
 def is_lost_connection(error: BaseException) -> bool:
     """Return whether an error comes from the exchange with other processes, not from this one."""
     kinds = (distributed.DistError, ConnectionError)
-    texts = ("gloo", "NCCL", "Connection closed by peer", "Timed out waiting", "Connection reset")
+    texts = ("gloo", "NCCL", "Connection closed by peer", "Timed out waiting", "Connection reset", "pair closure")
     return isinstance(error, kinds) or (isinstance(error, RuntimeError) and any(text in str(error) for text in texts))
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import distributed
 
-from hookline.record.hub import Weighted, mean_of
+from hookline.record.hub import Extreme, Weighted, mean_of
 
 if TYPE_CHECKING:
     from hookline.strategies.group import Group
@@ -29,7 +29,8 @@ class Means:
     """Averages named numbers over the processes, which all give as many records in the same order.
 
     All processes know the same names, from the exchanges before. So they add up sums and weights in the order of these
-    names. The names themselves are only exchanged if a process has a new one, which all learn from the same sum.
+    names. The names themselves are only exchanged if a process has a new one, or an extreme or a number of weight 0,
+    which all learn from the same sum.
     """
 
     def __init__(self, group: Group) -> None:
@@ -40,9 +41,10 @@ class Means:
         self._at_once = 1
         self._exchanged = 0.0
 
-    def add(self, numbers: Numbers, use: Callable[[Numbers], None]) -> None:
+    def add(self, numbers: Numbers, use: Callable[[Numbers], None], wait: Callable[[], None]) -> None:
         """Put off a record. `use` is called with its means."""
         distributed.get_rank()  # raises an error where only one process is
+        wait()
         self._waiting.append((numbers, use))
         if len(self._waiting) >= self._at_once:
             self.settle()
@@ -68,7 +70,8 @@ class Means:
         rows = [0.0, seconds]
         for numbers in records:
             weights = {name: value.weight if isinstance(value, Weighted) else 1.0 for name, value in numbers.items()}
-            if not weights.keys() <= set(names) or not all(weights.values()):
+            plain = all(weights.values()) and Extreme not in set(map(type, numbers.values()))
+            if not plain or not weights.keys() <= set(names):
                 rows[0] = 1.0
             rows += [numbers[name] * weights[name] if name in numbers else 0.0 for name in names]
             rows += [weights.get(name, 0.0) for name in names]
@@ -90,10 +93,18 @@ class Means:
         together = zip(*self._group.gather(records), strict=True)
         means = [
             {
-                name: mean_of([each[name] for each in same if name in each])
+                name: _together([each[name] for each in same if name in each])
                 for name in dict.fromkeys(name for each in same for name in each)
             }
             for same in together
         ]
         self._names = list(dict.fromkeys([*self._names, *(name for found in means for name in found)]))
         return means
+
+
+def _together(values: list[float]) -> float:
+    """Return the mean of the values of several processes, or the least or greatest one of extremes."""
+    first = values[0]
+    if isinstance(first, Extreme):
+        return min(values) if first.rule == "min" else max(values)
+    return mean_of(values)

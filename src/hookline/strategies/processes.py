@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, distributed, nn
 
 from hookline.common import launched
+from hookline.common.checks import check_number
 from hookline.data.sources import shared
 from hookline.errors import ConfigError
 from hookline.strategies.agreement import Agreement
@@ -40,6 +41,7 @@ class Processes(Strategy):
     """
 
     def __init__(self, timeout: float = TIMEOUT, all_write: bool = False) -> None:
+        check_number(f"the strategy '{self.name}': timeout", timeout, above=0)
         self.group = Group(timeout, all_write)
         self.agreement = Agreement(self.group)
         self._means = Means(self.group)
@@ -183,9 +185,14 @@ class Processes(Strategy):
         """Return the sum of each number over all processes."""
         return self.reduce_sum(torch.tensor(numbers)).tolist()
 
-    def average(self, numbers: dict[str, float], use: Callable[[dict[str, float]], None]) -> None:
-        """Call a function with the mean of each number over the processes that have it, now or at `settle`."""
-        self._means.add(numbers, partial(super().average, use=use))
+    def average(
+        self,
+        numbers: dict[str, float],
+        use: Callable[[dict[str, float]], None],
+        wait: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Call `use` with the mean of each number over the processes that have it, now or at `settle`."""
+        self._means.add(numbers, partial(super().average, use=use), wait)
 
     def settle(self, alone: bool = False) -> None:
         """Average the numbers that wait for it."""

@@ -80,9 +80,10 @@ class Writers(Writer):
         self._held.append(None)
 
     def fill(self, scalars: Mapping[str, float], step: int) -> None:
-        """Write the record of the first place that `reserve` has left, and what came after it."""
+        """Write the record of the first place that `reserve` has left, and what came after it; or just write it."""
         held, self._held = self._held, deque()
-        held.popleft()
+        if held:
+            held.popleft()
         self.write_scalars(scalars, step)
         while held and (call := held[0]) is not None:
             held.popleft()

@@ -58,12 +58,12 @@ class LoggerHook(logger.LoggerHook, Hook):  # type: ignore[misc]  # native metho
     def after_val_epoch(self, runner: Any, metrics: dict[str, float] | None = None) -> None:
         """Write the record of a validation."""
         self._apply_log_processor(runner)
-        super().after_val_epoch(runner)
+        super().after_val_epoch(runner, metrics or {})
 
     def after_test_epoch(self, runner: Any, metrics: dict[str, float] | None = None) -> None:
         """Write the record of a test."""
         self._apply_log_processor(runner)
-        super().after_test_epoch(runner)
+        super().after_test_epoch(runner, metrics or {})
 
     def _apply_log_processor(self, runner: Any) -> None:
         rules = rules_of(runner.log_processor.rules(), "LogProcessor")
