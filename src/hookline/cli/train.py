@@ -90,8 +90,6 @@ def train(
 
 def train_for_launcher(runner: Runner) -> None:
     """Train, and tell a launcher that may restart this process whether a failure is one of training."""
-    if launched.is_launched():
-        runner.on("before_train")(launched.mark_started)
     try:
         runner.train()
     except BaseException:
@@ -109,4 +107,5 @@ def announce(runner: Runner) -> None:
         length += f" of {loop.length} iterations"
     runner.terminal.say(
         f"{runner.experiment_name}: {length} on {runner.device}, {runner.precision}, seed {runner.seed}"
+        + (f", {runner.world_size} processes ({runner.strategy.name})" if runner.world_size > 1 else "")
     )

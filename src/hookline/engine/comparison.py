@@ -46,7 +46,7 @@ def describe(runner: RunnerHost) -> dict[str, str]:
         "the plan": "\n".join(entry.label for entry in runner.plan),
         "the config": repr(runner.config),
         "the model": "\n".join(f"{name} {tuple(each.shape)}" for name, each in parameters),
-        "the optimizers": "\n".join(
+        "the optimizer": "\n".join(
             f"{name} {type(optim.optimizer).__name__} {each}"
             for name, optim in runner.optims.items()
             for each in (_options(optim), *map(_group, optim.optimizer.param_groups))

@@ -152,6 +152,8 @@ class Requests:
         self.flush_window = False
         #: The signal that asked the run to end; 0 if there was none.
         self.signal = 0
+        #: The process that got the signal, if not all of them did.
+        self.signaled_rank: int | None = None
         #: True if a background thread failed. The loop then waits for that thread and raises its error.
         self.failure = False
         #: The exit code of the command line, if nothing else fails.
@@ -255,6 +257,9 @@ class Requests:
 
     def deliver(self, asked: list[list[Asked]]) -> None:
         """Ask for everything that the processes asked for, in the order of their ranks."""
+        signaled = [rank for rank, own in enumerate(asked) if any(what == "signal" for what, _ in own)]
+        if signaled and not self.signal and len(signaled) < len(asked):
+            self.signaled_rank = signaled[0]
         for rank, own in enumerate(asked):
             mine = iter(self._mine)
             for what, details in own:

@@ -242,7 +242,8 @@ class Saving:
             return
         self.finish()
         number, where = requests.signal, self.save_before_end()
-        host.report(f"ended by {signal.Signals(number).name} after {host.progress_text}: {where}")
+        to = "" if requests.signaled_rank is None else f" to rank {requests.signaled_rank}"
+        host.report(f"ended by {signal.Signals(number).name}{to} after {host.progress_text}: {where}")
         raise signals.ending(number)
 
     def is_saved(self) -> bool:

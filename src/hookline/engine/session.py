@@ -93,6 +93,7 @@ def session(host: Host, verb: Verb) -> Iterator[None]:
             if verb == "train":
                 host.before_training()
                 host.attempt = attempt
+                launched.mark_started()
             yield
         host.saving.check_folders()
         if verb == "train" and host.strategy.is_main:

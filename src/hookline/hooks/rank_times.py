@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 #: The parts of a step that a process does by itself.
 PARTS = ("data", "forward", "backward", "hooks")
-#: The points of an iteration, whose hooks count.
+#: The points of an iteration, whose hooks count: those within the forward pass, within the backward pass, and others.
+IN_FORWARD, IN_BACKWARD = ("around_forward",), ("around_backward", "before_backward")
 POINTS = ("train_iter", "forward", "backward", "optimizer_step")
 #: The same process has to be the slowest in this many records in a row before a line is shown.
 PERSISTENT = 3
@@ -56,7 +57,7 @@ class RankTimesHook(Hook):
         factor: How many times as long as usual the work of a process has to take for a line on the screen.
     """
 
-    priority = "VERY_HIGH"
+    priority = "LOWEST"
     draws_random_numbers = False
     exchanges = True
 
@@ -120,11 +121,13 @@ class RankTimesHook(Hook):
         if not self._handles:
             return
         self._stop_measuring()
+        hooks = self._seconds_of_hooks(runner)
+        within = [sum(hooks.get(point, 0.0) for point in points) for points in (IN_FORWARD, IN_BACKWARD)]
         own = [
             (self._waiting.seconds - self._waited) / self.interval,
-            self._called - self._began - max(self._synced, 0.0),
-            self._last - self._called,
-            self._seconds_of_hooks(runner) / self._done,
+            max(self._called - self._began - max(self._synced, 0.0) - within[0], 0.0),
+            max(self._last - self._called - within[1], 0.0),
+            sum(hooks.values()),
         ]
         self._waited = self._waiting.seconds
         self._record(runner, runner.strategy.gather(own))
@@ -142,15 +145,16 @@ class RankTimesHook(Hook):
             handle.remove()
         self._handles = []
 
-    def _seconds_of_hooks(self, runner: Runner) -> float:
+    def _seconds_of_hooks(self, runner: Runner) -> dict[str, float]:
+        """Return the mean seconds per iteration of the other hooks, by point."""
         costs = runner.plan.costs(self._done)
         costs.pop(runner.plan.name_of(self))  # it waits for the others
-        return sum(
-            seconds
-            for points in costs.values()
-            for point, seconds in points.items()
-            if point.partition("_")[2] in POINTS
-        )
+        found: dict[str, float] = {}
+        for points in costs.values():
+            for point, seconds in points.items():
+                if point.partition("_")[2] in POINTS:
+                    found[point] = found.get(point, 0.0) + seconds / self._done
+        return found
 
     def _record(self, runner: Runner, times: list[list[float]]) -> None:
         works = [sum(each) for each in times]

@@ -14,7 +14,7 @@ from hookline.common import launched
 from hookline.errors import ConfigError, DistributedError
 from hookline.launching import signals
 from hookline.launching.failures import first_of
-from hookline.launching.options import Options, refuse_taken_port
+from hookline.launching.options import Options, refuse_taken_port, refuse_unknown_host
 
 if TYPE_CHECKING:
     from torch.distributed.elastic.agent.server.api import WorkerSpec
@@ -30,6 +30,7 @@ def run(command: Sequence[str], options: Options, say: Callable[[str], None] = p
     """
     if "TORCHELASTIC_RUN_ID" in os.environ:
         raise ConfigError("torchrun started this process, so it cannot start others; use either torchrun or --nproc")
+    refuse_unknown_host(options)
     refuse_taken_port(options)
     with signals.ending(), _environment(), tempfile.TemporaryDirectory(prefix="hookline-launch-") as folder:
         return _run(command, options, say, folder)
@@ -43,6 +44,8 @@ def _run(command: Sequence[str], options: Options, say: Callable[[str], None], f
 
     files = Files(folder)
     files.variables = {launched.LAUNCHER: str(os.getpid()), launched.GRACE: str(options.grace)}
+    # torch's C++ code shows stacks for every connection that another process has closed.
+    files.variables["TORCH_CPP_LOG_LEVEL"] = os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR")
     if options.nproc > 1:
         files.variables["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", "1")  # as torchrun does
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import multiprocessing
 import os
 import pickle
@@ -37,9 +38,25 @@ def launch(function: Callable[..., T], *args: Any, nproc: int = 2, **kwargs: Any
         hookline.launch(work, 10, nproc=2)  # [0, 10]
     """
     check_int("hookline.launch: nproc", nproc, least=1)
+    for name in kwargs:
+        if name in ("nprocs", "num_processes", "nproc_per_node", "n_proc") and not accepts(function, name):
+            raise ConfigError(
+                f"hookline.launch has no parameter '{name}', and neither has the function; did you mean 'nproc'?"
+            )
     call, method = (function, args, kwargs), start_method()
     refuse(call, method)
     return Group(nproc).run(multiprocessing.get_context(method), call)
+
+
+def accepts(function: Callable[..., Any], name: str) -> bool:
+    """Return whether a function takes a parameter of this name, as far as this can be known."""
+    try:
+        inspect.signature(function).bind_partial(**{name: None})
+    except TypeError:
+        return False
+    except ValueError:  # it has no signature
+        return True
+    return True
 
 
 def start_method() -> str:

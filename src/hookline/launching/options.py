@@ -97,6 +97,17 @@ class Options:
         return found[1].strip("[]"), int(found[2] or PORT)
 
 
+def refuse_unknown_host(options: Options) -> None:
+    """Raise an error if the host of the rendezvous has no address. torch would try for minutes."""
+    host, port = options.address
+    try:
+        socket.getaddrinfo(host, port)
+    except OSError as error:
+        raise DistributedError(
+            f"--rdzv-endpoint {options.rdzv_endpoint}: this machine does not know the host '{host}' ({error.strerror})"
+        ) from None
+
+
 def refuse_taken_port(options: Options) -> None:
     """Raise an error if this machine has to host the rendezvous, and the port is in use.
 

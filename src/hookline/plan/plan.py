@@ -282,12 +282,12 @@ class Plan:
 
     def _disable(self, call: Call, error: Exception) -> bool:
         """Remove a failed observer with one warning, so that the run continues."""
-        call.blame(error)
         entry = next((entry for entry in self._entries if entry.name == call.who), None)
         if entry is not None:
             strategy = getattr(self.host, "strategy", None)
             if getattr(entry.hook, "exchanges", False) and strategy is not None and not strategy.acts_alone:
                 return False  # the other processes would wait for its exchanges
+            call.blame(error)
             log.warning("%s failed; the run continues without it:", entry.name, exc_info=error)
             agreeing = self.agrees_at  # the other processes still agree there
             self._compile([other for other in self._entries if other is not entry])

@@ -76,6 +76,12 @@ class Processes(Strategy):
 
     def start(self, requests: Any, device: torch.device) -> None:
         """Join the group, and share the requests."""
+        if "RANK" not in os.environ and not distributed.is_initialized():
+            log.warning(
+                "the strategy '%s' trains in one process, because no launcher has started several; use hookline train "
+                "--nproc N, or torchrun",
+                self.name,
+            )
         self.group.join(device)
         self._compare_with_grace()
         requests.share(self.rank)
