@@ -10,8 +10,8 @@ from rich.text import Text
 
 from hookline.common.escape import escaped
 from hookline.common.numbers import as_number, as_time
-from hookline.hooks.logger import LAST
 from hookline.hooks.timer import TIMES
+from hookline.record.hub import LAST
 
 if TYPE_CHECKING:
     from hookline.engine.runner import Runner

@@ -343,13 +343,13 @@ class HubPart(RunnerPart):
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the hub; in other processes than the main one, only what was not recorded yet."""
         hub = self._runner.hub
-        return hub.state_dict() if self._runner.strategy.is_main else hub.fresh_state()
+        return hub.state_dict() if self._runner.strategy.is_main else hub.newest_state()
 
     def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
         """Load the state of the hub."""
         self._runner.hub.load_state_dict(checkpoint["message_hub"])
         if not self._runner.strategy.is_main:
-            self._runner.hub.load_fresh_state(state)
+            self._runner.hub.load_newest_state(state)
 
     def malformed(self, state: Any) -> list[str]:
         """Expect histories of numbers."""

@@ -15,6 +15,7 @@ from hookline.engine.numerics import check_recorded_loss
 from hookline.errors import ConfigError, did_you_mean
 from hookline.hooks.timer import TIMES
 from hookline.plan.hook import Hook, every
+from hookline.record.hub import LAST
 from hookline.record.smoothing import Smoothing, rules_of
 from hookline.rundir.log_copies import LogCopies
 
@@ -24,10 +25,6 @@ if TYPE_CHECKING:
 
 
 log = logging.getLogger("hookline")
-
-
-#: The steps whose mean loss is shown at the end of a run: the fact `last_loss`.
-LAST = 20
 
 
 class LoggerHook(Hook):

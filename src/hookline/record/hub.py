@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 KEPT = 1000
 
 
+# The steps whose mean loss is shown at the end of a run. Every process saves as many values of its own.
+LAST = 20
+
+
 class Weighted(float):
     """A number that counts more or less than others in a mean: the loss of a batch with fewer samples counts less."""
 
@@ -342,24 +346,26 @@ class MessageHub:
         info = {name: value for name, value in self.info.items() if name not in self._not_resumed}
         return {"scalars": scalars, "info": info}
 
-    def fresh_state(self) -> dict[str, Any]:
-        """Return only the values that were not taken yet. The processes have averaged all others."""
+    def newest_state(self) -> dict[str, Any]:
+        """Return only the values that were not taken yet, and some before: what a process has for itself."""
         state = self.state_dict()
         for saved in state["scalars"].values():
-            first = max(len(saved["values"]) - saved["fresh"], 0)
+            first = max(len(saved["values"]) - max(saved["fresh"], LAST), 0)
             saved["values"] = saved["values"][first:]
             weights = {place - first: weight for place, weight in saved.pop("weights", {}).items() if place >= first}
             if weights:
                 saved["weights"] = weights
-        return {"scalars": {name: saved for name, saved in state["scalars"].items() if saved["fresh"]}, "info": {}}
+        return {"scalars": state["scalars"], "info": {}}
 
-    def load_fresh_state(self, state: dict[str, Any] | None) -> None:
-        """Replace the values that were not taken yet by those of `fresh_state`; drop them if there are none."""
+    def load_newest_state(self, state: dict[str, Any] | None) -> None:
+        """Replace the newest values by those of `newest_state`. Without a state, drop those that were not taken yet."""
         own = MessageHub()
         if state is not None:
             own.load_state_dict(state)
-        for history in self._scalars.values():
-            for _ in range(min(history.fresh, len(history.values))):
+        for name, history in self._scalars.items():
+            theirs = own._scalars.get(name)
+            dropped = history.fresh if theirs is None else max(history.fresh, len(theirs))
+            for _ in range(min(dropped, len(history.values))):
                 history.values.pop()
             history.fresh = 0
         for name, theirs in own._scalars.items():
