@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from hookline import TrainLoop
+from hookline import Hook, Runner, TrainLoop
 from hookline.hooks import RankTimesHook
 from tests.distributed import cases
 
@@ -34,6 +35,16 @@ class Slow(torch.autograd.Function):
         return gradient
 
 
+class Sleeps(Hook):
+    """Sleeps around the forward pass."""
+
+    def around_forward(self, runner: Runner) -> Iterator[None]:
+        """Sleep in one process."""
+        if runner.rank == 1:
+            time.sleep(SLOW)
+        yield
+
+
 def slow(folder: str, part: str) -> dict[str, Any]:
     """Let one process be slow in one part of its steps."""
     runner: Any = None
@@ -49,7 +60,7 @@ def slow(folder: str, part: str) -> dict[str, Any]:
     data = TensorDataset(torch.randn(24, 8), torch.randint(3, (24,)))
     hook = RankTimesHook(interval=2)
     train = TrainLoop(DataLoader(data, batch_size=4), step, max_epochs=3)
-    runner = cases.build(folder, train=train, custom_hooks=[hook])
+    runner = cases.build(folder, train=train, custom_hooks=[hook, *([Sleeps()] if part == "hooks" else [])])
     runner.train()
     scalars = runner.hub.scalars
     names = sorted(name for name in scalars if name.startswith("train/ranks/"))

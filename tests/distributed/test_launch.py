@@ -125,6 +125,18 @@ def test_nproc_must_be_a_number_of_processes(nproc: Any) -> None:
         hookline.launch(at_the_top, 1, nproc=nproc)
 
 
+def test_another_name_for_nproc_is_refused_unless_the_function_has_it() -> None:
+    def work(nprocs: int = 0) -> int:
+        return nprocs
+
+    with pytest.raises(ConfigError) as refused:
+        hookline.launch(print, nprocs=2)
+    assert str(refused.value) == (
+        "hookline.launch has no parameter 'nprocs', and neither has the function; did you mean 'nproc'?"
+    )
+    assert hookline.launch(work, nproc=2, nprocs=3) == [3, 3]
+
+
 def test_a_process_that_has_used_cuda_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     with pytest.raises(ConfigError) as raised:

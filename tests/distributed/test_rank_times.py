@@ -11,7 +11,7 @@ from tests.distributed.comparing import SLOW
 from tests.distributed.ranks import run
 
 
-@pytest.mark.parametrize("part", ["forward", "backward"])
+@pytest.mark.parametrize("part", ["forward", "backward", "hooks"])
 def test_the_slowest_process_is_named_with_the_part_in_which_it_is_slow(tmp_path: Path, part: str) -> None:
     done = run("slow", tmp_path, part, module="tests.distributed.comparing")
     assert done.code == 0, done.output

@@ -134,6 +134,13 @@ def test_an_earlier_run_in_the_folder_is_not_resumed_by_a_restart(tmp_path: Path
     [
         (["train.max_epoch=2"], 2, r"train\.max_epoch: unknown key 'max_epoch'; did you mean 'max_epochs'\?"),
         (["device=cuda"], 2, r"the device 'cuda' is not available with this torch on this machine; available: cpu"),
+        (["strategy=dpp"], 2, r"strategy: unknown strategy 'dpp'; did you mean 'ddp'\?"),
+        (
+            ["strategy={type: ddp, timout: 5}"],
+            2,
+            r"strategy: the strategy 'ddp' has no option 'timout'; did you mean 'timeout'\?",
+        ),
+        (["strategy={type: ddp, timeout: -4}"], 2, "timeout must be a number above 0, not -4"),
         (["--dry-run"], 2, "--dry-run tries the run in one process; leave out the options that start more"),
         (["--nproc", "0"], 2, "hookline: --nproc must be a number of at least 1, not 0\n"),
         (["--nproc", "x"], 2, r"Invalid value for '--nproc': "),
@@ -180,3 +187,41 @@ def test_a_restart_of_torchrun_resumes(tmp_path: Path) -> None:
     with running(*command, cwd=tmp_path) as run:
         assert run.wait() == 0, run.output()
         assert "4 epochs, 16 iterations in" in run.output()
+
+
+FAILS_IN_RANK_1 = """
+from hookline import Hook
+
+class Fails(Hook):
+    def after_train_iter(self, runner):
+        if runner.iter == 2 and runner.rank == 1:
+            raise ValueError("no luck")
+"""
+
+
+def test_the_launcher_shows_the_traceback_of_the_process_that_failed_not_of_one_that_noticed(tmp_path: Path) -> None:
+    project(tmp_path, "none")
+    (tmp_path / "other.py").write_text(FAILS_IN_RANK_1)
+    words = ("run.yaml", "--nproc", "2", "custom_hooks=[{type: other.Fails}]")
+    with running(*TRAIN, *words, cwd=tmp_path) as run:
+        assert run.wait() == 1, run.output()
+        first, _, rest = run.output().partition("hookline: ")
+        assert "on cpu, fp32, seed 0, 2 processes (ddp)" in first
+        assert rest.startswith("rank 1 failed with exit code 1:\nTraceback (most recent call last):\n")
+        assert rest.splitlines()[-2] == "ValueError: no luck"
+        assert rest.splitlines()[-1].startswith("in hook Fails, at after_train_iter, epoch=0 iter=2 rank=1 (")
+        assert "mark_started" not in (tmp_path / "runs" / "run" / "plan.txt").read_text()
+    with running(*TORCHRUN, "--nproc-per-node=2", "-m", "hookline", "train", *words[:1], words[3], cwd=tmp_path) as run:
+        assert run.wait() == 1
+        cause = run.output().partition("Root Cause (first observed failure):")[2]
+        assert "rank      : 1 (local_rank: 1)" in cause
+
+
+def test_a_strategy_of_several_processes_without_a_launcher_says_that_there_is_one(tmp_path: Path) -> None:
+    project(tmp_path, "none")
+    with running(*TRAIN, "run.yaml", "strategy=ddp", cwd=tmp_path) as run:
+        assert run.wait() == 0, run.output()
+        assert (
+            "the strategy 'ddp' trains in one process, because no launcher has started several; use hookline train "
+            "--nproc N, or torchrun"
+        ) in " ".join(run.output().split())

@@ -6,9 +6,10 @@ import pytest
 import torch
 
 from hookline.cli.launch import refuse_missing_devices
-from hookline.errors import ConfigError
+from hookline.errors import ConfigError, DistributedError
 from hookline.launching import Options
 from hookline.launching.failures import Failure, first_of
+from hookline.launching.options import refuse_unknown_host
 
 
 @pytest.mark.parametrize(
@@ -86,6 +87,8 @@ def test_the_first_failure_is_the_earliest_one_that_is_not_about_other_processes
     assert first_of([group]) is group
     assert first_of([Failure(0, 1, 2.0), early]) is early
     assert [each.exit_code for each in (group, late, early)] == [6, 4, 137]
+    relayed = Failure(0, 4, 1.0, "rank 1 failed: ...", relayed=True)
+    assert first_of([relayed, late]) is late
 
 
 def test_a_failure_says_which_process_failed_and_how() -> None:
@@ -95,3 +98,13 @@ def test_a_failure_says_which_process_failed_and_how() -> None:
         "rank 1 was killed by signal 40",
         "rank 1 was asked to end by SIGTERM",
     ]
+    assert Failure(1, 143, 0.0).of_all() == "the processes were asked to end by SIGTERM"
+
+
+def test_a_host_without_an_address_is_refused() -> None:
+    with pytest.raises(DistributedError) as raised:
+        refuse_unknown_host(Options(nproc=2, rdzv_endpoint="no-such-host.invalid"))
+    assert str(raised.value).startswith(
+        "--rdzv-endpoint no-such-host.invalid: this machine does not know the host 'no-such-host.invalid' ("
+    )
+    assert raised.value.exit_code == 6

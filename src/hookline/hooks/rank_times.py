@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 #: The parts of a step that a process does by itself.
 PARTS = ("data", "forward", "backward", "hooks")
 #: The points of an iteration, whose hooks count: those within the forward pass, within the backward pass, and others.
-IN_FORWARD, IN_BACKWARD = ("around_forward",), ("around_backward", "before_backward")
+IN_FORWARD, IN_BACKWARD = ("before_train_iter", "around_forward"), ("around_backward", "before_backward")
 POINTS = ("train_iter", "forward", "backward", "optimizer_step")
 #: The same process has to be the slowest in this many records in a row before a line is shown.
 PERSISTENT = 3
@@ -57,7 +57,7 @@ class RankTimesHook(Hook):
         factor: How many times as long as usual the work of a process has to take for a line on the screen.
     """
 
-    priority = "LOWEST"
+    priority = "VERY_HIGH"
     draws_random_numbers = False
     exchanges = True
 

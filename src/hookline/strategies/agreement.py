@@ -40,12 +40,12 @@ class Agreement:
         self._flag = torch.zeros(1, dtype=torch.int32)
         self._work: Any = None
         # The exchange of an evaluation: is there a signal, does any process still have batches, and how many batches
-        # take PERIOD seconds? The last answer is how many turns there are until the next exchange.
+        # take PERIOD seconds? After some exchanges, the last answer is how many turns there are until the next one.
         self._turns = 0
         self._flags = torch.zeros(3, dtype=torch.int32)
         self._evaluating: Any = None
         self._evaluated = 0.0
-        self._interval = 1
+        self._interval, self._exchanges = 1, 0
         self._least = 0.0
         self._began = 0.0
 
@@ -75,13 +75,15 @@ class Agreement:
             return True
         turns, self._turns, work, self._evaluating = self._turns, 0, self._evaluating, None
         now = time.monotonic()
-        if work is None:
-            wanted = 1
-        else:
-            wanted = min(MOST, max(1, round(PERIOD * turns / max(now - self._evaluated, 1e-6))))
+        wanted = 1
+        if work is not None:
+            self._exchanges += 1
+            if self._exchanges >= MEASURED:
+                wanted = min(MOST, max(1, round(PERIOD * turns / max(now - self._evaluated, 1e-6))))
             work.wait()
             signaled, continues = bool(self._flags[0]), bool(self._flags[1])
             self._interval = int(self._flags[2]) if continues else 1
+            self._exchanges *= continues
             self._deliver_if(signaled, requests)
             if signaled or not continues:
                 return continues
