@@ -209,7 +209,7 @@ def test_the_launcher_shows_the_traceback_of_the_process_that_failed_not_of_one_
         assert "on cpu, fp32, seed 0, 2 processes (ddp)" in first
         assert rest.startswith("rank 1 failed with exit code 1:\nTraceback (most recent call last):\n")
         assert rest.splitlines()[-2] == "ValueError: no luck"
-        assert rest.splitlines()[-1].startswith("in hook Fails, at after_train_iter, epoch=0 iter=2 rank=1 (")
+        assert rest.splitlines()[-1].startswith("in hook Fails, at after_train_iter, epoch=1 iter=2 rank=1 (")
         assert "mark_started" not in (tmp_path / "runs" / "run" / "plan.txt").read_text()
     with running(*TORCHRUN, "--nproc-per-node=2", "-m", "hookline", "train", *words[:1], words[3], cwd=tmp_path) as run:
         assert run.wait() == 1
