@@ -365,7 +365,7 @@ class HubPart(RunnerPart):
 
 def _is_history(saved: Any) -> bool:
     """Return whether a saved history has numbers, and says how many of them are new."""
-    if not isinstance(saved, dict) or type(saved.get("fresh")) is not int:
+    if not isinstance(saved, dict) or not _is_count(saved.get("fresh")):
         return False
     values, weights = saved.get("values"), saved.get("weights", {})
     if isinstance(values, Tensor):

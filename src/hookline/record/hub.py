@@ -291,7 +291,7 @@ class MessageHub:
         """Convert all new values under a prefix to numbers, waiting for the device only once."""
         waiting = []
         for name, history in self._scalars.items():
-            if history.fresh and belongs(name, prefix):
+            if history.fresh > 0 and belongs(name, prefix):
                 values = history.values
                 for place, value in enumerate(islice(reversed(values), history.fresh), 1):
                     if value.__class__ not in PLAIN:
