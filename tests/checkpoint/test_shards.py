@@ -374,7 +374,7 @@ def save_and_die(path: Path, owner: Any, name: str, number: int) -> None:
         (folders, "put_in_place", 1, False),
         (os, "replace", 2, False),  # the first one is that of the sealed file
         (os, "replace", 3, False),  # the old folder was moved away
-        (folders, "_sync", 2, True),
+        (folders, "sync_folder", 2, True),
     ],
 )
 def test_fault_2_a_kill_at_any_moment_of_a_save_leaves_the_old_or_the_new_folder(
@@ -383,8 +383,10 @@ def test_fault_2_a_kill_at_any_moment_of_a_save_leaves_the_old_or_the_new_folder
     path = folder / "epoch_2.dcp"
     child = os.fork()
     if child == 0:
-        save_and_die(path, owner, name, number)
-        os._exit(0)
+        try:
+            save_and_die(path, owner, name, number)
+        finally:
+            os._exit(0)  # an error must not continue the tests in this process
     assert os.waitpid(child, 0)[1] == signal.SIGKILL
     store.sweep(folder)
     assert seal.damage(path) == ""
