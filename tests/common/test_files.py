@@ -136,10 +136,8 @@ def test_the_real_path_of_a_loop_is_a_path(tmp_path: Path) -> None:
 
 #: Functions that may open files in another way, because they are not files of a run.
 ELSEWHERE = {
-    "common/files.py": "the rule itself",
+    "common/files.py": "the rule itself, and a folder, to sync it",
     "plan/registry.py": "hookline's own source files",
-    "checkpoint/folders.py": "a folder, to sync it",
-    "checkpoint/store.py": "a folder, to sync it",
     "strategies/stacks.py": "/proc",
     "launching/agent.py": "temporary files of the launcher",
     "rundir/ownership.py": "the folder of the run, to see whether it is deleted",
