@@ -71,7 +71,7 @@ def test_a_signal_to_one_process_ends_all_with_a_checkpoint_that_resumes_exactly
             "folders": ["checkpoint_0"],
         }
     checkpoint = tmp_path / "ended" / "checkpoints" / "checkpoint_0"
-    line = f"ended by SIGTERM after step 3: saved {checkpoint}; to continue, pass resume_from="
+    line = f"ended by SIGTERM to rank 1 after step 3: saved {checkpoint}; to continue, pass resume_from="
     assert done.output.count(line) == 1  # the main process reports it
 
 
