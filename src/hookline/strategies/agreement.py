@@ -5,7 +5,7 @@ Every `every` iterations, the processes start to exchange one bit: is anything a
 therefore takes effect within `2 * every` iterations. At the end of an epoch or a validation, where all processes wait
 for each other anyway, it takes effect at once. A signal also takes effect within an evaluation.
 
-`every` is chosen after some iterations: so many that they take PERIOD seconds, and that the exchange costs at most
+`every` is chosen after some iterations: as many as take PERIOD seconds, or more if the exchange would cost more than
 SHARE of them, but at most MOST.
 """
 
