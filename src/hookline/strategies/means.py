@@ -77,7 +77,7 @@ class Means:
             rows += [weights.get(name, 0.0) for name in names]
         sums = self._group.reduce(torch.tensor(rows, dtype=torch.float64), distributed.ReduceOp.SUM)
         differing, seconds, *found = sums.tolist()
-        self._at_once = min(MOST, max(1, round(PERIOD * self._group.world_size / seconds)))
+        self._at_once = min(MOST, max(1, round(PERIOD * self._group.world_size / max(seconds, 1e-9))))
         self._exchanged = time.monotonic()
         if differing:
             return self._exchange_names(records)
