@@ -16,11 +16,58 @@ import pytest
 
 HERE = Path(__file__).parent
 
-#: Files whose tests take long: they run in `make test-long`, and not in `make test`.
+#: Files, or tests of a file, that take long: they run in `make test-long`, and not in `make test`.
 LONG = (
-    *("examples/*", "cli/test_run_as.py", "faults/test_kills.py", "faults/test_raw.py"),
-    *("dialects/*/test_checkpoint*.py", "dialects/*/test_processes.py"),
-    *("dialects/mmengine/test_real_hooks.py", "dialects/mmengine/test_side_by_side.py", "distributed/*"),
+    *("faults/test_kills.py", "faults/test_code.py"),
+    *("faults/test_forks.py", "faults/test_signals.py", "faults/test_paths.py", "screen/test_notebook.py"),
+    *("dialects/*/test_checkpoint*.py", "dialects/test_originals.py"),
+    *("dialects/mmengine/test_real_hooks.py", "dialects/mmengine/test_side_by_side.py"),
+    *("report/live/test_live_page.py", "report/test_browser.py", "screen/test_terminal.py"),
+    *("faults/test_silent.py", "faults/test_bombs.py", "benchmarks/test_growth.py", "benchmarks/test_peers.py"),
+    *("writers/test_mlflow.py", "writers/test_wandb.py", "data/test_sources.py"),
+    "config/test_loading.py::test_what_is_dumped_reads_back_the_same",
+    "contract/test_hooks.py::test_a_resumed_run_equals_an_uninterrupted_one*",
+    "contract/test_hooks.py::test_a_run_can_be_started_and_ended_again*",
+    "contract/test_hooks.py::test_after_a_failed_run_everything_is_restored*",
+    "test_docs.py::test_the_python_blocks_of_a_page_run_from_top_to_bottom*",
+    "cli/test_commands.py::test_init_creates_a_project_that_is_ready_to_train",
+    "engine/test_resume.py::test_a_run_that_died_resumes_to_the_same_bits*",
+    "engine/test_saving.py::test_every_scheduler_resumes_exactly*",
+    "faults/test_rows.py::test_fault_25_the_dry_batch_changes_nothing",
+    "hooks/test_early_stopping.py::test_best_value_and_patience_survive_a_resume*",
+    "hooks/test_freeze.py::test_a_run_that_died_in_the_middle_resumes_to_the_same_bits*",
+)
+#: Tests of several processes that run in `make test-distributed`.
+DISTRIBUTED = (
+    *("distributed/test_ddp.py", "distributed/test_fsdp.py", "distributed/test_watch.py"),
+    *("distributed/test_signals.py", "distributed/test_edges.py", "distributed/test_differing.py"),
+    *("distributed/test_other_counts.py", "distributed/test_hooks.py", "distributed/test_rank_times.py"),
+)
+#: Those of them that run in `make test-exhaustive` only.
+RARE = (
+    "distributed/test_ddp.py::test_the_contract_of_strategies_holds_in_two_processes*",
+    "distributed/test_ddp.py::test_fault_8_killed_processes_restart_and_end_in_the_state_of_the_uninterrupted_run",
+)
+#: Tests whose breadth takes longer still: they run in `make test-exhaustive` only.
+EXHAUSTIVE = (
+    *("distributed/*", "dialects/*/test_processes.py"),  # apart from those above
+    *("faults/test_fuzz.py", "faults/test_raw.py", "benchmarks/test_startup.py", "examples/test_splatting.py"),
+    *("cli/test_run_as.py", "dialects/robo_orchard_lab/test_checkpoints.py", "report/live/test_actions.py"),
+    *("contract/test_writers.py::*wandb*", "contract/test_writers.py::*mlflow*", "examples/test_scripts.py"),
+    "cli/test_commands.py::test_the_*benchmark*_runs_and_prints_json",
+    "contract/test_writers.py::test_tensorboards_own_reader_shows_one_curve",
+    "dialects/imix/test_checkpoint.py::test_a_run_that_was_killed_resumes_bit_exactly?[36]-*",
+    "dialects/pointrix/test_checkpoints.py::test_a_run_resumes_exactly_after_kill_9?[18]*",
+    "dialects/robo_orchard_lab/test_checkpoints.py::test_the_exit_code_after_a_signal?[12]-*",
+    "engine/test_saving.py::test_nothing_that_a_fresh_process_imports_moves_its_generators",
+    "faults/test_kills.py::test_fault_1_the_records_of_a_killed_run_are_those_of_the_uninterrupted_one?[cgmrs]*",
+    "faults/test_paths.py::test_fault_31_a_run_in_a_long_unicode_folder_works_in_any_locale?utf8*",
+    "faults/test_forks.py::test_the_workers_of_loaders_and_saves_in_the_background_stay_with_the_run*",
+    "hooks/test_param_scheduler.py::test_a_resumed_run_goes_on_with_exactly_these_rates?*-[12456]]",
+    "report/test_browser.py::test_a_million_steps_of_50_metrics_stay_small_and_a_single_spike_is_visible",
+    "sweeps/test_processes.py::test_a_signal_ends_it_cleanly_and_the_trial_is_continued*",
+    "sweeps/test_processes.py::test_after_kill_9_the_same_command_continues_the_trials_from_their_checkpoints",
+    "sweeps/test_processes.py::test_a_killed_trial_is_continued_by_the_sweep_itself",
 )
 #: Packages of tests/dialects with a marker of their own.
 DIALECTS = {
@@ -42,7 +89,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if HERE not in item.path.parents:
             continue
         place = item.path.relative_to(HERE).as_posix()
-        if any(fnmatch(place, pattern) for pattern in LONG):
+        if _is_one_of(DISTRIBUTED, place, item.name) and not _is_one_of(RARE, place, item.name):
+            item.add_marker("distributed")
+        elif _is_one_of(EXHAUSTIVE, place, item.name):
+            item.add_marker("exhaustive")
+        elif _is_one_of(LONG, place, item.name):
             item.add_marker("long")
         parts = place.split("/")
         if parts[0] == "dialects" and parts[1] in DIALECTS:
@@ -50,6 +101,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         wandb = "wandb" in item.nodeid  # the library has a service process
         if parts[0] in ("faults", "distributed") or wandb or _starts_processes(item):
             item.add_marker("processes")
+
+
+def _is_one_of(patterns: tuple[str, ...], place: str, name: str) -> bool:
+    """Return whether a file, or a test of it, is listed."""
+    return any(fnmatch(f"{place}::{name}" if "::" in pattern else place, pattern) for pattern in patterns)
 
 
 def _starts_processes(item: pytest.Item) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 import sys
 import textwrap
 import time
@@ -15,6 +17,7 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
+from hookline import Runner
 from hookline.common.marks import Mark
 from hookline.common.nodes import plain
 from hookline.common.yaml_text import parse
@@ -27,6 +30,7 @@ from hookline.testing import toy_data
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+HOW_TO = sorted((ROOT / "docs" / "how-to").glob("*.md"))
 
 
 @pytest.fixture(autouse=True)
@@ -48,6 +52,9 @@ def test_the_python_blocks_of_a_page_run_from_top_to_bottom(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    if any("hookline.launch(" in block for block in blocks(page, "python")):
+        run_in_a_new_process(page, tmp_path)
+        return
     for registry in (HOOKS, WRITERS):
         monkeypatch.setattr(registry, "_registered", dict(registry._registered))
     names: dict[str, Any] = {
@@ -67,6 +74,14 @@ def test_the_python_blocks_of_a_page_run_from_top_to_bottom(
     assert "Traceback" not in capsys.readouterr().err
 
 
+def run_in_a_new_process(page: Path, folder: Path) -> None:
+    """Run the blocks of a page that copies its process: the threads of earlier tests cannot be copied safely."""
+    script = folder / "page.py"
+    script.write_text("\n".join(["import torch", *blocks(page, "python")]), encoding="utf-8")
+    ended = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=300)
+    assert (ended.returncode, "Traceback" in ended.stderr) == (0, False), ended.stderr
+
+
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "yaml")], ids=lambda page: page.name)
 def test_the_yaml_blocks_of_a_page_are_valid_configs(page: Path) -> None:
     for block in blocks(page, "yaml"):
@@ -74,6 +89,39 @@ def test_the_yaml_blocks_of_a_page_are_valid_configs(page: Path) -> None:
         assert isinstance(data, dict)
         if "_base_" not in data:
             assert from_dict(data).data == data
+
+
+@pytest.mark.parametrize("page", [page for page in HOW_TO if blocks(page, "yaml")], ids=lambda page: page.name)
+def test_the_yaml_blocks_of_a_how_to_page_build_a_run(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(ROOT / "src" / "hookline" / "data" / "digits.yaml", tmp_path)
+    for block in blocks(page, "yaml"):
+        block = block.replace("val:\n", "val:\n  _delete_: true\n")  # several loops instead of the one of the base
+        (tmp_path / "config.yaml").write_text(f"_base_: digits.yaml\n{block}", encoding="utf-8")
+        Runner.from_config(tmp_path / "config.yaml", ["device=cpu"])
+
+
+def test_the_first_ten_lines_of_the_readme_run_as_they_stand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    script = blocks(PAGES[0], "python")[0]
+    assert len([line for line in script.splitlines() if line]) == 10
+    names: dict[str, Any] = {}
+    exec(compile(script, "README.md", "exec", dont_inherit=True), names)
+    assert names["runner"].epoch == 5
+    assert names["runner"].val()["accuracy"] > 0.9
+    assert "epoch 5  val  accuracy" in capsys.readouterr().out
+
+
+def test_make_help_lists_every_target() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = re.search(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)
+    assert targets
+    silent = {"help", "setup", "lint", "behavior"}  # parts of the others
+    assert [name for name in targets[1].split() if name not in silent and f"make {name} " not in makefile] == []
 
 
 def test_all_links_have_a_target_and_the_readme_shows_both_commands() -> None:

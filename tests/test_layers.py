@@ -15,10 +15,10 @@ DIALECTS = "hookline.dialects"
 #: From the bottom up: a package imports only from itself and from packages that are listed before it.
 LAYERS = (
     *("errors", "common", "plan", "record", "data", "checkpoint", "strategies", "writers", "screen", "rundir"),
-    *("engine", "hooks", "config", "dialects", "launching", "cli"),
+    *("report", "engine", "hooks", "config", "dialects", "launching", "sweeps", "cli"),
 )
 #: Public modules that only re-export names of a package, and modules above all layers.
-PUBLIC = {"metrics", "steps", "images", "averaging", "runs", "testing", "__init__", "__main__"}
+PUBLIC = {"metrics", "schedules", "steps", "images", "averaging", "runs", "testing", "__init__", "__main__"}
 #: Imports from a higher layer, each with its reason.
 UPWARD = {
     # no message of an error holds control codes; this module imports nothing of hookline

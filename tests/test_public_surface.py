@@ -17,8 +17,8 @@ FILE = Path(__file__).with_name("public_surface.txt")
 #: The modules that users may import from.
 MODULES = (
     *("hookline", "hookline.hooks", "hookline.data", "hookline.testing", "hookline.errors", "hookline.writers"),
-    *("hookline.metrics", "hookline.steps", "hookline.images", "hookline.averaging", "hookline.runs"),
-    "hookline.config",
+    *("hookline.metrics", "hookline.schedules", "hookline.steps", "hookline.images", "hookline.averaging"),
+    *("hookline.runs", "hookline.config"),
 )
 #: Classes whose methods users call or override.
 OPEN = ("Runner", "TrainLoop", "EvalLoop", "Optim", "Hook", "MessageHub", "Writer", "Run")

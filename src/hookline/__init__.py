@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from hookline.engine.runner import Runner
     from hookline.launching.functions import launch
     from hookline.plan.hook import Hook, Priority, every, not_a_point
+    from hookline.plan.milestones import Milestone
     from hookline.plan.registry import HOOKS, WRITERS
     from hookline.record.hub import MessageHub
     from hookline.rundir import runs
@@ -29,6 +30,7 @@ __all__ = [
     "EvalLoop",
     "Hook",
     "MessageHub",
+    "Milestone",
     "Optim",
     "Priority",
     "Runner",
@@ -47,6 +49,7 @@ _HOME = {
     "EvalLoop": "engine.loop_specs",
     "Hook": "plan.hook",
     "MessageHub": "record.hub",
+    "Milestone": "plan.milestones",
     "Optim": "engine.optim",
     "Priority": "plan.hook",
     "Runner": "engine.runner",

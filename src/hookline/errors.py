@@ -59,6 +59,8 @@ class NumericsError(HooklineError):
     """A NaN or Inf that training cannot continue with."""
 
     exit_code = 4
+    #: True if the message says where it began, so that the place where it was noticed would only mislead.
+    is_placed = False
 
 
 class StorageError(HooklineError):
@@ -102,10 +104,15 @@ def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
     return by_lower[found[0]] if found else None
 
 
+#: A message lists at most this many names.
+MOST_NAMES = 50
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return the end of a message about an unknown name: the closest known name, or else all known names."""
     names = list(known)
     best = nearest(name, names)
     if best is not None:
         return f"did you mean '{escaped(best)}'?"
-    return f"available: {', '.join(map(escaped, names))}" if names else "available: none"
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return f"available: {', '.join(map(escaped, names[:MOST_NAMES]))}{more}" if names else "available: none"

@@ -116,7 +116,8 @@ def toy_runner(
 ) -> Runner:
     """Return a quiet runner on toy data. Its temporary folder is removed together with the runner.
 
-    `train` has more parameters of the TrainLoop. Any parameter of the Runner can be passed to replace the toy's.
+    `train` has more parameters of the TrainLoop. Any parameter of the Runner can be passed to replace the toy's. With
+    `val=None`, there is no test either, unless one is passed: a model of yours may not fit the toy data.
     """
     model = parts.pop("model", None) or toy_model()
     if max_epochs is None and max_iters is None:
@@ -131,6 +132,7 @@ def toy_runner(
         "device": "cpu",
         "quiet": True,
         "work_dir": folder,
+        **({"test": None} if parts.get("val", ...) is None else {}),
         **parts,
     }
     runner = Runner(model, **given)

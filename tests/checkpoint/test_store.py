@@ -6,14 +6,16 @@ import json
 import re
 import subprocess
 import sys
+import threading
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from hookline.checkpoint import seal, store
+from hookline.checkpoint import hashing, seal, store
 from hookline.checkpoint.seal import Note
 from hookline.errors import StorageError
 
@@ -132,7 +134,59 @@ def test_a_failed_write_is_reported_and_leaves_only_the_old_file(
 def test_a_disk_that_returns_other_bytes_is_detected_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.replace", lambda old, new: Path(new).write_bytes(Path(old).read_bytes()[:-1] + b"x"))
     with pytest.raises(StorageError, match="was written, but reading it back shows damage: .*; check the disk"):
-        written(tmp_path)
+        store.write_verified(CHECKPOINT, tmp_path / "a.pth", Note())
+
+
+def test_large_data_is_hashed_and_written_at_the_same_time_with_the_same_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[str] = []
+    start = threading.Thread.start
+
+    def note_and_start(self: threading.Thread) -> None:
+        threads.append(self.name)
+        start(self)
+
+    monkeypatch.setattr(threading.Thread, "start", note_and_start)
+    weights = {f"{number}": torch.randn(hashing.LARGE // 2) for number in range(3)}
+    path = tmp_path / "a.pth"
+    sha256 = store.write_verified({"state_dict": weights, "small": torch.ones(3)}, path, Note())
+    assert threads == ["hookline-hash"]
+    assert sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_hashing_is_only_waited_for_at_the_end_if_torch_writes_from_the_memory_of_the_tensors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[bool] = []
+    monkeypatch.setattr(hashing.Hash, "wait", lambda self: waits.append(True))
+    large = torch.ones(hashing.LARGE)
+
+    class Subclass(torch.Tensor):
+        pass
+
+    store.write_verified({"state_dict": {"a": [large]}}, tmp_path / "a.pth", Note())
+    assert waits == []
+    assert not store._is_in_place({"a": [(large.as_subclass(Subclass),)]})
+    assert not store._is_in_place({"a": large.to_sparse()})
+    assert not store._is_in_place({"a": torch.ones(1, device="meta")})
+    monkeypatch.setattr(store, "_is_in_place", lambda value: False)
+    store.write_verified({"state_dict": {"a": [large]}}, tmp_path / "b.pth", Note())
+    assert waits == [True]
+
+
+def test_a_write_that_fails_waits_for_the_hash_of_its_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(data: Any) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with open(tmp_path / "a", "wb") as file:
+        sealing = seal.SealingFile(file)
+        monkeypatch.setattr(sealing, "_file", SimpleNamespace(write=full))
+        data = bytes(4 * hashing.LARGE)
+        with pytest.raises(OSError, match="No space left"):
+            sealing._put(data)
+        assert sealing._hash._sha256.digest() == hashlib.sha256(data).digest()
+        sealing.abandon()
 
 
 @pytest.mark.parametrize(

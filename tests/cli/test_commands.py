@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import hookline
 from hookline.cli import main
 
 SHORT = ["train.max_epochs=1", "train.limit_batches=3", "val.limit_batches=1"]
@@ -19,6 +20,9 @@ SHORT = ["train.max_epochs=1", "train.limit_batches=3", "val.limit_batches=1"]
 def _in_its_own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
+
+
+BUNDLED = Path(hookline.__file__).parent / "data" / "digits.yaml"
 
 
 def run(*words: str, monkeypatch: pytest.MonkeyPatch) -> int:
@@ -49,6 +53,7 @@ def test_train_without_a_config_trains_the_digits_and_shows_a_table(
             "hooks",
             "last checkpoint",
             "run",
+            "report",
         ]
     ]
     assert rows["trained"].startswith("12 epochs, 204 iterations in 0:0")
@@ -56,14 +61,73 @@ def test_train_without_a_config_trains_the_digits_and_shows_a_table(
     assert rows["last checkpoint"] == "runs/digits/epoch_12.pth"
     folder = tmp_path / "runs" / "digits"
     assert sorted(path.name for path in folder.iterdir()) == [
-        *["config.yaml", "epoch_10.pth", "epoch_12.pth", "last_checkpoint", "metrics.jsonl", "plan.txt", "run.log"]
+        *[
+            "config.yaml",
+            "epoch_10.pth",
+            "epoch_12.pth",
+            "events.jsonl",
+            "hooks.json",
+            "last_checkpoint",
+            "metrics.jsonl",
+            "plan.txt",
+            "report.html",
+        ],
+        "run.log",
     ]
     assert rows["test accuracy"] in (folder / "run.log").read_text()
 
 
+def test_train_with_trace_writes_a_timeline(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ("train", "train.max_epochs=1", "train.limit_batches=3", "--trace", "traces/t.json", "--trace-steps", "2")
+    assert run(*words, monkeypatch=monkeypatch) == 0
+    events = json.loads(Path("traces/t.json").read_text())["traceEvents"]
+    assert [event["name"] for event in events if event.get("cat") == "step"] == ["step 1", "step 2"]
+    assert {event.get("cat") for event in events} == {None, "step", "part", "point", "hook"}
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (
+            ["train", "--trace", "mine.txt"],
+            5,
+            "hookline: mine.txt exists and is not a trace, so it is not replaced; give another name to the trace\n",
+        ),
+        (["train", "--trace", "/proc/t.json"], 5, "hookline: /proc/t.json cannot be written: "),
+        (["train", "--trace-steps", "3"], 2, "--trace-steps says how much a trace holds, so it needs --trace FILE"),
+        (["train", "--dry-run", "--trace", "t"], 2, "--dry-run leaves no files, so it cannot write a trace; leave out"),
+        (
+            ["train", "budget=50"],
+            2,
+            "override 'budget=50'  budget: a budget must be a share of the training time, such as 5% or 0.05, not 50",
+        ),
+        (["train", "budget_action=warn"], 2, "budget_action: it needs a budget; add one, such as budget: 5%"),
+        (
+            ["train", "run.yaml"],
+            2,
+            "run.yaml:3:33  custom_hooks[0].budget_action: budget_action 'throttle' is only for observers (role = "
+            "'observer'); EMAHook affects training, so calling it less often would change the result",
+        ),
+    ],
+)
+def test_a_wrong_trace_or_budget_is_refused_before_training(
+    words: list[str], code: int, message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("mine.txt").write_text("mine")
+    hook = "{type: EMAHook, budget: 5%, budget_action: throttle}"
+    Path("run.yaml").write_text(f"_base_: {BUNDLED}\ncustom_hooks:\n  - {hook}\n")
+    assert run(*words, monkeypatch=monkeypatch) == code
+    captured = capsys.readouterr()
+    assert message in captured.err
+    assert "Traceback" not in captured.err
+    assert not Path("runs").exists()
+    assert Path("mine.txt").read_text() == "mine"
+
+
 def test_train_continues_with_resume(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("train", *SHORT, monkeypatch=monkeypatch) == 0
-    assert run("train", "train.max_epochs=2", *SHORT[1:], "--resume", monkeypatch=monkeypatch) == 0
+    longer = ["train", "train.max_epochs=2", *SHORT[1:], "--resume", "--keep", "schedule=checkpoint"]
+    assert run(*longer, monkeypatch=monkeypatch) == 0
     assert "resumed from runs/digits/epoch_1.pth: epoch 1, iteration 3" in capsys.readouterr().out
     records = [json.loads(line) for line in Path("runs/digits/metrics.jsonl").read_text().splitlines()]
     assert [record["step"] for record in records if "train/loss" in record] == [3, 6]
@@ -79,6 +143,41 @@ def test_a_dry_run_trains_validates_tests_saves_reloads_and_leaves_nothing(
         "dry run: saved a checkpoint, and loaded it into a second run; everything works",
     ]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dry_run_shows_what_the_whole_run_never_reaches(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hooks = "custom_hooks=[{type: EMAHook, begin_iter: 256}, {type: EMAHook, begin_iter: 255}, GradNormHook]"
+    assert run("train", "--dry-run", hooks, monkeypatch=monkeypatch) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "dry run: warning: EMAHook: begin_iter=256 needs 256 iterations, but this run has 255, so nothing is averaged; "
+        "set begin_iter to at most 255, or train longer",
+        "dry run: batches trained: 2, validations: 1",
+        "dry run: tested at most 2 batches of each test set",
+        "dry run: saved a checkpoint, and loaded it into a second run; everything works",
+    ]
+
+
+def test_a_config_can_turn_the_trial_before_training_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("wrong_steps.py").write_text("def wrong(model, batch):\n    raise KeyError('labels')\n")
+    words = [*SHORT, "test.step=wrong_steps:wrong"]
+    config = Path("config.yaml")
+    config.write_text((Path(__file__).parents[2] / "src" / "hookline" / "data" / "digits.yaml").read_text())
+    assert run("train", str(config), *words, monkeypatch=monkeypatch) == 1
+    shown = capsys.readouterr().err
+    assert "KeyError: 'labels'\n" in shown
+    assert (
+        "in the trial of test before training, batch 0, epoch=0 iter=0 rank=0\n"
+        "one batch of every validation and test set is tried before the first step; to train without this trial, set "
+        "trial_batch: false (in Python: Runner(..., trial_batch=False))\n"
+    ) in shown
+    assert not Path("runs/digits/epoch_1.pth").exists()
+    assert run("train", str(config), *words, "trial_batch=false", monkeypatch=monkeypatch) == 1
+    assert "in the step of test, batch 0, epoch=1 iter=3 rank=0\n" in capsys.readouterr().err
+    assert Path("runs/digits/epoch_1.pth").exists()
 
 
 def test_test_evaluates_a_checkpoint(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -138,7 +237,7 @@ def test_hooks_lists_one_line_per_hook_or_shows_one_in_full(
     out = capsys.readouterr().out
     assert out.startswith("LoggerHook  priority BELOW_NORMAL (60), observer, from hookline\n")
     assert "  interval: int, default 10\n      Log every `interval` iterations of an epoch.\n" in out
-    assert "Points\n  before_train, after_train_iter, after_val_epoch, after_train, after_test_epoch, " in out
+    assert "Points\n  before_train, after_train_iter, after_train_epoch, after_val_epoch, after_train, " in out
     assert "runs_after: RuntimeInfoHook, IterTimerHook\n" in out
     assert out.endswith(
         "Example\n"
@@ -195,12 +294,13 @@ def test_plan_shows_which_hooks_run_where_without_building_anything(
     assert run("plan", "default_hooks.timer=null", monkeypatch=monkeypatch) == 0
     out = capsys.readouterr().out
     assert (
-        "\nafter_train_epoch(runner)\n   1  ParamSchedulerHook  LOW (70)       every epoch  priority from the class\n"
-        in out
-    )
+        "\nafter_train_epoch(runner)\n"
+        "   1  LoggerHook          BELOW_NORMAL (60)  every epoch  priority from the class, after RuntimeInfoHook\n"
+        "   2  ParamSchedulerHook  LOW (70)           every epoch  priority from the class\n"
+    ) in out
     assert "IterTimerHook" not in out
     assert run("plan", "--tree", monkeypatch=monkeypatch) == 0
-    assert capsys.readouterr().out.startswith("7 hooks\n├── before_run\n")
+    assert capsys.readouterr().out.startswith("8 hooks\n├── before_run\n")
     assert run("plan", "default_hooks.logger.priority=5", monkeypatch=monkeypatch) == 2
     assert "the order of the hooks is contradictory: LoggerHook declares runs_after" in capsys.readouterr().err
 
@@ -228,6 +328,52 @@ def test_schema_goes_to_the_screen_or_a_file(
         (["train", "custom_hooks.0.priority=LOWW"], 2, "unknown priority 'LOWW'; did you mean 'LOW'?"),
         (["train", "model.type=os:system"], 2, "--allow os"),
         (["train", "--resum"], 2, "No such option: --resum (Possible options: --resume)"),
+        (
+            ["train", "--train.max_epochs=3"],
+            2,
+            "No such option: --train.max_epochs; to override a value of the config, write train.max_epochs=3\n",
+        ),
+        (
+            ["plan", "--custom_hooks[0].priority", "LOW"],
+            2,
+            "No such option: --custom_hooks[0].priority; to override a value of the config, write "
+            "custom_hooks[0].priority=LOW\n",
+        ),
+        (
+            ["test", "--checkpoint", "x.pth", "--seed", "model.hidden=3"],
+            2,
+            "No such option: --seed; to override a value of the config, write seed=VALUE\n",
+        ),
+        (
+            ["train", "--modle.hidden=3"],
+            2,
+            "No such option: --modle.hidden; to override a value of the config, write model.hidden=3\n",
+        ),
+        (["train", "--lr=3"], 2, "No such option: --lr (Possible options: --help)\n"),
+        (["hooks", "--seed=3"], 2, "No such option: --seed\n"),
+        (
+            ["train", "--resume=runs/a/epoch_3.pth"],
+            2,
+            "Error: Option '--resume' does not take a value; to resume from a certain checkpoint, write "
+            "resume=runs/a/epoch_3.pth\n",
+        ),
+        (
+            ["train", "--resume="],
+            2,
+            "Error: Option '--resume' does not take a value; to resume from a certain checkpoint, write resume=FILE\n",
+        ),
+        (
+            ["train", "--resume", "runs/a/epoch_3.pth"],
+            2,
+            "hookline: --resume does not take a value; to resume from a certain checkpoint, write "
+            "resume=runs/a/epoch_3.pth\n",
+        ),
+        (
+            ["train", "config.yaml", "--resume", "runs/a/iter_8.dcp"],
+            2,
+            "hookline: --resume does not take a value; to resume from a certain checkpoint, write "
+            "resume=runs/a/iter_8.dcp\n",
+        ),
         (["trian"], 2, "Did you mean 'train'?"),
     ],
 )
@@ -297,6 +443,16 @@ def test_the_overhead_benchmark_runs_and_prints_json() -> None:
     ]
 
 
+def test_the_benchmark_of_the_ledger_runs_and_prints_json() -> None:
+    script = Path(__file__).parent.parent.parent / "benchmarks" / "ledger.py"
+    command = [sys.executable, str(script), "--json", "--steps", "62", "--rounds", "1"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    found = json.loads(ended.stdout)
+    assert found["calls_per_step"]["on"] > found["calls_per_step"]["off"] > 0
+    assert found["limit"] == 0.005
+
+
 def test_a_runner_can_be_built_from_a_mapping(tmp_path: Path) -> None:
     from hookline import Runner
 
@@ -315,8 +471,11 @@ def test_a_run_that_reaches_its_time_limit_is_not_tested_and_ends_with_the_given
     limit = "custom_hooks=[{type: TimeLimitHook, limit: 1s, exit_code: 75}]"
     assert run("train", *SHORT, limit, monkeypatch=monkeypatch) == 75
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split(":")[0] for line in lines if "TimeLimitHook" in line] == ["stopped by TimeLimitHook"]
-    assert "not tested, because training is not finished; continue with --resume" in lines
+    assert [line.split(":")[0] for line in lines if "TimeLimitHook" in line] == [
+        *["stopped by TimeLimitHook", "│ stopped         │ by TimeLimitHook", "Continue with"]
+    ]
+    assert "not tested, because training is not finished" in lines
+    assert lines[-1] == f"Continue with: hookline train {' '.join(SHORT)} '{limit}' --resume"
     assert not any("test accuracy" in line for line in lines)
     assert run("train", *SHORT, "--resume", monkeypatch=monkeypatch) == 0
     assert "test accuracy" in capsys.readouterr().out

@@ -160,6 +160,7 @@ def test_json_has_the_same_content(monkeypatch: pytest.MonkeyPatch, capsys: pyte
             "custom_hooks[0].type": {"runs/slow": "EMAHook"},
             "custom_hooks": {"runs/fast": []},
         },
+        "left_out": {},
     }
 
 
@@ -170,7 +171,8 @@ def test_runs_of_the_same_name_are_titled_by_their_paths_and_missing_configs_are
         make_run(name, [{"step": 1, "epoch": 1}], "seed: .nan\nname: [on]\n")
     make_run("c", [])
     Path("runs/c/iter_7.pth").write_bytes(b"cut short")
-    assert run("runs/a/digits", "runs/b/digits", "runs/c", monkeypatch=monkeypatch) == 0
+    words = ["runs/a/digits", "runs/b/digits", "runs/c", "--side-by-side"]
+    assert run(*words, monkeypatch=monkeypatch) == 0
     assert capsys.readouterr().out.splitlines() == [
         "              runs/a/digits  runs/b/digits  runs/c",
         "",

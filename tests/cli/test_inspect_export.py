@@ -65,8 +65,11 @@ def test_inspect_says_whether_a_run_can_resume(tmp_path: Path) -> None:
     code, output = command("inspect", "half.pth", cwd=tmp_path)
     assert (code, output.splitlines()[-1]) == (0, "use               only its weights can be used (load_from)")
     code, output = command("inspect", ".", cwd=tmp_path)
-    kinds = [re.split(r"  +", line)[::3] for line in output.splitlines()[:-1]]
+    *table, last, why = output.splitlines()
+    kinds = [re.split(r"  +", line)[::3] for line in table]
     assert kinds == [["epoch_1.pth", "intact"], ["half.pth", "intact, saved in the middle of a step"]]
+    assert last == "a run with --resume continues from epoch_1.pth"
+    assert why == "  not from half.pth, which is newer: it was saved in the middle of a step"
 
 
 def test_inspect_of_odd_parts_shows_them(tmp_path: Path) -> None:

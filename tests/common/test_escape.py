@@ -52,6 +52,7 @@ def test_a_note_and_a_suggestion_are_escaped() -> None:
     blame(error, f"in hook {HOSTILE}", exit_code=DataError.exit_code)
     assert (str(error), error.__notes__) == ("as it was raised\x1b", [f"in hook {SHOWN}"])
     assert did_you_mean("x", [HOSTILE, "b"]) == f"available: {SHOWN}, b"
+    assert did_you_mean("x", [f"run-{n}" for n in range(60)]).endswith(", run-48, run-49 and 10 more")
     assert did_you_mean("ab\x1b[", ["ab\x1b"]) == "did you mean 'ab\\x1b'?"
 
 

@@ -138,7 +138,10 @@ def test_the_real_path_of_a_loop_is_a_path(tmp_path: Path) -> None:
 ELSEWHERE = {
     "common/files.py": "the rule itself, and a folder, to sync it",
     "plan/registry.py": "hookline's own source files",
+    "common/memory.py": "/proc",
     "strategies/stacks.py": "/proc",
+    "report/page.py": "hookline's own scripts and styles",
+    "report/live/server.py": "hookline's own scripts and styles",
     "launching/agent.py": "temporary files of the launcher",
     "rundir/ownership.py": "the folder of the run, to see whether it is deleted",
     "writers/mlflow.py": "a temporary file of its own",

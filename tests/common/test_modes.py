@@ -52,8 +52,8 @@ def run(model: nn.Module, folder: Any, epochs: int = 2) -> Runner:
 def test_an_overridden_train_is_called_at_the_start_and_after_every_evaluation(tmp_path: Any) -> None:
     model = FrozenNorms()
     run(model, tmp_path).train()
-    # training; then the validation of each of the two epochs, and training again
-    assert model.modes == [True, False, True, False, True]
+    # the trial before training; training; then the validation of each of the two epochs, and training again
+    assert model.modes == [False, True, True, False, True, False, True]
     assert model.norm.state_dict()["running_mean"].tolist() == [0.0, 0.0]
     assert model.norm.state_dict()["num_batches_tracked"].item() == 0
 
@@ -61,7 +61,7 @@ def test_an_overridden_train_is_called_at_the_start_and_after_every_evaluation(t
 def test_an_overridden_train_of_an_inner_module_is_called(tmp_path: Any) -> None:
     inner = FrozenNorms()
     run(nn.Sequential(inner), tmp_path, epochs=1).train()
-    assert inner.modes == [True, False, True]
+    assert inner.modes == [False, True, True, False, True]
     assert inner.norm.state_dict()["num_batches_tracked"].item() == 0
 
 

@@ -9,7 +9,7 @@ from textwrap import dedent
 
 import pytest
 
-from hookline.plan.registry import DATASETS, HOOKS, METRICS, MODELS, STEPS, WRITERS
+from hookline.plan.registry import DATASETS, HOOKS, METRICS, MODELS, SCHEDULERS, STEPS, WRITERS
 
 Write = Callable[[str, str], Path]
 
@@ -110,6 +110,14 @@ class CallingHook(Hook):
 
     def __init__(self, function: Callable, kind: Literal["fast"] | type | None = None):
         self.function, self.kind = function, kind
+
+
+@HOOKS.register()
+class NestingHook(Hook):
+    """Takes objects."""
+
+    def __init__(self, net: nn.Module, calls: list[Callable] | None = None, anything=None):
+        self.net, self.calls, self.anything = net, calls, anything
 '''
 
 
@@ -118,7 +126,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
     """Write files into a fresh working directory. Modules and names from there are removed afterwards."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    for registry in (HOOKS, WRITERS, MODELS, DATASETS, METRICS, STEPS):
+    for registry in (HOOKS, WRITERS, MODELS, DATASETS, METRICS, SCHEDULERS, STEPS):
         monkeypatch.setattr(registry, "_registered", dict(registry._registered))
 
     def put(name: str, text: str) -> Path:

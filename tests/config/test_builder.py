@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 import torch
+from torch import nn
 from torch.optim import lr_scheduler
 
 from hookline.config import build_runner, from_dict, load
@@ -195,14 +196,53 @@ def test_a_number_that_torch_would_accept_is_refused_with_its_section(
     assert refused(override) == f"config optim: {message}"
 
 
+@pytest.mark.parametrize(
+    ("given", "foreach"),
+    [
+        ("{type: RMSprop, lr: 0.01}", True),
+        ("{type: NAdam}", True),
+        ("{type: Rprop}", True),
+        ("{type: RMSprop, foreach: false}", False),
+        ("{type: AdamW, foreach: false}", False),
+        ("{type: AdamW}", None),
+    ],
+)
+def test_an_optimizer_without_a_fused_step_updates_all_tensors_at_once(
+    mynet: Write, given: str, foreach: bool | None
+) -> None:
+    assert optim_of(f"optim.optimizer={given}").optimizer.defaults["foreach"] is foreach
+
+
+@pytest.mark.parametrize(
+    "name", ["SGD", "Adam", "AdamW", "Adagrad", "RMSprop", "NAdam", "RAdam", "Adamax", "Adadelta", "ASGD", "Rprop"]
+)
+def test_the_fast_step_of_an_optimizer_computes_the_same_weights(mynet: Write, name: str) -> None:
+    kind: Any = type(optim_of(f"optim.optimizer={{type: {name}, lr: 0.01}}").optimizer)
+    fast = optim_of(f"optim.optimizer={{type: {name}, lr: 0.01}}").optimizer.defaults
+    option = {"fused": True} if fast.get("fused") else {"foreach": True}
+    assert fast.get("fused") or fast["foreach"]
+    trained = []
+    for options in ({}, option):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1))
+        optimizer = kind(model.parameters(), lr=0.01, **options)
+        inputs = torch.randn(32, 8)
+        for _ in range(20):
+            optimizer.zero_grad()
+            model(inputs).square().mean().backward()
+            optimizer.step()
+        trained.append(torch.cat([parameter.detach().flatten() for parameter in model.parameters()]))
+    torch.testing.assert_close(trained[0], trained[1], rtol=1e-4, atol=1e-6)
+
+
 def test_an_optimizer_is_not_fused_for_a_device_without_fused_steps() -> None:
     model = torch.nn.Linear(2, 2)
     parameters, no_maker = dict(model.named_parameters()), cast("Any", None)
     found = {
-        device: OptimBuilder(no_maker, model, None, device)._can_fuse(torch.optim.AdamW, {}, parameters)
+        device: OptimBuilder(no_maker, model, None, device)._fast_options(torch.optim.AdamW, {}, parameters)
         for device in ("cpu", "auto", "vulkan")
     }
-    assert found == {"cpu": True, "auto": True, "vulkan": False}
+    assert found == {"cpu": {"fused": True}, "auto": {"fused": True}, "vulkan": {}}
 
 
 def test_an_optimizer_without_fused_does_not_get_it(mynet: Write) -> None:
@@ -218,9 +258,28 @@ def test_the_first_matching_parameter_group_wins(mynet: Write) -> None:
     assert groups == [([(8, 4)], 0.1, 0), ([(3, 8), (3,)], 1, 0), ([(8,)], 0.1, 0.5)]
 
 
+def test_a_parameter_group_takes_a_list_of_patterns(mynet: Write) -> None:
+    optim = optim_of("optim.param_groups=[{match: ['outer.*', '*.bias'], lr: 1}]")
+    groups = [([tuple(p.shape) for p in g["params"]], g["lr"]) for g in optim.optimizer.param_groups]
+    assert groups == [([(8, 4)], 0.1), ([(8,), (3, 8), (3,)], 1)]
+
+
 @pytest.mark.parametrize(
     ("override", "message"),
     [
+        (
+            "optim.param_groups=[{match: ['*.weight', '*.bais', 'zzz']}]",
+            "optim.param_groups[0].match[1]: '*.bais' matches no parameter of the model; "
+            "the closest name is 'outer.bias'",
+        ),
+        (
+            "optim.param_groups=[{match: 'outer.*'}, {match: ['*.weight', outer.bias]}]",
+            "optim.param_groups[1].match[1]: 'outer.bias' matches only parameters that earlier groups already take",
+        ),
+        (
+            "optim.params=['inner.*', 'otter.*']",
+            "optim.params[1]: 'otter.*' matches no parameter of the model; the closest name is 'outer.bias'",
+        ),
         (
             "optim.param_groups=[{match: '*.bais'}]",
             "optim.param_groups[0].match: '*.bais' matches no parameter of the model; the closest name is 'outer.bias'",

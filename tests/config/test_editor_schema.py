@@ -25,20 +25,37 @@ GOOD: dict[str, Any] = {
     "test": {"dataloader": {"dataset": {"type": "mynet:Data"}}, "step": "predict"},
     "optim": {
         "optimizer": {"type": "SGD", "lr": 0.1, "fused": "auto"},
-        "schedulers": [{"type": "StepLR", "step_size": "auto", "when": "iter"}],
+        "schedulers": [
+            {"type": "StepLR", "step_size": "auto", "when": "iter", "warmup": 0.05},
+            {"type": "wsd", "warmup": 500, "length": "auto", "decay": 0.1, "decay_shape": "sqrt", "when": "step"},
+            {"type": "mine:Schedule", "whatever": 1},
+        ],
         "param_groups": [{"match": "*.bias", "weight_decay": 0}],
     },
     "custom_hooks": [
         {"type": "ToyHook", "momentum": 1, "mode": "x", "paths": ["a"], "priority": "low", "on_error": "disable"},
-        {"type": "mine:Hook", "whatever": 1, "priority": 30},
+        {"type": "mine:Hook", "whatever": 1, "priority": 30, "budget": "5%", "budget_action": "throttle"},
         "ActorHook",
         "mine.Hook",
     ],
     "default_hooks": {"timer": None, "logger": {"priority": 80}, "checkpoint": {"type": "mine:Saver", "x": 1}},
     "writers": ["jsonl", {"type": "jsonl"}, {"type": "mine:Writer", "x": 1}],
     "seed": 1,
+    "budget": 0.05,
+    "budget_action": "warn",
     "resume": "some/file.pth",
     "points": {"after_render": ["image"]},
+    "sweep": {
+        "space": {
+            "optim.optimizer.lr": {"low": 1e-4, "high": 0.1, "log": True},
+            "model.width": {"low": 8, "high": 32, "step": 8},
+            "model.kind": {"values": ["a", None]},
+            "model.depth": [1, 2],
+            "seed": "0..5",
+        },
+        "metric": "val/accuracy",
+        "sampler": "random",
+    },
 }
 
 
@@ -65,6 +82,10 @@ def test_a_good_config_is_valid(validator: Draft202012Validator) -> None:
         "custom_hooks.0.priority=LOWW",
         "custom_hooks.0.priority=101",
         "custom_hooks.0.on_error=ignore",
+        "custom_hooks.0.budget=5",
+        "custom_hooks.0.budget=a lot",
+        "custom_hooks.0.budget_action=stop",
+        "budget_action=stop",
         "custom_hooks.0.type=ToyHok",
         "custom_hooks.2=ActorHok",
         "default_hooks.loger={}",
@@ -77,17 +98,64 @@ def test_a_good_config_is_valid(validator: Draft202012Validator) -> None:
         "test.datalaoder={}",
         "optim.optimizer.fused=3",
         "optim.schedulers.0.when=sometimes",
+        "optim.schedulers.0.warmup=1.5",
+        "optim.schedulers.0.warmup=-1",
+        "optim.schedulers.1.warmup=1.5",
+        "optim.schedulers.1.min_lr=0.1",
+        "optim.schedulers.1.length=0",
+        "optim.schedulers.1.decay=2.5",
+        "optim.schedulers.1.decay_shape=cos",
         "optim.param_groups.0={weight_decay: 0}",
         "optim.clip_norm=0",
         "precision=fp8",
+        "precision=bf16-true",
+        "precision=64",
         "seed='1'",
         "sed=1",
+        "sweep.spce={}",
+        "sweep.space.seed={low: 1, hihg: 2}",
+        "sweep.space.seed=3",
+        "sweep.sampler=gird",
     ],
 )
 def test_a_mistake_makes_a_config_invalid(validator: Draft202012Validator, override: str) -> None:
     good = {key: value for key, value in GOOD.items() if key != "_base_"}
     assert validator.is_valid(from_dict(good).data)
     assert not validator.is_valid(from_dict(good, [override]).data)
+
+
+NESTED = [
+    ("model.backbone={type: 'mynet:Net', layers: [{type: Linear, in: {_plain_: true, type: x}}]}", True),
+    ("model.backbone={_plain_: 3, type: x}", False),
+    ("model.backbone={a: [{_plain_: 'yes', type: x}]}", False),
+    ("model.backbone={_plain_: false}", False),
+    ("model.backbone={_plain_: true, type: '${seed}'}", True),
+    ("train.dataloader.collate_fn={type: 'mynet:Collate', pad: 1}", True),
+    ("train.dataloader.collate_fn={pad: 1}", True),
+    ("optim.param_groups.0.match=['*.bias', 'a.*']", True),
+    ("optim.param_groups.0.match=[]", False),
+    ("custom_hooks.1.net={_plain_: 3}", False),
+    ("custom_hooks.0={type: NestingHook, net: {type: Linear, in_features: {_plain_: 1}}}", False),
+    ("custom_hooks.0={type: NestingHook, net: {type: Linear, in_features: 1}}", True),
+    ("custom_hooks.0={type: NestingHook, net: Linear, calls: ['mynet:stack', {type: 'mynet:stack'}]}", True),
+    ("custom_hooks.0={type: NestingHook, net: 3}", False),
+    ("custom_hooks.0={type: NestingHook, net: {in_features: 1}}", False),
+    ("custom_hooks.0={type: NestingHook, net: Linear, calls: [stack]}", False),
+    ("custom_hooks.0={type: NestingHook, net: Linear, anything: {_plain_: 1}}", False),
+    ("custom_hooks.0={type: NestingHook, net: Linear, anything: [{type: x, _plain_: true}]}", True),
+]
+
+
+@pytest.mark.parametrize(("override", "valid"), NESTED)
+def test_nested_objects_are_checked(mynet: Write, override: str, valid: bool) -> None:
+    Resolver().import_modules(["mynet"])
+    good = {key: value for key, value in GOOD.items() if key != "_base_"}
+    assert Draft202012Validator(json_schema()).is_valid(from_dict(good, [override]).data) == valid
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16", "bf16-mixed", "16-mixed", "32-true", "32", 32, 16])
+def test_known_names_of_precisions_are_valid(validator: Draft202012Validator, precision: str | int) -> None:
+    assert validator.is_valid({**GOOD, "precision": precision})
 
 
 @pytest.mark.parametrize(
@@ -119,7 +187,7 @@ def test_hooks_have_their_types_defaults_and_descriptions(validator: Draft202012
     assert hook["description"] == "Watches."
     assert hook["required"] == ["type", "momentum"]
     assert hook["additionalProperties"] is False
-    extras = ("priority", "on_error", "ranks")
+    extras = ("priority", "on_error", "ranks", "budget", "budget_action")
     properties = {name: value for name, value in hook["properties"].items() if name not in extras}
     reference = {"$ref": "#/$defs/reference"}
     assert properties == {

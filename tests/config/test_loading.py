@@ -18,6 +18,7 @@ from hookline.common.yaml_text import parse
 from hookline.config.loading import from_dict, load
 from hookline.config.merging import merge, read_markers
 from hookline.errors import ConfigError
+from hookline.rundir import origin
 
 Write = Callable[[str, str], Path]
 
@@ -235,3 +236,13 @@ def test_merging_is_associative_and_idempotent_and_the_later_wins(a: Any, b: Any
     for key, value in b.items():
         if not isinstance(value, dict):
             assert merged[key] == value
+
+
+def test_a_config_that_was_made_from_another_one_finds_the_modules_next_to_that(write: Write, tmp_path: Path) -> None:
+    write("configs/mine.yaml", "a: 1\n")
+    comment = origin.describe(Path("configs/mine.yaml"))
+    assert comment == f'# resolved from "configs/mine.yaml" in "{tmp_path}"\n'
+    assert load(write("runs/sweep/best.yaml", f"{comment}a: 2\n")).modules == tmp_path / "configs"
+    assert load(write("runs/sweep/best.yaml", "a: 2\n")).modules is None
+    elsewhere = '# resolved from "configs/mine.yaml" in "/"\n'.replace("configs", str(tmp_path.parent))
+    assert load(write("runs/sweep/best.yaml", f"{elsewhere}a: 2\n")).modules is None, "outside, it is not trusted"

@@ -12,6 +12,7 @@ import torch
 import torchmetrics
 
 from hookline.config.names import Resolver
+from hookline.config.suggestions import suggest
 from hookline.errors import ConfigError
 from hookline.plan.hook import Hook
 from hookline.plan.registry import HOOKS, MODELS
@@ -122,7 +123,7 @@ TORCH = "the model must be a subclass of torch.nn.Module if it comes from torch;
         ("a:b:c", "'a:b:c' is not a valid name; write 'module:Name', with the module next to the config"),
         ("..evil:Net", "'..evil:Net' is not a valid name; write 'module:Name', with the module next to the config"),
         ("evil:Net()", "'evil:Net()' is not a valid name; write 'module:Name', with the module next to the config"),
-        ("Linaer", "unknown model 'Linaer'; did you mean 'Linear'?"),
+        ("Linaer", "unknown model 'Linaer'; did you mean 'Linear', which needs in_features and out_features?"),
         ("Xqzwv", "unknown model 'Xqzwv'; to use your own, write 'module:Name'"),
         ("torch.nn:Linaer", "the module 'torch.nn' has no 'Linaer'; did you mean 'Linear'?"),
         ("functional", "unknown model 'functional'; did you mean 'Sequential'?"),
@@ -136,7 +137,10 @@ def test_everything_else_is_refused(write: Write, name: str, message: str) -> No
     ("slot", "name", "message"),
     [
         ("optimizer", "AdmaW", "unknown optimizer 'AdmaW'; did you mean 'AdamW'?"),
-        ("scheduler", "StepLr", "unknown scheduler 'StepLr'; did you mean 'StepLR'?"),
+        ("scheduler", "StepLr", "unknown scheduler 'StepLr'; did you mean 'StepLR', which needs step_size?"),
+        ("metric", "acuracy", "unknown metric 'acuracy'; did you mean 'accuracy'?"),
+        ("metric", "Acuracy", "unknown metric 'Acuracy'; did you mean 'accuracy'?"),
+        ("metric", "HingeLos", "unknown metric 'HingeLos'; did you mean 'HingeLoss', which needs task?"),
         ("metric", "MulticlasAccuracy", "unknown metric 'MulticlasAccuracy'; did you mean 'MulticlassAccuracy'?"),
         (
             "step",
@@ -154,6 +158,33 @@ def test_everything_else_is_refused(write: Write, name: str, message: str) -> No
 )
 def test_a_slot_accepts_only_classes_of_its_kind(write: Write, slot: str, name: str, message: str) -> None:
     assert refused(slot, name) == message
+
+
+def test_a_suggestion_accepts_the_parameters_that_are_given(write: Write) -> None:
+    def hint(slot: str, name: str, *given: str) -> str:
+        with pytest.raises(ConfigError) as caught:
+            Resolver().resolve(slot, name, given)
+        return str(caught.value).partition("; ")[2]
+
+    assert hint("metric", "acuracy", "task", "num_classes") == "did you mean 'Accuracy'?"
+    assert hint("model", "Linaer", "in_features", "out_features") == "did you mean 'Linear'?"
+    assert hint("model", "Linaer", "in_features") == "did you mean 'Linear', which needs out_features?"
+    assert hint("scheduler", "StepLr", "step_size") == "did you mean 'StepLR'?"
+    assert hint("model", "Linaer", "widht") == "did you mean 'Linear'?"
+    assert hint("optimizer", "AdmaW", "type", "lr", "fused") == "did you mean 'AdamW'?"
+
+
+def test_a_suggestion_that_works_as_written_comes_first() -> None:
+    class Accuracies:
+        def __init__(self, task: str, top: int) -> None: ...
+
+    def accuracy(preds: object, target: object) -> None: ...
+
+    hint = suggest("accuracie", {"accuracy": lambda name: accuracy}, {"Accuracies": Accuracies})
+    assert hint == "did you mean 'accuracy', or Accuracies, which needs task and top?"
+    assert suggest("accuracie", {"accuracy": lambda name: accuracy}, {"Accuracies": Accuracies}, ["task", "top"]) == (
+        "did you mean 'Accuracies'?"
+    )
 
 
 @pytest.mark.parametrize(
@@ -240,9 +271,9 @@ def test_a_module_with_the_name_of_an_imported_one_is_explained(write: Write) ->
     ("body", "reason"),
     [
         ("1 +", "SyntaxError: invalid syntax (broken.py, line 1)"),
-        ("import not_there_at_all", "ModuleNotFoundError: No module named 'not_there_at_all'"),
-        ("raise RuntimeError('no')", "RuntimeError: no"),
-        ("import sys; sys.exit(0)", "SystemExit: 0"),
+        ("import not_there_at_all", "ModuleNotFoundError: No module named 'not_there_at_all' (broken.py:1)"),
+        ("raise RuntimeError('no')", "RuntimeError: no (broken.py:1)"),
+        ("import sys; sys.exit(0)", "SystemExit: 0 (broken.py:1)"),
     ],
 )
 def test_a_module_that_fails_says_why(write: Write, body: str, reason: str) -> None:

@@ -11,7 +11,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from hookline.config.signature import hook_problems, signature_of
+from hookline.config.annotations import Nested
+from hookline.config.blueprints import Around, Drafter
+from hookline.config.names import Resolver
+from hookline.config.signature import hook_key_problems, signature_of
+from hookline.config.slots import HOOK_KEYS
 from hookline.plan.hook import Hook
 
 if TYPE_CHECKING:
@@ -65,7 +69,7 @@ def test_parameters_have_types_defaults_and_docs() -> None:
     }
     assert [name for name, parameter in parameters.items() if parameter.required] == ["number"]
     assert parameters["size"].default == (1, 2)
-    assert parameters["lr"].hint is float
+    assert parameters["lr"].hint == float | Nested
     assert [name for name, parameter in parameters.items() if parameter.takes_function] == ["call"]
     assert parameters["unknown"].hint is Any
     assert signature_of(Everything).doc == "Takes it all."
@@ -179,9 +183,36 @@ class Actor(Hook):
             {"on_error": "disable"},
             ["on_error: Actor affects training, so a run cannot continue without it; only observers can be disabled"],
         ),
+        (Watcher, {"budget": "5%", "budget_action": "throttle"}, []),
+        (
+            Watcher,
+            {"budget": 5},
+            ["budget: a budget must be a share of the training time, such as 5% or 0.05, not 5"],
+        ),
+        (Watcher, {"budget_action": "warn"}, ["budget_action: it needs a budget; add one, such as budget: 5%"]),
+        (
+            Watcher,
+            {"budget": 0.1, "budget_action": "stop"},
+            ["budget_action: expected 'warn' or 'throttle', found 'stop'"],
+        ),
+        (
+            Actor,
+            {"budget": 0.1, "budget_action": "throttle"},
+            [
+                "budget_action: budget_action 'throttle' is only for observers (role = 'observer'); Actor affects "
+                "training, so calling it less often would change the result"
+            ],
+        ),
         (Watcher, {"prioritty": 3}, ["prioritty: Watcher has no parameter 'prioritty'; did you mean 'priority'?"]),
-        (Actor, {"x": 3}, ["x: Actor has no parameter 'x'; available: type, priority, on_error, ranks"]),
+        (
+            Actor,
+            {"x": 3},
+            ["x: Actor has no parameter 'x'; available: type, priority, on_error, ranks, budget, budget_action"],
+        ),
     ],
 )
 def test_hooks_have_a_priority_and_a_policy(hook: type[Hook], values: dict[str, Any], expected: list[str]) -> None:
-    assert [f"{problem.keys[-1]}: {problem.message}" for problem in hook_problems(hook, values, ("h",))] == expected
+    drafter = Drafter(Resolver())
+    drafter.parameters(Around("hook"), hook, ("h",), values, other_keys=("type", *HOOK_KEYS))
+    found = [*drafter.problems.all(), *hook_key_problems(hook, values, ("h",))]
+    assert [f"{problem.keys[-1]}: {problem.message}" for problem in found] == expected

@@ -103,8 +103,9 @@ def test_all_errors_are_reported_at_once_sorted_by_position(mynet: Write) -> Non
 
 
 KEYS = (
-    "model, train, val, test, optim, default_hooks, custom_hooks, writers, work_dir, experiment_name, seed, device, "
-    "strategy, precision, load_from, resume, points, imports"
+    "model, train, val, test, optim, default_hooks, custom_hooks, budget, budget_action, writers, work_dir, "
+    "experiment_name, seed, device, strategy, precision, load_from, resume, trial_batch, compile, channels_last, "
+    "threads, prefetch, keep, points, imports, sweep"
 )
 NAME = "this becomes part of file names, so it cannot be '..' or contain '/' or '\\'"
 
@@ -122,6 +123,12 @@ NAME = "this becomes part of file names, so it cannot be '..' or contain '/' or 
         ("seed=true", "seed: expected an int, found true"),
         ("seed=-1", "seed: expected a number of at least 0, found -1"),
         ("precision=fp8", "precision: expected 'fp32', 'bf16' or 'fp16', found 'fp8'"),
+        (
+            "precision=16-true",
+            "precision: precision '16-true' means weights in float16, but the precision of a run is that of its "
+            "computations: the weights stay as they are. For mixed precision, write 'fp16'; otherwise, convert the "
+            "model yourself, model.to(torch.float16), and leave precision at 'fp32'",
+        ),
         ("resume=3", "resume: expected true or false or a string, found 3"),
         ("experiment_name=../x", f"experiment_name: {NAME}"),
         ("experiment_name=/etc", f"experiment_name: {NAME}"),
@@ -167,7 +174,11 @@ NAME = "this becomes part of file names, so it cannot be '..' or contain '/' or 
             "optim.param_groups.0.weight_dcay=1",
             "optim.param_groups[0].weight_dcay: AdamW has no parameter 'weight_dcay'; did you mean 'weight_decay'?",
         ),
-        ("optim.param_groups.0.match=null", "optim.param_groups[0].match: expected a string, found null"),
+        ("optim.param_groups.0.match=null", "optim.param_groups[0].match: expected a string or a list, found null"),
+        (
+            "optim.param_groups.0.match=[]",
+            "optim.param_groups[0].match: expected a string or a list that is not empty, found a list",
+        ),
         ("optim.clip_norm=0", "optim.clip_norm: expected a number above 0, found 0"),
         (
             "optim.schedulers.0.T_mx=auto",
@@ -237,6 +248,34 @@ def test_several_optimizers_must_divide_the_parameters(run: Callable[..., str]) 
         "  override \"optim={a: {optimizer: {type: SGD}, params: 'x.*'}, b: {optimizer: {type: SGD}}}\"  optim.b: "
         "with several optimizers, each one needs 'params', the parameters that it updates"
     ]
+
+
+def test_a_module_that_cannot_be_imported_is_reported_once(mynet: Write) -> None:
+    broken = "from pathlib import Path\n\ndef grow():\n    raise RuntimeError('no')\n\ngrow()\n"
+    mynet("broken.py", "with open('runs.txt', 'a') as file:\n    file.write('x')\n" + broken)
+    mynet("around.py", "import broken\n")
+    mynet(
+        "run.yaml",
+        """\
+        imports: [broken]
+        model: {type: "broken:Net", inner: {type: "broken:Net"}}
+        train:
+          dataloader: {dataset: {type: "broken:Data"}}
+          step: around:loss_of
+          max_epochs: 1
+        custom_hooks: [OwnHook, {type: "mynet:Nets"}]
+        """,
+    )
+    loaded = load("run.yaml")
+    with pytest.raises(ConfigError) as caught:
+        check(loaded, Resolver(loaded.file))
+    assert str(caught.value).splitlines() == [
+        "run.yaml: 2 errors",
+        "  run.yaml:1:11  imports[0]: the module 'broken' cannot be imported: RuntimeError: no (broken.py:6); also "
+        "needed by model.type, train.dataloader.dataset.type, train.step",
+        "  run.yaml:7:26  custom_hooks[1].type: the module 'mynet' has no 'Nets'; did you mean 'Net'?",
+    ]
+    assert Path("runs.txt").read_text() == "xx"  # once by itself, and once by the module that imports it
 
 
 def test_a_line_break_in_a_key_does_not_break_the_message() -> None:

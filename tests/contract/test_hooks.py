@@ -219,10 +219,10 @@ def test_it_is_built_from_its_yaml_and_trains_validates_and_tests(name: str) -> 
     ("iteration", "point", "way"),
     [
         (7, "before_train_iter", "by epochs"),
-        (10, "after_train_epoch", "by epochs"),
-        (10, "after_val", "by epochs"),
-        (8, "before_train_iter", "by iterations"),
-        (12, "before_train_iter", "fp16, background saves"),
+        pytest.param(10, "after_train_epoch", "by epochs", marks=pytest.mark.exhaustive),
+        pytest.param(10, "after_val", "by epochs", marks=pytest.mark.exhaustive),
+        pytest.param(8, "before_train_iter", "by iterations", marks=pytest.mark.long),
+        pytest.param(12, "before_train_iter", "fp16, background saves", marks=pytest.mark.long),
     ],
 )
 def test_a_resumed_run_equals_an_uninterrupted_one(name: str, iteration: int, point: str, way: str) -> None:
@@ -254,7 +254,16 @@ def test_a_run_can_be_started_and_ended_again(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("point", ["before_train_iter", "after_backward", "after_train_iter", "before_val_iter"])
+@pytest.mark.parametrize(
+    "point",
+    [
+        "after_train_iter",
+        *(
+            pytest.param(point, marks=pytest.mark.exhaustive)
+            for point in ("before_train_iter", "after_backward", "before_val_iter")
+        ),
+    ],
+)
 def test_after_a_failed_run_everything_is_restored_and_the_run_can_be_started_again(name: str, point: str) -> None:
     runner = build_runner(name)
     before = surroundings(runner)
@@ -325,13 +334,13 @@ def test_training_ends_with_the_same_weights_with_all_observers_and_with_none() 
         runner.train()
         weights.append(runner.model.state_dict())
     assert all(value.equal(weights[1][key]) for key, value in weights[0].items())
-    assert len(wanted) == len(found) - 1  # LoggerHook is a default hook
+    assert len(wanted) == len(found) - 2  # LoggerHook and ReportHook are default hooks
 
 
 # A run in which a hook has little or nothing to do: its parameters, and the points at which it is still called in
 # training.
 IDLE: dict[str, tuple[dict[str, Any], list[str]]] = {
-    "AutogradAnomalyHook": ({"begin": 1000}, ["before_train"]),
+    "AutogradAnomalyHook": ({"begin": 1000}, []),
     "CheckInvalidLossHook": ({}, ["before_train", "before_backward"]),
     "EvaluateHook": ({"function": float}, ["before_train", "after_train_epoch", "after_train"]),
     "FreezeHook": (
@@ -364,10 +373,14 @@ IDLE: dict[str, tuple[dict[str, Any], list[str]]] = {
     "IterTimerHook": ({}, [point for point in POINTS if hasattr(HOOKS.get("IterTimerHook"), point)]),
     "LoggerHook": (
         {},
-        ["before_train", "after_train_iter", "after_val_epoch", "after_train", "after_test_epoch"],
+        [
+            *("before_train", "after_train_iter", "after_train_epoch", "after_val_epoch", "after_train"),
+            "after_test_epoch",
+        ],
     ),
     "ParamSchedulerHook": ({}, ["before_train"]),
     "ProgressHook": ({}, []),
+    "PruningHook": ({"monitor": "accuracy", "study": "s"}, ["before_train", "after_val_epoch", "after_train"]),
     "VisualizationHook": ({}, ["before_run", "after_val_iter", "after_test_iter", "around_val"]),
     "RuntimeInfoHook": ({}, [point for point in POINTS if hasattr(HOOKS.get("RuntimeInfoHook"), point)]),
 }
@@ -400,6 +413,7 @@ NEEDED: dict[str, dict[str, Any]] = {
     "EvaluateHook": {"function": lambda model: {}},
     "FreezeHook": {"patterns": "0.*"},
     "GradClipHook": {"max_norm": 1.0},
+    "PruningHook": {"monitor": "accuracy", "study": "s"},
     "TimeLimitHook": {"limit": "1h"},
 }
 

@@ -5,6 +5,7 @@ Each writer is created from YAML and writes through its real library. That libra
 
 from __future__ import annotations
 
+import base64
 import csv
 import io
 import json
@@ -55,7 +56,7 @@ YAML = {
 }
 CONFIG = {"model": {"type": "Net", "hidden": 64}, "train": {"max_epochs": 2, "betas": [0.9, 0.999]}, "seed": 0}
 # Writers that support images.
-WITH_IMAGES = ("memory", "mlflow", "tensorboard", "wandb")
+WITH_IMAGES = ("jsonl", "memory", "mlflow", "tensorboard", "wandb")
 
 Records = list[tuple[int, dict[str, float]]]
 
@@ -198,9 +199,12 @@ def image_of(name: str, folder: Path, writer: Any) -> NDArray[np.uint8]:
     if name == "memory":
         ((_, image, _, _),) = writer.images
         return np.asarray(image)
-    if name == "mlflow":
+    if name == "jsonl":
+        (line,) = (folder / "images.jsonl").read_text().splitlines()
+        file: Any = io.BytesIO(base64.b64decode(json.loads(line)["png"]))
+    elif name == "mlflow":
         client, run = mlflow_run(folder)
-        file: Any = client.download_artifacts(run.info.run_id, "images/val/grid/00000007.png")
+        file = client.download_artifacts(run.info.run_id, "images/val/grid/00000007.png")
     elif name == "tensorboard":
         values = [each for event in tensorboard_events(folder) for each in event.summary.value]
         (found,) = [each.image for each in values if each.HasField("image")]
@@ -391,7 +395,7 @@ def test_it_can_be_closed_twice_and_begun_again(
 FILES: dict[str, set[str]] = {
     "console": set(),
     "csv": {"metrics.csv"},
-    "jsonl": {"metrics.jsonl"},
+    "jsonl": {"metrics.jsonl", "images.jsonl"},
     "memory": set(),
     "mlflow": {"mlflow.db", "mlflow"},
     "tensorboard": {"tensorboard"},
@@ -683,6 +687,7 @@ def killed_twice(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[s
     return folder, dict(zip(RESUMED, runner.writers.all, strict=True))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", RESUMED)
 def test_a_run_killed_twice_has_every_step_once_and_in_order(
     name: str, killed_twice: tuple[Path, dict[str, Any]]

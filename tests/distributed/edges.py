@@ -31,6 +31,27 @@ def small_validation(folder: str, samples: int) -> dict[str, Any]:
     return cases.seen(runner) | {"metrics": found}
 
 
+def failing_trial(folder: str, prepared: bool, strategy: str) -> dict[str, Any]:
+    """Fail in one process while a test batch is tried before training. A hook may have to prepare that batch."""
+
+    def predict(model: Any, batch: Any) -> Any:
+        if runner.rank == 1:
+            raise ValueError("planted")
+        return cases.predict(model, batch)
+
+    data = TensorDataset(torch.randn(16, 8), torch.randint(3, (16,)))
+    test = EvalLoop(DataLoader(data, batch_size=4), predict, metrics={"accuracy": accuracy})
+    runner = cases.build(folder, epochs=1, test=test, strategy=strategy)
+    if prepared:
+        runner.on("before_test_iter")(prepare)
+    runner.train()
+    return cases.seen(runner)
+
+
+def prepare(runner: Runner) -> None:
+    """Prepare nothing."""
+
+
 def late_request(folder: str) -> dict[str, Any]:
     """Ask for a save in one process, at the end of training."""
 

@@ -23,10 +23,10 @@ def terminate() -> None:
 
 def in_validation(folder: str, batches: list[int], saved: bool, resume: bool = False) -> dict[str, Any]:
     """Get a signal in the first validation, in which the processes have different numbers of batches."""
-    rank, evaluated = int(os.environ["RANK"]), [0]
+    rank, evaluated, begun = int(os.environ["RANK"]), [0], [False]
 
     def predict(model: nn.Module, batch: list[Tensor]) -> tuple[Tensor, Tensor]:
-        evaluated[0] += runner.iter > 0  # not the trial batch
+        evaluated[0] += begun[0]  # not the trial batch
         if evaluated[0] == 3 and rank == 1 and not resume:
             terminate()
         return cases.predict(model, batch)
@@ -39,6 +39,7 @@ def in_validation(folder: str, batches: list[int], saved: bool, resume: bool = F
         default_hooks={"checkpoint": {"interval": 1 if saved else 3}},
         resume=resume,
     )
+    runner.on("before_train")(lambda runner: begun.__setitem__(0, True))
     try:
         runner.train()
     except SystemExit as end:

@@ -25,6 +25,31 @@ def test_a_process_without_a_batch_takes_part_in_a_validation(tmp_path: Path, sa
         assert rank["metrics"][0]["loss"] == pytest.approx(one.ranks[0]["metrics"][0]["loss"], abs=1e-5)
 
 
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_a_trial_that_fails_in_one_process_ends_all_with_that_error(tmp_path: Path, strategy: str) -> None:
+    main, failed = run_case("failing_trial", tmp_path, False, strategy).ranks
+    assert (failed["error"], failed["message"], failed["code"]) == ("ValueError", "planted", 1)
+    assert (main["error"], main["code"]) == ("DistributedError", 1)
+    assert main["message"].splitlines() == [
+        "rank 1 failed: ValueError: planted",
+        "  in the trial of test before training, batch 0, epoch=0 iter=0 rank=1",
+        "  one batch of every validation and test set is tried before the first step; to train without this trial, set "
+        "trial_batch: false (in Python: Runner(..., trial_batch=False))",
+    ]
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_a_trial_that_a_hook_may_save_in_one_process_is_a_warning_of_all(tmp_path: Path, strategy: str) -> None:
+    done = run_case("failing_trial", tmp_path, True, strategy)
+    assert [rank.get("iter") for rank in done.ranks] == [4, 4], done.output
+    lines = (tmp_path / "run" / "run.log").read_text().splitlines()
+    place = next(number for number, line in enumerate(lines) if "trial of test" in line)
+    assert lines[place].endswith(
+        "  warning: the trial of test before training was not possible: rank 1: ValueError: planted"
+    )
+    assert lines[place + 1] == ("  it may work later, because no hook is called here: prepare at before_test_iter")
+
+
 def test_a_request_of_one_process_at_the_end_of_training_holds_for_all(tmp_path: Path) -> None:
     done = run_case("late_request", tmp_path)
     assert done.code == 0, done.output

@@ -21,7 +21,7 @@ def test_two_processes_train_as_one_with_the_same_batches(tmp_path: Path) -> Non
         assert (torch.tensor(first[key]) - torch.tensor(one.ranks[0][key])).abs().max() < 1e-6, key
     files = [
         *("Sequential_epoch0_model.pth", "Sequential_epoch1_model.pth", "Sequential_model_final.pth"),
-        *("best_result.pth", "eval_result.json", "metrics.json", "model_best.pth"),
+        *("best_result.pth", "eval_result.json", "hooks.json", "metrics.json", "model_best.pth"),
     ]
     for found in (*one.ranks, *two.ranks):
         assert (found["files"], found["counted"], found["iter"]) == (files, [10, 10], 10)

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from multiprocessing.util import Finalize
 from pathlib import Path
 from queue import Empty
 from typing import TYPE_CHECKING, Any
@@ -194,6 +195,17 @@ def test_an_error_in_a_process_ends_the_others_and_is_raised_with_rank_and_trace
     assert note.startswith("in rank 1 of 2, started by hookline.launch:\n  Traceback (most recent call last):\n")
     assert ", in fails\n      raise error\n" in note
     assert multiprocessing.active_children() == before
+
+
+def test_an_error_of_a_process_that_does_not_end_by_itself_is_still_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails_and_stays() -> None:
+        if rank() == 1:
+            Finalize(None, time.sleep, (1000,), exitpriority=0)  # as a queue of DataLoader workers may do
+            raise ValueError("no")
+
+    monkeypatch.setattr("hookline.launching.group.NOTICE", 0.1)
+    with pytest.raises(ValueError, match="^no\n"):
+        hookline.launch(fails_and_stays)
 
 
 def test_the_first_error_is_raised_and_not_its_consequence() -> None:

@@ -13,7 +13,7 @@ from hookline.rundir import failures
 from hookline.rundir.failures import NAME, Failures
 from hookline.testing import toy_runner
 from tests.distributed.processes import running
-from tests.distributed.ranks import run
+from tests.distributed.ranks import run, torchrun
 
 MODULE = "repeating"
 LAUNCH = (
@@ -134,7 +134,7 @@ def test_the_launcher_restarts_twice_and_ends_with_7(tmp_path: Path, what: str, 
 
 
 def test_the_third_start_of_two_processes_ends_with_7_in_both(tmp_path: Path) -> None:
-    starts = [run("fail", tmp_path, "raise", 5, 1, module=MODULE) for _ in range(3)]
+    starts = [run("fail", tmp_path, "raise", 5, 1, module=MODULE, launcher=torchrun()) for _ in range(3)]
     assert [[found["code"] for found in done.ranks] for done in starts] == [[1, 1], [1, 1], [7, 7]]
     assert [found["error"] for found in starts[2].ranks] == ["DistributedError", "ValueError"]
     table = starts[2].output.partition("ChildFailedError")[2]  # torchrun's own

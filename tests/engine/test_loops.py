@@ -527,7 +527,7 @@ def test_a_step_of_validation_that_fails_is_noted_with_its_batch() -> None:
 
     def step(model: nn.Module, batch: Any) -> Any:
         seen.append(batch)
-        return [1][len(seen) // 6], batch[1]
+        return [1][len(seen) // 7], batch[1]  # the trial batch, and three batches in each of two validations
 
     runner.val_loops[""].step = step
     runner.val_loops[""].metrics = Metrics({})

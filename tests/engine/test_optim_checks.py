@@ -1,4 +1,4 @@
-"""Optims that cannot train the model, or cannot train to the end, are refused before the first step."""
+"""Optims that cannot train the model are refused before the first step."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.optim.lr_scheduler import ChainedScheduler, ConstantLR, LRScheduler, OneCycleLR, SequentialLR
-from torch.utils.data import DataLoader, IterableDataset
 
-from hookline import Hook, Optim, Runner, TrainLoop
+from hookline import Hook, Optim, Runner
 from hookline.engine.steps import cross_entropy
 from hookline.errors import ConfigError, HookError, StorageError, exit_code_of
 from hookline.testing import toy_data, toy_model, toy_runner
@@ -149,6 +147,60 @@ def test_a_hook_can_unfreeze_the_parameters_in_time() -> None:
     assert runner.iter == 8
 
 
+def untrained(runner: Runner) -> list[str]:
+    """Train, and return the warnings about parameters that no optimizer has."""
+    runner.train()
+    lines = (runner.work_dir / "run.log").read_text().splitlines()
+    return [line.partition("warning: ")[2] for line in lines if "no optimizer has" in line]
+
+
+def test_parameters_that_no_optimizer_has_are_named() -> None:
+    advice = (
+        "Pass them to an optimizer, or, if they are to stay as they are, freeze them: parameter.requires_grad_(False)"
+    )
+    start = "no optimizer has these parameters of the model, so they are never trained: "
+    model = toy_model()
+    assert untrained(toy_runner(model=model, optim=torch.optim.SGD(model[2].parameters(), lr=0.1))) == [
+        f"{start}0.weight, 0.bias. {advice}"
+    ]
+    model = nn.Sequential(toy_model(), nn.Linear(2, 2), nn.Linear(2, 2))
+    assert untrained(toy_runner(model=model, optim=torch.optim.SGD(model[2].parameters(), lr=0.1))) == [
+        f"{start}0.0.weight, 0.0.bias, 0.2.weight and 3 more. {advice}"
+    ]
+
+
+def test_parameters_that_are_frozen_or_in_one_of_several_optims_are_not_reported() -> None:
+    model = toy_model()
+    model[0].requires_grad_(False)
+    assert untrained(toy_runner(model=model, optim=torch.optim.SGD(model[2].parameters(), lr=0.1))) == []
+    model = toy_model()
+    freezing = {"type": "FreezeHook", "patterns": "0.*"}
+    optimizer = torch.optim.SGD(model[2].parameters(), lr=0.1)
+    assert untrained(toy_runner(model=model, optim=optimizer, custom_hooks=[freezing])) == []
+    model = toy_model()
+    optims = {name: torch.optim.SGD(model[int(name)].parameters(), lr=0.1) for name in ("0", "2")}
+
+    def step(model: nn.Module, batch: Any, optim: Any) -> None:
+        optim["0"].update(cross_entropy(model, batch))
+
+    assert untrained(toy_runner(model=model, optim=optims, step=step)) == []
+
+
+def test_parameters_that_a_hook_may_pass_to_the_optimizer_later_are_not_reported() -> None:
+    class Adds(Hook):
+        def after_train_epoch(self, runner: Runner) -> None:
+            """Train the whole model from the second epoch on."""
+            if runner.epoch == 0:
+                self._add(runner)
+
+        def _add(self, runner: Runner) -> None:
+            runner.optims.sole.optimizer.add_param_group({"params": list(runner.model.get_submodule("0").parameters())})
+
+    model = toy_model()
+    optimizer = torch.optim.SGD(model[2].parameters(), lr=0.1)
+    assert untrained(toy_runner(model=model, optim=optimizer, custom_hooks=[Adds()])) == []
+
+
 def test_model_and_optim_that_are_set_before_the_run_are_the_ones_that_are_trained_and_saved(tmp_path: Path) -> None:
     runner = toy_runner(work_dir=tmp_path, max_epochs=1)
     expected = toy_runner(model=toy_model(seed=1), max_epochs=1)
@@ -234,99 +286,4 @@ def test_update_refuses_lbfgs_by_name(accumulate: int) -> None:
     assert str(refused.value) == (
         "the optimizer (LBFGS) needs a closure that evaluates the model again, which the loop does not provide. Use "
         "another optimizer, or write a step with a parameter named optim that calls optim.optimizer.step(closure)"
-    )
-
-
-# -- schedules
-
-
-def with_one_cycle(steps: int, when: str, accumulate: int = 1, **options: Any) -> Runner:
-    model = toy_model()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    schedulers = [(OneCycleLR(optimizer, 0.1, total_steps=steps), when)]
-    return toy_runner(model=model, optim=Optim(optimizer, schedulers, accumulate=accumulate), **options)
-
-
-@pytest.mark.parametrize(
-    ("when", "needed", "unit", "options"),
-    [
-        ("epoch", 3, "epoch", {"max_epochs": 3}),
-        ("iter", 12, "iteration", {"max_epochs": 3}),
-        ("iter", 10, "iteration", {"max_iters": 10}),
-        ("step", 6, "optimizer step", {"max_epochs": 3, "accumulate": 3}),
-        ("step", 4, "optimizer step", {"max_iters": 10, "accumulate": 3}),
-    ],
-)
-def test_a_cycle_with_too_few_steps_is_refused(when: str, needed: int, unit: str, options: dict[str, Any]) -> None:
-    assert refusal(with_one_cycle(needed - 1, when, **options)) == (
-        f"OneCycleLR has {needed - 1} steps, but this run needs {needed}: it steps after every {unit}. "
-        f"Set total_steps to {needed}"
-    )
-    runner = with_one_cycle(needed, when, **options)
-    runner.train()
-    assert runner.optims.sole.schedulers[0].scheduler.last_epoch == needed
-
-
-def test_a_schedule_that_stays_at_its_end_may_be_short() -> None:
-    class Falling(LRScheduler):
-        def __init__(self, optimizer: Any, total_steps: int) -> None:
-            self.total_steps = total_steps
-            super().__init__(optimizer)
-
-        def get_lr(self) -> list[float | Tensor]:
-            return [rate * max(0.5, 1 - self.last_epoch / self.total_steps) for rate in self.base_lrs]
-
-    model = toy_model()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    toy_runner(model=model, optim=Optim(optimizer, [(Falling(optimizer, 3), "iter")])).train()
-    assert optimizer.param_groups[0]["lr"] == 0.05
-
-
-def test_a_cycle_that_was_long_enough_is_refused_when_the_run_is_resumed_with_more_epochs(tmp_path: Path) -> None:
-    with_one_cycle(2, "epoch", max_epochs=2, work_dir=tmp_path).train()
-    with pytest.raises(ConfigError) as refused:  # the checkpoint restores the length of the cycle
-        with_one_cycle(4, "epoch", max_epochs=4, work_dir=tmp_path, resume=True).train()
-    assert str(refused.value) == (
-        "OneCycleLR has 2 steps, but this run needs 4: it steps after every epoch. The length is that of the "
-        "checkpoint and cannot grow; train only to its end, or start a new run from its weights (load_from)"
-    )
-
-
-def test_a_short_cycle_inside_of_other_schedulers_is_refused() -> None:
-    def runner_with(steps: int, kind: str) -> Runner:
-        model = toy_model()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        cycle = OneCycleLR(optimizer, 0.1, total_steps=steps)
-        scheduler: LRScheduler = ChainedScheduler([ConstantLR(optimizer), cycle])
-        if kind == "last":
-            scheduler = SequentialLR(optimizer, [ConstantLR(optimizer), cycle], [2])
-        elif kind == "middle":
-            scheduler = SequentialLR(optimizer, [ConstantLR(optimizer), cycle, ConstantLR(optimizer)], [2, 5])
-        elif kind == "first":
-            scheduler = SequentialLR(optimizer, [cycle, ConstantLR(optimizer)], [5])
-        return toy_runner(model=model, optim=Optim(optimizer, [(scheduler, "iter")]))
-
-    for kind, needed in {"chained": 8, "last": 6, "middle": 2, "first": 4}.items():
-        assert refusal(runner_with(needed - 1, kind)) == (
-            f"OneCycleLR has {needed - 1} steps, but this run needs {needed}: it steps after every iteration. "
-            f"Set total_steps to {needed}"
-        )
-        runner_with(needed, kind).train()
-
-
-def test_a_cycle_that_ends_early_in_data_without_a_length_ends_with_a_clear_error(tmp_path: Path) -> None:
-    class Stream(IterableDataset[Any]):
-        def __iter__(self) -> Any:
-            return iter(toy_data())
-
-    model = toy_model()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    optim = Optim(optimizer, [(OneCycleLR(optimizer, 0.1, total_steps=5), "iter")])
-    loop = TrainLoop(DataLoader(Stream(), batch_size=None), cross_entropy, max_epochs=2)
-    runner = Runner(model, train=loop, optim=optim, work_dir=tmp_path, quiet=True)
-    with pytest.raises(ConfigError) as refused:
-        runner.train()
-    assert str(refused.value) == (
-        "OneCycleLR has 5 steps, but this run needs more: it steps after every iteration. Set total_steps to the "
-        "number of iterations of the whole training"
     )

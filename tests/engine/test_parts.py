@@ -173,7 +173,7 @@ def test_a_part_that_a_checkpoint_does_not_have_starts_fresh_which_is_reported(t
     resumed = toy_runner(work_dir=tmp_path, max_epochs=2, resume=True)
     resumed.add_part("curriculum", Curriculum())
     resumed.train()
-    assert "not in the checkpoint, so starting from scratch: curriculum" in (tmp_path / "run.log").read_text()
+    assert "  part curriculum: not in the checkpoint, so it starts fresh\n" in (tmp_path / "run.log").read_text()
 
 
 @pytest.mark.parametrize(

@@ -133,7 +133,7 @@ def test_a_metric_without_a_copy_is_left_out_and_reported(tmp_path: Path) -> Non
     runner.train()
     assert runner.hub.get_scalar("val/number").last() == [1.0, 2.0]
     assert (
-        "the trial validation before training leaves out metrics that cannot be copied, so their names are not "
+        "the trial of val before training leaves out metrics that cannot be copied, so their names are not "
         "checked: 'number' (TypeError: cannot pickle '_thread.lock' object)"
     ) in (tmp_path / "run.log").read_text()
 

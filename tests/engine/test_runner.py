@@ -134,8 +134,10 @@ def test_a_default_hook_can_be_left_out_changed_or_replaced() -> None:
 
     runner = toy_runner(default_hooks={"timer": None, "logger": MyLogger(), "checkpoint": {"interval": 7}})
     names = [type(hook).__name__ for hook in runner.hooks]
-    assert names == ["RuntimeInfoHook", "DistSamplerSeedHook", "MyLogger", "ParamSchedulerHook", "CheckpointHook"]
-    assert runner.hooks[-1].interval == 7
+    assert names == [
+        *("RuntimeInfoHook", "DistSamplerSeedHook", "MyLogger", "ParamSchedulerHook", "CheckpointHook", "ReportHook")
+    ]
+    assert runner.hooks[-2].interval == 7
 
 
 def test_a_compiled_or_wrapped_model_is_used_and_its_own_module_is_the_runners() -> None:
@@ -277,7 +279,18 @@ def test_a_run_leaves_its_config_plan_log_metrics_and_checkpoints() -> None:
     runner = toy_runner(max_epochs=2, batches=12, config={"model": {"type": "mynet:Net"}, "seed": 3})
     runner.train()
     assert sorted(path.name for path in runner.work_dir.iterdir()) == [
-        *["config.yaml", "epoch_1.pth", "epoch_2.pth", "last_checkpoint", "metrics.jsonl", "plan.txt", "run.log"]
+        *[
+            "config.yaml",
+            "epoch_1.pth",
+            "epoch_2.pth",
+            "events.jsonl",
+            "hooks.json",
+            "last_checkpoint",
+            "metrics.jsonl",
+            "plan.txt",
+            "report.html",
+        ],
+        "run.log",
     ]
     assert (runner.work_dir / "config.yaml").read_text() == "model:\n  type: mynet:Net\nseed: 3\n"
     assert (runner.work_dir / "plan.txt").read_text() == runner.plan.explain() + "\n"
@@ -297,7 +310,16 @@ def test_a_fresh_run_sets_the_files_of_an_earlier_one_aside_and_val_moves_nothin
         runner = toy_runner(max_epochs=1, work_dir=tmp_path)
         runner.train()
     assert sorted(path.name for path in (tmp_path / "old-2").iterdir()) == [
-        *["epoch_1.pth", "last_checkpoint", "metrics.jsonl", "plan.txt", "run.log"]
+        *[
+            "epoch_1.pth",
+            "events.jsonl",
+            "hooks.json",
+            "last_checkpoint",
+            "metrics.jsonl",
+            "plan.txt",
+            "report.html",
+            "run.log",
+        ]
     ]
     assert (tmp_path / "mine.txt").read_text() == "stays"
     assert (

@@ -21,7 +21,7 @@ from torch.optim import lr_scheduler
 from hookline import EvalLoop, Hook, Optim, Runner
 from hookline.checkpoint import seal, store
 from hookline.checkpoint.copies import Copies
-from hookline.engine import hook_states
+from hookline.engine import hook_states, saving
 from hookline.engine.steps import predict
 from hookline.errors import HookError, StorageError
 from hookline.hooks import CheckpointHook
@@ -497,10 +497,16 @@ def test_what_differs_from_the_saved_run_is_said(tmp_path: Path) -> None:
     )
     runner.train()
     text = (tmp_path / "run.log").read_text()
-    assert "warning: the learning rate continues from the checkpoint: [0.1]; this run's [0.5] is not used" in text
-    assert "warning: saved with the precision fp32, but this run has bf16, and continues with that" in text
-    assert "warning: saved with accumulate [1], but this run has [2], and continues with that" in text
-    assert "warning: saved with 4 batches per epoch, but this run has 6, and continues with that" in text
+    lines, keep = [line[21:] for line in text.splitlines()], "to use the checkpoint's: keep="
+    at = lines.index(f"resumed from {tmp_path / 'epoch_1.pth'}: epoch 1, iteration 4")
+    assert lines[at + 1 : at + 6] == [
+        '  lr: checkpoint 0.1, config 0.5: the checkpoint wins; to use the config\'s: keep="lr=config"',
+        f'  max_epochs: checkpoint 1, config 2: the config wins; {keep}"max_epochs=checkpoint"',
+        f'  accumulate: checkpoint 1, config 2: the config wins; {keep}"accumulate=checkpoint"',
+        "  batches per epoch: checkpoint 4, config 6: the config wins (no choice: the loader decides)",
+        "  precision: checkpoint fp32, config bf16: the config wins (no choice: the run is built with it; to use the "
+        "checkpoint's, change the config)",
+    ]
 
 
 def test_a_state_that_a_full_disk_keeps_out_of_memory_does_not_end_the_run(tmp_path: Path) -> None:
@@ -704,3 +710,226 @@ def test_records_are_cut_only_when_the_checkpoint_was_taken(tmp_path: Path) -> N
         toy_runner(model=nn.Linear(4, 2), max_epochs=3, work_dir=tmp_path, resume=tmp_path / "epoch_1.pth").train()
     assert (tmp_path / "metrics.jsonl").read_text() == before
     assert (tmp_path / "epoch_3.pth").is_file()
+
+
+# ------------------------------------------------------------------------- verification of large files, later
+
+
+def test_a_large_file_is_verified_in_the_background_before_anything_refers_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(saving, "SMALL", 0)
+    go, verify, seen = threading.Event(), store.verify, []
+
+    def wait_and_verify(path: Path) -> None:
+        assert threading.current_thread() is not threading.main_thread()
+        assert go.wait(60)
+        verify(path)
+
+    monkeypatch.setattr(store, "verify", wait_and_verify)
+    hook = {"max_keep_ckpts": 1, "save_last": False}
+    runner = toy_runner(max_epochs=2, work_dir=tmp_path, default_hooks={"checkpoint": hook})
+
+    @runner.on("before_train_epoch")
+    def look(runner: Runner) -> None:
+        seen.append((files(tmp_path), (tmp_path / "last_checkpoint").exists(), runner.saving.busy))
+
+    @runner.on("after_train_epoch")
+    def finish(runner: Runner) -> None:
+        if len(seen) == 2:  # the first file was looked at
+            go.set()
+
+    runner.train()
+    assert seen == [([], False, False), (["epoch_1.pth"], False, True)]
+    assert files(tmp_path) == ["epoch_2.pth"]
+    assert json.loads((tmp_path / "last_checkpoint").read_text())["name"] == "epoch_2.pth"
+
+
+def test_damage_that_is_found_later_ends_the_run_and_the_old_checkpoint_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(saving, "SMALL", 0)
+    verify = store.verify
+
+    def damage_and_verify(path: Path) -> None:
+        if path.name == "epoch_2.pth":
+            data = bytearray(path.read_bytes())
+            data[1000] ^= 1
+            path.write_bytes(bytes(data))
+        verify(path)
+
+    monkeypatch.setattr(store, "verify", damage_and_verify)
+    runner = toy_runner(max_epochs=4, work_dir=tmp_path, default_hooks={"checkpoint": {"max_keep_ckpts": 1}})
+    with pytest.raises(StorageError) as raised:
+        runner.train()
+    assert str(raised.value) == (
+        f"{tmp_path / 'epoch_2.pth'} was written, but reading it back shows damage: its bytes do not match its "
+        "SHA-256; check the disk"
+    )
+    assert files(tmp_path) == ["epoch_1.pth", "epoch_2.pth"]
+    assert json.loads((tmp_path / "last_checkpoint").read_text())["name"] == "epoch_1.pth"
+    assert (runner.saving.saved_at, runner.saving.last_path) == (-1, None)
+
+
+def test_after_a_signal_the_report_waits_for_the_verification(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(saving, "SMALL", 0)
+    monkeypatch.setattr(store, "verify", lambda path: (_ for _ in ()).throw(StorageError("damaged")))
+    runner = toy_runner(max_epochs=4, work_dir=tmp_path)
+    runner.on("after_train_iter")(lambda runner: os.kill(os.getpid(), signal.SIGTERM) if runner.iter == 1 else None)
+    with pytest.raises(StorageError, match="damaged"):
+        runner.train()
+    assert "ended by SIGTERM" not in (tmp_path / "run.log").read_text()
+
+
+def train_and_signal(folder: Path, monkeypatch: pytest.MonkeyPatch, fails: list[str], **checkpoint: Any) -> Runner:
+    """Train. The first verifications of some files fail, and a signal comes in the sixth iteration."""
+    monkeypatch.setattr(saving, "SMALL", 0)
+    verify, go = store.verify, threading.Event()
+
+    def fail_once(path: Path) -> None:
+        if path.name in fails:
+            assert go.wait(60)
+            fails.remove(path.name)
+            raise StorageError(f"{path.name} is damaged")
+        verify(path)
+
+    monkeypatch.setattr(store, "verify", fail_once)
+    runner = toy_runner(max_epochs=4, work_dir=folder, default_hooks={"checkpoint": checkpoint})
+
+    @runner.on("after_train_iter")
+    def send(runner: Runner) -> None:
+        if runner.iter == 5:
+            go.set()
+            runner.saving._background.join()  # the failure is there, and nobody has looked at it yet
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(SystemExit) as ended:
+        runner.train()
+    assert ended.value.code == 143
+    assert fails == []
+    return runner
+
+
+@pytest.mark.parametrize("checkpoint", [{}, {"async_save": True}], ids=["verified later", "written later"])
+def test_a_save_that_failed_right_before_a_signal_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checkpoint: dict[str, Any]
+) -> None:
+    """The failure comes in the iteration of the signal: after the save of the fifth iteration."""
+    checkpoint = {"by_epoch": False, "interval": 5, **checkpoint}
+    runner = train_and_signal(tmp_path / "run", monkeypatch, ["iter_5.pth"], **checkpoint)
+    lines = (tmp_path / "run" / "run.log").read_text()
+    assert "warning: iter_5.pth is damaged. The run ends after a signal, and saves its state again." in lines
+    assert "ended by SIGTERM after " in lines
+    assert f": saved {tmp_path}/run/iter_6.pth\n" in lines
+    assert json.loads((tmp_path / "run" / "last_checkpoint").read_text())["name"] == "iter_6.pth"
+    assert runner.saving.saved_at == 6
+    again = toy_runner(max_epochs=4, work_dir=tmp_path / "run", resume=True)
+    again.train()
+    whole = toy_runner(max_epochs=4, work_dir=tmp_path / "whole")
+    whole.train()
+    assert all(map(torch.equal, again.model.state_dict().values(), whole.model.state_dict().values()))
+
+
+def test_a_save_that_is_due_with_the_signal_does_not_raise_the_error_of_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train_and_signal(tmp_path, monkeypatch, ["iter_3.pth"], by_epoch=False, interval=3)
+    assert json.loads((tmp_path / "last_checkpoint").read_text())["name"] == "iter_6.pth"
+    assert files(tmp_path) == ["iter_3.pth", "iter_6.pth"]
+
+
+def test_without_a_signal_the_error_of_a_save_in_the_background_still_ends_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*args: Any, **options: Any) -> None:
+        raise StorageError("last_checkpoint cannot be written: No space left on device")
+
+    monkeypatch.setattr(saving, "SMALL", 0)
+    hook = {"checkpoint": {"by_epoch": False, "interval": 2, "max_keep_ckpts": 1}}
+    runner = toy_runner(max_epochs=4, work_dir=tmp_path, default_hooks=hook)
+
+    @runner.on("before_train_iter")
+    def fill_the_disk(runner: Runner) -> None:
+        if runner.iter == 3:
+            runner.saving._background.join()  # the first checkpoint is complete
+            monkeypatch.setattr(store, "point_to", full)
+
+    with pytest.raises(StorageError, match="No space left on device"):
+        runner.train()
+    assert files(tmp_path) == ["iter_2.pth", "iter_4.pth"], "the old one stays until the new one is complete"
+    monkeypatch.undo()
+    again = toy_runner(max_epochs=4, work_dir=tmp_path, resume=True)
+    again.train()
+    assert again.saving.resumed_at == 4, "the file itself is intact"
+
+
+def test_a_second_save_in_the_background_waits_for_the_first_and_both_have_their_own_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, began, order, go = store.write, threading.Event(), [], threading.Event()
+
+    def slow(checkpoint: Any, path: Path, note: seal.Note) -> str:
+        order.append(f"begin {path.name}")
+        if path.name == "iter_1.pth":
+            began.set()
+            assert go.wait(60)
+        found = write(checkpoint, path, note)
+        order.append(f"end {path.name}")
+        return found
+
+    monkeypatch.setattr(store, "write", slow)
+    runner = toy_runner(max_epochs=1, work_dir=tmp_path, default_hooks={"checkpoint": None})
+    weights: dict[str, torch.Tensor] = {}
+
+    @runner.on("after_train_iter")
+    def ask(runner: Runner) -> None:
+        if runner.iter == 1:
+            assert began.wait(60)
+            threading.Timer(0.2, go.set).start()
+        if runner.iter < 2:
+            weights[f"iter_{runner.iter + 1}.pth"] = next(iter(runner.model.state_dict().values())).clone()
+            runner.request_save(background=True, done=lambda path: order.append(f"done {path.name}"))
+
+    runner.train()
+    assert order == [f"{what} {name}" for name in ("iter_1.pth", "iter_2.pth") for what in ("begin", "end", "done")]
+    for name, expected in weights.items():
+        saved = torch.load(tmp_path / name, weights_only=True)
+        assert torch.equal(next(iter(saved["state_dict"].values())), expected)
+        assert f"iter_{saved['meta']['iter']}.pth" == name
+
+
+KILLED = """
+import os, signal, sys, threading, time
+from hookline.checkpoint import store
+from hookline.engine import saving
+from hookline.testing import toy_runner
+
+saving.SMALL = 0
+verify = store.verify
+
+def killed(path):
+    if path.name == "iter_6.pth":
+        os.kill(os.getpid(), signal.SIGKILL)
+    verify(path)
+
+store.verify = killed
+toy_runner(max_epochs=4, work_dir=sys.argv[1], default_hooks={"checkpoint": {"by_epoch": False, "interval": 3,
+    "max_keep_ckpts": 1}}).train()
+"""
+
+
+@pytest.mark.processes
+def test_a_kill_during_the_verification_leaves_a_run_that_resumes(tmp_path: Path) -> None:
+    folder = tmp_path / "killed"
+    ended = subprocess.run([sys.executable, "-c", KILLED, str(folder)], check=False, timeout=120)
+    assert ended.returncode == -signal.SIGKILL
+    assert files(folder) == ["iter_3.pth", "iter_6.pth"]
+    assert json.loads((folder / "last_checkpoint").read_text())["name"] == "iter_3.pth"
+    hook = {"checkpoint": {"by_epoch": False, "interval": 3, "max_keep_ckpts": 1}}
+    again = toy_runner(max_epochs=4, work_dir=folder, resume=True, default_hooks=hook)
+    again.train()
+    assert again.saving.resumed_at == 6, "its bytes are intact"
+    whole = toy_runner(max_epochs=4, work_dir=tmp_path / "whole", default_hooks=hook)
+    whole.train()
+    assert all(map(torch.equal, again.model.state_dict().values(), whole.model.state_dict().values()))
+    assert files(folder) == files(tmp_path / "whole")

@@ -189,7 +189,7 @@ def _clean() -> list[Case]:
         clean(
             "hook_names",
             lambda found: found["hooks"].update({"os:system": {"command": SHELL}, code: {"type": "os:system"}}),
-            f"not used from the checkpoint, because this run has no such hook: os:system, {code}\n",
+            f"hook {code}: only in the checkpoint, so it is dropped, with its state\n",
         ),
         clean(
             "metric_names",

@@ -13,7 +13,7 @@ TRUST = "if you trust it, add --allow"
 
 def cases() -> list[Case]:
     """Return all cases."""
-    return [*_tags(), *_names(), *_imports(), *_bases(), *_references(), *_bombs()]
+    return [*_tags(), *_names(), *_nested(), *_imports(), *_bases(), *_references(), *_bombs()]
 
 
 def _tags() -> list[Case]:
@@ -243,12 +243,86 @@ def _names() -> list[Case]:
         Case(
             "fault_18_lambda_of_a_scheduler",
             2,
-            "config.yaml:5:55 optim.schedulers[0]: LambdaLR(...) failed: TypeError: 'str' object is not callable",
+            _listed("5:72  optim.schedulers[0].lr_lambda", _not_yours("os")),
             config=config(
                 optim='{optimizer: {type: SGD, lr: 0.1}, schedulers: [{type: LambdaLR, lr_lambda: "os:system"}]}'
             ),
         ),
     ]
+
+
+def _nested() -> list[Case]:
+    """Return cases that name shells inside other objects: in mappings, in lists, and around plain mappings."""
+
+    def model(name: str, text: str, place: str, message: str) -> Case:
+        says = _listed(place, message)
+        return Case(f"fault_18_nested_{name}", 2, says, config=config(model=f'{{type: "mynet:Wrap", {text}}}'))
+
+    def shell(target: str) -> str:
+        return f'{{type: "{target}", command: {SHELL}}}'
+
+    run = "torch.utils.collect_env:run"
+    kinds = "must be a model, a dataset, a sampler, a metric, ... if it comes from torch"
+    popen = f'{{type: "subprocess:Popen", args: [touch, {CANARY}]}}'
+    loader = 'type: DataLoader, dataset: {type: "mynet:Data"}'
+    cases = [
+        model("module", f"net: {shell('os:system')}", "1:35  model.net.type", _not_yours("os")),
+        model(
+            "torch_module",
+            f"net: {shell(run)}",
+            "1:35  model.net.type",
+            f"'{run}' is refused: the model must be a subclass of torch.nn.Module if it comes from torch; "
+            f"{TRUST} torch.utils.collect_env",
+        ),
+        model("module_by_name", 'net: "os:system"', "1:29  model.net", _not_yours("os")),
+        model("list", f"nets: [{popen}]", "1:37  model.nets[0].type", _not_yours("subprocess")),
+        model("dict", f"table: {{a: {popen}}}", "1:41  model.table.a.type", _not_yours("subprocess")),
+        model("untyped", f"more: {shell('os:system')}", "1:36  model.more.type", _not_yours("os")),
+        model(
+            "untyped_torch",
+            f"more: [[{{a: {shell(run)}}}]]",
+            "1:42  model.more[0][0].a.type",
+            f"'{run}' is refused: the object {kinds}; {TRUST} torch.utils.collect_env",
+        ),
+        model("keyword", f"other: {shell('posix:system')}", "1:37  model.other.type", _not_yours("posix")),
+        model("function", f"call: {shell('os:system')}", "1:36  model.call.type", _not_yours("os")),
+        model("function_by_name", 'call: "os:system"', "1:29  model.call", _not_yours("os")),
+        model(
+            "function_of_torch",
+            f'call: "{run}"',
+            "1:29  model.call",
+            f"'{run}' is refused: the function cannot come from torch; {TRUST} torch.utils.collect_env",
+        ),
+        model(
+            "imported_by_mine",
+            f"more: {shell('mynet:system')}",
+            "1:36  model.more.type",
+            "'mynet:system' is refused: it is posix.system, which is not defined in one of your own modules; "
+            f"{TRUST} posix",
+        ),
+        model(
+            "around_plain",
+            'more: {type: "os:system", command: {_plain_: true, type: "mynet:Net"}}',
+            "1:36  model.more.type",
+            _not_yours("os"),
+        ),
+        model(
+            "forced",
+            f"cfg: {{a: {{_plain_: false, {shell('os:system')[1:]}}}",
+            "1:55  model.cfg.a.type",
+            _not_yours("os"),
+        ),
+        model(
+            "deep",
+            "net: " + '{type: "mynet:Wrap", net: ' * 3 + popen + "}" * 3,
+            "1:113  model.net.net.net.net.type",
+            _not_yours("subprocess"),
+        ),
+    ]
+    sampler = _listed("2:81  train.dataloader.sampler.type", _not_yours("os"))
+    train = f"{{dataloader: {{{loader}, sampler: {shell('os:system')}}}, max_epochs: 1}}"
+    cases.append(Case("fault_18_nested_sampler", 2, sampler, config=config(train=train)))
+    return cases
 
 
 EVIL = f"import os\nos.system('{SHELL}')\n"

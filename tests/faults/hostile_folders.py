@@ -80,6 +80,7 @@ def _pipes() -> list[Case]:
         pipe("log", "run.log"),
         pipe("log_test", "run.log", ("test", "config.yaml", "--checkpoint", f"{RUN}/epoch_1.pth")),
         pipe("plan", "plan.txt"),
+        pipe("journal", "events.jsonl"),
         pipe("records", "metrics.jsonl", code=None),
         pipe("lock", ".lock"),
         pipe("writable", ".writable"),
@@ -104,6 +105,7 @@ def _folders() -> list[Case]:
         folder("pointer", "last_checkpoint"),
         folder("log", "run.log"),
         folder("plan", "plan.txt"),
+        folder("journal", "events.jsonl"),
         folder("config", "config.yaml"),
         folder("records", "metrics.jsonl", code=None),
         folder("lock", ".lock"),
@@ -144,5 +146,5 @@ def _loops() -> list[Case]:
         loop("out", f"{RUN}/out.st", ("export", f"{RUN}/epoch_1.pth", "--out", f"{RUN}/out.st"), None),
         loop("log", f"{RUN}/run.log", RESUME),
         loop("config", "config.yaml", TRAIN, 2),
-        loop("compare", "runs/loop", ("compare", "runs/run", "runs/loop"), 2),
+        loop("compare", "runs/loop", ("compare", "runs/run", "runs/loop"), None),
     ]

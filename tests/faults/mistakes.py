@@ -5,6 +5,12 @@ from __future__ import annotations
 from tests.faults.cases import Case
 from tests.faults.project import config
 
+#: The end of a message about a failure while a validation batch is tried before training.
+TRIED = (
+    "\n  in the trial of val before training, batch 0, epoch=0 iter=0 rank=0\n  one batch of every validation and test "
+    "set is tried before the first step; to train without this trial, set trial_batch: false (in Python: Runner(..., "
+    "trial_batch=False))"
+)
 WHAT_TO_RETURN = (
     "return the loss as a tensor with one element, or a mapping with the key 'loss' (or with keys that contain 'loss', "
     "whose values are added up), or (outputs, loss)"

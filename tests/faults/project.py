@@ -20,6 +20,7 @@ from tests.faults.children import command
 
 MYNET = """
 import os
+from collections.abc import Callable
 from os import system
 
 import torch
@@ -33,6 +34,24 @@ class Net(nn.Module):
 
     def forward(self, inputs):
         return self.layers(inputs)
+
+
+class Wrap(nn.Module):
+    def __init__(
+        self,
+        net: nn.Module | None = None,
+        nets: list[nn.Module] = (),
+        table: dict[str, nn.Module] | None = None,
+        cfg: dict | None = None,
+        call: Callable | None = None,
+        more=None,
+        **others,
+    ):
+        super().__init__()
+        self.net = net or Net()
+
+    def forward(self, inputs):
+        return self.net(inputs)
 
 
 class Data(torch.utils.data.Dataset):

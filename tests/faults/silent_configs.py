@@ -109,7 +109,7 @@ def _keys() -> list[Case]:
             2,
             listed(
                 "7:37  custom_hooks[0].colour: ProgressHook has no parameter 'colour'; available: window, "
-                "smoothing_factor, monitor, rule, type, priority, on_error, ranks"
+                "smoothing_factor, monitor, rule, type, priority, on_error, ranks, budget, budget_action"
             ),
             custom_hooks="[{type: ProgressHook, colour: red}]",
         ),
@@ -511,18 +511,19 @@ def _modules() -> list[Case]:
         module(
             "exits",
             "import sys\nsys.exit(0)\n",
-            listed("7:11  imports[0]: the module 'mine' cannot be imported: SystemExit: 0"),
+            listed("7:11  imports[0]: the module 'mine' cannot be imported: SystemExit: 0 (mine.py:2)"),
         ),
         module(
             "exits_for_a_reason",
             "raise SystemExit('done')\n",
-            listed("7:11  imports[0]: the module 'mine' cannot be imported: SystemExit: done"),
+            listed("7:11  imports[0]: the module 'mine' cannot be imported: SystemExit: done (mine.py:1)"),
         ),
         module(
             "fails",
             "import nowhere\n",
             listed(
-                "7:11  imports[0]: the module 'mine' cannot be imported: ModuleNotFoundError: No module named 'nowhere'"
+                "7:11  imports[0]: the module 'mine' cannot be imported: ModuleNotFoundError: No module named "
+                "'nowhere' (mine.py:1)"
             ),
         ),
         module(

@@ -71,8 +71,8 @@ def _hooks() -> list[Case]:
         hook(
             "circle",
             "'bad:CircleA', 'bad:CircleB'",
-            "the order of the hooks is circular: CircleB declares runs_after CircleA; CircleA declares "
-            "runs_after CircleB",
+            "the order of the hooks is circular: CircleA declares runs_after CircleB; CircleB declares "
+            "runs_after CircleA",
         ),
         hook(
             "priority_of_the_class", "'bad:OddPriority'", "OddPriority: unknown priority 'HIGHER'; did you mean 'HIGH'?"
@@ -229,14 +229,14 @@ def _words() -> list[Case]:
             "nowhere/config.yaml",
             says="nowhere/config.yaml: file not found; there is no folder nowhere",
         ),
-        words("test_without_checkpoint", "test", "config.yaml", mentions=("choose the checkpoint to test",)),
+        words("test_without_checkpoint", "test", "config.yaml", mentions=("choose what to test",)),
         words(
             "test_without_test_set",
             "test",
             "config.yaml",
             "--checkpoint",
             "runs/run/epoch_1.pth",
-            says="this run has no test loop; add one: Runner(..., test=EvalLoop(loader, ...))",
+            says="this run has no test loop; add one: the section 'test' of the config",
             config=config(test=None),
             prepare=put_run,
         ),

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from tests.faults.cases import Case, listed
-from tests.faults.mistakes import WHAT_TO_RETURN, bad, evaluation, raising, training
+from tests.faults.mistakes import TRIED, WHAT_TO_RETURN, bad, evaluation, raising, training
 from tests.faults.project import checkpoint, config, in_zip, put_run, sealed, trained_run, write
 
 
@@ -124,14 +124,15 @@ def _data() -> list[Case]:
     ]
 
 
-def _infinite(loss: str, iteration: int, hook: str = "") -> str:
-    """Return the message of a run whose loss is NaN or Inf; `hook` is the hook that found it, if any."""
+def _infinite(loss: str, iteration: int, by_epochs: bool = True) -> str:
+    """Return the message of a run whose loss is NaN or Inf."""
+    epoch = f" (epoch 1, batch {iteration} of 4)" if by_epochs else ""
     return (
-        f"the loss has become {loss} by iteration {iteration}, so training cannot continue; check the "
+        f"the loss has become {loss} at iteration {iteration}{epoch}, so training cannot continue; check the "
         "learning rate, the "
         "data and the precision, or skip such batches: CheckInvalidLossHook with policy: skip and "
         "interval: 1"
-    ) + (f"\n  in hook {hook}" if hook else "")
+    )
 
 
 def _losses() -> list[Case]:
@@ -222,34 +223,34 @@ def _losses() -> list[Case]:
         infinite(
             "nan",
             "by_epochs",
-            _infinite("nan", 1, "LoggerHook, at after_train_iter, epoch=0 iter=3 rank=0 (hookline/hooks/logger.py)"),
+            _infinite("nan", 1),
         ),
         infinite(
             "infinite",
             "by_epochs",
-            _infinite("inf", 1, "LoggerHook, at after_train_iter, epoch=0 iter=3 rank=0 (hookline/hooks/logger.py)"),
+            _infinite("inf", 1),
         ),
         infinite(
             "nan_later",
             "by_epochs",
-            _infinite("nan", 4, "LoggerHook, at after_train_iter, epoch=0 iter=3 rank=0 (hookline/hooks/logger.py)"),
+            _infinite("nan", 4),
         ),
         infinite(
             "nan_once",
             "by_epochs",
-            _infinite("nan", 3, "LoggerHook, at after_train_iter, epoch=0 iter=3 rank=0 (hookline/hooks/logger.py)"),
+            _infinite("nan", 3),
         ),
         by_iterations(
             "nan",
-            _infinite("nan", 1, "LoggerHook, at after_train_iter, epoch=1 iter=7 rank=0 (hookline/hooks/logger.py)"),
+            _infinite("nan", 1, by_epochs=False),
         ),
         by_iterations(
             "infinite",
-            _infinite("inf", 1, "LoggerHook, at after_train_iter, epoch=1 iter=7 rank=0 (hookline/hooks/logger.py)"),
+            _infinite("inf", 1, by_epochs=False),
         ),
         by_iterations(
             "nan_later",
-            _infinite("nan", 4, "LoggerHook, at after_train_iter, epoch=1 iter=7 rank=0 (hookline/hooks/logger.py)"),
+            _infinite("nan", 4, by_epochs=False),
         ),
         infinite(
             "nan",
@@ -291,22 +292,22 @@ def _evaluation() -> list[Case]:
         bad(
             "val_metric_unknown",
             2,
-            listed("3:100  val.metrics.accuracy: unknown metric 'acuracy'; did you mean 'Accuracy'?"),
+            listed("3:100  val.metrics.accuracy: unknown metric 'acuracy'; did you mean 'accuracy'?"),
             val=evaluation(metrics="{accuracy: acuracy}"),
         ),
         bad(
             "val_metric_not_there",
             2,
             listed(
-                "3:100  val.metrics.accuracy: the module 'mynet' has no 'acuracy'; available: system, Net, Data, "
-                "loss_of, predict"
+                "3:100  val.metrics.accuracy: the module 'mynet' has no 'acuracy'; available: Callable, system, "
+                "Net, Wrap, Data, loss_of, predict"
             ),
             val=evaluation(metrics='{accuracy: "mynet:acuracy"}'),
         ),
         bad(
             "val_loss_gives_nothing",
             1,
-            f"the step returned None; {WHAT_TO_RETURN}\n  in the step of val, batch 0, epoch=1 iter=2 rank=0",
+            f"the step returned None; {WHAT_TO_RETURN}{TRIED}",
             val=evaluation(loss='"bad:nothing"'),
         ),
         bad(
@@ -334,12 +335,22 @@ def _evaluation() -> list[Case]:
         bad(
             "val_metric_gives_text",
             2,
-            "the metric 'text' must return a number, or a tensor of numbers, for a batch, not a str\n  in the step of "
-            "val, batch 0, epoch=1 iter=2 rank=0",
+            f"the metric 'text' must return a number, or a tensor of numbers, for a batch, not a str{TRIED}",
             val=evaluation(metrics='{text: "bad:text_metric"}'),
         ),
-        failing("step_gives_one_thing", f"in the metric 'accuracy', {called}", step='"bad:one_thing"'),
-        failing("step_gives_nothing", f"in the metric 'accuracy', {called}", step='"bad:nothing"'),
+        *(
+            bad(
+                f"val_step_gives_{name}",
+                2,
+                f"the metric 'accuracy' takes (preds, target), but the evaluation step returned {found}; let the step "
+                f"return (preds, target){TRIED}",
+                val=evaluation(step=step),
+            )
+            for name, found, step in (
+                ("one_thing", "a tensor of shape (4, 2)", '"bad:one_thing"'),
+                ("nothing", "None", '"bad:nothing"'),
+            )
+        ),
         failing("step_fails", "KeyError: 'no such column'\n", step='"bad:fails"'),
         raising("test_metric_raises", 1, broken, test=evaluation(metrics='{broken: "bad:broken_metric"}')),
     ]

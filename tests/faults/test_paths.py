@@ -41,7 +41,16 @@ def test_fault_31_a_run_in_a_long_unicode_folder_works_in_any_locale(locale: dic
     assert (ended.returncode, ended.stderr) == (0, b"")
     run = folder / work_dir
     assert sorted(path.name for path in run.iterdir()) == [
-        *["config.yaml", "epoch_1.pth", "epoch_2.pth", "last_checkpoint", "metrics.jsonl", "plan.txt", "run.log"]
+        *[
+            "config.yaml",
+            "epoch_1.pth",
+            "epoch_2.pth",
+            "events.jsonl",
+            "hooks.json",
+            "last_checkpoint",
+            "metrics.jsonl",
+        ],
+        *["plan.txt", "report.html", "resume.json", "run.log"],
     ]
     assert "größe 実験" in (run / "config.yaml").read_text(encoding="utf-8")
     assert "epoch 2/2  iter 2/2" in (run / "run.log").read_text(encoding="utf-8")

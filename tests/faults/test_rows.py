@@ -247,11 +247,13 @@ def test_fault_33_another_thread_count_or_version_is_reported_and_the_run_contin
     runner.train()
     assert runner.iter == 8
     text = (tmp_path / "run.log").read_text()
+    bits = "results may differ in their last bits\n"
+    assert f"  torch: checkpoint 1.0, this run {torch.__version__}: {bits}" in text
+    assert f"  threads: checkpoint {threads + 7}, this run {threads}: {bits}" in text
     assert (
-        f"warning: saved with torch 1.0, {threads + 7} threads, but this run has torch {torch.__version__}, {threads} "
-        "threads: results may differ in their last bits"
-    ) in text
-    assert "warning: saved with the seed 5, but this run has 0: from now on, the order of the data is different" in text
+        "  seed: checkpoint 5, config 0: the config wins (no choice: the data is built with it; to use the "
+        "checkpoint's, change the config. From now on, the order of the data is different)\n" in text
+    )
 
 
 def test_two_optims_whose_windows_never_close_together_save_what_is_open(tmp_path: Path) -> None:

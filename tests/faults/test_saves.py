@@ -30,11 +30,14 @@ def whole() -> Any:
     return runner.model.state_dict()
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize(
+    ("moment", "verified"),
+    [*((moment, "at once") for moment in MOMENTS), *((moment, "in the background") for moment in MOMENTS[4:])],
+)
 def test_fault_2_a_kill_at_any_moment_of_a_save_leaves_the_old_or_the_new_checkpoint(
-    tmp_path: Path, moment: str, whole: Any
+    tmp_path: Path, moment: str, verified: str, whole: Any
 ) -> None:
-    with running(save_and_die, str(tmp_path), moment, "hookline") as child:
+    with running(save_and_die, str(tmp_path), moment, "hookline", 4, verified) as child:
         assert child.wait() == -signal.SIGKILL, child.output()
     assert valid_after(tmp_path) == EXPECTED[moment]
     resumed = toy_runner(
@@ -43,7 +46,17 @@ def test_fault_2_a_kill_at_any_moment_of_a_save_leaves_the_old_or_the_new_checkp
     resumed.train()
     assert str(resumed.model.state_dict()) == str(whole)
     assert sorted(path.name for path in tmp_path.iterdir()) == [
-        *["epoch_3.pth", "epoch_4.pth", "last_checkpoint", "metrics.jsonl", "plan.txt", "run.log"]
+        *[
+            "epoch_3.pth",
+            "epoch_4.pth",
+            "events.jsonl",
+            "hooks.json",
+            "last_checkpoint",
+            "metrics.jsonl",
+            "plan.txt",
+            "report.html",
+        ],
+        *["resume.json", "run.log"],
     ]
 
 
@@ -55,7 +68,17 @@ def test_fault_2_a_kill_in_the_last_save_leaves_no_checkpoint_too_many_after_a_r
         max_epochs=3, work_dir=tmp_path, resume=True, default_hooks={"checkpoint": {"max_keep_ckpts": 2}}
     ).train()
     assert sorted(path.name for path in tmp_path.iterdir()) == [
-        *["epoch_2.pth", "epoch_3.pth", "last_checkpoint", "metrics.jsonl", "plan.txt", "run.log"]
+        *[
+            "epoch_2.pth",
+            "epoch_3.pth",
+            "events.jsonl",
+            "hooks.json",
+            "last_checkpoint",
+            "metrics.jsonl",
+            "plan.txt",
+            "report.html",
+        ],
+        *["resume.json", "run.log"],
     ]
 
 

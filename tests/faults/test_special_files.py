@@ -19,6 +19,7 @@ from tests.faults.special_files import KINDS, attempt, put, refusals
 #: The files that a run writes, reads or replaces in its folder.
 FILES = (
     *(".lock", "run.log", "plan.txt", "config.yaml", "last_checkpoint", "hooks.json", "profile.json", "report.html"),
+    *("events.jsonl", "control.jsonl"),
     *(".epoch_1.pth.partial", ".last_checkpoint.partial", ".run.log.partial"),
 )
 #: The files that may be links, because they are only read, or replaced as a whole.
@@ -85,12 +86,13 @@ def test_an_evaluation_refuses_them_as_training_does(tmp_path: Path, kind: str) 
 def test_a_file_with_a_second_name_is_never_changed_in_place(tmp_path: Path) -> None:
     folder, other = tmp_path / "run", tmp_path / "other"
     toy_runner(work_dir=folder, max_epochs=1).train()
-    for name in ("run.log", "metrics.jsonl", ".lock"):
+    for name in ("run.log", "metrics.jsonl", "events.jsonl", ".lock"):
         other.write_bytes((folder / name).read_bytes() if name != ".lock" else b"")
         (folder / name).unlink(missing_ok=True)
         os.link(other, folder / name)
         (line,) = outcome(attempt_again, str(folder))
-        written = ["run/run.log"] if name == "metrics.jsonl" else []  # it says why the run ended
+        logs = ["run/events.jsonl", "run/hooks.json", "run/run.log"]  # they say how and why the run ended
+        written = {"metrics.jsonl": logs, "events.jsonl": logs[-1:]}.get(name, [])
         assert line == (
             f"5 RUN/{name} must be a regular file of this run, not a file with 2 hard links; move it away, or choose "
             f"another work_dir {written}"
@@ -125,7 +127,17 @@ def test_links_outside_of_the_files_of_a_run_keep_working(tmp_path: Path) -> Non
     runner.train()
     assert runner.iter == 8
     assert sorted(path.name for path in real.iterdir()) == [
-        *["epoch_1.pth", "epoch_2.pth", "last_checkpoint", "metrics.jsonl", "plan.txt", "run.log"]
+        *[
+            "epoch_1.pth",
+            "epoch_2.pth",
+            "events.jsonl",
+            "hooks.json",
+            "last_checkpoint",
+            "metrics.jsonl",
+            "plan.txt",
+            "report.html",
+        ],
+        *["resume.json", "run.log"],
     ]
     toy_runner(work_dir=tmp_path / "run", resume=tmp_path / "weights.pth").train()
     toy_runner(work_dir=tmp_path / "run", load_from=tmp_path / "weights.pth").train()
@@ -187,7 +199,7 @@ def test_a_loop_of_links_is_refused_like_any_other_unreadable_path(tmp_path: Pat
         ("train", "over.yaml"): (2, f"loop.yaml: the file cannot be read: {too_many}"),
         ("inspect", "loop"): (5, f"loop cannot be read: {too_many}"),
         ("export", "loop"): (5, f"loop cannot be read: {too_many}"),
-        ("compare", "loop"): (2, "folder loop does not exist"),
+        ("compare", "loop"): (2, "loop is a link to loop, which does not exist"),
     }
     for words, (code, says) in expected.items():
         ended, output = command(*words, cwd=here)

@@ -389,5 +389,8 @@ def test_wrong_parameters_are_refused(parameters: dict[str, Any], message: str) 
 def test_a_beginning_that_never_comes_is_said(begin: int, said: bool) -> None:
     runner = toy_runner(max_epochs=1, batches=7, custom_hooks=[AutogradAnomalyHook(begin=begin)])
     runner.train()
-    message = f"warning: AutogradAnomalyHook: begin={begin} is never reached: the highest value in this run is 6"
+    message = (
+        f"warning: AutogradAnomalyHook: begin={begin} needs {begin + 1} iterations, but this run has 7, so no "
+        "iteration is checked; set begin to at most 6, or train longer"
+    )
     assert (message in (runner.work_dir / "run.log").read_text()) == said

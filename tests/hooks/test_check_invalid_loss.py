@@ -101,8 +101,9 @@ def test_between_two_checks_the_first_bad_iteration_is_named(policy: Any, bad: t
         runner.train()
     at_the_end = found_at == 8  # the loop's own check, after all iterations
     found = (
-        f"the loss has become nan by iteration {bad[0]}, so training cannot continue; check the learning rate, the "
-        "data and the precision, or skip such batches: CheckInvalidLossHook with policy: skip and interval: 1"
+        f"the loss has become nan at iteration {bad[0]} (epoch 1, batch {bad[0]} of 8), so training cannot "
+        "continue; check the learning rate, the data and the precision, or skip such batches: CheckInvalidLossHook "
+        "with policy: skip and interval: 1"
         if at_the_end
         else f"CheckInvalidLossHook: the loss of iteration {bad[0]} is nan, and training used it before this check; "
         "set interval: 1 to find it in time"
@@ -115,7 +116,7 @@ def test_a_save_checks_what_is_unread(tmp_path: Path) -> None:
     hooks = [Spoil(2), CheckInvalidLossHook(interval=100)]
     defaults = {"runtime_info": None, "checkpoint": {"interval": 3, "by_epoch": False}}
     runner = toy_runner(max_epochs=1, batches=8, custom_hooks=hooks, default_hooks=defaults, work_dir=tmp_path)
-    with pytest.raises(NumericsError, match="^the loss has become nan by iteration 2,"):
+    with pytest.raises(NumericsError, match="^the loss has become nan at iteration 2 "):
         runner.train()
     assert runner.iter == 3
     assert list(tmp_path.glob("*.pth")) == []

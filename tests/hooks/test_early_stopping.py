@@ -159,30 +159,55 @@ def test_a_metric_that_is_missing_is_warned_about_once_and_ignored() -> None:
     assert log.count(warning) == 1
 
 
-def test_if_strict_a_missing_metric_is_refused() -> None:
-    hook = EarlyStoppingHook("accuracy", strict=True)
-    assert list(hook.watched_metrics()) == ["accuracy"]
-    assert list(EarlyStoppingHook("accuracy").watched_metrics()) == []
-    with pytest.raises(
-        ConfigError, match="^EarlyStoppingHook: validation returns no metric 'accuracy'; available: odd"
-    ):
-        run([None, 0.5], hook)
-    misspelled = EarlyStoppingHook("acuracy", "greater", strict=True)
-    with pytest.raises(
-        ConfigError, match="^EarlyStoppingHook: validation returns no metric 'acuracy'; did you mean 'accu"
-    ):
-        toy_runner(custom_hooks=[misspelled]).train()  # before the first step
+def test_if_strict_a_metric_that_a_later_validation_lacks_is_refused() -> None:
+    with pytest.raises(ConfigError) as refused:
+        run([0.5, None], EarlyStoppingHook("accuracy", strict=True))
+    assert str(refused.value) == "EarlyStoppingHook: validation returns no metric 'accuracy'; available: odd"
 
 
-def test_without_validation_it_is_warned_about_or_refused() -> None:
-    runner = toy_runner(val=None, custom_hooks=[EarlyStoppingHook("accuracy")])
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_name_that_no_validation_gives_is_refused_before_the_first_step(strict: bool) -> None:
+    runner = toy_runner(custom_hooks=[EarlyStoppingHook("acuracy", "greater", strict=strict)])
+    with pytest.raises(ConfigError) as refused:
+        runner.train()
+    assert runner.iter == 0
+    assert str(refused.value) == ("EarlyStoppingHook: validation returns no metric 'acuracy'; did you mean 'accuracy'?")
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_without_validation_it_is_refused(strict: bool) -> None:
+    hooks = [EarlyStoppingHook("accuracy", strict=strict), Given([])]
+    with pytest.raises(ConfigError) as refused:
+        toy_runner(val=None, custom_hooks=hooks).train()
+    assert str(refused.value) == (
+        "EarlyStoppingHook needs the metric 'accuracy', but this run has no validation; add one: "
+        "Runner(..., val=EvalLoop(loader, ...))"
+    )
+
+
+def test_a_metric_that_a_hook_may_add_is_not_refused_unless_it_is_an_observer() -> None:
+    class Adds(Hook):
+        def after_val_epoch(self, runner: Runner, metrics: dict[str, Any]) -> None:
+            """Add a metric."""
+            metrics["error"] = 1 - metrics["accuracy"]
+
+    hook = EarlyStoppingHook("error")
+    toy_runner(custom_hooks=[hook, Adds()]).train()
+    assert hook.best.value is not None
+    Adds.role = "observer"  # it says that it only looks
+    with pytest.raises(ConfigError, match="^EarlyStoppingHook: validation returns no metric 'error'; available: accur"):
+        toy_runner(custom_hooks=[EarlyStoppingHook("error"), Adds()]).train()
+
+
+@pytest.mark.parametrize(("parameters", "said"), [({}, True), ({"stopping_threshold": 0.9}, False)])
+def test_a_patience_that_is_longer_than_the_run_is_reported(parameters: dict[str, Any], said: bool) -> None:
+    runner = toy_runner(max_epochs=3, custom_hooks=[EarlyStoppingHook("accuracy", patience=3, **parameters)])
     runner.train()
-    assert runner.epoch == 2
-    log = (runner.work_dir / "run.log").read_text()
-    missing = "EarlyStoppingHook: validation returns no metric 'accuracy'; available: none (early stopping has"
-    assert log.count(missing) == 1
-    with pytest.raises(ConfigError, match="^EarlyStoppingHook needs the metric 'accuracy', but this run has no val"):
-        toy_runner(val=None, custom_hooks=[EarlyStoppingHook("accuracy", strict=True)]).train()
+    warning = (
+        "warning: EarlyStoppingHook: patience=3 needs 4 validations, but this run has 3, so it never stops a run that "
+        "does not improve; set patience to at most 2, or train longer"
+    )
+    assert (warning in (runner.work_dir / "run.log").read_text()) == said
 
 
 def test_a_metric_that_is_no_number_is_refused() -> None:
@@ -334,7 +359,7 @@ def test_a_config_names_it_and_it_comes_after_the_checkpoint_hook() -> None:
     given = {"type": "EarlyStoppingHook", "monitor": "accuracy", "patience": 1}
     runner = run([0.5, 0.5, 0.5], given, writers=[writer])
     names = [entry.name for entry in runner.plan]
-    assert names.index("EarlyStoppingHook") == names.index("CheckpointHook") + 1
+    assert names[-3:] == ["CheckpointHook", "ReportHook", "EarlyStoppingHook"]
     assert runner.epoch == 2
 
 

@@ -423,7 +423,7 @@ def test_without_the_hook_a_resumed_run_goes_on_with_the_raw_weights(trained: tu
     runner = toy_runner(max_epochs=2, resume=path)
     assert_same(copied(runner.train()), raw)
     log = (runner.work_dir / "run.log").read_text()
-    assert "not used from the checkpoint, because this run has no such hook: EMAHook" in log
+    assert "hook EMAHook: only in the checkpoint, so it is dropped, with its state" in log
 
 
 @pytest.mark.parametrize("verb", ["val", "test"])
@@ -544,10 +544,30 @@ def test_wrong_parameters_are_refused(parameters: dict[str, Any], message: str) 
 @pytest.mark.parametrize(
     ("parameters", "length", "message"),
     [
-        ({"begin_iter": 9}, {"max_epochs": 2}, "begin_iter=9 is never reached: the highest value in this run is 8"),
-        ({"begin_epoch": 3}, {"max_epochs": 2}, "begin_epoch=3 is never reached: the highest value in this run is 2"),
-        ({"begin_iter": 7}, {"max_iters": 6}, "begin_iter=7 is never reached: the highest value in this run is 6"),
-        ({"begin_epoch": 3}, {"max_iters": 6}, "begin_epoch=3 is never reached: the highest value in this run is 2"),
+        (
+            {"begin_iter": 9},
+            {"max_epochs": 2},
+            "begin_iter=9 needs 9 iterations, but this run has 8, so nothing is averaged; set begin_iter to at most 8, "
+            "or train longer",
+        ),
+        (
+            {"begin_epoch": 3},
+            {"max_epochs": 2},
+            "begin_epoch=3 needs 3 epochs, but this run has 2, so nothing is averaged; set begin_epoch to at most 2, "
+            "or train longer",
+        ),
+        (
+            {"begin_iter": 7},
+            {"max_iters": 6},
+            "begin_iter=7 needs 7 iterations, but this run has 6, so nothing is averaged; set begin_iter to at most 6, "
+            "or train longer",
+        ),
+        (
+            {"begin_epoch": 3},
+            {"max_iters": 6},
+            "begin_epoch=3 needs 3 epochs, but this run has 2, so nothing is averaged; set begin_epoch to at most 2, "
+            "or train longer",
+        ),
     ],
 )
 def test_a_beginning_after_the_end_is_said_and_a_run_that_is_shortened_goes_on(

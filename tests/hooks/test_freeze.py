@@ -544,7 +544,8 @@ def test_a_resumed_run_says_what_is_frozen_and_takes_a_new_limit(tmp_path: Path)
     assert_same(copied(runner.model), by_hand([True] * 8 + [False] * 4))
     amount = "56 parameters in 4 tensors, the statistics of 1 norm"
     assert log_of(runner) == [
-        "warning: FreezeHook: training ends after epoch 1, but until_epoch=3, so 'backbone.*' is never trained",
+        "warning: FreezeHook: until_epoch=3 needs 4 epochs, but this run has 1, so 'backbone.*' is never trained; "
+        "train longer, or remove the hook",
         f"FreezeHook: 'backbone.*' is frozen until epoch 3 is finished: {amount}",
         f"after epoch 1  FreezeHook: 'backbone.*' is frozen until epoch 2 is finished: {amount}",
         f"after epoch 2  FreezeHook: 'backbone.*' is trained from now on: {amount}",
@@ -755,10 +756,30 @@ def test_parameters_that_were_frozen_before_are_refused_where_they_are_to_train(
 @pytest.mark.parametrize(
     ("limit", "length", "warning"),
     [
-        ({"until_epoch": 2}, {"max_epochs": 2}, "epoch 2, but until_epoch=2, so 'head.*' is never trained"),
-        ({"until_iter": 9}, {"max_epochs": 2}, "iteration 8, but until_iter=9, so 'head.*' is never trained"),
-        ({"from_epoch": 3}, {"max_iters": 9}, "epoch 3, but from_epoch=3, so nothing is ever frozen"),
-        ({"from_iter": 9}, {"max_iters": 9}, "iteration 9, but from_iter=9, so nothing is ever frozen"),
+        (
+            {"until_epoch": 2},
+            {"max_epochs": 2},
+            "until_epoch=2 needs 3 epochs, but this run has 2, so 'head.*' is never trained; set until_epoch to at "
+            "most 1, or train longer",
+        ),
+        (
+            {"until_iter": 9},
+            {"max_epochs": 2},
+            "until_iter=9 needs 10 iterations, but this run has 8, so 'head.*' is never trained; set until_iter to at "
+            "most 7, or train longer",
+        ),
+        (
+            {"from_epoch": 3},
+            {"max_iters": 9},
+            "from_epoch=3 needs 4 epochs, but this run has 3, so nothing is ever frozen; set from_epoch to at most 2, "
+            "or train longer",
+        ),
+        (
+            {"from_iter": 9},
+            {"max_iters": 9},
+            "from_iter=9 needs 10 iterations, but this run has 9, so nothing is ever frozen; set from_iter to at most "
+            "8, or train longer",
+        ),
         ({"until_epoch": 1}, {"max_epochs": 2}, ""),
         ({"from_epoch": 2}, {"max_iters": 9}, ""),
     ],
@@ -767,7 +788,7 @@ def test_a_limit_that_training_does_not_reach_is_warned_about(limit: Any, length
     runner = runner_with([FreezeHook("head.*", **limit)], **length)
     runner.train()
     warned = [line for line in log_of(runner) if "warning" in line]
-    assert warned == ([f"warning: FreezeHook: training ends after {warning}"] if warning else [])
+    assert warned == ([f"warning: FreezeHook: {warning}"] if warning else [])
 
 
 # -------------------------------------------------------------------------------------------- constructing

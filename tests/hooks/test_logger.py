@@ -52,7 +52,9 @@ def test_the_logs_are_copied_when_the_run_ends_and_again_after_a_test(tmp_path: 
     runner = run(tmp_path / "digits", logger={"out_dir": str(tmp_path / "all")})
     runner.test()
     target = tmp_path / "all" / "digits"
-    assert sorted(path.name for path in target.iterdir()) == ["metrics.jsonl", "plan.txt", "run.log"]
+    assert sorted(path.name for path in target.iterdir()) == [
+        *["events.jsonl", "hooks.json", "metrics.jsonl", "plan.txt", "run.log"]
+    ]
     for path in target.iterdir():
         assert path.read_bytes() == (runner.work_dir / path.name).read_bytes()
     assert lines(target / "run.log")[-1].startswith("epoch 2  test  accuracy")
@@ -73,10 +75,12 @@ def test_logs_that_are_not_kept_come_back_when_the_run_goes_on(tmp_path: Path) -
     whole = run(tmp_path / "whole" / "run", logger={"interval": 2}, max_epochs=2)
     whole.test()
     first = run(tmp_path / "run", logger=away, max_epochs=1)
-    assert sorted(path.name for path in first.work_dir.iterdir()) == ["epoch_1.pth", "last_checkpoint"]
+    assert sorted(path.name for path in first.work_dir.iterdir()) == ["epoch_1.pth", "last_checkpoint", "report.html"]
     second = run(tmp_path / "run", logger=away, max_epochs=2, resume=True)
     second.test()
-    assert sorted(path.name for path in second.work_dir.iterdir()) == ["epoch_1.pth", "epoch_2.pth", "last_checkpoint"]
+    assert sorted(path.name for path in second.work_dir.iterdir()) == [
+        *("epoch_1.pth", "epoch_2.pth", "last_checkpoint", "report.html")
+    ]
     target = tmp_path / "all" / "run"
     assert without_times(target / "metrics.jsonl") == without_times(whole.work_dir / "metrics.jsonl")
     said = [line for line in lines(target / "run.log") if line.startswith(("saved", "resumed"))]
@@ -202,3 +206,53 @@ def test_what_is_recorded_after_the_last_epoch_is_not_lost_if_the_last_iteration
     runner.on("after_train_epoch")(lambda runner: runner.hub.update_scalar("train/rare", runner.epoch + 1.0))
     runner.train()
     assert [(record["step"], record.get("train/rare")) for record in writer.records] == [(2, None), (4, 1.0), (4, 2.0)]
+
+
+def lines_of(runner: Runner) -> list[str]:
+    text = (runner.work_dir / "run.log").read_text()
+    return [line.partition("  ")[2] for line in text.splitlines() if "  val  " in line]
+
+
+@pytest.mark.parametrize("interval", [1, 3, 10])
+def test_the_line_of_a_validation_has_the_training_loss_of_its_epoch(interval: int, tmp_path: Path) -> None:
+    logger = {"logger": {"interval": interval, "ignore_last": interval == 3}}
+    runner = toy_runner(max_epochs=3, batches=4, work_dir=tmp_path, default_hooks=logger)
+    runner.train()
+    losses, accuracy = runner.hub.get_scalar("train/loss").last(), runner.hub.get_scalar("val/accuracy").last()
+    assert lines_of(runner) == [
+        f"epoch {n + 1}  val  accuracy {accuracy[n]:.4f}  train loss {sum(losses[4 * n : 4 * n + 4]) / 4:.4f}"
+        for n in range(3)
+    ]
+    records = (tmp_path / "metrics.jsonl").read_text()
+    assert "of the epoch" not in records
+
+
+def test_by_iterations_it_is_that_since_the_last_validation(tmp_path: Path) -> None:
+    runner = toy_runner(max_iters=7, batches=4, work_dir=tmp_path, train={"val_interval": 3})
+    runner.train()
+    losses, accuracy = runner.hub.get_scalar("train/loss").last(), runner.hub.get_scalar("val/accuracy").last()
+    means = [sum(losses[a:b]) / (b - a) for a, b in ((0, 3), (3, 6), (6, 7))]
+    assert lines_of(runner) == [
+        f"iter {step}  val  accuracy {value:.4f}  train loss {mean:.4f}"
+        for step, value, mean in zip((3, 6, 7), accuracy, means, strict=True)
+    ]
+
+
+def test_a_resumed_run_shows_the_loss_of_the_whole_epoch(tmp_path: Path) -> None:
+    whole = toy_runner(max_epochs=2, batches=4, work_dir=tmp_path / "whole", default_hooks={"logger": {"interval": 3}})
+    whole.train()
+    stopped = toy_runner(max_epochs=2, batches=4, work_dir=tmp_path / "run", default_hooks={"logger": {"interval": 3}})
+    stopped.on("after_train_iter")(lambda runner: runner.stop("for now", for_now=True) if runner.iter == 5 else None)
+    stopped.train()
+    resumed = toy_runner(
+        max_epochs=2, batches=4, work_dir=tmp_path / "run", resume=True, default_hooks={"logger": {"interval": 3}}
+    )
+    resumed.train()
+    assert lines_of(resumed) == lines_of(whole)
+
+
+def test_a_validation_alone_has_no_training_loss(tmp_path: Path) -> None:
+    runner = toy_runner(work_dir=tmp_path)
+    runner.train()
+    runner.val()
+    assert lines_of(runner)[-1] == f"epoch 2  val  accuracy {runner.hub.get_scalar('val/accuracy').current():.4f}"

@@ -8,18 +8,23 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from rich.console import Console
 
+from hookline import EvalLoop
+from hookline.engine.metrics import accuracy
+from hookline.engine.steps import cross_entropy, predict
 from hookline.errors import ConfigError
 from hookline.hooks import ProgressHook
-from hookline.screen.display import Pace, Picture
-from hookline.testing import toy_runner
+from hookline.screen import display
+from hookline.testing import toy_data, toy_runner
 
 if TYPE_CHECKING:
     from hookline import Runner
+    from hookline.screen.display import Picture
 
 
 def watched(hook: ProgressHook, monkeypatch: pytest.MonkeyPatch, width: int = 100, **parts: Any) -> tuple[Any, Runner]:
     """Return the pictures of a run that draws as often as possible, and the run."""
-    monkeypatch.setattr(Pace, "is_due", lambda self, now: True)
+    monkeypatch.setattr(display, "PAUSE", 0.0)
+    monkeypatch.setattr(display, "SHARE", float("inf"))
     parts = {"batches": 3, "max_epochs": 2, **parts}
     runner = toy_runner(custom_hooks=[hook], **parts)
     runner.terminal.quiet = False
@@ -65,6 +70,39 @@ def test_training_and_validation_are_shown_step_by_step(monkeypatch: pytest.Monk
         ["epoch 2/2 6/6", f"{facts[5]} {best} 9 MiB", "val 2/2"],
     ]
     assert runner.terminal.progress is None
+
+
+@pytest.mark.parametrize(
+    ("saving", "shown"),
+    [
+        ({"save_best": "loss"}, {"loss": min}),
+        ({"save_best": ["loss", "accuracy"]}, {"loss": min, "accuracy": max}),
+        ({"save_best": "accuracy", "rule": "less"}, {"accuracy": min}),
+        ({}, {"accuracy": max}),  # nothing is saved as best
+    ],
+)
+def test_what_is_saved_as_best_is_shown_as_best(
+    saving: dict[str, Any], shown: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    val = EvalLoop(toy_data(2, seed=1), predict, metrics={"accuracy": accuracy}, loss=cross_entropy)
+    pictures, runner = watched(
+        ProgressHook(), monkeypatch, width=200, max_epochs=3, val=val, default_hooks={"checkpoint": saving}
+    )
+    runner.train()
+    # The last picture was drawn in the third validation, so it shows the best of the first two.
+    assert [fact for fact in pictures[-1][1].split("  ") if fact.startswith("best ")] == [
+        f"best {name} {better(runner.hub.get_scalar(f'val/{name}').last()[:2]):.4f}" for name, better in shown.items()
+    ]
+
+
+def test_a_chosen_metric_is_shown_whatever_is_saved_as_best(monkeypatch: pytest.MonkeyPatch) -> None:
+    saving = {"checkpoint": {"save_best": "accuracy"}}
+    pictures, runner = watched(
+        ProgressHook(monitor="accuracy", rule="less"), monkeypatch, width=200, max_epochs=3, default_hooks=saving
+    )
+    runner.train()
+    worst = min(runner.hub.get_scalar("val/accuracy").last()[:2])
+    assert f"best accuracy {worst:.4f}" in pictures[-1][1]
 
 
 def test_a_save_is_named_while_it_lasts(monkeypatch: pytest.MonkeyPatch) -> None:

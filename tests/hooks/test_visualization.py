@@ -107,9 +107,9 @@ def test_raw_weights_that_are_measured_too_are_a_data_set() -> None:
 
 
 def test_a_writer_without_images_is_fine(tmp_path: Path) -> None:
-    runner, _ = looking(VisualizationHook(), writers=["jsonl"], work_dir=tmp_path)
+    runner, _ = looking(VisualizationHook(), writers=["csv"], work_dir=tmp_path)
     runner.train()
-    assert "images" not in (tmp_path / "metrics.jsonl").read_text()
+    assert "images" not in (tmp_path / "metrics.csv").read_text()
 
 
 # ------------------------------------------------------------------------------------------- images of the batch
@@ -366,7 +366,7 @@ def test_wrong_parameters_are_refused(parameters: dict[str, Any], message: str) 
 
 def test_images_that_nobody_keeps_are_said() -> None:
     hooks = [VisualizationHook(function=lambda: None)]
-    runner = toy_runner(max_epochs=1, writers=["jsonl", "console"], custom_hooks=hooks)
+    runner = toy_runner(max_epochs=1, writers=["csv", "console"], custom_hooks=hooks)
     runner.train()
     lines = (runner.work_dir / "run.log").read_text().splitlines()
     said = "warning: VisualizationHook: no writer of this run keeps images, so they will be lost"

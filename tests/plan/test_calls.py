@@ -120,9 +120,9 @@ def test_registering_many_hooks_compiles_a_point_once(monkeypatch: pytest.Monkey
     compiled: list[str] = []
     compile_text = calls.compile_text
 
-    def count(lines: list[str], name: str) -> CodeType:
+    def count(text: str, name: str) -> CodeType:
         compiled.append(name)
-        return compile_text(lines, name)
+        return compile_text(text, name)
 
     monkeypatch.setattr(calls, "compile_text", count)
     plan = Plan(SimpleNamespace(epoch=0, iter=0))

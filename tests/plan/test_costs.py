@@ -84,7 +84,7 @@ def run(clock: Clock, *hooks: Hook) -> dict[str, Any]:
     runner.train_loop = loop
     runner.train()
     found = {name: runner.hub.get_info(name) for name in ("seconds_of", "seconds_of_hooks")}
-    assert runner.plan.costs(250)["IterTimerHook"]["after_train_iter"] == 0
+    assert runner.plan.ledger.seconds_of_hooks()["IterTimerHook"]["after_train_iter"] == 0
     return found
 
 
@@ -137,16 +137,15 @@ def test_a_failing_observer_does_not_end_the_measuring(clock: Clock, caplog: pyt
 
 
 def test_the_closing_table_names_the_dearest_hooks(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
-    from hookline.cli.summary import closing_table
     from hookline.screen.terminal import Terminal
 
     runner = toy_runner(custom_hooks=[Slow(clock), Seldom(clock)], max_epochs=10)
     runner.train()
-    Terminal().show(closing_table(runner, 10.0, {}))
+    Terminal().show(runner.summary())
     rows = {
         line.split("│")[1].strip(): line.split("│")[2].strip()
         for line in capsys.readouterr().out.splitlines()
         if "│" in line
     }
-    assert rows["time"] == "hooks 278.0 s"
-    assert rows["hooks"] == "Slow 250.0 s, Seldom 28.0 s"
+    assert rows["time"] == "hooks 278.0s"
+    assert rows["hooks"] == "Slow 250.0s, Seldom 28.0s"

@@ -326,7 +326,7 @@ def test_the_default_hooks_and_custom_ones_run_in_the_order_of_mmengine() -> Non
     custom = [named("A"), named("B", 0), named("C", "LOWEST"), named("D"), named("E", "VERY_HIGH"), named("F", 55)]
     assert [type(hook).__name__ for hook in toy_runner(custom_hooks=custom).hooks] == [
         *["B", "RuntimeInfoHook", "E", "IterTimerHook", "DistSamplerSeedHook", "A", "D", "F"],
-        *["LoggerHook", "ParamSchedulerHook", "CheckpointHook", "C"],
+        *["LoggerHook", "ParamSchedulerHook", "CheckpointHook", "ReportHook", "C"],
     ]
 
 
@@ -829,7 +829,7 @@ def test_an_empty_plan_is_explained_too(plan: Plan) -> None:
 def test_the_tree_of_hooks_shows_each_method_with_its_place() -> None:
     runner = toy_runner(
         default_hooks=dict.fromkeys(
-            ("runtime_info", "timer", "sampler_seed", "logger", "param_scheduler", "checkpoint")
+            ("runtime_info", "timer", "sampler_seed", "logger", "param_scheduler", "checkpoint", "report")
         )
     )
     assert str(runner.hooks) == "0 hooks"

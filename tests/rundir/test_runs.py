@@ -139,14 +139,31 @@ def test_a_run_in_progress_can_be_read_from_inside_and_keeps_its_lock(tmp_path: 
     assert runs.load(tmp_path).running is False
 
 
-def test_a_run_is_running_while_the_process_named_in_its_lock_is_alive(tmp_path: Path) -> None:
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
-        lock = {"pid": other.pid, "host": os.uname().nodename, "since": "today"}
-        (make_run(tmp_path) / ownership.LOCK).write_text(json.dumps(lock))
+HOLDS = """
+import sys
+from pathlib import Path
+from hookline.rundir.ownership import locked
+with locked(Path(sys.argv[1])):
+    print("locked", flush=True)
+    input()
+"""
+
+
+def test_a_run_is_running_while_a_process_has_its_lock(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", HOLDS, str(make_run(tmp_path))]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"locked\n"
         run = runs.load(tmp_path)
         assert run.running is True
-        other.communicate(b"\n")
+        lock = json.loads((tmp_path / ownership.LOCK).read_text())
+        assert lock["pid"] == other.pid
+        other.kill()
+        os.waitid(os.P_PID, other.pid, os.WEXITED | os.WNOWAIT)
+        assert run.running is False, "it is gone, although its parent has not noticed yet"
     assert run.running is False
+    (tmp_path / ownership.LOCK).write_text(json.dumps(lock | {"pid": os.getpid()}))
+    assert run.running is False, "the number now belongs to another process"
     (tmp_path / ownership.LOCK).write_text(json.dumps(lock | {"host": "elsewhere"}))
     assert run.running is None
     (tmp_path / ownership.LOCK).write_text("")
@@ -381,8 +398,13 @@ def test_a_folder_without_a_run_is_refused_with_a_guess_at_the_intended_one(
     Path("project/config.yaml").write_text("model: {type: Linear}\n")
     Path("project/theirs.pth").write_bytes(b"theirs")
     no_run = "is not the folder of a run: it has no metrics.jsonl, no run.log and no checkpoint"
+    for number in range(60):
+        make_run(Path(f"many/{number:02}"))
+    names = [f"many/{number:02}" for number in range(50)]
     for path, message in (
         ("runs", f"runs {no_run}; it contains the runs runs/digits, runs/faces"),
+        ("many", f"many {no_run}; it contains the runs {', '.join(names)} and 10 more"),
+        ("many/x", f"folder many/x does not exist; available: {', '.join(name[5:] for name in names)} and 10 more"),
         ("project", f"project {no_run}"),
         ("runs/digit", "folder runs/digit does not exist; did you mean 'digits'?"),
         ("runs/x", "folder runs/x does not exist; available: digits, faces"),

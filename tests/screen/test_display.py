@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hookline.screen.display import PAUSE, Bar, Pace, Picture, join_fitting
+from hookline.screen.display import PAUSE, Bar, Pace, Picture, fold, join_fitting
 
 
 def picture() -> Picture:
@@ -18,9 +18,9 @@ def picture() -> Picture:
         (
             100,
             [
-                "epoch 3/15 ━━━━━━━─────────────────────────────────  45/255  31.2 it/s  eta 0:00:07",
+                "epoch 3/15 ━━━━━━━━━━───────────────────────────────────────────────  45/255  31.2 it/s  eta 0:00:07",
                 "loss 0.1243  lr 4.82e-03  best accuracy 0.9609  412 MiB",
-                "val ━━━━━━━━━━━━────────────────────────────  3/10",
+                "val ━━━━━━━━━━━━━━━━━━━━━━━━━━━───────────────────────────────────────────────────────────────  3/10",
             ],
         ),
         (
@@ -28,7 +28,7 @@ def picture() -> Picture:
             [
                 "epoch 3/15 ━━━──────────────  45/255  31.2 it/s  eta 0:00:07",
                 "loss 0.1243  lr 4.82e-03  best accuracy 0.9609  412 MiB",
-                "val ━━━━━━━━━━━━────────────────────────────  3/10",
+                "val ━━━━━━━━━━━━━━━───────────────────────────────────  3/10",
             ],
         ),
         (
@@ -74,6 +74,26 @@ def test_it_is_drawn_four_times_a_second_at_most_and_for_a_hundredth_of_the_time
     assert not pace.is_due(next_at - 1e-6)
     assert pace.is_due(next_at + 1e-6)
     assert pace.spent == pytest.approx(took)
+
+
+@pytest.mark.parametrize(
+    ("text", "width", "lines"),
+    [
+        ("epoch 3  val  accuracy 0.9749", 29, ["epoch 3  val  accuracy 0.9749"]),
+        ("epoch 3  val  accuracy 0.9749", 28, ["epoch 3  val", "  accuracy 0.9749"]),
+        ("stopped by TimeLimitHook: 10 minutes", 25, ["stopped by TimeLimitHook:", "  10 minutes"]),
+        ("  indented text of a message", 16, ["  indented text", "    of a message"]),
+        ("saved runs/a/long/path/to/epoch_1.pth", 12, ["saved", "  runs/a/long/path/to/epoch_1.pth"]),
+        ("実験 実験", 5, ["実験", "  実験"]),
+    ],
+)
+def test_a_line_is_broken_between_items_or_words_and_never_inside_one(text: str, width: int, lines: list[str]) -> None:
+    assert fold(text, width) == lines
+
+
+def test_what_else_the_run_does_is_cut_between_words() -> None:
+    shown = Picture(Bar("val", 1, None), [], "saving best_accuracy_epoch_14.pth")
+    assert [line.plain for line in shown.lines(20)][-1] == "saving"
 
 
 def test_at_least_the_first_text_is_there() -> None:

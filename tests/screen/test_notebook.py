@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from jupyter_client.manager import KernelManager
 
-from hookline.screen.notebook import in_notebook
+from hookline.screen.notebook import ends_with_train, in_notebook
+from hookline.testing import toy_model
 
 if TYPE_CHECKING:
     from jupyter_client.blocking.client import BlockingKernelClient
@@ -57,12 +58,15 @@ def outputs(client: BlockingKernelClient, code: str) -> list[tuple[str, Any]]:
             return found
         if kind == "stream":
             found += [(kind, line) for line in content["text"].splitlines()]
+        elif kind == "execute_result":
+            found.append((kind, content["data"]["text/plain"]))
         elif kind in ("display_data", "update_display_data"):
             found.append((kind, content["data"]["text/html"]))
         elif kind == "error":
             raise AssertionError("\n".join(content["traceback"]))
 
 
+@pytest.mark.long
 def test_in_a_notebook_one_output_is_drawn_anew_and_goes_at_the_end(kernel: BlockingKernelClient) -> None:
     shown = outputs(kernel, CELL)
     assert shown[0] == ("display_data", "")
@@ -85,10 +89,39 @@ def test_in_a_notebook_one_output_is_drawn_anew_and_goes_at_the_end(kernel: Bloc
         ("epoch 2/2 6/6", ["val 2/2"]),
     ]
     assert [text for kind, text in shown if kind == "stream"] == [
-        "epoch 1  val  accuracy 0.7500",
-        "epoch 2  val  accuracy 0.9375",
+        "epoch 1  val  accuracy 0.7500  train loss 0.6904",
+        "epoch 2  val  accuracy 0.9375  train loss 0.6415",
         "the cell goes on",
     ]
+
+
+TRAINING = """
+from hookline.testing import toy_runner
+
+runner = toy_runner(max_epochs=1)
+runner.train()
+"""
+
+
+def test_a_cell_that_ends_with_train_shows_no_module_but_one_that_ends_with_the_model_does(
+    kernel: BlockingKernelClient,
+) -> None:
+    module = repr(toy_model())
+    assert outputs(kernel, TRAINING) == []
+    assert outputs(kernel, "_ is runner.model, Out[1] is runner.model") == [("execute_result", "(True, True)")]
+    assert outputs(kernel, "%time runner.train()")[2:] == []  # the times are lines of the standard output
+    assert outputs(kernel, "trained = runner.train()\ntrained") == [("execute_result", module)]
+    assert outputs(kernel, "runner.model") == [("execute_result", module)]
+    assert outputs(kernel, "from hookline.testing import toy_model\ntoy_model().train()") == [
+        ("execute_result", module)
+    ]
+
+
+def test_the_last_expression_decides() -> None:
+    assert [
+        ends_with_train(cell)
+        for cell in ("runner.train()", "a = 1\nfit(x).train()\n", "runner.train", "x = runner.train()", "", "a(")
+    ] == [True, True, False, False, False, False]
 
 
 def test_a_plain_process_is_no_notebook() -> None:

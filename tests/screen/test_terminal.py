@@ -20,7 +20,6 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from hookline.cli.summary import closing_table
 from hookline.common.numbers import as_number
 from hookline.screen.console import LiveScreen
 from hookline.screen.display import Bar, Picture
@@ -184,7 +183,7 @@ def test_no_name_means_a_picture_or_a_colour(capsys: pytest.CaptureFixture[str],
     runner.terminal.quiet = False
     terminal = Terminal()
     terminal.say("saved s3:key:weights")
-    terminal.show(closing_table(runner, 1.0, {}))
+    terminal.show(runner.summary())
     shown = capsys.readouterr().out.replace("\n", "")
     assert "saved s3:key:weights" in shown
     assert "lr[bold] s3:key:weights a[/b]" in shown
@@ -195,7 +194,7 @@ def test_on_a_narrow_screen_paths_of_the_closing_table_go_on_in_the_next_line(tm
     runner = toy_runner(work_dir=tmp_path / "a_run_with_quite_a_long_name", max_epochs=1)
     runner.train()
     file = io.StringIO()
-    Console(file=file, width=40).print(closing_table(runner, 1.0, {}))
+    Console(file=file, width=40).print(runner.summary())
     cells = "".join(line.split("│")[2].strip() for line in file.getvalue().splitlines() if "│" in line)
     assert str(runner.work_dir / "epoch_1.pth") in cells
 

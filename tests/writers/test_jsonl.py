@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ import pytest
 from hookline.errors import StorageError, exit_code_of
 from hookline.rundir import runs
 from hookline.testing import toy_runner
-from hookline.writers import Writers, jsonl
+from hookline.writers import Writers, cutting, jsonl
 from hookline.writers.jsonl import JsonlWriter
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def test_a_record_that_cannot_be_written_takes_no_other_with_it(
 
 def test_it_goes_on_behind_the_last_whole_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for block, half in ((4, '{"step": 9, "epo'), (64, '{"step": 9, "epo'), (4, "")):
-        monkeypatch.setattr(jsonl, "BLOCK", block)
+        monkeypatch.setattr(cutting, "BLOCK", block)
         for whole in ("", '{"step": 1, "a": 0.5}\n'):
             (tmp_path / "metrics.jsonl").write_text(whole + half)
             together = begun(tmp_path)
@@ -158,3 +159,10 @@ def test_records_stay_in_the_folder_of_the_run(name: str) -> None:
         ConfigError, match="^JsonlWriter: filename must be the name of a file in the run's folder, not "
     ):
         JsonlWriter(name)
+
+
+def test_a_line_of_plain_numbers_is_the_one_that_json_writes() -> None:
+    record = {"epoch": 3, "train/größe %d": 0.1, 'a "b"': -1e-300, "c\n": 1e22, "d": 0, "e": 12345678901234567890.0}
+    assert jsonl.line_of(record, 7) == (json.dumps({"step": 7, **record}) + "\n").encode()
+    for odd in (float("nan"), float("inf")):
+        assert jsonl.line_of({"a": odd, "%": 1.5}, -1) == b'{"step": -1, "a": null, "%": 1.5}\n'

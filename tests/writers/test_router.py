@@ -631,6 +631,20 @@ def test_numbers_that_still_wait_are_saved_and_written_by_the_run_that_goes_on()
     assert after.records == [{"step": 1, "a": 1.0}, {"step": 2, "a": 2.0}]
 
 
+def test_a_writer_without_a_state_of_its_own_still_gets_the_iteration_of_the_checkpoint(tmp_path: Path) -> None:
+    class Rows(MemoryWriter):
+        state_dict = Writer.state_dict
+
+        def load_state_dict(self, state: Mapping[str, Any]) -> None:
+            loaded.append(dict(state))
+
+    loaded: list[dict[str, Any]] = []
+    toy_runner(max_epochs=2, work_dir=tmp_path, writers=[Rows()]).train()
+    assert loaded == []
+    toy_runner(max_epochs=3, work_dir=tmp_path, writers=[Rows()], resume=True).train()
+    assert loaded == [{"iter": 8}]
+
+
 def test_two_of_a_kind_have_their_own_states(tmp_path: Path) -> None:
     runner = toy_runner(work_dir=tmp_path, writers=["jsonl", {"type": "jsonl", "filename": "more.jsonl"}])
     runner.train()
@@ -827,7 +841,7 @@ def test_writers_that_would_spoil_each_others_files_are_refused(writers: Any, me
 OWN_NAMES = (
     *(".lock", ".writable", ".epoch_1.pth.partial", ".run.log.partial", "last_checkpoint", "LAST_CHECKPOINT"),
     *("epoch_1.pth", "iter_9.pth", "best_accuracy_epoch_1.pth", "mine.pth", "old-1", "old-12", "run.log", "plan.txt"),
-    *("config.yaml", "hooks.json", "profile.json", "profile_2.json", "report.html"),
+    *("config.yaml", "control.jsonl", "events.jsonl", "hooks.json", "profile.json", "profile_2.json", "report.html"),
 )
 
 

@@ -17,7 +17,7 @@ from tensorboard.util import tensor_util
 from torch import nn
 
 from hookline.errors import ConfigError, StorageError
-from hookline.writers import Writers
+from hookline.writers import Writers, tensorboard
 from hookline.writers.tensorboard import TensorboardWriter
 
 Begin = Callable[[], Writers]
@@ -226,3 +226,36 @@ def test_events_stay_in_the_folder_of_the_run(folder: str) -> None:
         ConfigError, match="^TensorboardWriter: folder must be the name of a folder in the run's folder, not "
     ):
         TensorboardWriter(folder)
+
+
+def test_numbers_are_encoded_as_protobuf_encodes_them() -> None:
+    from tensorboard.compat.proto.event_pb2 import Event
+
+    cases: list[tuple[dict[str, float], int]] = [
+        ({"train/loss": 0.25, "epoch": 3}, 120),
+        ({"ünïcode/名前": -1e-30, "zero": 0.0, "n" * 300: 1.5}, 1 << 40),
+        ({"nan": float("nan"), "inf": float("inf"), "large": 1e300, "small": -1e300, "int": 1 << 60}, -5),
+        ({f"name_{number}": number / 7 for number in range(200)}, 0),
+    ]
+    for scalars, step in cases:
+        data = tensorboard.encode_numbers(12.5, step, scalars)
+        event = Event(wall_time=12.5, step=step)
+        for name, value in scalars.items():
+            event.summary.value.add(tag=name, simple_value=value)
+        found = Event.FromString(data)
+        assert found.SerializeToString() == event.SerializeToString()
+        assert len(data) - len(event.SerializeToString()) == (2 if step == 0 else 0)  # protobuf leaves out a zero
+
+
+def test_events_are_in_order_when_numbers_wait_to_be_encoded(tmp_path: Path) -> None:
+    writer = TensorboardWriter()
+    writer.begin(tmp_path, "run")
+    writer._flushed = float("inf")  # nothing is due
+    writer.write_scalars({"a": 1.0}, 1)
+    writer.write_text("t", "text", 2)
+    writer.write_scalars({"a": 3.0}, 3)
+    writer.close()
+    (file,) = (tmp_path / "tensorboard").iterdir()
+    loader = LegacyEventFileLoader(str(file))
+    events = [(event.step, event.summary.value[0].tag) for event in loader.Load() if event.summary.value]
+    assert events == [(1, "a"), (2, "t"), (3, "a")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,16 +17,33 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
 
+def with_versions(entries: Mapping[str, Any], state: Mapping[str, Any]) -> OrderedDict[str, Any]:
+    """Return entries of a model's state with the versions of its modules, which torch keeps as an attribute.
+
+    A module whose layout has changed converts entries of older versions when it is loaded. Without the versions, it
+    would also convert entries that are up to date.
+    """
+    kept = OrderedDict(entries)
+    if (versions := getattr(state, "_metadata", None)) is not None:
+        kept._metadata = versions  # type: ignore[attr-defined]  # as torch does
+    return kept
+
+
 def misfits(model: nn.Module, state: Mapping[str, Any]) -> list[str]:
     """Return the entries of a model's state that are missing, surplus or of another shape."""
     own = model.state_dict()
     found = [f"missing: {escaped(name)} {tuple(own[name].shape)}" for name in own if name not in state]
     found += [f"surplus: {escaped(name)}" for name in state if name not in own]
-    for name in own:
-        if name in state and shape_of(state[name]) != shape_of(own[name]):
-            shapes = f"the model has {shape_of(own[name])}, the checkpoint {shape_of(state[name])}"
-            found.append(f"{escaped(name)}: {shapes}")
-    return found
+    return found + other_shapes(own, state)
+
+
+def other_shapes(own: Mapping[str, Any], state: Mapping[str, Any]) -> list[str]:
+    """Return the entries that a model and a checkpoint have with different shapes."""
+    return [
+        f"{escaped(name)}: the model has {shape_of(own[name])}, the checkpoint {shape_of(state[name])}"
+        for name in own
+        if name in state and shape_of(state[name]) != shape_of(own[name])
+    ]
 
 
 def fit_lengths(model: nn.Module, state: Mapping[str, Any], within: str = "") -> list[str]:
@@ -90,32 +108,8 @@ def _differ(saved: Sequence[int], own: Sequence[int]) -> bool:
     return any(length not in (1, size) for length, size in zip(saved, own, strict=True))
 
 
-def changed_surroundings(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Return the differences between the process that saved a checkpoint and this one that may change results."""
-    names = {"torch": "torch {}", "numpy": "numpy {}", "threads": "{} threads"}
-    settings = {"precision": "the precision {}", "accumulate": "accumulate {}", "batches": "{} batches per epoch"}
-    changed = [key for key in (*names, "device") if key in saved and saved[key] != now[key]]
-    found = []
-    if changed:
-        then, here = (", ".join(names.get(key, "{}").format(each[key]) for key in changed) for each in (saved, now))
-        found.append(f"saved with {then}, but this run has {here}: results may differ in their last bits")
-    found += _other_processes(saved, now)
-    for key, text in settings.items():
-        if key in saved and saved[key] != now[key]:
-            found.append(f"saved with {text.format(saved[key])}, but this run has {now[key]}, and continues with that")
-    if saved.get("seed") != now["seed"]:
-        found.append(
-            f"saved with the seed {saved.get('seed')}, but this run has {now['seed']}: from now on, the order of the "
-            "data is different"
-        )
-    return found
-
-
-def _other_processes(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+def describe_share(saved: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     """Return what stays exact if another number of processes resumes a run, and what does not."""
-    then, here = saved.get("world_size", 1), now.get("world_size", 1)
-    if then == here:
-        return []
     samples, old = now.get("batch_size"), saved.get("batch_size")
     if samples is None or old is None:
         data = "the loader decides which samples each process sees"
@@ -123,10 +117,7 @@ def _other_processes(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[s
         data = f"every step has the same {samples} samples"
     else:
         data = f"every step has {samples} samples instead of {old}"
-    return [
-        f"saved by {processes(then)}, but this run has {here}: {data}; sums over samples may differ in their last "
-        "bits, and random numbers that the model draws are others"
-    ]
+    return f"{data}; sums may differ in their last bits, and random numbers that the model draws are others"
 
 
 def processes(number: int) -> str:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from hookline.checkpoint import seal, store
+from hookline.checkpoint import frozen, seal, store
 from hookline.checkpoint.shards import Stored
 from hookline.common.files import create_folder, storage_errors
 from hookline.errors import ConfigError, StorageError
@@ -25,10 +25,19 @@ class Exported(NamedTuple):
     has_average: bool
 
 
-def export(path: Path, out: Path | None = None, *, averaged: bool = False, force: bool = False) -> Exported:
+def export(
+    path: Path,
+    out: Path | None = None,
+    *,
+    averaged: bool = False,
+    force: bool = False,
+    base: Path | None = None,
+    trained_only: bool = False,
+) -> Exported:
     """Write the model's weights, or the averaged ones, to a safetensors file.
 
-    If `out` ends with `.pth`, write the whole checkpoint to one file, as a single process saves it.
+    If `out` ends with `.pth`, write the whole checkpoint to one file, as a single process saves it. A checkpoint with
+    only the trained parameters is completed with those of `base`, or exported as it is if `trained_only`.
     """
     from safetensors.torch import save
 
@@ -36,8 +45,9 @@ def export(path: Path, out: Path | None = None, *, averaged: bool = False, force
     if os.path.lexists(target) and not force:
         raise ConfigError(f"{target} already exists; choose another file with --out, or overwrite it with --force")
     if target.suffix == ".pth":
-        return _export_whole(path, target, averaged)
+        return _export_whole(path, target, averaged, base)
     checkpoint = store.read(path, sealed=False, whole=False)
+    _complete(checkpoint, path, base, trained_only)
     state = find_averaged_weights(checkpoint, path) if averaged else checkpoint.get("state_dict", checkpoint)
     weights = collect_tensors(state, path)
     meta = checkpoint.get("meta")
@@ -52,14 +62,33 @@ def export(path: Path, out: Path | None = None, *, averaged: bool = False, force
     return Exported(target, len(weights), len(data), bool(averages_in(checkpoint)))
 
 
-def _export_whole(path: Path, target: Path, averaged: bool) -> Exported:
+def _complete(checkpoint: dict[str, Any], path: Path, base: Path | None, trained_only: bool) -> None:
+    """Add the weights of another file to a checkpoint with only the trained parameters."""
+    if not frozen.is_partial(checkpoint):
+        if base is not None or trained_only:
+            option = "--base" if base is not None else "--trained-only"
+            raise ConfigError(f"{option} is for checkpoints with only the trained parameters, but {path} has all")
+        return
+    if base is not None:
+        found = store.read(base, sealed=False)
+        weights = found.get("state_dict", found.get("model", found))
+        frozen.complete(checkpoint, weights if isinstance(weights, Mapping) else {}, path)
+    elif not trained_only:
+        raise ConfigError(
+            f"{path} has only the trained parameters (params: trainable); to export the whole model, add the file with "
+            "the weights that it began with: --base FILE; to export only these parameters: --trained-only"
+        )
+
+
+def _export_whole(path: Path, target: Path, averaged: bool, base: Path | None) -> Exported:
     """Write a whole checkpoint, which may be a folder, to one file that any number of processes can resume from."""
     if averaged:
         raise ConfigError(f"averaged weights are exported as safetensors, but {target.name} ends with .pth")
     checkpoint = store.read(path, sealed=True)
+    _complete(checkpoint, path, base, trained_only=False)
     note = seal.read_note(path)
     assert note is not None, "it was read with its seal"
-    store.write(checkpoint, target, note)
+    store.write_verified(checkpoint, target, note)
     tensors = sum(isinstance(value, Tensor) for value in checkpoint["state_dict"].values())
     return Exported(target, tensors, target.stat().st_size, bool(averages_in(checkpoint)))
 

@@ -8,8 +8,9 @@ from typing import Any
 
 from torch import Tensor
 
-from hookline.checkpoint import folders, seal, store
+from hookline.checkpoint import folders, frozen, seal, store
 from hookline.checkpoint.shards import Stored
+from hookline.checkpoint.survey import survey
 from hookline.common.escape import escaped
 from hookline.errors import StorageError
 
@@ -29,9 +30,10 @@ def describe_checkpoint(path: Path) -> str:
         rows += _describe_run(meta)
     if isinstance(position, Mapping):
         rows.append(("position", _describe_position(position)))
-    rows += [
-        (LABELS.get(key, key), _describe_part(key, found[key])) for key in found if key not in ("meta", "position")
-    ]
+    shown = [key for key in found if key not in ("meta", "position", frozen.KEY)]
+    rows += [(LABELS.get(key, key), _describe_part(key, found[key])) for key in shown]
+    if isinstance(found.get(frozen.KEY), Mapping):
+        rows.append(("frozen", f"{len(found[frozen.KEY])} entries of the model are not in it, only their hashes"))
     use = "a run can resume from it" if note and note.complete else "only its weights can be used (load_from)"
     rows.append(("use", use))
     rows = [(escaped(name), escaped(text)) for name, text in rows]
@@ -40,25 +42,36 @@ def describe_checkpoint(path: Path) -> str:
 
 
 def describe_folder(path: Path) -> str:
-    """Return one line per checkpoint, in the order of the run, and the checkpoint that a resume would use."""
-    found = filter(folders.exists, folders.find_all(path))
-    files = sorted(found, key=lambda file: ((seal.read_note(file) or seal.Note(-1)).order, file.name))
-    if not files:
-        raise StorageError(f"there is no checkpoint in {path}")
-    lines, width = [], max(len(escaped(file.name)) for file in files)
-    for file in files:
-        note, problem = seal.read_note(file), seal.damage(file)
-        kind = problem or ("intact" if note is not None and note.complete else f"intact, saved {store.find_gap(file)}")
-        where = f"iteration {note.step if note else '?'}"
-        size = format_size(folders.size_of(file))
-        lines.append(f"{escaped(file.name):<{width}}  {size:>9}  {where:<18}  {escaped(kind)}")
-    newest = store.newest_intact([path], lambda text: None)
+    """Return one line per checkpoint, in the order of the run, the one that a resume takes, and why not a newer one."""
+    found = survey(path)
+    if found.refusal:
+        raise StorageError(found.refusal)
+    lines, width = [], max(len(escaped(each.name)) for each in found.checkpoints)
+    for each in found.checkpoints:
+        where = f"iteration {'?' if each.step is None else each.step}"
+        size = format_size(each.size)
+        lines.append(f"{escaped(each.name):<{width}}  {size:>9}  {where:<18}  {escaped(each.condition)}")
     last = (
         "a run cannot resume from any of these"
-        if newest is None
-        else f"a run with --resume continues from {escaped(newest.name)}"
+        if found.chosen is None
+        else f"a run with --resume continues from {escaped(found.chosen)}"
     )
-    return "\n".join([*lines, last])
+    reasons = [f"  not from {escaped(name)}, {escaped(why)}" for name, why in found.passed_over.items()]
+    return "\n".join([*lines, last, *reasons])
+
+
+def checkpoint_data(path: Path) -> dict[str, Any]:
+    """Return the contents, origin and integrity of a checkpoint as data for JSON; refuse a damaged one."""
+    found, note = store.read(path, sealed=False, whole=False), seal.read_note(path)
+    return {
+        "file": str(path),
+        "size": folders.size_of(path),
+        "sealed": note is not None,
+        "resumable": note is not None and note.complete,
+        "meta": found.get("meta"),
+        "position": found.get("position"),
+        "parts": {key: _describe_part(key, found[key]) for key in found if key not in ("meta", "position")},
+    }
 
 
 def _describe_run(meta: Mapping[str, Any]) -> list[tuple[str, str]]:

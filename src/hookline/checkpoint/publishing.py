@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from hookline.checkpoint import folders, seal, store
+from hookline.checkpoint import folders, frozen, seal, store
 from hookline.common.files import PARTIAL, storage_errors
 
 
@@ -30,7 +30,11 @@ def publish(path: Path, keys: Sequence[str]) -> Path:
     note = seal.read_note(path)
     assert note is not None, "it was read with its seal"
     unnamed = path.with_name(f".{path.name}.publishing{PARTIAL}")
-    sha256 = store.write({key: checkpoint[key] for key in keys}, unnamed, seal.Note(note.step, note.validations))
+    if frozen.is_partial(checkpoint) and "state_dict" in keys:  # it says what the weights have to be added to
+        keys = [*keys, *({frozen.KEY} - set(keys))]
+    sha256 = store.write_verified(
+        {key: checkpoint[key] for key in keys}, unnamed, seal.Note(note.step, note.validations)
+    )
     named = path.with_name(f"{path.stem}-{sha256[:8]}.pth")
     with storage_errors(named):
         os.replace(unnamed, named)

@@ -14,11 +14,13 @@ import hashlib
 import json
 import os
 import re
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from hookline.checkpoint import folders
+from hookline.checkpoint.hashing import LARGE, Hash
 from hookline.common.files import regular
 
 # The record that ends a zip archive. Its last two bytes are the length of the comment that follows.
@@ -46,11 +48,19 @@ class Note:
 
 
 class SealingFile:
-    """A file for `torch.save` that hashes the data while it is written and ends with a seal."""
+    """A file for `torch.save` that hashes the data while it is written and ends with a seal.
 
-    def __init__(self, file: IO[bytes]) -> None:
+    Args:
+        file: The file to write.
+        lasting: True if large data stays where it is, unchanged, until `seal` or `abandon` returns. Then hashing is
+            not waited for before that.
+    """
+
+    def __init__(self, file: IO[bytes], lasting: bool = False) -> None:
         self._file = file
-        self._hash = hashlib.sha256()
+        self._lasting = lasting
+        self._hash = Hash()
+        self._written = 0
         self._held_back = b""
         #: The error of a failed write, because torch replaces it with an error of its own.
         self.failure: BaseException | None = None
@@ -79,7 +89,25 @@ class SealingFile:
 
     def _put(self, data: Any) -> None:
         self._hash.update(data)
-        self._file.write(data)
+        try:
+            self._file.write(data)
+            if len(data) >= LARGE:
+                self._start_writeback(len(data))
+        finally:
+            if not self._lasting and len(data) >= LARGE:
+                self._hash.wait()  # afterwards, torch may use the memory for something else
+        self._written += len(data)
+
+    def _start_writeback(self, size: int) -> None:
+        """Let the system write these bytes to the disk now, so that fsync has less to wait for."""
+        if hasattr(os, "posix_fadvise"):
+            with suppress(OSError):  # it is only a hint, and not every file is on a disk
+                os.posix_fadvise(self._file.fileno(), self._written, size, os.POSIX_FADV_DONTNEED)
+
+    def abandon(self) -> None:
+        """Write nothing more, and stop using the data."""
+        self.abandoned = True
+        self._hash.finish()
 
     def flush(self) -> None:
         """Do nothing; torch requires this method, and the last bytes stay held back."""
@@ -90,8 +118,8 @@ class SealingFile:
         assert (end[:4], end[-2:]) == (END_OF_ARCHIVE, b"\0\0"), "torch ends an archive without a comment"
         comment = json.dumps(asdict(note)).encode() + b" sha256:"
         self._put(end[:-2] + (len(comment) + HASH_LENGTH).to_bytes(2, "little") + comment)
-        self._put(self._hash.hexdigest().encode())
-        return self._hash.hexdigest()
+        self._put(self._hash.finish().encode())
+        return self._hash.finish()
 
 
 def read_note(path: Path) -> Note | None:

@@ -51,7 +51,7 @@ def write(checkpoint: Mapping[str, Any], path: Path, note: seal.Note, writers: W
     def finish(written: list[tuple[Any, dict[str, tuple[int, str]]]]) -> str:
         files = {name: about for _, own in written for name, about in own.items()}
         description = shards.describe(parts, written[0][0], files)
-        sha256 = store.write({**checkpoint, shards.KEY: description}, temporary / folders.SEALED, note)
+        sha256 = store.write_verified({**checkpoint, shards.KEY: description}, temporary / folders.SEALED, note)
         folders.put_in_place(temporary, path)
         return sha256
 

@@ -1,8 +1,9 @@
 """Writing and reading checkpoints so that, at every moment, either the old or the new one is complete on the disk.
 
 A checkpoint is written in this order: write a temporary file in the same folder and hash the data, prove that it can be
-loaded, fsync, rename, fsync the folder, read the file back and compare. `last_checkpoint` is JSON with a name relative
-to its folder, so a run can still resume after its folder was moved.
+loaded, fsync, rename, fsync the folder (`write`), read the file back and compare (`verify`). Only then may older files
+be removed. `last_checkpoint` is JSON with a name relative to its folder, so a run can still resume after its folder was
+moved.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from hookline.common.files import real_path, regular
 from hookline.errors import StorageError
 
 POINTER = "last_checkpoint"
+#: Where a checkpoint was saved that has all parts but cannot be resumed.
+HALF_STEP = "in the middle of a step"
 #: The parts that a run needs to resume, with their names for people.
 NEEDED = {
     "optimizer": "optimizer",
@@ -44,25 +47,47 @@ _loadable: set[str] = set()
 
 
 def write(checkpoint: Mapping[str, Any], path: Path, note: Note) -> str:
-    """Write a checkpoint completely or not at all, verify it, and return the SHA-256 of the file."""
+    """Write a checkpoint completely or not at all, and return the SHA-256 of the file. It is not verified yet."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StorageError(f"{path} cannot be written: {error.strerror or error}") from error
     with replacing(path) as file:
-        sealing = SealingFile(file)
+        sealing = SealingFile(file, lasting=_is_in_place(checkpoint))
         try:
             torch.save(dict(checkpoint), cast("IO[bytes]", sealing))
         except BaseException:
-            sealing.abandoned = True
+            sealing.abandon()
             if sealing.failure is not None:
                 raise sealing.failure from None
             raise
         sha256 = sealing.seal(note)
         file.flush()
         _prove_loadable(Path(file.name), path)
+    return sha256
+
+
+def _is_in_place(value: Any) -> bool:
+    """Return whether torch writes all tensors from where they are. Those of a GPU, for example, are copied first."""
+    if isinstance(value, Mapping):
+        return all(map(_is_in_place, value.values()))
+    if isinstance(value, (list, tuple)):
+        return all(map(_is_in_place, value))
+    if isinstance(value, torch.Tensor):
+        return type(value) in (torch.Tensor, torch.nn.Parameter) and value.is_cpu and value.layout is torch.strided
+    return True
+
+
+def verify(path: Path) -> None:
+    """Read a checkpoint that was just written, and refuse it if its bytes are not those that were written."""
     if problem := damage(path):
         raise StorageError(f"{path} was written, but reading it back shows damage: {problem}; check the disk")
+
+
+def write_verified(checkpoint: Mapping[str, Any], path: Path, note: Note) -> str:
+    """Write a checkpoint completely or not at all, verify it, and return the SHA-256 of the file."""
+    sha256 = write(checkpoint, path, note)
+    verify(path)
     return sha256
 
 
@@ -229,7 +254,7 @@ def describe_gap(checkpoint: Mapping[str, Any]) -> str:
     """Return which parts a checkpoint lacks."""
     missing = [name for key, name in NEEDED.items() if key not in checkpoint]
     if not missing:
-        return "in the middle of a step"
+        return HALF_STEP
     return f"without its {' and '.join(filter(None, [', '.join(missing[:-1]), missing[-1]]))}"
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import io
 import sys
-import traceback
 
+from hookline.cli import errors
 from hookline.cli.app import app
-from hookline.cli.common import show
 from hookline.common import launched
-from hookline.errors import HooklineError, exit_code_of
+from hookline.errors import exit_code_of
 
 __all__ = ["app", "main"]
 
@@ -20,15 +19,9 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # printing a name must not fail in an ASCII locale
     launched.end_with_parent()
+    errors.forget_options()
     try:
         app(standalone_mode=True)
-    except HooklineError as error:
-        text = "\n".join([str(error), *(f"  {note}" for note in getattr(error, "__notes__", []))])
-        if not launched.record(text, getattr(error, "relayed", False)):
-            show(f"hookline: {text}", error=True)
-        sys.exit(exit_code_of(error))
     except Exception as error:
-        text = traceback.format_exc()
-        if not launched.record(text):
-            show(text, end="", error=True)
+        errors.show_error(error)
         sys.exit(exit_code_of(error))

@@ -8,9 +8,11 @@ import typer
 from typer.core import TyperGroup
 
 import hookline
-from hookline.cli import compare, export, hooks, init, inspect, plan, run_as, schema, test, train
-from hookline.cli.common import show
+from hookline.cli import compare, export, hooks, init, inspect, plan, report, run_as, schema, sweep, test, train, watch
+from hookline.cli.common import show, suggest_override
+from hookline.cli.errors import Traceback, show_error
 from hookline.common import launched
+from hookline.errors import exit_code_of
 
 
 class Commands(TyperGroup):
@@ -18,10 +20,19 @@ class Commands(TyperGroup):
 
     def invoke(self, context: Any) -> Any:
         """Run a command."""
+        words = [*getattr(context, "_protected_args", ()), *context.args]
         try:
             return super().invoke(context)
-        except KeyboardInterrupt:
-            if not launched.is_launched():  # otherwise, every process would show it
+        except EOFError as error:  # typer would take it for the end of its own input, and hide it
+            show_error(error)
+            raise SystemExit(exit_code_of(error)) from None
+        except Exception as error:
+            if hasattr(error, "option_name"):
+                suggest_override(error, words)
+            raise
+        except KeyboardInterrupt as error:
+            # With several processes, every one would show it. A run has already said how to continue it.
+            if not (launched.is_launched() or getattr(error, "reported", False)):
                 show("hookline: interrupted", error=True)
             raise SystemExit(130) from None
 
@@ -39,7 +50,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (train, test, plan, hooks, inspect, export, compare, schema, init, run_as):
+for command in (train, test, sweep, plan, hooks, inspect, export, compare, report, watch, schema, init, run_as):
     command.add_to(app)
 
 
@@ -54,5 +65,6 @@ def _options(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
+    traceback: Traceback = False,
 ) -> None:
     pass

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hookline.config.signature import Parameter, signature_of
+from hookline.config.slots import HOOK_KEYS
 from hookline.plan.hook import Priority
 from hookline.plan.points import POINTS, SCOPES
 from hookline.plan.registry import DEFAULT_HOOKS, HOOKS
@@ -20,6 +21,7 @@ HEAD = """\
 
 `make docs` generates this page from the code. `hookline hooks NAME` shows the same text in the terminal. Every example
 runs as it is; `toy_runner` creates a small run on toy data. The YAML is part of a config file.
+In a config, every hook also takes `priority`, `on_error`, `ranks`, `budget` and `budget_action`.
 
 """
 
@@ -100,6 +102,7 @@ def as_text(name: str) -> str:
             if parameter.doc:
                 lines.append(f"      {parameter.doc}")
         lines.append("")
+    lines += ["Every hook also takes, in a config", f"  {', '.join(HOOK_KEYS)}", ""]
     lines += ["Points", f"  {', '.join(hook.points) or 'none'}", ""]
     for statement, others in (("runs_after", hook.runs_after), ("runs_before", hook.runs_before)):
         if others:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import logging
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -15,8 +17,19 @@ from hookline.cli.common import show
 
 if TYPE_CHECKING:
     from hookline.config.loading import LoadedConfig
+    from hookline.engine.runner import Runner
 
 BATCHES = 2
+
+
+def preview(loaded: LoadedConfig, allow: Sequence[str], command: str, changes: dict[str, Any]) -> None:
+    """Show which checkpoint a resume would take, and what differs, without training."""
+    from hookline.config import build_runner
+
+    runner = build_runner(loaded, allow=allow, quiet=True, **changes)
+    runner.continue_with(command)
+    found = runner.preview_resume()
+    show(f"dry run: there is no checkpoint in {runner.work_dir} yet" if found is None else f"dry run: {found}")
 
 
 def try_out(loaded: LoadedConfig, allow: Sequence[str]) -> None:
@@ -25,10 +38,11 @@ def try_out(loaded: LoadedConfig, allow: Sequence[str]) -> None:
 
     with tempfile.TemporaryDirectory(prefix="hookline-dry-run-") as folder:
         loaded = _saving_into(loaded, folder)
-        first = build_runner(loaded, allow=allow, work_dir=folder, resume=False, quiet=True)
+        first = build_runner(loaded, allow=allow, work_dir=folder, resume=False, keep=None, quiet=True)
         first.shorten(BATCHES)
         first.on("after_train")(lambda runner: runner.request_save())
-        first.train()
+        with warnings_shown(first):
+            first.train()
         if first.exit_code:
             show(f"dry run: stopped by {first.stopped.by}: {first.stopped.reason}")
             raise typer.Exit(first.exit_code)
@@ -36,10 +50,27 @@ def try_out(loaded: LoadedConfig, allow: Sequence[str]) -> None:
         if first.test_loops:
             first.test()
             show(f"dry run: tested at most {BATCHES} batches of each test set")
-        second = build_runner(loaded, allow=allow, work_dir=folder, resume=True, quiet=True)
+        second = build_runner(loaded, allow=allow, work_dir=folder, resume=True, keep=None, quiet=True)
         second.shorten(BATCHES)
         second.train()
         show("dry run: saved a checkpoint, and loaded it into a second run; everything works")
+
+
+@contextmanager
+def warnings_shown(runner: Runner) -> Iterator[None]:
+    """Show the warnings of a quiet run that come before its first step. Later ones may be due to its short length."""
+
+    class Shows(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if record.levelno >= logging.WARNING and not runner.iter:
+                show(f"dry run: warning: {self.format(record)}")
+
+    log, handler = logging.getLogger("hookline"), Shows()
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
 
 
 def _saving_into(loaded: LoadedConfig, folder: str) -> LoadedConfig:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hookline.cli.common import show
+from hookline.cli.continuing import continuing_command
+from hookline.cli.errors import whole_tracebacks
 from hookline.errors import ConfigError
 from hookline.launching import Options, run
 
@@ -50,9 +52,18 @@ Grace = Annotated[
 
 
 def train_in_processes(
-    loaded: LoadedConfig, words: Sequence[str], resume: bool, allow: Sequence[str], options: Options
+    loaded: LoadedConfig,
+    words: Sequence[str],
+    resume: bool,
+    keep: Sequence[str],
+    allow: Sequence[str],
+    options: Options,
+    more: Sequence[str] = (),
 ) -> None:
-    """Check the config once, then train in the processes that the options ask for, and exit with their exit code."""
+    """Check the config once, then train in the processes that the options ask for, and exit with their exit code.
+
+    `more` are further options for each process.
+    """
     from hookline.config.names import Resolver
     from hookline.config.validation import check
 
@@ -66,8 +77,11 @@ def train_in_processes(
     # Python would find modules in the working directory first, unless this process does so, too.
     safe_path = () if sys.path[:1] in ([""], [os.getcwd()]) else ("-P",)
     command = [sys.executable, "-u", *safe_path, "-m", "hookline", "train", *(["--resume"] if resume else [])]
+    command += [word for choice in keep for word in ("--keep", choice)]
+    command += [*more, *["--traceback"] * whole_tracebacks()]
     command += [word for module in allow for word in ("--allow", module)]
-    code = run([*command, "--", *words], options, lambda text: show(f"hookline: {text}", error=True))
+    continuing = continuing_command(words, keep, allow, options)
+    code = run([*command, "--", *words], options, lambda text: show(f"hookline: {text}", error=True), continuing)
     if code:
         raise typer.Exit(code)
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
-import traceback
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from hookline.cli.common import show
-from hookline.dialects.imports import PACKAGES
-from hookline.errors import ConfigError, HooklineError, exit_code_of
+from hookline.cli.errors import Traceback  # noqa: TC001  # typer reads the annotations
+from hookline.errors import ConfigError, HooklineError
+
+#: The systems that have a dialect. The dialects themselves may be left out of an installation.
+SYSTEMS = ("mmengine", "imix", "pointrix", "robo_orchard_lab", "robo_orchard_core")
 
 EXAMPLES = """\b
 Examples:
@@ -30,7 +32,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def run(
-    system: Annotated[str, typer.Argument(metavar="SYSTEM", help=f"One of {', '.join(PACKAGES)}.")],
+    system: Annotated[str, typer.Argument(metavar="SYSTEM", help=f"One of {', '.join(SYSTEMS)}.")],
     script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="The file to run.")],
     arguments: Annotated[
         list[str] | None, typer.Argument(metavar="ARGUMENT", help="Arguments for the script, in sys.argv.")
@@ -42,11 +44,17 @@ def run(
             help="Allow Python configs. Reading one runs its code, so use only files you trust.",
         ),
     ] = False,
+    traceback: Traceback = False,
 ) -> None:
     """Run a script written for another system, unchanged.
 
     Imports of that system load hookline's dialect of it instead. The original does not have to be installed.
     """
+    if importlib.util.find_spec("hookline.dialects") is None:
+        raise ConfigError(
+            f"this installation of hookline has no dialects, so it cannot run scripts of {system}; install the whole "
+            "package: pip install --force-reinstall --no-deps hookline"
+        )
     from hookline.dialects import script as scripts
 
     if not os.path.isfile(script):
@@ -60,7 +68,3 @@ def run(
         if line is not None:
             error.add_note(f"in {script}, line {line}")
         raise
-    except Exception as error:
-        own = error.with_traceback(scripts.own_traceback(script, error))
-        show("".join(traceback.format_exception(own)), end="", error=True)
-        raise SystemExit(exit_code_of(error)) from None

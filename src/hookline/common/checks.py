@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import unicodedata
 from collections.abc import Iterable
@@ -10,8 +9,6 @@ from typing import Any
 
 from hookline.common.numbers import as_repr
 from hookline.errors import ConfigError, did_you_mean
-
-log = logging.getLogger("hookline")
 
 
 def check_int(label: str, value: Any, least: int | None = None) -> None:
@@ -64,12 +61,3 @@ def check_name(label: str, value: Any) -> None:
         str(value).encode("utf-8", "surrogateescape")  # as Python encodes names of files, but in any locale
     except UnicodeEncodeError:
         raise ConfigError(f"{label} must be text that can be the name of a file, not {str(value)!r}") from None
-
-
-def warn_if_never_reached(label: str, begin: int, end: int | None) -> None:
-    """Warn that something never begins because the run ends first.
-
-    This is only a warning, because a run that was shortened for a quick try is not a mistake.
-    """
-    if end is not None and begin > end:
-        log.warning("%s=%s is never reached: the highest value in this run is %s", label, begin, end)

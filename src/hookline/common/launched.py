@@ -3,6 +3,7 @@
     HOOKLINE_LAUNCHER_PID       the launcher; the process ends when the launcher is gone
     HOOKLINE_STARTED            a file; it exists once training has begun, and says so when training has ended
     HOOKLINE_RESUME             1 if an earlier attempt began to train, so that this one has to resume, or else 0
+    HOOKLINE_COMMAND            the command that continues the run
     HOOKLINE_GRACE              the seconds after a signal until the launcher kills its processes
     TORCHELASTIC_ERROR_FILE     torch's: the file for the error that ends the process
     TORCHELASTIC_RESTART_COUNT  torch's: how often torchrun has restarted its workers
@@ -21,7 +22,7 @@ import time
 from pathlib import Path
 
 LAUNCHER, STARTED, RESUME = "HOOKLINE_LAUNCHER_PID", "HOOKLINE_STARTED", "HOOKLINE_RESUME"
-GRACE = "HOOKLINE_GRACE"
+GRACE, COMMAND = "HOOKLINE_GRACE", "HOOKLINE_COMMAND"
 ERROR_FILE, RESTART_COUNT = "TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_RESTART_COUNT"
 #: What the file of HOOKLINE_STARTED holds.
 TRAINING, ENDED = "training", "ended"
@@ -84,6 +85,11 @@ def must_resume() -> bool:
     if given := os.environ.get(RESUME):
         return given == "1"
     return os.environ.get(RESTART_COUNT, "0") not in ("", "0")
+
+
+def command() -> str:
+    """Return the command that continues the run, as its launcher was started; empty if there is no launcher."""
+    return os.environ.get(COMMAND, "") if is_launched() else ""
 
 
 def grace() -> float | None:

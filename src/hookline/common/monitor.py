@@ -11,7 +11,8 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, get_args
 
 from hookline.errors import ConfigError, did_you_mean
 
@@ -93,6 +94,14 @@ class Monitor:
             return float(found)
         except OverflowError:
             raise ConfigError(f"{who}: the metric '{self.name}' is too large to be compared") from None
+
+
+class BestCheckpoint(NamedTuple):
+    """What is saved as best for one metric: its value and its file, which are None before the first save."""
+
+    monitor: Monitor
+    value: float | None
+    path: Path | None
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 
@@ -26,7 +27,28 @@ def as_repr(value: Any) -> str:
         return f"an int of {value.bit_length()} bits" if isinstance(value, int) else f"a {type(value).__name__}"
 
 
+def is_finite(value: float) -> bool:
+    """Return whether a number is finite, and a float can hold it. JSON from outside may have any number of digits.
+
+    >>> is_finite(3), is_finite(float("nan")), is_finite(10**400)
+    (True, False, False)
+    """
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
+
+
 def as_time(seconds: float) -> str:
     """Return a duration as readable text: `0:04:31`."""
     whole = int(seconds)
     return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"
+
+
+def count(number: int | None, noun: str, plural: str = "") -> str:
+    """Return a number with its noun.
+
+    >>> count(1, "epoch"), count(3, "batch", "batches")
+    ('1 epoch', '3 batches')
+    """
+    return f"{number} {noun if number == 1 else plural or f'{noun}s'}"

@@ -4,9 +4,11 @@ loading        file, `_base_`, overrides, `${...}`  ->  plain data with the posi
   merging, overrides, interpolation                 one step each
 validation     checks everything, and reports all problems in one error
   schema         the sections and keys of a config
-  names          what a config may name; modules: what it may import
-  signature      the parameters of the classes and functions that it names
-builder        names  ->  objects  ->  Runner; assembly, factory and optims do the work
+  blueprints     what is at each place: an object, a function, or plain data
+  names          what a config may name; slots: kinds of objects; modules: what it may import; suggestions
+  signature      the parameters of the classes and functions that it names; annotations: their types
+  functions      whether a function is called now or later
+builder        blueprints  ->  objects  ->  Runner; assembly, factory and optims do the work
 editor_schema  the JSON Schema, for editors
 """
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 import os
 import random
 from collections.abc import Mapping
@@ -18,13 +16,18 @@ from hookline.config.validation import iter_sections
 from hookline.data.loader import ResumableLoader
 from hookline.engine.loop_specs import EvalLoop, TrainLoop
 from hookline.engine.runner import Runner
+from hookline.strategies import pick
 
 if TYPE_CHECKING:
     from hookline.common.marks import Keys
     from hookline.config.factory import Maker
 
 # Keys that are passed to the Runner unchanged.
-_PASSED_ON = ("experiment_name", "seed", "device", "strategy", "precision", "load_from", "resume", "points")
+_PASSED_ON = (
+    *("experiment_name", "seed", "device", "strategy", "precision", "load_from", "resume", "keep"),
+    *("trial_batch", "points", "budget", "budget_action"),
+    *("compile", "channels_last", "threads", "prefetch"),
+)
 
 
 def native_path(text: str) -> str:
@@ -44,7 +47,6 @@ class Assembly:
         model = self.build_model()
         train = self.build_train_loop()
         val, test = self.build_eval_loops("val"), self.build_eval_loops("test")
-        optims = OptimBuilder(self.maker, model, train, self.data.get("device", "auto"))
         given = {name: self.data[name] for name in _PASSED_ON if name in self.data}
         for name in ("load_from", "resume"):
             if isinstance(given.get(name), str):
@@ -58,7 +60,12 @@ class Assembly:
             given["work_dir"] = native_path(self.data["work_dir"])
         elif self.maker.loaded.file is not None:
             given["work_dir"] = f"runs/{self.maker.loaded.file.stem}"
-        return Runner(
+        given |= changes
+        strategy = given["strategy"] = pick(given.get("strategy", "auto"))
+        if train is not None:  # `auto` lengths are those of one process
+            train.dataloader = strategy.share(train.dataloader, pad=True)
+        optims = OptimBuilder(self.maker, model, train, self.data.get("device", "auto"))
+        runner = Runner(
             model,
             train=train,
             val=val,
@@ -67,8 +74,10 @@ class Assembly:
             default_hooks=default_hooks,
             custom_hooks=custom_hooks,
             config=self.data,
-            **{**given, **changes},
+            **given,
         )
+        runner.config_file = self.maker.loaded.file
+        return runner
 
     def build_model(self) -> nn.Module:
         """Build the model, with random numbers seeded by the seed of the run."""
@@ -109,28 +118,22 @@ class Assembly:
         return loops or None
 
     def build_metrics(self, keys: Keys, given: Mapping[str, Any] | None) -> dict[str, Any] | None:
-        """Build the metrics. A class is called with its parameters; a function is the metric itself."""
+        """Build the metrics of an evaluation, if it has any."""
         if given is None:
             return None
-        metrics: dict[str, Any] = {}
-        for name, value in given.items():
-            values = value if isinstance(value, Mapping) else {"type": value}
-            factory = self.maker.resolver.resolve("metric", values["type"])
-            if inspect.isclass(factory):
-                metrics[name] = self.maker.build_part("metric", (*keys, "metrics", name), value)
-            else:
-                options = {key: item for key, item in values.items() if key != "type"}
-                metrics[name] = functools.partial(factory, **options) if options else factory
-        return metrics
+        return {name: self.build_metric((*keys, "metrics", name), value) for name, value in given.items()}
+
+    def build_metric(self, keys: Keys, value: Any) -> Any:
+        """Build one metric. A class is called with its parameters; a function is the metric itself."""
+        return self.maker.build(self.maker.draft(lambda drafter: drafter.metric(keys, value)))
 
     def build_loader(self, keys: Keys, value: Mapping[str, Any]) -> Any:
         """Build the resumable loader over a dataset, or the loader that `type` names."""
-        built: dict[str, Any] = {}
-        if isinstance(value.get("dataset"), Mapping) and "type" in value["dataset"]:
-            built["dataset"] = self.maker.build_part("dataset", (*keys, "dataset"), value["dataset"])
-        if isinstance(value.get("collate_fn"), str):
-            built["collate_fn"] = self.maker.resolve("collate_fn", value["collate_fn"])
+        parts = self.maker.draft(lambda drafter: drafter.loader_parts(keys, value))
+        built = {name: self.maker.build(blueprint) for name, blueprint in parts.items()}
         if "type" in value:
             return self.maker.build_part("dataloader", keys, value, **built)
         given = {name: item for name, item in value.items() if name not in built}
+        if given.get("pin_memory", "auto") == "auto":
+            given["pin_memory"] = torch.cuda.is_available() and self.data.get("device", "auto") != "cpu"
         return self.maker.call(keys, ResumableLoader, **given, **built, seed=self.data.get("seed", 0))

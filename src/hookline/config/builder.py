@@ -24,7 +24,7 @@ def build_runner(loaded: LoadedConfig, *, allow: Sequence[str] = (), **changes: 
     `allow` lists further modules that the config may name, besides those next to it. `changes` are parameters of the
     Runner that replace those of the config: `resume`, `load_from`, `work_dir`, `quiet`.
     """
-    resolver = Resolver(loaded.file, allow)
+    resolver = Resolver(loaded.file, allow, loaded.modules)
     check(loaded, resolver)
 
     from hookline.config.assembly import Assembly  # imports torch, which an invalid config need not wait for
@@ -35,7 +35,7 @@ def build_runner(loaded: LoadedConfig, *, allow: Sequence[str] = (), **changes: 
 
 def build_hooks(loaded: LoadedConfig, allow: Sequence[str] = ()) -> Hooks:
     """Return the default and custom hooks of a config as the Runner takes them, without building model or data."""
-    resolver = Resolver(loaded.file, allow)
+    resolver = Resolver(loaded.file, allow, loaded.modules)
     check_hooks(loaded, resolver)
     return _hook_specs(Maker(loaded, resolver), loaded.data)
 

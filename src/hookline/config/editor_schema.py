@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from hookline.config.annotations import NESTED_SCHEMA
 from hookline.config.schema import Config
 from hookline.config.signature import signature_of
 from hookline.errors import ConfigError
@@ -17,8 +18,41 @@ from hookline.plan.registry import DEFAULT_HOOKS, HOOKS, WRITERS, Registry
 
 Schema = dict[str, Any]
 
+_VALUE = {"$ref": "#/$defs/value"}
+_OBJECT = {"$ref": "#/$defs/object"}
 _REFERENCE = {"$ref": "#/$defs/reference"}
 _FULL_NAME = r"^[^\W\d]\w*([.:][^\W\d]\w*)+$"
+
+_SCHEDULE_PARAMETERS: Schema = {
+    "length": {
+        "anyOf": [{"const": "auto"}, {"type": "integer", "minimum": 1}],
+        "default": "auto",
+        "description": "The number of steps, warmup included. 'auto' is the length of training.",
+    },
+    "end_factor": {
+        "type": "number",
+        "minimum": 0,
+        "default": 0.0,
+        "description": "The rate at the end, as a share of the base rate.",
+    },
+    "decay": {
+        "anyOf": [{"type": "integer", "minimum": 0}, {"type": "number", "minimum": 0, "exclusiveMaximum": 1}],
+        "default": 0.2,
+        "description": "The last steps, in which the rate falls: a number, or a share of the length (below 1).",
+    },
+    "decay_shape": {
+        "enum": ["linear", "cosine", "sqrt"],
+        "default": "linear",
+        "description": "How the rate falls. 'sqrt' falls fast first.",
+    },
+}
+#: The parameters of the built-in schedules, besides those of all schedulers.
+SCHEDULES = {
+    "constant": ("length",),
+    "cosine": ("length", "end_factor"),
+    "linear": ("length", "end_factor"),
+    "wsd": ("length", "decay", "end_factor", "decay_shape"),
+}
 
 
 def json_schema() -> Schema:
@@ -31,6 +65,7 @@ def json_schema() -> Schema:
     _relax(schema)
     hooks = _add_definitions(HOOKS, "hook", definitions, _hook_extras())
     writers = _add_definitions(WRITERS, "writer", definitions, {})
+    _add_schedules(definitions)
     properties = schema["properties"]
     properties["custom_hooks"]["items"] = {"anyOf": [*hooks, {"enum": list(HOOKS)}, _open_schema(_hook_extras())]}
     properties["writers"]["items"] = {"anyOf": [*writers, {"enum": list(WRITERS)}, _open_schema({})]}
@@ -39,6 +74,7 @@ def json_schema() -> Schema:
         own = {"$ref": f"#/$defs/hook.{name}.default"}
         kinds = [own, *hooks, {"enum": list(HOOKS)}, _open_schema(_hook_extras()), {"type": "null"}]
         defaults[key] = {"anyOf": kinds, "description": defaults[key].get("description", "")}
+    _open_to_objects(definitions)
     definitions["reference"] = {
         "type": "string",
         "pattern": r"\$\{|^\?\?\?$",
@@ -99,6 +135,51 @@ def _allow_reference(schema: Schema) -> Schema:
     return {"anyOf": [*inner.pop("anyOf", []), *([inner] if inner else []), _REFERENCE], **about}
 
 
+def _open_to_objects(definitions: Schema) -> None:
+    """Describe the values that parameters can have: among others, objects, which have parameters themselves."""
+    about = definitions["Part"]["properties"]["type"]
+    inside: Schema = {
+        "_plain_": {
+            "anyOf": [{"type": "boolean"}, _REFERENCE],
+            "description": "true: a mapping, even though it has a type. false: an object, even though it is in a dict.",
+        },
+        "_delete_": definitions["Part"]["properties"]["_delete_"],
+    }
+    definitions["value"] = {
+        "properties": {"type": {"description": about["description"]}, **inside},
+        "additionalProperties": _VALUE,
+        "items": _VALUE,
+        "if": {"required": ["_plain_"], "properties": {"_plain_": {"const": False}}},
+        "then": {"required": ["type"], "properties": {"type": {"type": "string"}}},
+    }
+    definitions["object"] = {
+        **NESTED_SCHEMA,
+        "properties": {"type": {**about, "minLength": 1}, **inside},
+        "additionalProperties": _VALUE,
+    }
+    for definition in definitions.values():
+        if definition.get("additionalProperties") is True and "properties" in definition:
+            definition["additionalProperties"] = _VALUE
+
+
+def _open_property(schema: Schema) -> Schema:
+    """Return the schema of a parameter with `_with_objects`. Its description and default stay as they are."""
+    about: Schema = {key: schema[key] for key in ("title", "description", "default") if key in schema}
+    inner = {key: value for key, value in schema.items() if key not in about}
+    return {**_with_objects(inner), **about}
+
+
+def _with_objects(schema: Any) -> Any:
+    """Return the schema of a parameter with the definitions of objects, and of values that can be anything."""
+    if isinstance(schema, list):
+        return [_with_objects(item) for item in schema]
+    if schema == NESTED_SCHEMA:
+        return _OBJECT
+    if schema == {}:
+        return _VALUE
+    return {key: _with_objects(item) for key, item in schema.items()} if isinstance(schema, dict) else schema
+
+
 def _add_definitions(registry: Registry, prefix: str, definitions: Schema, extras: Schema) -> list[Schema]:
     """Add a definition for every registered class, and return references to them."""
     references = []
@@ -116,6 +197,29 @@ def _add_definitions(registry: Registry, prefix: str, definitions: Schema, extra
     return references
 
 
+def _add_schedules(definitions: Schema) -> None:
+    """Let each built-in schedule have its parameters, and no others. Other schedulers may have any.
+
+    The parameters are not read from the classes, which would import torch. A test compares them.
+    """
+    part, section = definitions["SchedulerPart"], definitions["OptimSection"]["properties"]["schedulers"]
+    common = {key: part["properties"][key] for key in ("when", "monitor", "warmup")}
+    references: list[Schema] = []
+    for name, keys in SCHEDULES.items():
+        own = {key: _allow_reference(_SCHEDULE_PARAMETERS[key]) for key in keys}
+        definitions[f"scheduler.{name}"] = {
+            "type": "object",
+            "title": name,
+            "properties": {"type": {"const": name}, **common, **own},
+            "required": ["type"],
+            "additionalProperties": False,
+        }
+        references.append({"$ref": f"#/$defs/scheduler.{name}"})
+    part["properties"]["type"] = {**part["properties"]["type"], "not": {"enum": list(SCHEDULES)}}
+    part["required"] = ["type"]
+    section["items"] = {"anyOf": [*references, section["items"], _REFERENCE]}
+
+
 def _parameter_schema(registry: Registry, name: str, title: str, definitions: Schema) -> Schema:
     """Return the schema of a class's parameters. It accepts anything if the class cannot be loaded.
 
@@ -129,7 +233,8 @@ def _parameter_schema(registry: Registry, name: str, title: str, definitions: Sc
     schema = signature.json_schema(ref_template=f"#/$defs/{title}.{{model}}")
     for inner, definition in schema.pop("$defs", {}).items():
         definitions[f"{title}.{inner}"] = definition
-    schema["properties"] = {key: _allow_reference(value) for key, value in schema.get("properties", {}).items()}
+    properties = schema.get("properties", {}).items()
+    schema["properties"] = {key: _allow_reference(_open_property(value)) for key, value in properties}
     return {**schema, "title": name, "description": signature.doc}
 
 
@@ -150,11 +255,25 @@ def _hook_extras() -> Schema:
             "default": "all",
             "description": "The processes that the hook runs in, if there are several.",
         },
+        "budget": {
+            "anyOf": [
+                {"type": "string", "pattern": r"^\s*[0-9]*\.?[0-9]+\s*%?\s*$"},
+                {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
+                {"type": "null"},
+                _REFERENCE,
+            ],
+            "description": "The share of the training time that the hook may take, such as 5%. More is reported.",
+        },
+        "budget_action": {
+            "enum": ["warn", "throttle", None],
+            "description": "What happens if it takes more: a warning, or, for an observer, also a larger interval.",
+        },
     }
 
 
 def _open_schema(extras: Schema) -> Schema:
     """Return the schema of a user-defined class, given by its full name with any parameters, or of a reference."""
     own = {"type": "string", "pattern": _FULL_NAME, "description": "module:Name, with the module next to the config."}
-    named = {"type": "object", "properties": {"type": own, **extras}, "required": ["type"]}
+    properties = {"type": own, **extras}
+    named = {"type": "object", "properties": properties, "required": ["type"], "additionalProperties": _VALUE}
     return {"anyOf": [named, own, _REFERENCE]}

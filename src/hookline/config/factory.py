@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from hookline.common.marks import Keys, refusal
-from hookline.config.signature import HOOK_KEYS, Signature, signature_of
+from hookline.common.marks import Keys, refusal, refuse_all
+from hookline.config.blueprints import Around, Blueprint, Drafter, Provided
+from hookline.config.functions import Use, call
+from hookline.config.slots import HOOK_KEYS
 from hookline.errors import ConfigError, HooklineError
 
 if TYPE_CHECKING:
@@ -15,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Maker:
-    """Turns the names in a checked config into objects."""
+    """Turns the names in a checked config into objects: it drafts blueprints, as the check did, and builds them."""
 
     def __init__(self, loaded: LoadedConfig, resolver: Resolver) -> None:
         self.loaded = loaded
@@ -31,16 +34,52 @@ class Maker:
 
     def build_part(self, slot: str, keys: Keys, value: Any, **built: Any) -> Any:
         """Build the object that a mapping with `type`, or a name alone, describes. `built` are finished parameters."""
-        values = value if isinstance(value, Mapping) else {"type": value}
-        factory = self.resolver.resolve(slot, values["type"])
-        given = {name: item for name, item in values.items() if name != "type" and name not in built}
-        parameters = self._convert_parameters(signature_of(factory, tuple(built)), given)
-        return self.call(keys, factory, **parameters, **built)
+        names = tuple(built)
+        blueprint = self.draft(lambda drafter: drafter.part(slot, keys, value, other_keys=names, provides=names))
+        return self.build(blueprint, built, **built)
+
+    def build_parameters(
+        self, slot: str, keys: Keys, factory: Callable[..., Any], values: Mapping[str, Any], **options: Any
+    ) -> dict[str, Any]:
+        """Build the parameters of a class or function. `options` are those of `Drafter.parameters`."""
+        found = self.draft(lambda drafter: drafter.parameters(Around(slot), factory, keys, values, **options))
+        return {name: self._build_value(value, {}) for name, value in found.items()}
+
+    def draft(self, read: Callable[[Drafter], Any]) -> Any:
+        """Return what the function reads with a new drafter. Refuse its problems; a checked config has none."""
+        drafter = Drafter(self.resolver)
+        found = read(drafter)
+        problems = drafter.problems.all()
+        refuse_all(self.loaded.title, [(self.loaded.mark(problem.keys), problem) for problem in problems])
+        return found
+
+    def build(self, blueprint: Blueprint, provided: Mapping[str, Any] | None = None, **built: Any) -> Any:
+        """Build an object, its parameters first. `built` are further parameters; nested objects may use `provided`."""
+        inner = {name: self._build_value(value, provided or {}) for name, value in blueprint.parameters.items()}
+        inner |= built
+        if blueprint.use is Use.BIND:
+            return functools.partial(blueprint.factory, **inner) if inner else blueprint.factory
+        made = self.call(blueprint.keys, blueprint.factory, **inner)
+        if blueprint.classes and not isinstance(made, blueprint.classes):
+            names = " or ".join(found.__name__ for found in blueprint.classes)
+            raise self.refusal(blueprint.keys, f"expected a {names}, but this creates a {type(made).__name__}")
+        return made
+
+    def _build_value(self, value: Any, provided: Mapping[str, Any]) -> Any:
+        if isinstance(value, Blueprint):
+            return self.build(value, provided)
+        if isinstance(value, Provided):
+            return provided[value.name]
+        if isinstance(value, dict):
+            return {key: self._build_value(item, provided) for key, item in value.items()}
+        if type(value) in (list, tuple):
+            return type(value)(self._build_value(item, provided) for item in value)
+        return value
 
     def call(self, keys: Keys, factory: Callable[..., Any], /, *values: Any, **parameters: Any) -> Any:
         """Call a constructor for the value at these keys, and report a failure with its position."""
         try:
-            return factory(*values, **parameters)
+            return factory(*values, **parameters) if values else call(factory, parameters)
         except HooklineError as error:
             raise self.refusal(keys, str(error)) from error
         except Exception as error:
@@ -56,21 +95,15 @@ class Maker:
         values = dict(value) if isinstance(value, Mapping) else {"type": value}
         factory = self.resolver.resolve("hook", values.pop("type", default))
         hook_keys = {key: values.pop(key) for key in HOOK_KEYS if key in values}
-        parameters = self._convert_parameters(signature_of(factory), values)
+        parameters = self.draft(lambda drafter: drafter.parameters(Around("hook"), factory, keys, values))
 
         def make() -> Any:
+            built = {name: self._build_value(item, {}) for name, item in parameters.items()}
             try:
-                return factory(**parameters)
+                return call(factory, built)
             except HooklineError as error:
                 raise self.refusal(keys, str(error)) from error
 
         make.__name__ = getattr(factory, "__name__", repr(factory))
+        make.parameters = parameters  # type: ignore[attr-defined]  # a function accepts new attributes
         return {"type": make, **hook_keys}
-
-    def _convert_parameters(self, signature: Signature, values: dict[str, Any]) -> dict[str, Any]:
-        """Return the parameters, converted to their types. Names of functions and classes are resolved."""
-        given = signature.convert(values)
-        for name, parameter in signature.parameters.items():
-            if parameter.is_name(given.get(name)):
-                given[name] = self.resolver.resolve("function", given[name])
-        return given

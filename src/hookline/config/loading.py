@@ -23,6 +23,7 @@ from hookline.config.interpolation import find_missing, interpolate
 from hookline.config.merging import conflicts, decides, merge, read_markers
 from hookline.config.overrides import apply
 from hookline.errors import ConfigError
+from hookline.rundir import origin
 
 BASE = "_base_"
 MAX_BASES = 50
@@ -36,6 +37,8 @@ class LoadedConfig:
     where: dict[Keys, Mark] = field(default_factory=dict)
     file: Path | None = None
     notices: list[str] = field(default_factory=list)
+    #: A folder with modules of the user, if they are not next to the file.
+    modules: Path | None = None
 
     @property
     def title(self) -> str:
@@ -61,7 +64,10 @@ def load(path: str | os.PathLike[str], overrides: Iterable[str] = ()) -> LoadedC
     file = Path(path)
     notices: list[str] = []
     root = _merge_with_bases(file, (), {}, notices)
-    return _finish(root, overrides, file, notices)
+    loaded = _finish(root, overrides, file, notices)
+    written_from = origin.read(file)
+    loaded.modules = written_from.find_modules() if written_from is not None else None
+    return loaded
 
 
 def from_dict(config: Mapping[str, Any], overrides: Iterable[str] = ()) -> LoadedConfig:

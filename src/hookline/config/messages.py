@@ -12,6 +12,7 @@ from hookline.errors import did_you_mean, nearest
 if TYPE_CHECKING:
     from pydantic import ValidationError
 
+OBJECT = "a mapping with 'type'"
 _EXPECTED = {
     **dict.fromkeys(["int_type", "int_parsing", "int_from_float"], "an int"),
     **dict.fromkeys(["float_type", "float_parsing"], "a number"),
@@ -31,6 +32,7 @@ _EXPECTED = {
     "too_long": "at most {max_length} items",
     "string_too_short": "a non-empty string",
     "string_pattern_mismatch": "a name such as 'module:name'",
+    "object": OBJECT,
 }
 
 
@@ -110,6 +112,8 @@ def _describe(item: Any, place: Keys, tagged: bool) -> _Found:
     wording = _EXPECTED.get(item["type"])
     if wording is not None:
         context = item.get("ctx", {}).items()
+        if item["type"] == "too_short" and item["ctx"]["min_length"] == 1:
+            wording = "a list that is not empty"
         limits = {key: f"{value:g}" if isinstance(value, float) else value for key, value in context}
         return _Found(place, "", wording.format(**limits), item["input"], tagged)
     text: str = item["msg"]
@@ -132,6 +136,9 @@ def _combine(found: list[_Found], others: set[Keys]) -> list[_Found]:
         if deeper and all(one.tagged for one in here):
             continue
         expected = list(dict.fromkeys(one.expected for one in here if one.expected is not None))
+        if len(expected) > 1 and not isinstance(here[0].value, dict):
+            # Almost everything can be an object; this only helps people who wrote a mapping.
+            expected = [wording for wording in expected if wording != OBJECT]
         if expected:
             last = f" or {expected[-1]}" if len(expected) > 1 else ""
             listed = ", ".join(expected[:-1]) + last if last else expected[0]

@@ -1,9 +1,10 @@
 """Decides which modules a config may import, before any of them runs.
 
 A module next to the config or under the working directory is the user's own, as it would be for a script in that
-folder. The modules that `--allow` names may be imported too. So may torch, torchmetrics and hookline, but `names`
-accepts only classes of the right kind from them. Installed packages and the standard library are never the user's own,
-even if a virtual environment is inside the working directory.
+folder. So is a module next to the config that this one was made from, if that is under the working directory
+(`hookline.rundir.origin`). The modules that `--allow` names may be imported too. So may torch, torchmetrics and
+hookline, but `names` accepts only classes of the right kind from them. Installed packages and the standard library are
+never the user's own, even if a virtual environment is inside the working directory.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ import os
 import re
 import sys
 import sysconfig
+import traceback
 from collections.abc import Sequence
 from enum import Enum
+from functools import cache
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
@@ -34,18 +37,31 @@ class Trust(Enum):
     TRUSTED = "trusted"
 
 
+class BrokenModuleError(ConfigError):
+    """A module that cannot be imported because its own code fails."""
+
+    def __init__(self, message: str, origin: tuple[object, ...]) -> None:
+        super().__init__(message)
+        #: What failed, and where: the same for every module that fails for this reason.
+        self.origin = origin
+
+
 class Modules:
     """The modules that one config may name."""
 
-    def __init__(self, config_file: Path | None, allow: Sequence[str] = ()) -> None:
-        folders = [Path.cwd()] if config_file is None else [config_file.parent, Path.cwd()]
+    def __init__(self, config_file: Path | None, allow: Sequence[str] = (), folder: Path | None = None) -> None:
+        places = (folder, config_file.parent if config_file is not None else None, Path.cwd())
+        folders = [place for place in places if place is not None]
         self.roots = list(dict.fromkeys(os.path.abspath(folder) for folder in folders))
         self.allow = tuple(allow)
+        self._broken: dict[str, BrokenModuleError] = {}
         importlib.invalidate_caches()  # so that a module written a moment ago, for example from a notebook, is found
 
     def load(self, name: str) -> tuple[ModuleType, Trust]:
         """Import a module if that is allowed. Refuse any other module without running it."""
         trust = self.judge(name)
+        if name in self._broken:  # its code does not run a second time
+            raise self._broken[name]
         if trust is not Trust.TRUSTED:
             self._add_to_path()
         try:
@@ -54,7 +70,8 @@ class Modules:
             # Otherwise, a module that calls sys.exit() on import would end the command, maybe even with code 0.
             if isinstance(error, ModuleNotFoundError) and error.name == name:
                 raise ConfigError(f"the module '{name}' was not found") from None
-            raise ConfigError(f"the module '{name}' cannot be imported: {type(error).__name__}: {error}") from error
+            self._broken[name] = self._describe_failure(name, error)
+            raise self._broken[name] from error
 
     def judge(self, name: str) -> Trust:
         """Return why this module may be imported, or refuse it with a hint on what to do."""
@@ -85,6 +102,15 @@ class Modules:
         file = getattr(sys.modules.get(module), "__file__", None)
         return file is not None and module.partition(".")[0] not in TRUSTED and self._is_inside(file)
 
+    def _describe_failure(self, name: str, error: BaseException) -> BrokenModuleError:
+        """Return the error about a module that fails, with the place in the user's files where it does."""
+        frames = traceback.extract_tb(error.__traceback__)
+        own = [f"{_shown(frame.filename)}:{frame.lineno}" for frame in frames if self._is_inside(frame.filename)]
+        # The message of a syntax error has its place.
+        place = f" ({own[-1]})" if own and not isinstance(error, SyntaxError) else ""
+        reason = f"{type(error).__name__}: {error}"
+        return BrokenModuleError(f"the module '{name}' cannot be imported: {reason}{place}", (reason, place))
+
     def _find(self, name: str) -> ModuleSpec | None:
         """Find a module without importing it. importlib.util.find_spec would run the packages that contain it."""
         parts = name.split(".")
@@ -112,8 +138,7 @@ class Modules:
         path = Path(os.path.abspath(file))
         if any(part in ("site-packages", "dist-packages") for part in path.parts):
             return False
-        installed = {sysconfig.get_path(key) for key in ("stdlib", "platstdlib", "purelib", "platlib")}
-        if any(path.is_relative_to(folder) for folder in installed):
+        if any(path.is_relative_to(folder) for folder in _installed()):
             return False
         return any(path.is_relative_to(root) for root in self.roots)
 
@@ -142,6 +167,18 @@ class Modules:
         best = nearest(top, [file.stem for root in self.roots for file in Path(root).glob("*.py")])
         hint = f"did you mean '{best}'?" if best not in (None, top) else f"looked in {places}"
         return f"the module '{name}' was not found next to the config or under the working directory; {hint}"
+
+
+@cache
+def _installed() -> set[str]:
+    """Return the folders of Python's library and of installed packages."""
+    return {sysconfig.get_path(key) for key in ("stdlib", "platstdlib", "purelib", "platlib")}
+
+
+def _shown(file: str) -> str:
+    """Return a path as people write it: relative, if it is below the working directory."""
+    path = Path(os.path.abspath(file))
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 
 def _find_elsewhere(name: str) -> ModuleSpec | None:

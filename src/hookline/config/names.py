@@ -10,55 +10,21 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from hookline.config.modules import TRUSTED, Modules, Trust, split_name
-from hookline.errors import ConfigError, did_you_mean, nearest
-from hookline.plan.registry import DATASETS, HOOKS, METRICS, MODELS, STEPS, WRITERS, Registry
+from hookline.config.slots import OBJECT, SLOTS, Slot, loaded_bases
+from hookline.config.suggestions import suggest
+from hookline.errors import ConfigError
 
-_METRIC_FIELDS = (
-    *("classification", "regression", "aggregation", "clustering", "nominal", "retrieval", "segmentation", "shape"),
-    *("text", "image", "audio", "video", "detection", "multimodal", "wrappers"),
-)
-_METRIC_HOMES = ("torchmetrics", *(f"torchmetrics.{field}" for field in _METRIC_FIELDS))
+_ANY_KIND = "a model, a dataset, a sampler, a metric, ..."
 
 
-@dataclass(frozen=True)
-class Slot:
-    """A place in the config that names something: what it is for, and where the name is looked up."""
-
-    kind: str
-    registry: Registry | None = None
-    #: Modules whose classes can be named without their module.
-    homes: tuple[str, ...] = ()
-    #: Base classes, as `module:Name`. Classes from torch, torchmetrics and hookline must inherit from one of these.
-    bases: tuple[str, ...] = ()
-    #: The extra of hookline that installs the homes.
-    extra: str | None = None
-
-
-SLOTS = {
-    "model": Slot("model", MODELS, ("torch.nn",), ("torch.nn:Module",)),
-    "optimizer": Slot("optimizer", None, ("torch.optim",), ("torch.optim:Optimizer",)),
-    "scheduler": Slot("scheduler", None, ("torch.optim.lr_scheduler",), ("torch.optim.lr_scheduler:LRScheduler",)),
-    "dataset": Slot("dataset", DATASETS, ("torch.utils.data",), ("torch.utils.data:Dataset",)),
-    "dataloader": Slot(
-        "dataloader",
-        None,
-        ("torch.utils.data", "hookline.data.loader"),
-        ("torch.utils.data:DataLoader", "hookline.data.loader:ResumableLoader"),
-    ),
-    "collate_fn": Slot("collate_fn"),
-    "function": Slot("function"),
-    "metric": Slot("metric", METRICS, _METRIC_HOMES, ("torchmetrics:Metric",), "metrics"),
-    "step": Slot("step", STEPS),
-    "hook": Slot("hook", HOOKS, (), ("hookline.plan.hook:Hook",)),
-    "writer": Slot("writer", WRITERS, (), ("hookline.writers.base:Writer",)),
-}
+class UnknownNameError(ConfigError):
+    """A short name that is neither registered nor a class of the slot's homes."""
 
 
 class Resolver:
@@ -67,32 +33,55 @@ class Resolver:
     Args:
         config_file: The modules in its folder are the user's own. Without a file, only the working directory counts.
         allow: Further modules that may be named, with everything below them.
+        folder: One more folder whose modules are the user's own.
     """
 
-    def __init__(self, config_file: Path | None = None, allow: Sequence[str] = ()) -> None:
-        self.modules = Modules(config_file, allow)
+    def __init__(self, config_file: Path | None = None, allow: Sequence[str] = (), folder: Path | None = None) -> None:
+        self.modules = Modules(config_file, allow, folder)
 
-    def resolve(self, slot: str, name: str) -> Callable[..., Any]:
-        """Return the class or function that a name means in a slot. Refuse unknown and forbidden names."""
-        place = SLOTS[slot]
-        if place.registry is not None and name in place.registry:
-            return place.registry.get(name)
+    def resolve(self, slot: str, name: str, given: Collection[str] = ()) -> Callable[..., Any]:
+        """Return the class or function that a name means in a slot. Refuse unknown and forbidden names.
+
+        `given` are the parameters that the config gives it: for an unknown name, the suggestion should accept them.
+        """
+        return self._resolve([SLOTS[slot]], SLOTS[slot], name, given)
+
+    def resolve_object(
+        self, slots: Sequence[str], around: str, name: str, given: Collection[str] = ()
+    ) -> Callable[..., Any]:
+        """Return the class or function that the name of a nested object means.
+
+        `slots` are those of the classes that its parameter takes. If there are none, short names are looked up as in
+        the part `around` it, and torch, torchmetrics and hookline provide classes of all kinds.
+        """
+        places = [SLOTS[slot] for slot in slots or (around,)]
+        full = OBJECT if not slots else places[0]
+        if len(slots) > 1:
+            full = Slot(" or ".join(slots), bases=tuple(base for place in places for base in place.bases))
+        return self._resolve(places, full, name, given)
+
+    def _resolve(self, places: Sequence[Slot], full: Slot, name: str, given: Collection[str]) -> Callable[..., Any]:
+        """Look a short name up in `places`, and a full name under the rules of `full`."""
+        for place in places:
+            if place.registry is not None and name in place.registry:
+                return place.registry.get(name)
         if ":" not in name and "." not in name:
-            return self._resolve_short_name(place, name)
+            return _resolve_short_name(places, name, given, nested=full is OBJECT)
         module_name, path = split_name(name)
         if any(part.startswith("_") for part in path.split(".")):
             raise ConfigError(f"'{name}' is refused: a config cannot use names that begin with an underscore")
-        if place.extra is not None and module_name.partition(".")[0] == place.homes[0]:
-            _import_home(place.homes[0], place)  # if the package is missing, this error says what to install
+        for slot in SLOTS.values():
+            if slot.extra is not None and module_name.partition(".")[0] == slot.homes[0]:
+                _import_home(slot.homes[0], slot)  # if the package is missing, this error says what to install
         module, trust = self.modules.load(module_name)
         found = _look_up(module, path, name)
         if trust is Trust.TRUSTED:
-            self._require_class(place, found, name, module_name)
+            self._require_class(full, found, name, module_name)
         elif trust is Trust.OWN:
-            self._require_own(place, found, name)
+            self._require_own(full, found, name)
         if not callable(found):
             raise ConfigError(
-                f"'{name}' cannot be the {place.kind}: it is a {type(found).__name__}, which is not callable"
+                f"'{name}' cannot be the {full.kind}: it is a {type(found).__name__}, which is not callable"
             )
         return found  # type: ignore[no-any-return]  # any object from a module, checked to be callable
 
@@ -101,25 +90,13 @@ class Resolver:
         for name in names:
             self.modules.load(name)
 
-    def _resolve_short_name(self, place: Slot, name: str) -> Callable[..., Any]:
-        known = list(place.registry or ())
-        bases = _import_bases(place)
-        for home in place.homes if name.isidentifier() and not name.startswith("_") else ():
-            module = _import_home(home, place)
-            if module is None:
-                continue
-            found: Any = getattr(module, name, None)
-            if _is_class_of(found, bases):
-                return found  # type: ignore[no-any-return]  # a class of the slot's kind
-            known += [key for key, value in vars(module).items() if _is_class_of(value, bases) and key[0] != "_"]
-        raise ConfigError(f"unknown {place.kind} '{name}'; {_suggest(name, known)}")
-
     def _require_class(self, place: Slot, found: Any, name: str, module: str) -> None:
-        if _is_class_of(found, _import_bases(place)):
+        if _is_class_of(found, loaded_bases(place)):
             return
-        what = " or ".join(base.replace(":", ".") for base in place.bases)
+        bases = " or ".join(base.replace(":", ".") for base in place.bases)
+        what = _ANY_KIND if place is OBJECT else f"a subclass of {bases}"
         package = module.partition(".")[0]
-        rule = f"must be a subclass of {what} if it comes from {package}" if what else f"cannot come from {package}"
+        rule = f"must be {what} if it comes from {package}" if bases else f"cannot come from {package}"
         raise ConfigError(f"'{name}' is refused: the {place.kind} {rule}; if you trust it, add --allow {module}")
 
     def _require_own(self, place: Slot, found: Any, name: str) -> None:
@@ -127,12 +104,36 @@ class Resolver:
         if not (inspect.isclass(found) or inspect.isroutine(found)):
             return
         home = getattr(found, "__module__", None) or "builtins"
-        if self.modules.owns(home) or _is_class_of(found, _import_bases(place)):
+        if self.modules.owns(home) or _is_class_of(found, loaded_bases(place)):
             return
         raise ConfigError(
             f"'{name}' is refused: it is {home}.{found.__qualname__}, which is not defined in one of your own modules; "
             f"if you trust it, add --allow {home}"
         )
+
+
+def _resolve_short_name(places: Sequence[Slot], name: str, given: Collection[str], nested: bool) -> Callable[..., Any]:
+    homes: dict[str, Any] = {}
+    for place in places:
+        for home in place.homes if name.isidentifier() and not name.startswith("_") else ():
+            module = _import_home(home, place)
+            if module is None:
+                continue
+            bases = loaded_bases(place)
+            found: Any = getattr(module, name, None)
+            if _is_class_of(found, bases):
+                return found  # type: ignore[no-any-return]  # a class of the slot's kind
+            classes = {key: value for key, value in vars(module).items() if _is_class_of(value, bases)}
+            homes |= {key: value for key, value in classes.items() if key[0] != "_"}
+    kind = " or ".join(place.kind for place in places)
+    registered = {key: place.registry.get for place in places if place.registry is not None for key in place.registry}
+    other = (
+        "for an object of another kind, write 'module:Name'; for a plain mapping, add _plain_: true" if nested else ""
+    )
+    parameters = [key for key in given if key != "type" and key not in places[0].keys]
+    elsewhere = [place.registry.elsewhere.get(name) for place in places if place.registry is not None]
+    hint = next(filter(None, elsewhere), None) or suggest(name, registered, homes, parameters, places[0].filled, other)
+    raise UnknownNameError(f"unknown {kind} '{name}'; {hint}")
 
 
 def _look_up(module: ModuleType, path: str, name: str) -> Any:
@@ -148,29 +149,11 @@ def _look_up(module: ModuleType, path: str, name: str) -> Any:
         except AttributeError:
             known = [key for key, value in vars(found).items() if callable(value) and key[0] != "_"]
             where = f"module '{module.__name__}'" if found is module else f"class '{found.__name__}'"
-            raise ConfigError(f"the {where} has no '{part}'; {_suggest(part, known)}") from None
+            raise ConfigError(f"the {where} has no '{part}'; {suggest(part, known)}") from None
         except Exception as error:  # some modules compute their attributes
             raise ConfigError(f"'{name}' cannot be looked up: {type(error).__name__}: {error}") from error
         found = inner
     return found
-
-
-def _suggest(name: str, known: Sequence[str]) -> str:
-    """Return a hint with the closest name, or with all names if they are few."""
-    best = nearest(name, known)
-    if best is None and len(known) > 12:
-        return "to use your own, write 'module:Name'"
-    return did_you_mean(name, known)
-
-
-def _import_bases(place: Slot) -> tuple[type, ...]:
-    bases = []
-    for base in place.bases:
-        module, _, attribute = base.partition(":")
-        home = _import_home(module, place)
-        if home is not None:
-            bases.append(getattr(home, attribute))
-    return tuple(bases)
 
 
 def _import_home(module: str, place: Slot) -> ModuleType | None:

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from hookline.common.checks import check_name
+from hookline.common.marks import show
+from hookline.common.precision import ALIASES, NUMBERS, PRECISIONS, WEIGHTS, precision_of
+from hookline.engine.choices import parse_keep
 from hookline.errors import ConfigError, HookError, nearest
+from hookline.plan.budgets import parse_budget
 from hookline.plan.points import user_point
 
 Count = Annotated[int, Field(ge=1)]
@@ -33,6 +37,24 @@ def _file_name(name: str) -> str:
 
 
 FileName = Annotated[Text, AfterValidator(_file_name)]
+
+
+def _precision(given: str | int) -> str | int:
+    try:
+        precision_of(given)
+    except ConfigError as error:
+        if given in WEIGHTS:
+            raise PydanticCustomError("precision", "{text}", {"text": str(error)}) from None
+        known = "'fp32', 'bf16' or 'fp16'"
+        raise PydanticCustomError("precision", "{text}", {"text": f"expected {known}, found {show(given)}"}) from None
+    return given
+
+
+Precision = Annotated[
+    str | int,
+    AfterValidator(_precision),
+    WithJsonSchema({"enum": [*PRECISIONS, *ALIASES, *NUMBERS]}),
+]
 
 
 class Section(BaseModel):
@@ -63,12 +85,12 @@ class LoaderSection(Section):
     """The number of processes that load data in the background. 0 loads in the training process."""
     drop_last: bool = False
     """Skip the last batch if it is not full."""
-    collate_fn: Text | None = None
-    """A function that combines samples into a batch, as 'module:function'."""
+    collate_fn: Text | Part | None = None
+    """A function that combines samples into a batch, as 'module:function', or a mapping with type and parameters."""
     persistent_workers: bool = False
     """Keep the workers alive between epochs."""
-    pin_memory: bool = False
-    """Put batches into pinned memory, from which copying to a GPU is faster."""
+    pin_memory: bool | Literal["auto"] = "auto"
+    """Put batches into pinned memory, from which copying to a GPU is faster. auto does so if the run uses a GPU."""
 
 
 def _loader_kind(value: Any) -> str:
@@ -121,11 +143,33 @@ class OptimizerPart(Part):
     """Use torch's fused implementation: 'auto' if there is one for the model's parameters, true always, false never."""
 
 
+#: A user's own scheduler may have a parameter of this name, of any type. `validation` checks the value.
+WarmupValue = Annotated[
+    Any,
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 0},
+                {"type": "number", "minimum": 0, "exclusiveMaximum": 1},
+                {"type": "null"},
+            ]
+        }
+    ),
+]
+
+
 class SchedulerPart(Part):
-    """A torch scheduler and its parameters. A parameter that is 'auto' becomes the length of training."""
+    """A schedule (cosine, linear, constant, wsd) or a torch scheduler, and its parameters.
+
+    A parameter that is 'auto' becomes the length of training.
+    """
 
     when: Literal["epoch", "iter", "step", "val"] | None = None
-    """When it steps: every epoch, iteration, optimizer step or validation. The default is the unit of training."""
+    """When it steps: every epoch, iteration, optimizer step or validation. The default is the unit of training.
+    cosine, linear, constant and wsd step every iteration."""
+    warmup: WarmupValue = None
+    """The iterations in which the rate rises linearly: a number, or a share of the run (below 1). With 'when: step',
+    optimizer steps."""
     monitor: Text | None = None
     """The metric that it monitors. Needs 'when: val'."""
 
@@ -135,8 +179,8 @@ class GroupSection(BaseModel):
 
     model_config = ConfigDict(extra="allow", use_attribute_docstrings=True)
 
-    match: Text
-    """A pattern for parameter names, with * and ?: '*.bias'. Each parameter belongs to the first group that matches."""
+    match: Text | Annotated[list[Text], Field(min_length=1)]
+    """Patterns for parameter names, with * and ?: '*.bias'. Each parameter belongs to the first group that matches."""
 
 
 class OptimSection(Section):
@@ -210,6 +254,64 @@ class DefaultHooksSection(Section):
     """ParamSchedulerHook: steps the schedulers."""
     checkpoint: HookValue = None
     """CheckpointHook: saves the state of the run."""
+    report: HookValue = None
+    """ReportHook: writes report.html, a page about the run, when it has ended."""
+
+
+class RangeSection(Section):
+    """All numbers between two limits: ints if all of them are ints."""
+
+    low: int | float
+    """The lowest value."""
+    high: int | float
+    """The highest value."""
+    log: bool = False
+    """Use a logarithmic scale, so that 0.001 to 0.01 is as likely as 0.01 to 0.1."""
+    step: int | float | None = None
+    """Use only every step-th value."""
+
+
+class ValuesSection(Section):
+    """A list of values."""
+
+    values: list[Any]
+    """The values, without an order."""
+
+
+def _space_kind(value: Any) -> str:
+    if isinstance(value, list):
+        return "<list>"
+    if isinstance(value, dict):
+        return "<values>" if "values" in value else "<range>"
+    return "<text>"
+
+
+SpaceValue = Annotated[
+    Annotated[RangeSection, Tag("<range>")]
+    | Annotated[ValuesSection, Tag("<values>")]
+    | Annotated[list[Any], Tag("<list>")]
+    | Annotated[Text, Tag("<text>")],
+    Discriminator(_space_kind),
+]
+
+
+class SweepSection(Section):
+    """What `hookline sweep` does with this config. The options of the command line win."""
+
+    space: dict[Text, SpaceValue] = {}
+    """The search space, by keys such as optim.optimizer.lr: a list, a range, or a text such as '1e-4..1e-1:log'."""
+    metric: Text | None = None
+    """The metric of the validation to optimize, such as val/accuracy."""
+    direction: Literal["maximize", "minimize"] | None = None
+    """Whether a higher or a lower value is better. By default, the name of the metric decides."""
+    trials: Count | None = None
+    """The total number of trials."""
+    sampler: Literal["tpe", "random", "grid"] | None = None
+    """How the values of the next trial are chosen."""
+    pruner: Literal["median", "hyperband", "none"] | None = None
+    """How trials that are worse than others are found, which then end early."""
+    seed: Annotated[int, Field(ge=0, lt=2**32)] | None = None
+    """The seed of the choice of values."""
 
 
 def _points(points: dict[str, list[str]]) -> dict[str, list[str]]:
@@ -219,6 +321,37 @@ def _points(points: dict[str, list[str]]) -> dict[str, list[str]]:
         except HookError as error:
             raise PydanticCustomError("point", "{text}", {"text": str(error)}) from None
     return points
+
+
+def _budget(given: Any) -> Any:
+    try:
+        parse_budget(given)
+    except HookError as error:
+        raise PydanticCustomError("budget", "{text}", {"text": str(error)}) from None
+    return given
+
+
+def _keep(given: Any) -> Any:
+    try:
+        parse_keep(given)
+    except ConfigError as error:
+        raise PydanticCustomError("keep", "{text}", {"text": str(error)}) from None
+    return given
+
+
+class CompileSection(Section):
+    """Parameters of torch.compile."""
+
+    mode: Text | None = None
+    """default, reduce-overhead, max-autotune, ..."""
+    backend: Text = "inductor"
+    """The compiler."""
+    fullgraph: bool = False
+    """Refuse a model that cannot be compiled as a whole."""
+    dynamic: bool | None = None
+    """Compile for any batch size. By default, torch decides."""
+    options: dict[str, Any] | None = None
+    """Options of the backend."""
 
 
 class Config(Section):
@@ -238,6 +371,10 @@ class Config(Section):
     """Changes to the default hooks: parameters, or null to disable one."""
     custom_hooks: list[Text | Part] = []
     """Additional hooks, with their parameters, priority and on_error."""
+    budget: Annotated[Text | float, AfterValidator(_budget)] | None = None
+    """The share of the training time that each observer may take, such as 5%. More is reported."""
+    budget_action: Literal["warn", "throttle"] | None = None
+    """What happens if an observer takes more than its budget: a warning, or also a larger interval."""
     writers: list[Text | Part] = ["jsonl"]
     """The destinations for the records of the run."""
     work_dir: Text | None = None
@@ -250,16 +387,30 @@ class Config(Section):
     """'cpu', 'cuda:0', ..., or 'auto'."""
     strategy: Text | dict[str, Any] = "auto"
     """How the model is distributed: auto, single, ddp, fsdp, accelerate, or a mapping with the type and parameters."""
-    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
-    """The number format to compute in."""
+    precision: Precision = "fp32"
+    """The number format to compute in. Other names for these are accepted, such as 'bf16-mixed' and '16-mixed'."""
     load_from: Text | None = None
     """A checkpoint with the initial weights of the model."""
     resume: bool | Text = False
     """true resumes from the newest checkpoint in work_dir; a path resumes from that checkpoint."""
+    trial_batch: bool = True
+    """Try one batch of every validation and test set before the first step."""
+    compile: bool | CompileSection = False
+    """Compile the model with torch.compile: true, or its parameters. Hooks stay outside of the compiled code."""
+    channels_last: bool = False
+    """Keep the weights of 2d convolutions in the memory format channels_last."""
+    threads: Count | Literal["auto"] | None = None
+    """How many threads torch computes with on the CPU: a number, or auto for a measured choice."""
+    prefetch: bool = True
+    """Move the next batch to a GPU while the current one is computed."""
+    keep: Annotated[Text | list[Text] | dict[str, Text], AfterValidator(_keep)] | None = None
+    """Who wins where a checkpoint and the config differ: config or checkpoint, for all keys or one (lr=config)."""
     points: Annotated[dict[str, list[str]], AfterValidator(_points)] | None = None
     """Custom points: the name of each, and the names of its arguments."""
     imports: list[Text] = []
     """Modules next to the config to import first, so that the config can use the names that they register."""
+    sweep: SweepSection | None = None
+    """What `hookline sweep` does with this config."""
 
 
 def known_keys(keys: tuple[str | int, ...]) -> list[str]:
@@ -270,7 +421,11 @@ def known_keys(keys: tuple[str | int, ...]) -> list[str]:
         "test": EvalSection,
         "optim": OptimSection,
         "default_hooks": DefaultHooksSection,
+        "sweep": SweepSection,
+        "compile": CompileSection,
     }
+    if keys[:2] == ("sweep", "space"):
+        return list(RangeSection.model_fields)
     if keys and keys[-1] == "dataloader":
         return list(LoaderSection.model_fields)
     return list((sections.get(str(keys[0]), Part) if keys else Config).model_fields)

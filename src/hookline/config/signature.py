@@ -10,57 +10,52 @@ Types are checked if pydantic understands them. Types that a config cannot expre
 
 from __future__ import annotations
 
-import collections.abc
 import inspect
 import json
 import re
-import types
-import typing
-import warnings
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from hookline.common.marks import Keys, Problem
+from hookline.config.annotations import EMPTY, checkable, resolve, takes_name
 from hookline.config.messages import problems_of
+from hookline.config.slots import is_nominal
 from hookline.errors import HookError
+from hookline.plan.budgets import ACTIONS, parse_budget, refusal_of_throttle
 from hookline.plan.hook import Priority
 
-if typing.TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
 
-_EMPTY = inspect.Parameter.empty
-_NOT_BY_NAME = (
-    inspect.Parameter.POSITIONAL_ONLY,
-    inspect.Parameter.VAR_POSITIONAL,
-    inspect.Parameter.VAR_KEYWORD,
-)
-HOOK_KEYS = ("priority", "on_error", "ranks")
-# The form in which a config names a function or a class.
-NAMED = "^[^:]+:[^:]+$"
+_UNNAMED = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_KEYWORD)
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter: its type (Any if it cannot be checked), its default, and its description from the docstring."""
+    """One parameter: its annotation, its default, and its description from the docstring."""
 
     name: str
+    #: The annotation, with all names looked up; Any if there is none.
+    annotation: Any
+    #: The part of the annotation that can be checked; Any if there is none.
     hint: Any
-    #: True if it takes a function or a class, which a config names as `module:name`.
-    takes_function: bool
     default: Any
     doc: str
+    #: True if a config gives it as a list, although it is written as `*layers`.
+    variadic: bool = False
 
     @property
     def required(self) -> bool:
         """Return whether it must be given."""
-        return self.default is _EMPTY
+        return self.default is EMPTY
 
-    def is_name(self, value: Any) -> bool:
-        """Return whether this value from a config names a function or a class."""
-        return self.takes_function and isinstance(value, str) and ":" in value
+    @property
+    def takes_function(self) -> bool:
+        """Return whether it takes a function or a class, which a config names as `module:name`."""
+        return takes_name(self.annotation)
 
 
 @dataclass(frozen=True)
@@ -72,6 +67,12 @@ class Signature:
     parameters: Mapping[str, Parameter]
     #: True if other names are accepted too (`**kwargs`).
     extras: bool
+    #: The annotation of these.
+    extras_annotation: Any = Any
+
+    def annotation_of(self, name: str) -> Any:
+        """Return the annotation of a parameter."""
+        return self.parameters[name].annotation if name in self.parameters else self.extras_annotation
 
     @cached_property
     def model(self) -> type[BaseModel]:
@@ -83,18 +84,17 @@ class Signature:
         config = ConfigDict(extra="allow" if self.extras else "forbid", title=self.name)
         return create_model("Parameters", __config__=config, **fields)
 
-    def problems(self, values: Mapping[str, Any], keys: Keys, other_keys: tuple[str, ...] = ()) -> list[Problem]:
-        """Return the problems with the parameters at `keys`. `other_keys` are allowed too, and checked elsewhere."""
-        given = {name: value for name, value in values.items() if name not in other_keys}
+    def problems(self, values: Mapping[str, Any], keys: Keys, known: Iterable[str] | None = None) -> list[Problem]:
+        """Return the problems with the parameters at `keys`. `known` are the names to suggest for an unknown one."""
+        names = list(self.parameters if known is None else known)
         try:
-            self._validate(given)
+            self._validate(dict(values))
         except ValidationError as error:
-            known = [*self.parameters, *other_keys]
             return problems_of(
                 error,
-                given,
+                values,
                 keys,
-                lambda place: [] if place else known,
+                lambda place: [] if place else names,
                 unknown_text=f"{self.name} has no parameter '{{}}'",
                 missing_text=f"{self.name} needs the parameter '{{}}'",
             )
@@ -131,13 +131,28 @@ def _signature_of(factory: Callable[..., Any], skip: tuple[str, ...]) -> Signatu
         found = inspect.signature(factory).parameters
     except (TypeError, ValueError):  # written in C, without a signature
         return Signature(name, summary, {}, extras=True)
+    extras = next((one for one in found.values() if one.kind is inspect.Parameter.VAR_KEYWORD), None)
+    # `f(*args, **kwargs)` passes its arguments on, so that `args` may be one of them.
+    unnamed = (*_UNNAMED, inspect.Parameter.VAR_POSITIONAL) if extras else _UNNAMED
     parameters = {
-        key: Parameter(key, *_hint(factory, parameter), default=parameter.default, doc=docs.get(key, ""))
+        key: _parameter(factory, parameter, docs.get(key, ""))
         for key, parameter in found.items()
-        if parameter.kind not in _NOT_BY_NAME and key not in skip
+        if parameter.kind not in unnamed and key not in skip
     }
-    extras = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in found.values())
-    return Signature(name, summary, parameters, extras)
+    if extras is None:
+        return Signature(name, summary, parameters, extras=False)
+    return Signature(name, summary, parameters, True, resolve(factory, extras.annotation))
+
+
+def _parameter(factory: Callable[..., Any], parameter: inspect.Parameter, doc: str) -> Parameter:
+    annotation = resolve(factory, parameter.annotation)
+    if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+        items = list[annotation]  # type: ignore[valid-type]  # a type that is known only now
+        return Parameter(parameter.name, items, checkable(items, is_nominal), (), doc, variadic=True)
+    hint = checkable(annotation, is_nominal)
+    if parameter.default is None and hint is not Any:
+        hint = hint | None
+    return Parameter(parameter.name, annotation, hint, parameter.default, doc)
 
 
 def filled_parameter(factory: Callable[..., Any], usual: str) -> tuple[str, ...]:
@@ -146,10 +161,14 @@ def filled_parameter(factory: Callable[..., Any], usual: str) -> tuple[str, ...]
     return (usual,) if usual in names else names[:1]
 
 
-def hook_problems(hook: Callable[..., Any], values: Mapping[str, Any], keys: Keys) -> list[Problem]:
-    """Return the problems with the mapping of a hook: its parameters, `priority`, `on_error` and `ranks`."""
-    signature = signature_of(hook)
-    problems = signature.problems(values, keys, other_keys=("type", *HOOK_KEYS))
+def hook_key_problems(
+    hook: Callable[..., Any], values: Mapping[str, Any], keys: Keys, has_budget: bool = False
+) -> list[Problem]:
+    """Return the problems with the keys that every hook has: `priority`, `on_error`, `ranks` and its budget.
+
+    `has_budget` is True if all observers have a budget.
+    """
+    problems = []
     if values.get("priority") is not None:
         try:
             Priority.parse(values["priority"])
@@ -161,8 +180,29 @@ def hook_problems(hook: Callable[..., Any], values: Mapping[str, Any], keys: Key
     if policy not in ("raise", "disable"):
         problems.append(Problem((*keys, "on_error"), f"expected 'raise' or 'disable', found {policy!r}"))
     elif policy == "disable" and getattr(hook, "role", "actor") != "observer":
-        why = f"{signature.name} affects training, so a run cannot continue without it; only observers can be disabled"
+        name = signature_of(hook).name
+        why = f"{name} affects training, so a run cannot continue without it; only observers can be disabled"
         problems.append(Problem((*keys, "on_error"), why))
+    return problems + _budget_problems(hook, values, keys, has_budget)
+
+
+def _budget_problems(
+    hook: Callable[..., Any], values: Mapping[str, Any], keys: Keys, has_budget: bool
+) -> list[Problem]:
+    problems = []
+    budget, action = values.get("budget"), values.get("budget_action")
+    is_observer = getattr(hook, "role", "actor") == "observer"
+    if budget is not None:
+        try:
+            parse_budget(budget)
+        except HookError as error:
+            problems.append(Problem((*keys, "budget"), str(error)))
+    elif action is not None and getattr(hook, "budget", None) is None and not (has_budget and is_observer):
+        problems.append(Problem((*keys, "budget_action"), "it needs a budget; add one, such as budget: 5%"))
+    if action is not None and action not in ACTIONS:
+        problems.append(Problem((*keys, "budget_action"), f"expected 'warn' or 'throttle', found {action!r}"))
+    elif action == "throttle" and not is_observer:
+        problems.append(Problem((*keys, "budget_action"), refusal_of_throttle(signature_of(hook).name, is_observer)))
     return problems
 
 
@@ -179,62 +219,6 @@ def _is_plain(value: Any) -> bool:
     if isinstance(value, (list, tuple)):
         return all(_is_plain(item) for item in value)
     return value is None or type(value) in (str, int, float, bool)
-
-
-def _hint(factory: Callable[..., Any], parameter: inspect.Parameter) -> tuple[Any, bool]:
-    """Return the part of the type that a config can express, and whether it accepts a function or a class."""
-    if parameter.annotation is _EMPTY:
-        return Any, False
-    holder = types.SimpleNamespace(__annotations__={"hint": parameter.annotation})
-    for function in (getattr(factory, "__init__", None), getattr(factory, "__new__", None), factory):
-        names = getattr(inspect.unwrap(function), "__globals__", {}) if callable(function) else {}
-        try:
-            hint = typing.get_type_hints(holder, globalns=names)["hint"]
-        except Exception:  # a name that only type checkers can resolve, so it cannot be checked
-            continue
-        # If the parameter also accepts any text, a text with a colon is just text.
-        named, hint = _takes_function(hint) and not _takes_text(hint), _checkable(hint)
-        if named:
-            name = Annotated[str, Field(pattern=NAMED)]
-            hint = name if hint is Any else hint | name
-        return (hint | None if parameter.default is None and hint is not Any else hint), named
-    return Any, False
-
-
-def _takes_function(hint: Any) -> bool:
-    origin = get_origin(hint)
-    if origin in (Union, types.UnionType):
-        return any(_takes_function(member) for member in get_args(hint))
-    return hint in (type, collections.abc.Callable) or origin in (type, collections.abc.Callable)
-
-
-def _takes_text(hint: Any) -> bool:
-    return hint is str or (get_origin(hint) in (Union, types.UnionType) and any(map(_takes_text, get_args(hint))))
-
-
-def _checkable(hint: Any) -> Any:
-    """Return the part of a type that a config can express: float for `float | Tensor`, Any if nothing is left."""
-    origin, arguments = get_origin(hint), get_args(hint)
-    if origin in (Union, types.UnionType):
-        members = [_checkable(member) for member in arguments]
-        kept = [new for new, old in zip(members, arguments, strict=True) if new is not Any or old is Any]
-        # Functions are dropped here; a config names them with a string. If only None is left, nothing can be checked.
-        return Any if kept in ([], [type(None)]) else Union[tuple(kept)]  # noqa: UP007  # | does not accept a list
-    if origin in (collections.abc.Iterable, collections.abc.Iterator, collections.abc.Collection):
-        return _checkable(list[arguments[0]])  # type: ignore[valid-type]  # pydantic would leave an iterator unchecked
-    if origin in (list, tuple, dict, collections.abc.Sequence, collections.abc.Mapping) and arguments:
-        hint = origin[tuple(item if item is ... else _checkable(item) for item in arguments)]
-    return hint if _is_known(hint) else Any
-
-
-def _is_known(hint: Any) -> bool:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            TypeAdapter(hint).json_schema()
-    except Exception:  # pydantic raises many kinds of errors for unknown types
-        return False
-    return True
 
 
 def _documentation(factory: Callable[..., Any]) -> tuple[str, dict[str, str]]:

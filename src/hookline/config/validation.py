@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -11,11 +10,15 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from hookline.common.marks import Keys, Problem, refuse_all, show
+from hookline.config.blueprints import Around, Drafter
 from hookline.config.messages import problems_of
+from hookline.config.problems import Problems
 from hookline.config.schema import Config, EvalSection, OptimSection, TrainSection, is_single, known_keys
-from hookline.config.signature import Signature, filled_parameter, hook_problems, signature_of
+from hookline.config.signature import filled_parameter, hook_key_problems, signature_of
+from hookline.config.slots import HOOK_KEYS
+from hookline.engine.schedule_lengths import check_share
 from hookline.errors import ConfigError, nearest
-from hookline.plan.registry import DEFAULT_HOOKS
+from hookline.plan.registry import DEFAULT_HOOKS, SCHEDULERS
 
 if TYPE_CHECKING:
     from hookline.config.loading import LoadedConfig
@@ -57,12 +60,14 @@ class _Checker:
     def __init__(self, data: dict[str, Any], resolver: Resolver) -> None:
         self.data = data
         self.resolver = resolver
-        self.problems: list[Problem] = []
+        self.problems = Problems()
+        self.note = self.problems.note
+        self.drafter = Drafter(resolver, self.problems)
 
     def check_all(self) -> list[Problem]:
         self.check_shape()
         self.check_imports()
-        self.check_part("model", ("model",), self.data.get("model"))
+        self.drafter.part("model", ("model",), self.data.get("model"))
         self.check_train()
         for name in ("val", "test"):
             for keys, section in iter_sections(self.data, name):
@@ -70,22 +75,22 @@ class _Checker:
         self.check_optims()
         self.check_hooks()
         for index, writer in enumerate(_list(self.data.get("writers"))):
-            self.check_part("writer", ("writers", index), writer)
-        return self.problems
+            self.drafter.part("writer", ("writers", index), writer)
+        return self.problems.all()
 
     def check_only_hooks(self) -> list[Problem]:
         self.check_shape()
         relevant = ("custom_hooks", "default_hooks", "imports", "points")
-        self.problems = [one for one in self.problems if one.keys and one.keys[0] in relevant]
+        self.problems.found = [one for one in self.problems.found if one.keys and one.keys[0] in relevant]
         self.check_imports()
         self.check_hooks()
-        return self.problems
+        return self.problems.all()
 
     def check_shape(self) -> None:
         try:
             Config.model_validate_json(json.dumps(self.data), strict=True)
         except ValidationError as error:
-            self.problems += problems_of(error, self.data, (), known_keys)
+            self.problems.found += problems_of(error, self.data, (), known_keys)
 
     def check_imports(self) -> None:
         for index, name in enumerate(_list(self.data.get("imports"))):
@@ -93,63 +98,15 @@ class _Checker:
                 try:
                     self.resolver.import_modules([name])
                 except ConfigError as error:
-                    self.note(("imports", index), str(error))
-
-    def note(self, keys: Keys, message: str) -> None:
-        self.problems.append(Problem(keys, message))
-
-    def resolve(self, slot: str, keys: Keys, name: Any) -> Callable[..., Any] | None:
-        if not isinstance(name, str) or not name:
-            return None
-        try:
-            return self.resolver.resolve(slot, name)
-        except ConfigError as error:
-            self.note(keys, str(error))
-            return None
-
-    def check_part(self, slot: str, keys: Keys, value: Any, other_keys: tuple[str, ...] = ()) -> None:
-        """Check a mapping with `type`, or a name alone: the name must exist and accept these parameters."""
-        name = value.get("type") if isinstance(value, dict) else value
-        factory = self.resolve(slot, (*keys, "type") if isinstance(value, dict) else keys, name)
-        if factory is not None:
-            self.check_parameters(factory, keys, value if isinstance(value, dict) else {}, other_keys=other_keys)
-
-    def check_parameters(
-        self,
-        factory: Callable[..., Any],
-        keys: Keys,
-        values: dict[str, Any],
-        *,
-        filled: tuple[str, ...] = (),
-        other_keys: tuple[str, ...] = (),
-    ) -> None:
-        """Check parameters. hookline itself provides those in `filled`; `other_keys` are checked elsewhere."""
-        signature = signature_of(factory, (*filled, *other_keys))
-        self.problems += signature.problems(values, keys, ("type", *other_keys))
-        self.check_functions(signature, keys, values)
-
-    def check_functions(self, signature: Signature, keys: Keys, values: dict[str, Any]) -> None:
-        """Check that the functions and classes that parameters name exist."""
-        for name, parameter in signature.parameters.items():
-            if parameter.is_name(values.get(name)):
-                self.resolve("function", (*keys, name), values[name])
-
-    def check_some_parameters(
-        self, factory: Callable[..., Any], keys: Keys, values: dict[str, Any], key: str, filled: tuple[str, ...] = ()
-    ) -> None:
-        """Check parameters of a callable that gets the rest later. Missing ones are reported at `keys`, and ignored."""
-        found = signature_of(factory, filled).problems(values, keys, (key,))
-        self.problems += [problem for problem in found if problem.keys != keys]
+                    self.problems.refuse(("imports", index), error)
+                    self.problems.lacks_names = True
 
     def check_loader(self, keys: Keys, value: Any) -> None:
         if not isinstance(value, dict):
             return
-        nested = isinstance(value.get("dataset"), dict) and "type" in value["dataset"]
+        parts = tuple(self.drafter.loader_parts(keys, value))
         if "type" in value:
-            self.check_part("dataloader", keys, value, other_keys=("dataset",) if nested else ())
-        if nested:
-            self.check_part("dataset", (*keys, "dataset"), value["dataset"])
-        self.resolve("collate_fn", (*keys, "collate_fn"), value.get("collate_fn"))
+            self.drafter.part("dataloader", keys, value, other_keys=parts, provides=parts)
 
     def check_train(self) -> None:
         section = self.data.get("train")
@@ -162,25 +119,15 @@ class _Checker:
             what = "both" if given else "neither"
             self.note(("train",), f"expected either max_epochs or max_iters, found {what}")
         self.check_loader(("train", "dataloader"), section.get("dataloader"))
-        self.resolve("step", ("train", "step"), section.get("step"))
+        self.drafter.resolve("step", ("train", "step"), section.get("step"))
 
     def check_evaluation(self, keys: Keys, section: dict[str, Any]) -> None:
         self.check_loader((*keys, "dataloader"), section.get("dataloader"))
         for name in ("step", "loss"):
-            self.resolve("step", (*keys, name), section.get(name))
+            self.drafter.resolve("step", (*keys, name), section.get(name))
         metrics = section.get("metrics")
         for name, metric in metrics.items() if isinstance(metrics, dict) else ():
-            self.check_metric((*keys, "metrics", name), metric)
-
-    def check_metric(self, keys: Keys, value: Any) -> None:
-        """Check a metric. A class is created with its parameters; a function is later called with more arguments."""
-        values = value if isinstance(value, dict) else {}
-        name = values.get("type") if values else value
-        factory = self.resolve("metric", (*keys, "type") if values else keys, name)
-        if inspect.isclass(factory):
-            self.check_parameters(factory, keys, values)
-        elif factory is not None:
-            self.check_some_parameters(factory, keys, values, "type")
+            self.drafter.metric((*keys, "metrics", name), metric)
 
     def check_optims(self) -> None:
         found = list(iter_sections(self.data, "optim"))
@@ -190,56 +137,84 @@ class _Checker:
             if section.get("clip_norm") is not None and section.get("clip_value") is not None:
                 self.note(keys, "expected clip_norm or clip_value, not both")
             self.check_optimizer(keys, section)
+            warmups = 0
             for index, scheduler in enumerate(_list(section.get("schedulers"))):
                 place = (*keys, "schedulers", index)
-                self.check_scheduler(place, scheduler, ("when", "monitor"))
+                self.check_scheduler(place, scheduler, outer=True)
                 if isinstance(scheduler, dict) and scheduler.get("monitor") and scheduler.get("when", "val") != "val":
                     self.note(
                         (*place, "monitor"),
                         f"a scheduler that monitors a metric needs 'when: val', not {show(scheduler['when'])}",
                     )
+                warmups += isinstance(scheduler, dict) and scheduler.get("warmup") is not None
+                if warmups > 1 and scheduler.get("warmup") is not None:
+                    self.note((*place, "warmup"), "an earlier scheduler has a warmup, which applies to all of them")
 
     def check_optimizer(self, keys: Keys, section: dict[str, Any]) -> None:
         value = section.get("optimizer")
         if not isinstance(value, dict):
             return
         place = (*keys, "optimizer")
-        factory = self.resolve("optimizer", (*place, "type"), value.get("type"))
+        factory = self.drafter.resolve("optimizer", place, value)
         if factory is None:
             return
         automatic = not isinstance(value.get("fused"), bool)
-        filled = filled_parameter(factory, "params")
-        self.check_parameters(factory, place, value, filled=filled, other_keys=("fused",) if automatic else ())
+        filled, other_keys = filled_parameter(factory, "params"), ("type", *(["fused"] if automatic else []))
+        around = Around("optimizer")
+        self.drafter.parameters(around, factory, place, value, filled=filled, other_keys=other_keys)
         for index, group in enumerate(_list(section.get("param_groups"))):
             if isinstance(group, dict):
-                self.check_some_parameters(factory, (*keys, "param_groups", index), group, "match", filled)
+                inside = (*keys, "param_groups", index)
+                self.drafter.parameters(
+                    around, factory, inside, group, filled=filled, other_keys=("match",), partial=True
+                )
         for name in ("optimizer", "param_groups"):
             self.check_finite(factory, (*keys, name), section.get(name))
 
     def check_finite(self, factory: Callable[..., Any], keys: Keys, values: Any) -> None:
         """Report NaN and Inf among the parameters of an optimizer or scheduler of torch."""
-        known = {problem.keys for problem in self.problems}
+        known = {problem.keys for problem in self.problems.found}
         for place, value in flatten(values, keys) if factory.__module__.startswith("torch.optim") else ():
             if isinstance(value, float) and not math.isfinite(value) and place not in known:
                 self.note(place, f"expected a finite number, found {show(value)}")
 
-    def check_scheduler(self, keys: Keys, value: Any, other_keys: tuple[str, ...] = ()) -> None:
+    def check_scheduler(self, keys: Keys, value: Any, outer: bool = False) -> None:
         if not isinstance(value, dict):
             return
         inner = value.get("schedulers")
         nested = isinstance(inner, list) and all(isinstance(item, dict) for item in inner)
-        factory = self.resolve("scheduler", (*keys, "type"), value.get("type"))
+        factory = self.drafter.resolve("scheduler", keys, value)
         if factory is not None:
             filled = filled_parameter(factory, "optimizer")
             known = signature_of(factory, filled).parameters
+            other_keys = ("when", "monitor") if outer else ()
+            if "warmup" not in known:
+                other_keys = (*other_keys, "warmup")
+            self.check_warmup(keys, value, outer, "warmup" in known)
             automatic = tuple(name for name, given in value.items() if given == AUTO and name in known)
             listed = ("schedulers",) if nested and "schedulers" in known else ()
-            self.check_parameters(factory, keys, value, filled=filled, other_keys=(*other_keys, *automatic, *listed))
+            other_keys = ("type", *other_keys, *automatic, *listed)
+            self.drafter.parameters(Around("scheduler"), factory, keys, value, filled=filled, other_keys=other_keys)
             self.check_finite(factory, keys, {name: item for name, item in value.items() if name != "schedulers"})
         for index, item in enumerate(inner if nested and inner else ()):
             self.check_scheduler((*keys, "schedulers", index), item)
 
+    def check_warmup(self, keys: Keys, value: dict[str, Any], outer: bool, own: bool) -> None:
+        """Check the warmup of a scheduler. `own` is True if that is a parameter of the scheduler itself."""
+        warmup = value.get("warmup")
+        if warmup is None or (own and value.get("type") not in SCHEDULERS.builtin):
+            return
+        if not (outer or own):
+            self.note((*keys, "warmup"), "a scheduler inside of another one cannot have a warmup; give it to the outer")
+            return
+        try:
+            check_share("warmup", warmup)
+        except ConfigError as error:
+            self.note((*keys, "warmup"), str(error))
+
     def check_hooks(self) -> None:
+        if self.data.get("budget_action") is not None and self.data.get("budget") is None:
+            self.note(("budget_action",), "it needs a budget; add one, such as budget: 5%")
         for index, hook in enumerate(_list(self.data.get("custom_hooks"))):
             self.check_hook(("custom_hooks", index), hook)
         defaults = self.data.get("default_hooks")
@@ -249,11 +224,12 @@ class _Checker:
 
     def check_hook(self, keys: Keys, value: Any, default: str | None = None) -> None:
         values = value if isinstance(value, dict) else {}
-        name = value if isinstance(value, str) else values.get("type", default)
-        factory = self.resolve("hook", (*keys, "type") if "type" in values else keys, name)
+        named = value if isinstance(value, str) or "type" in values or default is None else default
+        factory = self.drafter.resolve("hook", keys, named)
         if factory is not None:
-            self.problems += hook_problems(factory, values, keys)
-            self.check_functions(signature_of(factory), keys, values)
+            self.drafter.parameters(Around("hook"), factory, keys, values, other_keys=("type", *HOOK_KEYS))
+            has_budget = self.data.get("budget") is not None
+            self.problems.found += hook_key_problems(factory, values, keys, has_budget)
 
 
 def flatten(value: Any, keys: Keys) -> Iterator[tuple[Keys, Any]]:

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from itertools import islice
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from torch import Tensor
 
@@ -14,9 +14,7 @@ from hookline.common import forks
 from hookline.common.plain import check_plain
 from hookline.data.sources import SharedList, as_resumable, is_stateful, iterator
 from hookline.errors import DataError, blame
-
-if TYPE_CHECKING:
-    from hookline.plan.costs import Cost
+from hookline.plan.costs import Cost
 
 log = logging.getLogger("hookline")
 
@@ -51,7 +49,8 @@ class Batches:
     is read ahead. A stateful loader starts from `state`. If the loader fails, `on_failure` is called before the error
     is raised. The time spent waiting for the loader is added to `waiting`. If the length is unknown, `ends` returns
     whether a pass ends because the data of this process, or of another one, does. A pass without any batch is an error,
-    unless it `may_be_empty` because other processes have batches.
+    unless it `may_be_empty` because other processes have batches. With `once`, only the first batch is read, if the
+    loader can do that.
     """
 
     def __init__(
@@ -67,6 +66,7 @@ class Batches:
         waiting: Cost | None = None,
         ends: Callable[[bool], bool] = bool,
         may_be_empty: bool = False,
+        once: bool = False,
     ) -> None:
         self._ends = ends
         self._may_be_empty = may_be_empty
@@ -78,14 +78,23 @@ class Batches:
         self._epoch = epoch
         self._start = start
         self._is_first = epoch == 0 or resuming
-        self._length = length_of(dataloader, limit)
+        resumable = as_resumable(dataloader)
+        certain = resumable is None or not resumable.order.length_is_estimate
+        self._length = length_of(dataloader, limit) if certain else None
         self._limit = limit
         #: The number of samples of the first batch.
         self._usual = 0
         began = time.perf_counter()
         try:
             self._iterator = iterator(
-                dataloader, seed=seed, epoch=epoch, start=start, state=state, length=self._length, resuming=resuming
+                dataloader,
+                seed=seed,
+                epoch=epoch,
+                start=start,
+                state=state,
+                length=self._length,
+                resuming=resuming,
+                once=once,
             )
             forks.own(self)
             if waiting is not None:
@@ -118,25 +127,34 @@ class Batches:
         return state
 
     def __iter__(self) -> Iterator[tuple[Any, bool]]:
-        pairs = self._read_ahead() if self._length is None else self._count(self._length)
-        return pairs if self._waiting is None else self._measure(pairs, self._waiting)
+        if self._length is not None:
+            return self._count(self._length)
+        return self._read_ahead() if self._waiting is None else self._measure(self._read_ahead(), self._waiting)
 
     def _measure(self, pairs: Iterator[tuple[Any, bool]], waiting: Cost) -> Iterator[tuple[Any, bool]]:
         clock = time.perf_counter
         began = clock()
         for pair in pairs:
-            waiting.seconds += clock() - began
+            waiting.add(clock() - began)
             yield pair
             began = clock()
 
     def _count(self, length: int) -> Iterator[tuple[Any, bool]]:
-        number = self._start
+        # The wait is measured here, and not by a second generator, because this runs between every two steps.
+        number, clock, waiting = self._start, time.perf_counter, self._waiting if self._waiting is not None else Cost()
+        began = clock()
         try:
             for batch in islice(self._iterator, max(length - number, 0)):
+                waited = clock() - began
+                waiting.seconds += waited
+                waiting.calls += 1
+                if waited > waiting.longest:
+                    waiting.longest = waited
                 if number == self._start:
                     self._usual = batch_size(batch)
                 number += 1
                 yield batch, number == length
+                began = clock()
         except Exception as error:
             self._fail(error, number)
             raise

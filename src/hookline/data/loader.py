@@ -12,12 +12,14 @@ import random
 import sys
 from collections.abc import Callable, Iterator, Sequence, Sized
 from hashlib import blake2b
+from itertools import islice
 from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate, get_worker_info
 
 from hookline.common.checks import check_int
+from hookline.common.numbers import count
 from hookline.data.workers import WorkerStart
 from hookline.errors import ConfigError, DataError, blame
 
@@ -89,6 +91,13 @@ class ResumableLoader:
             generator=torch.Generator(),
         )
 
+    def __repr__(self) -> str:
+        texts = [f"{count(len(self), 'batch', 'batches')} of {self.batch_size} from {type(self.dataset).__name__}"]
+        texts += [f"{len(self.dataset)} samples"]
+        texts += ["shuffled"] * bool(getattr(self.order, "shuffle", False))
+        texts += [count(self._loader.num_workers, "worker")] * bool(self._loader.num_workers)
+        return f"<{type(self).__name__}: {', '.join(texts)}>"
+
     @property
     def seed(self) -> int:
         """Return the seed of the order and of the samples' random numbers."""
@@ -106,6 +115,9 @@ class ResumableLoader:
     def begin(self, epoch: int, start: int = 0) -> None:
         """Let the next iterator of `inner` yield the batches of an epoch, starting with batch `start`."""
         self.order.epoch, self.order.start = epoch, start
+        self._prepare_workers()
+
+    def _prepare_workers(self) -> None:
         context = self._loader.multiprocessing_context or multiprocessing
         self._worker_start.prepare(context.get_start_method())
 
@@ -113,6 +125,27 @@ class ResumableLoader:
         """Return an iterator over the batches of an epoch, starting with batch `start`."""
         self.begin(epoch, start)
         return iter(self._loader)
+
+    def iterate_once(self, epoch: int) -> Iterator[Any]:
+        """Return an iterator over the first batch of an epoch alone, without any effect on other iterators.
+
+        If the loader has workers, a single new one reads this batch and nothing else. The training process must not
+        read it: a file that a dataset opens there would be shared by all workers that are forked later.
+        """
+        self._prepare_workers()
+        inner, keys = self._loader, self.order._keys(self.seed, epoch, 0)
+        only: DataLoader[Any] = DataLoader(
+            inner.dataset,
+            batch_sampler=list(islice(keys, 1)),
+            num_workers=min(inner.num_workers, 1),
+            collate_fn=_return_unchanged,
+            pin_memory=inner.pin_memory,
+            timeout=inner.timeout,
+            worker_init_fn=self._worker_start,
+            multiprocessing_context=inner.multiprocessing_context,
+            generator=torch.Generator(),
+        )
+        return iter(only)
 
     def __iter__(self) -> Iterator[Any]:
         return self.iterate(self.order.epoch)
@@ -149,6 +182,8 @@ class Order:
 
     #: True if a subclass with its own `batches` takes care of several processes.
     shares_itself = False
+    #: True if a pass of a subclass may have more or fewer batches than its length says.
+    length_is_estimate = False
 
     def __init__(self, dataset: Sized, batch_size: int, shuffle: bool, drop_last: bool, seed: int) -> None:
         check_int("batch_size", batch_size, least=1)

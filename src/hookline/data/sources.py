@@ -33,13 +33,17 @@ def iterator(
     state: Mapping[str, Any] | None,
     length: int | None = None,
     resuming: bool = False,
+    once: bool = False,
 ) -> Iterator[Any]:
-    """Return the batches of pass `epoch`, starting with batch `start`; warn if the resume is not exact."""
+    """Return the batches of pass `epoch`, starting with batch `start`; warn if the resume is not exact.
+
+    If only the first batch is needed (`once`), a loader that can read it alone does so.
+    """
     resumable = as_resumable(loader)
     if resumable is not None:
         if seed is not None:
             resumable.seed = seed
-        return resumable.iterate(epoch, start)
+        return resumable.iterate_once(epoch) if once else resumable.iterate(epoch, start)
     if isinstance(loader, (list, tuple, SharedList)):
         return islice(loader, start, None)
     if is_stateful(loader) and (state is not None or not start):

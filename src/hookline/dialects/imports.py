@@ -7,7 +7,7 @@ import importlib.util
 import sys
 from collections.abc import Sequence
 from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
+from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 
 from hookline.errors import ConfigError, did_you_mean
@@ -20,6 +20,9 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "robo_orchard_lab": ("robo_orchard_lab", "robo_orchard_core"),
     "robo_orchard_core": ("robo_orchard_core",),
 }
+#: Packages that a dialect does not have, and that come from the original if it is installed. They define no hooks,
+#: registries or configs, and everything that they import from other packages of the original is the dialect's.
+FROM_ORIGINAL = ("mmengine.analysis", "mmengine.hub", "mmengine.infer", "mmengine.testing")
 HOME = "hookline.dialects"
 
 
@@ -32,6 +35,11 @@ def alias(name: str) -> None:
     if name not in PACKAGES:
         raise ConfigError(f"unknown dialect '{name}'; {did_you_mean(name, PACKAGES)}")
     for package in PACKAGES[name]:
+        if importlib.util.find_spec(f"{HOME}.{package}") is None:
+            raise ConfigError(
+                f"this installation of hookline has no dialect '{package}'; install the whole package: "
+                "pip install --force-reinstall --no-deps hookline"
+            )
         present = sys.modules.get(package)
         if present is not None and not _is_ours(present):
             raise ConfigError(
@@ -57,6 +65,27 @@ def _called_by_import() -> bool:
     return sys._getframe(3).f_code.co_name == "_find_and_load_unlocked"
 
 
+def _is_borrowed(name: str) -> bool:
+    return any(f"{name}.".startswith(f"{package}.") for package in FROM_ORIGINAL)
+
+
+def _find_original(name: str, path: Sequence[str] | None) -> ModuleSpec | None:
+    """Find a module that comes from the installed original."""
+    if not _is_borrowed(name):
+        return None
+    if name in FROM_ORIGINAL:  # its parent is the dialect's module, which is in another folder
+        package = PathFinder.find_spec(name.partition(".")[0])
+        path = package.submodule_search_locations if package is not None else []
+    return PathFinder.find_spec(name, path)
+
+
+def _missing(name: str) -> str:
+    if not _is_borrowed(name):
+        return f"hookline's dialect has no module '{name}'; see docs/coming-from"
+    package = name.partition(".")[0]
+    return f"hookline's dialect takes '{name}' from the original, which is not installed: pip install {package}"
+
+
 class Finder(MetaPathFinder, Loader):
     """Finds `mmengine.hooks` where `hookline.dialects.mmengine.hooks` is."""
 
@@ -69,10 +98,12 @@ class Finder(MetaPathFinder, Loader):
         """Find the dialect's module for this name; importing one that the dialect lacks raises an error naming it."""
         if name.partition(".")[0] not in self.packages:
             return None
-        found = importlib.util.find_spec(f"{HOME}.{name}")
+        found = importlib.util.find_spec(f"{HOME}.{name}") if not _is_borrowed(name) else None
         if found is None:
+            if (original := _find_original(name, path)) is not None:
+                return original
             if _called_by_import():
-                raise ModuleNotFoundError(f"hookline's dialect has no module '{name}'; see docs/coming-from", name=name)
+                raise ModuleNotFoundError(_missing(name), name=name)
             return None
         return ModuleSpec(name, self, origin=found.origin, is_package=found.submodule_search_locations is not None)
 

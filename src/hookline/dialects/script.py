@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from traceback import walk_tb
-from types import CodeType, ModuleType, TracebackType
+from types import CodeType, ModuleType
 
 from hookline.dialects.imports import alias
 from hookline.errors import ConfigError
@@ -66,14 +66,6 @@ def how_to_allow() -> str:
 def compile_script(script: Path) -> CodeType:
     """Compile a script, read in the encoding that it declares."""
     return compile(script.read_bytes(), str(script.absolute()), "exec", dont_inherit=True)
-
-
-def own_traceback(script: Path, error: BaseException) -> TracebackType | None:
-    """Return an error's traceback, starting at the script; None if the script has not run yet."""
-    trace, name = error.__traceback__, str(script.absolute())
-    while trace is not None and trace.tb_frame.f_code.co_filename != name:
-        trace = trace.tb_next
-    return trace
 
 
 def line_in(script: Path, error: BaseException) -> int | None:

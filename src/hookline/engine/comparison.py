@@ -8,6 +8,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from hookline.common.escape import escaped
+from hookline.engine.facts import samples_of
 from hookline.errors import DistributedError
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def describe(runner: RunnerHost) -> dict[str, str]:
         ),
         "the length of training": f"{loop.max_epochs} epochs, {loop.max_iters} iterations",
         "the precision": runner.precision,
-        "the number of samples": str(_samples(loop.dataloader)),
+        "the number of samples": str(samples_of(loop.dataloader)),
         "the seed": str(runner.seed),
     }
 
@@ -88,12 +89,6 @@ def _group(group: dict[str, Any]) -> str:
     """Return the options of a parameter group, and how many parameters it has."""
     plain = {name: value for name, value in group.items() if isinstance(value, (bool, int, float, str, tuple))}
     return " ".join([*(f"{name}={value}" for name, value in plain.items()), f"parameters={len(group['params'])}"])
-
-
-def _samples(loader: Any) -> int | None:
-    """Return the number of samples of a loader's dataset, if it is known."""
-    dataset: Any = getattr(loader, "dataset", None)
-    return len(dataset) if hasattr(dataset, "__len__") else None
 
 
 def _difference(first: str, second: str, rank: int) -> str:

@@ -56,19 +56,30 @@ def check_states_can_be_saved(hooks: Iterable[Named]) -> None:
 
 
 def restore(
-    hooks: Iterable[Named], states: Mapping[str, Any], saved: Collection[str], say: Callable[[str], None]
+    hooks: Iterable[Named],
+    states: Mapping[str, Any],
+    saved: Collection[str],
+    say: Callable[[str], None],
+    is_reported: Callable[[str], bool] = lambda name: False,
 ) -> None:
-    """Restore the state of every hook. Report the states without a hook, and the hooks that are not in `saved`."""
+    """Restore the state of every hook. Report the states without a hook, and the hooks that are not in `saved`.
+
+    What was reported before training began is not repeated. A hook that was reported as dropped may have joined since.
+    """
     left, fresh = dict(states), []
     for entry in hooks:
         if entry.name in left:
             try:
                 _restore_one(entry, left.pop(entry.name))
+                if is_reported(entry.name):
+                    say(f"hook {entry.name} has joined this run, so its state was restored after all")
             except Exception as error:
                 blame(error, f"in hook {entry.name}, while restoring its state from a checkpoint")
                 raise
         elif _has_state(entry.hook) and entry.name not in saved:
             fresh.append(entry.name)
+    left = {name: state for name, state in left.items() if not is_reported(name)}
+    fresh = [name for name in fresh if not is_reported(name)]
     if left:
         say(f"not used from the checkpoint, because this run has no such hook: {', '.join(map(escaped, left))}")
     if fresh:

@@ -9,13 +9,14 @@ named stateful parts. A snapshot is then `{name: part.state_dict()}`, and a new 
     terminal    the screen and run.log
     strategy    processes and devices
     saving      writes and loads checkpoints
+    journal     the events of a training
     parts       the contents of a checkpoint, by name
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -23,14 +24,19 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from hookline.checkpoint.names import NAMES
 from hookline.common import forks
 from hookline.common.files import real_path, write_text
+from hookline.engine import outside
+from hookline.engine.choices import Keep
 from hookline.errors import DataError, blame
 from hookline.plan.calls import call_in_progress
+from hookline.rundir.journal import NOWHERE, Journal
 
 if TYPE_CHECKING:
     from hookline.engine.position import Position
     from hookline.engine.requests import Requests, SaveRequest
+    from hookline.engine.resuming import Resumption
     from hookline.engine.saving import Saving
     from hookline.plan.plan import Plan
+    from hookline.rundir.control import Action
     from hookline.screen.terminal import Terminal
     from hookline.strategies import Strategy
     from hookline.writers.base import Outcome
@@ -109,8 +115,17 @@ class Host:
     #: True resumes from the newest intact checkpoint of the folder. A path resumes from that checkpoint.
     resume: bool | str | Path = False
     load_from: str | Path | None = None
+    #: Who wins where a checkpoint and this run differ, as far as the user chose.
+    keep: Keep = Keep()
+    #: True if the user chose the seed. Otherwise a resumed run takes the seed of its checkpoint.
+    seed_is_chosen = True
+    #: The command that continues this run; empty if it was not started by a command.
+    command = ""
     #: The verb that is running; None outside of a session.
     running: Verb | None = None
+
+    #: The events of the session. Only the main process of a training keeps them.
+    journal: Journal = NOWHERE
 
     #: The name of this attempt to train, the same in all processes; empty before training begins.
     attempt = ""
@@ -118,6 +133,8 @@ class Host:
     #: True if signals become requests. Otherwise they end the process as usual.
     catches_signals: bool = True
 
+    #: The code that continues a run that no command has started.
+    resume_hint: ClassVar[str] = "Runner(..., resume=True).train()"
     #: The hint, in messages, on how to load only the weights of a checkpoint.
     weights_hint: ClassVar[str] = "use load_from to start from its weights"
     #: The pattern of the file names of checkpoints.
@@ -158,6 +175,24 @@ class Host:
     def prepare_to_load(self, checkpoint: dict[str, Any]) -> None:
         """Change the model or the checkpoint, before the two are compared."""
 
+    def continue_with(self, command: str) -> None:
+        """Set the command that continues this run, for messages."""
+        self.command = command
+
+    def older_facts(self, checkpoint: Mapping[str, Any]) -> dict[str, Any]:
+        """Return facts about the run of a checkpoint that an earlier hookline did not save as such."""
+        return {}
+
+    def would_end(self, epoch: int, iteration: int) -> bool:
+        """Return whether there is nothing left to train at this position."""
+        return False
+
+    def before_loading(self, found: Resumption, checkpoint: Mapping[str, Any]) -> None:
+        """Refuse to resume if the user has to decide something first."""
+
+    def after_loading(self, found: Resumption) -> None:
+        """Put the choices of the user into effect, after the parts that are not late were loaded."""
+
     def after_resume(self, checkpoint: Mapping[str, Any]) -> None:
         """Finish resuming, after the checkpoint was loaded."""
 
@@ -171,6 +206,10 @@ class Host:
     def check_loss(self) -> None:
         """Raise a NumericsError if the loss is not finite; called before a save."""
 
+    def tensor_holders(self) -> Iterable[Any]:
+        """Return the objects of the run that hold tensors: the model and the optimizers."""
+        return ()
+
     def weight_names(self) -> list[str]:
         """Return the names of the model's parameters, which must be finite in a checkpoint."""
         return []
@@ -178,6 +217,14 @@ class Host:
     def checkpoint_name(self, request: SaveRequest) -> str:
         """Return the file name of a requested checkpoint at the current position."""
         raise NotImplementedError
+
+    def base_weights(self) -> Path | None:
+        """Return the file with the weights that the model of this run begins with; None if it is built with them."""
+        return None
+
+    def trained_names(self) -> Collection[str]:
+        """Return the names of the parameters that optimizers train now."""
+        return ()
 
     def read_weights(self, path: Path) -> dict[str, Any]:
         """Read the file of `load_from`. A subclass may support other formats, but none that can run code."""
@@ -187,9 +234,27 @@ class Host:
         """Load only the weights of a checkpoint."""
         raise NotImplementedError
 
+    @property
+    def can_validate(self) -> bool:
+        """Return whether there is a validation to run."""
+        return False
+
+    def validate_now(self) -> None:
+        """Run a validation that was requested. This is for hosts whose own loop runs those that are due."""
+        raise NotImplementedError
+
     def validate_if_due(self) -> bool:
         """Run a validation if one is due or was requested, and return whether it did."""
-        return False
+        if not (self.requests.validate and self.can_validate):
+            return False
+        self.requests.validate = False
+        self.validate_now()
+        outside.answer(self, "validate")
+        return True
+
+    def refusal(self, action: Action) -> str:
+        """Return why this host cannot do what somebody asks for from outside; empty if it can."""
+        return "the run has no validation" if action == "validate" and not self.can_validate else ""
 
     def while_accumulating(self) -> None:
         """Do what cannot wait for the end of an accumulation window. It is called instead of handling requests."""
@@ -235,6 +300,9 @@ class Host:
 
     def close_records(self, outcome: Outcome) -> None:
         """Close the records of the run."""
+
+    def when_closed(self) -> None:
+        """Do what is left when everything of a run is closed, in the main process. A failure is only a warning."""
 
     # -- points around a run
 

@@ -60,6 +60,14 @@ def check_scheduler(scheduler: LRScheduler) -> None:
                 check_number(label, number, least=0)
 
 
+def set_rate(group: dict[str, Any], rate: float) -> None:
+    """Set the rate of a parameter group, which may be a tensor."""
+    if isinstance(group["lr"], Tensor):
+        group["lr"].fill_(rate)
+    else:
+        group["lr"] = rate
+
+
 def _is_torch(thing: object) -> bool:
     return type(thing).__module__.startswith("torch.optim")
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from hookline.common.checks import check_int
+from hookline.common.escape import escaped
+from hookline.common.numbers import count
 from hookline.data.batches import length_of
 from hookline.engine.metrics import Metrics
 from hookline.engine.steps import call_model, updates_itself
 from hookline.errors import ConfigError
+from hookline.plan.functions import short_name
 
 if TYPE_CHECKING:
     from hookline.engine.position import Position
@@ -29,6 +33,9 @@ class TrainLoop:
         val_begin: Do not validate before this epoch or iteration (default 1). 0 also validates before the first step.
         limit_batches: Use only this many batches of each pass.
     """
+
+    #: The points and the step of an iteration, if a dialect does not leave them to `hookline.engine.loops.train_iter`.
+    iterate: Callable[[Any, Any, int, Any], None] | None = None
 
     def __init__(
         self,
@@ -51,6 +58,8 @@ class TrainLoop:
         self.max_iters = max_iters
         self.val_interval = val_interval if val_interval is not None else (1 if self.by_epoch else 1000)
         self.val_begin = val_begin
+        #: The settings of validation that are not left at their defaults.
+        self.set_for_validation = ["val_interval"] * (val_interval is not None) + ["val_begin"] * (val_begin != 1)
         self.limit_batches = limit_batches
         limits = {
             "max_epochs": max_epochs,
@@ -62,6 +71,23 @@ class TrainLoop:
             if value is not None:
                 check_int(name, value, least=1)
         check_int("val_begin", val_begin, least=0)
+        self._planned: TrainLoop | None = None
+
+    @property
+    def planned(self) -> TrainLoop:
+        """Return this loop as it was before a dry run shortened it.
+
+        Schedules are made for that length, and what the run never reaches is found with it.
+        """
+        return self if self._planned is None else self._planned
+
+    def __repr__(self) -> str:
+        batches = "an unknown number of batches" if self.length is None else count(self.length, "batch", "batches")
+        length = f"{count(self.max_epochs, 'epoch')} of {batches}"
+        if self.max_iters is not None:
+            length = f"{count(self.max_iters, 'iteration')}, {batches} per pass"
+        every = count(self.val_interval, "epoch" if self.by_epoch else "iteration")
+        return f"<{type(self).__name__}: {length}, step {short_name(self.step)}, val_interval {every}>"
 
     @property
     def length(self) -> int | None:
@@ -82,8 +108,19 @@ class TrainLoop:
             return self.max_epochs
         return -(-self.max_iters // self.length) if self.length is not None else None
 
+    @property
+    def total_validations(self) -> int | None:
+        """Return how many validations the loop makes by itself; None if that is unknown."""
+        last = self.max_epochs if self.by_epoch else self.max_iters
+        if last is None:
+            return None
+        due = last // self.val_interval - max(self.val_begin - 1, 0) // self.val_interval
+        after_last = last % self.val_interval != 0 or last < self.val_begin
+        return max(due, 0) + after_last + (self.val_begin == 0)
+
     def shorten(self, batches: int) -> None:
         """Limit training to one epoch of at most this many batches, or to this many iterations, for a dry run."""
+        self._planned = copy.copy(self.planned)
         self.limit_batches = min(self.limit_batches or batches, batches)
         if self.max_epochs is not None:
             self.max_epochs = 1
@@ -123,6 +160,9 @@ class EvalLoop:
         limit_batches: Use only this many batches.
     """
 
+    #: False if a dialect evaluates in a way of its own, so that the metrics of one batch show nothing.
+    may_be_tried = True
+
     def __init__(
         self,
         dataloader: Iterable[Any],
@@ -143,9 +183,22 @@ class EvalLoop:
         #: Returns the context to evaluate in. A hook that evaluates the same data in another way adds a copy of a loop
         #: to `runner.val_loops`, with its own context.
         self.within: Callable[[], AbstractContextManager[Any]] = nullcontext
+        self._planned: EvalLoop | None = None
+
+    @property
+    def planned(self) -> EvalLoop:
+        """Return this loop as it was before a dry run shortened it."""
+        return self if self._planned is None else self._planned
+
+    def __repr__(self) -> str:
+        batches = "an unknown number of batches" if self.length is None else count(self.length, "batch", "batches")
+        found = [*self.metrics.names, *(["loss"] if self.loss is not None else [])]
+        metrics = ", ".join(map(escaped, found)) or "none"
+        return f"<{type(self).__name__}: {batches}, step {short_name(self.step)}, metrics: {metrics}>"
 
     def shorten(self, batches: int) -> None:
         """Use at most this many batches, for a dry run."""
+        self._planned = copy.copy(self.planned)
         self.limit_batches = min(self.limit_batches or batches, batches)
 
     @property

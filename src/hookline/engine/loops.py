@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from torch import Tensor
 
-from hookline.common.modes import in_mode
 from hookline.data.batches import Batches, batch_size
 from hookline.data.transfer import to_device
+from hookline.engine import outside
 from hookline.engine.comparison import compare_metrics
 from hookline.engine.metrics import Average, mean_of
 from hookline.engine.numerics import check_result, keep_loss
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 def train(runner: RunnerHost) -> None:
     """Train from the current position to the end, or to a stop."""
     plan, position, loop = runner.plan, runner.position, runner.train_loop
-    with plan.around("train"), in_mode(runner.model, training=True):
+    with plan.around("train"), runner.in_mode(training=True):
         plan.before_train()
         if loop.by_epoch:
             by_epochs(runner)
@@ -105,6 +105,8 @@ def one_pass(runner: RunnerHost) -> None:
         if requests.stopped:
             return
     plan, by_epoch, needs_transfer = runner.plan, loop.by_epoch, not runner.on_cpu
+    ledger = plan.ledger
+    iterate = train_iter if loop.iterate is None else loop.iterate
     runner.drop_stale_gradients()
     runner.weigh_evenly()
     for batch, last in batches:
@@ -121,13 +123,15 @@ def one_pass(runner: RunnerHost) -> None:
             runner.drop_stale_gradients()
         if plan.around_train_iter:  # testing is cheaper than entering an empty scope
             with plan.around("train_iter", position.batch, batch):
-                train_iter(runner, plan, position.batch, batch)
+                iterate(runner, plan, position.batch, batch)
         else:
-            train_iter(runner, plan, position.batch, batch)
+            iterate(runner, plan, position.batch, batch)
         position.iter += 1
         position.batch += 1
         if last and not by_epoch:
             position.epoch, position.batch = position.epoch + 1, 0
+        if position.iter >= ledger.next_turn:  # one of 31 iterations is measured
+            ledger.turn()
         if requests.pending or not by_epoch:
             handle_requests(runner)
             if requests.stopped:
@@ -194,6 +198,8 @@ def handle_requests(host: Host) -> None:
     if host.accumulating:
         host.while_accumulating()
         return
+    if requests.orders:
+        outside.take_orders(host)
     host.strategy.agree(requests, now=host.position.batch == 0)
     if requests.pending:
         stop_and_save(host)
@@ -208,6 +214,8 @@ def stop_and_save(host: Host) -> None:
     stop = requests.apply_stop_if_due(at_epoch_end=host.position.batch == 0, parameters_of=host.plan.parameters_of)
     if stop:
         host.terminal.say(f"stopped{f' by {stop.by}' if stop.by else ''}: {stop.reason}")
+        host.journal.note("stop", reason=stop.reason, by=stop.by)
+        outside.answer(host, "stop_after_step", "stop_after_epoch")
     requests.settle()
     if requests.saves:
         writes = requests.files_wanted
@@ -225,7 +233,7 @@ def evaluate(runner: RunnerHost, stage: Literal["val", "test"]) -> dict[str, Any
     plan, position = runner.plan, runner.position
     loops = runner.val_loops if stage == "val" else runner.test_loops
     metrics: dict[str, Any] = {}
-    with plan.around(stage), in_mode(runner.model, training=False):
+    with plan.around(stage), runner.in_mode(training=False):
         plan.call(f"before_{stage}", {})
         with plan.around(f"{stage}_epoch"):
             plan.call(f"before_{stage}_epoch", {})

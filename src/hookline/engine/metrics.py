@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Callable, Mapping
 from copy import deepcopy
@@ -30,24 +31,36 @@ def accuracy(preds: Tensor, target: Tensor) -> Tensor:
     return (preds.argmax(dim=-1) == target).float().mean()
 
 
+#: How many values stay on their device before they are added up.
+KEPT = 1000
+
+
 class Average:
-    """The mean of a number over samples. Its values stay on their device until `compute`."""
+    """The mean of a number over samples. Values stay on their device until there are many, or until they are needed."""
 
     def __init__(self) -> None:
         self._values: list[Tensor] = []
         self._samples: list[int] = []
+        self._sums = torch.zeros(2, dtype=torch.float64)
 
     def update(self, value: Any, samples: int) -> None:
         """Add the mean of one batch."""
         tensor = torch.as_tensor(value).detach()
         self._values.append(tensor.float().mean() if tensor.numel() > 1 else tensor.reshape(()))
         self._samples.append(samples)
+        if len(self._values) == KEPT:
+            self._add_up()
 
     def sums(self) -> Tensor:
         """Return the sum over all samples, and their number."""
+        self._add_up()
+        return self._sums
+
+    def _add_up(self) -> None:
         values = torch.stack([value.cpu().double() for value in self._values]) if self._values else torch.zeros(0)
         weights = torch.tensor(self._samples, dtype=torch.float64)
-        return torch.stack([(values * weights).sum(), weights.sum()])
+        self._sums = self._sums + torch.stack([(values * weights).sum(), weights.sum()])
+        self._values, self._samples = [], []
 
 
 def mean_of(sums: Tensor) -> float:
@@ -69,6 +82,11 @@ class Metrics:
         for name, metric in self._metrics.items():
             if not hasattr(metric, "update") and not callable(metric):
                 raise HooklineError(f"the metric '{name}' must be callable, or have update and compute, not {metric!r}")
+
+    @property
+    def names(self) -> list[str]:
+        """Return the names of the metrics. One that names its results itself is shown as its class."""
+        return [name or type(metric).__name__ for name, metric in self._metrics.items()]
 
     def copies(self) -> tuple[Metrics, list[str]]:
         """Return copies of the metrics for a trial, and reports of those that are left out because they have no copy.
@@ -113,6 +131,8 @@ class Metrics:
             try:
                 value = _call(take, outputs)
             except Exception as error:
+                if isinstance(error, TypeError):
+                    _refuse_wrong_outputs(name, take, outputs, error)
                 error.add_note(f"in the metric '{name}', called with the result of the evaluation step")
                 raise
             if take is metric:
@@ -132,15 +152,35 @@ class Metrics:
         """
         results: dict[str, Any] = {}
         for name, metric in self._metrics.items():
-            value = metric.compute() if hasattr(metric, "compute") else self._mean(name, total)
-            if isinstance(value, Mapping) and value:
-                found = {f"{name}/{key}" if name else key: as_number(plain(inner)) for key, inner in value.items()}
-            else:
-                found = {name or type(metric).__name__: as_number(plain(value))}
-            for label, result in found.items():
-                self._check_result(label, result)
-            results |= found
+            results |= self._results(name, metric, total)
         return results
+
+    def try_compute(self) -> tuple[dict[str, Any], dict[str, Exception]]:
+        """Return the results of this process alone after one batch, and the errors of metrics that have none yet.
+
+        Such a metric may need more than one batch. A result that is no number is refused all the same.
+        """
+        results: dict[str, Any] = {}
+        failed: dict[str, Exception] = {}
+        for name, metric in self._metrics.items():
+            try:
+                results |= self._results(name, metric, lambda value: value)
+            except ConfigError:
+                raise
+            except Exception as error:
+                failed[name] = error
+        return results, failed
+
+    def _results(self, name: str, metric: Any, total: Callable[[Tensor], Tensor]) -> dict[str, Any]:
+        """Return the results of one metric by name."""
+        value = metric.compute() if hasattr(metric, "compute") else self._mean(name, total)
+        if isinstance(value, Mapping) and value:
+            found = {f"{name}/{key}" if name else key: as_number(plain(inner)) for key, inner in value.items()}
+        else:
+            found = {name or type(metric).__name__: as_number(plain(value))}
+        for label, result in found.items():
+            self._check_result(label, result)
+        return found
 
     def _mean(self, name: str, total: Callable[[Tensor], Tensor]) -> float:
         try:
@@ -213,6 +253,35 @@ def _no_mean(name: str, value: Any) -> ConfigError:
     return ConfigError(
         f"the metric '{escaped(name)}' must return a number, or a tensor of numbers, for a batch, not {describe(value)}"
     )
+
+
+def _refuse_wrong_outputs(name: str, take: Callable[..., Any], outputs: Any, error: TypeError) -> None:
+    """Raise an error that says what to return if a metric cannot be called with the outputs of the evaluation step."""
+    try:
+        parameters = inspect.signature(take)
+    except (TypeError, ValueError):  # written in C, without a signature
+        return
+    try:
+        _call(parameters.bind, outputs)
+    except TypeError:
+        plain_kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        wanted = [
+            each.name
+            for each in parameters.parameters.values()
+            if each.default is inspect.Parameter.empty and each.kind in plain_kinds
+        ]
+        raise ConfigError(
+            f"the metric '{escaped(name)}' takes ({', '.join(wanted)}), but the evaluation step returned "
+            f"{_describe_outputs(outputs)}; let the step return ({', '.join(wanted)})"
+        ) from error
+
+
+def _describe_outputs(outputs: Any) -> str:
+    if isinstance(outputs, Mapping):
+        return f"a mapping with the keys {', '.join(map(escaped, outputs))}"
+    if isinstance(outputs, (tuple, list)):
+        return f"{len(outputs)} values"
+    return describe(outputs)
 
 
 def _call(take: Callable[..., Any], outputs: Any) -> Any:

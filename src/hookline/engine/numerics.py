@@ -18,14 +18,15 @@ if TYPE_CHECKING:
     from hookline.engine.runner_host import RunnerHost
 
 
-def check_recorded_loss(runner: RunnerHost, done: int) -> None:
+def check_recorded_loss(runner: RunnerHost, done: int, since: int | None = None) -> None:
     """End the run if a loss since the last record is NaN or Inf, before it is logged like a normal result.
 
-    `done` is the number of finished iterations; the counter is not yet advanced when a hook logs.
+    `done` is the number of finished iterations; the counter is not yet advanced when a hook logs. `since` is that of
+    the last record, if it is known.
     """
     history = runner.hub.history("train/loss")
     if history.values:
-        _refuse_non_finite(runner, history.last(max(history.fresh, 1)), done)
+        _refuse_non_finite(runner, history.last(max(history.fresh, 1)), done, since)
 
 
 def keep_loss(runner: RunnerHost, loss: Tensor) -> None:
@@ -41,9 +42,10 @@ def check_losses(runner: RunnerHost, done: int) -> None:
 
     `done` is the number of finished iterations.
     """
-    losses = read_numbers(runner.losses)
+    losses, since = read_numbers(runner.losses), runner.losses_since
     runner.losses.clear()
-    _refuse_non_finite(runner, losses, done)
+    runner.losses_since = done
+    _refuse_non_finite(runner, losses, done, since)
 
 
 def check_result(runner: RunnerHost) -> None:
@@ -53,18 +55,38 @@ def check_result(runner: RunnerHost) -> None:
         check_weights_are_finite(runner.model.state_dict(), runner.weight_names(), runner.iter)
 
 
-def _refuse_non_finite(runner: RunnerHost, losses: list[float], done: int) -> None:
-    """End the run if one of the newest losses, of which the last belongs to iteration `done`, is NaN or Inf."""
+def _refuse_non_finite(runner: RunnerHost, losses: list[float], done: int, since: int | None) -> None:
+    """End the run if one of the newest losses, of which the last belongs to iteration `done`, is NaN or Inf.
+
+    They are those of all iterations after `since`, unless some were skipped. Then the iteration is only a limit.
+    """
     # With fp16, only the newest loss counts: the scaler skips a step that overflows, and the next one may be fine.
     if all(map(math.isfinite, losses)):
         return
     first = len(losses) - 1 if runner.precision == "fp16" else 0
+    is_exact = since is not None and len(losses) == done - since
     for index, loss in enumerate(losses[first:], first):
         if not math.isfinite(loss):
-            raise NumericsError(
-                f"the loss has become {loss} by iteration {done - len(losses) + index + 1}, so training cannot "
-                f"continue; check the learning rate, the data and the precision, {runner.nan_hint}"
+            iteration = done - len(losses) + index + 1
+            rank = "" if runner.strategy.acts_alone else f" in rank {runner.strategy.rank}"
+            where = (
+                f"at iteration {iteration}{_epoch_of(runner, iteration)}" if is_exact else f"by iteration {iteration}"
             )
+            error = NumericsError(
+                f"the loss has become {loss} {where}{rank}, so training cannot continue; check the learning rate, the "
+                f"data and the precision, {runner.nan_hint}"
+            )
+            error.is_placed = True
+            raise error
+
+
+def _epoch_of(runner: RunnerHost, iteration: int) -> str:
+    """Return the epoch of an iteration and its number in it, if all epochs have the same, known length."""
+    position, length = runner.position, runner.train_loop.length if runner.train_loop.by_epoch else None
+    if not length or position.iter != position.epoch * length + position.batch:
+        return ""
+    epoch, batch = divmod(iteration - 1, length)
+    return f" (epoch {epoch + 1}, batch {batch + 1} of {length})"
 
 
 def check_weights_are_finite(state: Mapping[str, Any], weights: Collection[str], iteration: int) -> None:

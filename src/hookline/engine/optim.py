@@ -10,22 +10,23 @@ GAN, for example) or a dialect calls it itself. It also works without a runner, 
 
 from __future__ import annotations
 
-import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, cast, get_args
+from typing import TYPE_CHECKING, Any
 
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+from torch.optim.lr_scheduler import ReduceLROnPlateau
 
+from hookline.common.numbers import count
 from hookline.common.sharding import part_like
 from hookline.engine.clipping import Clip
-from hookline.engine.hyperparameters import check_optimizer, check_scheduler
-from hookline.engine.optim_checks import explain_schedule, refuse_closure
+from hookline.engine.hyperparameters import check_optimizer
+from hookline.engine.optim_checks import refuse_closure
+from hookline.engine.scheduled import Scheduled, When, takes_metrics
 from hookline.engine.steps import explain_backward
-from hookline.errors import ConfigError, HookError, did_you_mean
+from hookline.engine.warmup import Warmup
+from hookline.errors import ConfigError, HookError
 from hookline.plan.calls import NOTHING
 from hookline.plan.plan import Plan
 from hookline.strategies import Single, Strategy
@@ -34,69 +35,22 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
-When = Literal["epoch", "iter", "step", "val"]
-WHENS: tuple[str, ...] = get_args(When)
-
-
-@dataclass
-class Scheduled:
-    """A scheduler, and when it steps. At `val`, it steps on `monitor`, or on the first metric."""
-
-    scheduler: LRScheduler
-    when: When | None
-    monitor: str | None = None
-    stepped: bool = False
-
-    @property
-    def times(self) -> tuple[When | None, ...]:
-        """Return when it steps."""
-        return (self.when, "epoch") if takes_metrics(self.scheduler) else (self.when,)
-
-    @property
-    def unit(self) -> str:
-        """Return what it steps after, for messages."""
-        return {"iter": "iteration", "step": "optimizer step", "val": "validation"}.get(str(self.when), "epoch")
-
-    def step(self, metrics: Mapping[str, Any] | None = None) -> None:
-        """Step once. At `val`, a scheduler that needs a metric receives it."""
-        try:
-            if metrics is not None and isinstance(self.scheduler, ReduceLROnPlateau):
-                self.scheduler.step(self._metric(metrics))
-            elif metrics is not None and takes_metrics(self.scheduler):
-                self.scheduler.step(metrics)  # type: ignore[arg-type]  # its class says that it takes them
-            elif self.stepped:
-                self.scheduler.step()
-            else:
-                self.stepped = True
-                with warnings.catch_warnings():
-                    # torch warns if a scheduler steps before the optimizer does. With accumulation, this is correct.
-                    warnings.filterwarnings("ignore", "Detected call of `lr_scheduler.step")
-                    self.scheduler.step()
-        except ValueError as error:
-            explain_schedule(self.scheduler, self.unit, error)
-            raise
-
-    def _metric(self, metrics: Mapping[str, Any]) -> float:
-        name = self.monitor if self.monitor is not None else next(iter(metrics), "")
-        if name not in metrics:
-            who = type(self.scheduler).__name__
-            raise ConfigError(
-                f"{who} steps on the metric '{name}', which validation does not return; {did_you_mean(name, metrics)}"
-            )
-        return cast("float", metrics[name])
-
-
 #: The weight of a batch with the usual number of samples.
 EVEN = (1.0, 1.0)
+ZERO_GRAD = Optimizer.zero_grad
 
 
-def takes_metrics(scheduler: LRScheduler) -> bool:
-    """Return whether the class of a scheduler has `takes_metrics = True`.
+def zero_gradients(optimizer: Optimizer) -> None:
+    """Drop all gradients, as `optimizer.zero_grad()` does, but without its entry in torch's profiler.
 
-    Such a scheduler steps at `val` with all metrics of the validation, and after each epoch without metrics, so that it
-    can count epochs.
+    That entry takes longer than the rest. An optimizer with a `zero_grad` of its own is called.
     """
-    return bool(getattr(scheduler, "takes_metrics", False))
+    if type(optimizer).zero_grad is not ZERO_GRAD or "zero_grad" in optimizer.__dict__:
+        optimizer.zero_grad()
+        return
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            parameter.grad = None
 
 
 class Optim:
@@ -135,7 +89,9 @@ class Optim:
             )
         self.plan = Plan(self)
         self.optimizer = optimizer
-        self.schedulers = [_scheduled(given) for given in schedulers]
+        self.schedulers = [Scheduled.of(given) for given in schedulers]
+        if sum(isinstance(each.scheduler, Warmup) for each in self.schedulers) > 1:
+            raise ConfigError("an Optim can have one Warmup, which applies to all of its schedulers; remove the others")
         check_optimizer(optimizer)
         self.accumulate = accumulate
         self.clip = Clip.of(clip_norm, clip_value, norm_type)
@@ -172,6 +128,19 @@ class Optim:
         self._wrapped: nn.Module | None = None
         self._agree_on_skip: Callable[[], None] = lambda: None
 
+    def __repr__(self) -> str:
+        groups = self.optimizer.param_groups
+        rates = ", ".join(dict.fromkeys(f"{float(group['lr']):g}" for group in groups if "lr" in group))
+        texts = [type(self.optimizer).__name__ + (f" (lr {rates})" if rates else "")]
+        for each in self.schedulers:
+            when = f" per {each.when}" if each.when is not None else ""
+            texts.append(f"{type(each.scheduler).__name__}{when}")
+        texts += [f"accumulate {self.accumulate}"] * (self.accumulate > 1)
+        if self.clip is not None:
+            norm = self.clip.norm is not None
+            texts.append(f"clip_{'norm' if norm else 'value'} {self.clip.norm if norm else self.clip.value:g}")
+        return f"<{type(self).__name__}: {', '.join([*texts, count(self.updates, 'update')])}>"
+
     def attach(
         self,
         plan: Plan,
@@ -205,10 +174,13 @@ class Optim:
         self._wrapped = wrapped
         if precision == "fp16" and self.scaler is None:
             self.scaler = self._strategy.new_scaler(device)
+        warmup = next((one.scheduler for one in self.schedulers if isinstance(one.scheduler, Warmup)), None)
         for scheduled in self.schedulers:
+            scheduled.warmup = warmup
             if scheduled.when is None:
+                scheduled.by_default = True
                 at_val = isinstance(scheduled.scheduler, ReduceLROnPlateau) or takes_metrics(scheduled.scheduler)
-                scheduled.when = "val" if at_val else unit
+                scheduled.when = "val" if at_val else getattr(scheduled.scheduler, "default_when", None) or unit
 
     @property
     def optimizer(self) -> Optimizer:
@@ -234,7 +206,7 @@ class Optim:
         """
         plan = self.plan
         if (self._several or self.keep_gradients) and self.micro == 0:
-            self._optimizer.zero_grad()
+            zero_gradients(self._optimizer)
         plain = self.accumulate == 1 and self.scaler is None and self.clip is None and self._weight is EVEN
         if plain and plan.update_is_silent and not (self.micro or self._skip):  # no hooks: as fast as a bare loop
             optimizer = self._optimizer
@@ -248,7 +220,7 @@ class Optim:
                 refuse_closure(optimizer, f"the optimizer ({type(optimizer).__name__})")
                 raise
             if not self.keep_gradients:
-                optimizer.zero_grad()
+                zero_gradients(optimizer)
             self.updates += 1
             return
         if self.micro == 0:
@@ -395,7 +367,7 @@ class Optim:
             refuse_closure(optimizer, f"the optimizer ({type(optimizer).__name__})")
             raise
         if not self.keep_gradients:
-            optimizer.zero_grad()
+            zero_gradients(optimizer)
         self.micro, self._mass = 0, 0.0
 
     def _make_step(self, factor: float, **options: Any) -> None:
@@ -473,20 +445,3 @@ class Optim:
     def learning_rates(self) -> list[float]:
         """Return the learning rate of every parameter group."""
         return [float(group["lr"]) for group in self.optimizer.param_groups]
-
-
-def _scheduled(given: Any) -> Scheduled:
-    scheduler, when, monitor = (*given, None, None)[:3] if isinstance(given, (tuple, list)) else (given, None, None)
-    if not isinstance(scheduler, LRScheduler):
-        raise ConfigError(f"a scheduler must be a torch LRScheduler, alone or as (scheduler, when), not {given!r}")
-    if when is not None and when not in WHENS:
-        raise ConfigError(f"{type(scheduler).__name__} cannot step at '{when}'; {did_you_mean(str(when), WHENS)}")
-    if isinstance(scheduler, ReduceLROnPlateau) and when not in (None, "val"):
-        raise ConfigError(f"ReduceLROnPlateau steps on a metric, so it must step at 'val', not at '{when}'")
-    if monitor is not None and when != "val":
-        raise ConfigError(
-            f"{type(scheduler).__name__}: only a scheduler that steps at 'val' can have a metric; write "
-            f"(scheduler, 'val', '{monitor}')"
-        )
-    check_scheduler(scheduler)
-    return Scheduled(scheduler, when, monitor)

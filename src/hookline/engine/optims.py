@@ -7,13 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 from torch.optim import Optimizer
 
-from hookline.engine.optim import Optim, When
+from hookline.engine.optim import Optim
+from hookline.engine.schedule_lengths import known_length, length_of_training
+from hookline.engine.schedules import Schedule
+from hookline.engine.warmup import Warmup
 from hookline.errors import ConfigError, HooklineError, did_you_mean
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
 
+    from hookline.engine.loop_specs import TrainLoop
+    from hookline.engine.scheduled import Scheduled, When
     from hookline.plan.plan import Plan
     from hookline.strategies import Strategy
 
@@ -107,6 +112,20 @@ class Optims(dict[str, Optim]):
         for optim in self.values():
             optim.attach(plan, precision, device, unit, left, len(self) > 1, strategy, wrapped, agree_on_skip)
 
+    def start_schedules(self, loop: TrainLoop) -> None:
+        """Find out the lengths that are `auto`, and apply warmups to the rates of the first step.
+
+        A schedule that has already started stays as it is.
+        """
+        for optim in self.values():
+            for scheduled in optim.schedulers:
+                if isinstance(scheduled.scheduler, Schedule) and not scheduled.scheduler.length:
+                    scheduled.auto = {"length": _resolve(scheduled, scheduled.scheduler, loop, optim.accumulate)}
+            for scheduled in optim.schedulers:
+                if isinstance(scheduled.scheduler, Warmup):
+                    length = known_length(loop, str(scheduled.when), optim.accumulate)
+                    scheduled.scheduler.begin(length, scheduled.unit)
+
     def reset(self) -> None:
         """Discard unfinished windows and their gradients."""
         for optim in self.values():
@@ -153,6 +172,15 @@ class Optims(dict[str, Optim]):
     def share_of(self, name: str, saved: Any) -> Any:
         """Return the part of a saved layout that belongs to one optim."""
         return saved.get(name) if name and isinstance(saved, Mapping) else saved
+
+
+def _resolve(scheduled: Scheduled, schedule: Schedule, loop: TrainLoop, accumulate: int) -> int:
+    try:
+        length = length_of_training(loop, str(scheduled.when), accumulate)
+    except ConfigError as error:
+        raise ConfigError(f"{type(schedule).__name__}: length: {error}") from None
+    schedule.resolve(length, scheduled.unit)
+    return length
 
 
 def _as_optim(given: Optim | Optimizer) -> Optim:

@@ -16,7 +16,6 @@ A new part is one class here and one entry in `parts_of`. A user adds one with `
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +26,7 @@ from hookline.common import rng
 from hookline.common.checks import is_finite
 from hookline.common.plain import unlike, without_numpy
 from hookline.data.loader import mix
-from hookline.engine import hook_states
+from hookline.engine import hook_states, retiming
 from hookline.engine.host import Part
 from hookline.engine.hyperparameters import out_of_limits
 from hookline.engine.position import Position
@@ -38,8 +37,6 @@ if TYPE_CHECKING:
     from hookline.engine.host import Host
     from hookline.engine.optim import Optim
     from hookline.engine.runner_host import RunnerHost
-
-log = logging.getLogger("hookline")
 
 #: The numbers in the state of a scheduler without which it would start again.
 COUNTERS = ("last_epoch", "last_step", "_global_step")
@@ -106,15 +103,10 @@ class OptimizersPart(RunnerPart):
         )
 
     def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
-        """Load the states. The learning rates of the checkpoint win; a difference is reported."""
+        """Load the states, with the options of the checkpoint. `decisions.apply` then uses those of the config."""
         runner = self._runner
         for name, optim in runner.optims.items():
             saved = runner.optims.share_of(name, state)
-            own, theirs = initial_rates(optim.optimizer.param_groups), initial_rates(saved["param_groups"])
-            if own != theirs:
-                log.warning(
-                    "the learning rate continues from the checkpoint: %s; this run's %s is not used", theirs, own
-                )
             runner.strategy.load_optimizer_state(runner.model, optim.optimizer, saved)
 
     def malformed(self, state: Any) -> list[str]:
@@ -172,6 +164,7 @@ class SchedulersPart(RunnerPart):
             saved = self._runner.optims.share_of(name, state)
             for scheduled, own in zip(optim.schedulers, saved, strict=True):
                 scheduled.scheduler.load_state_dict(own)
+                retiming.restore(scheduled.scheduler)
 
     def malformed(self, state: Any) -> list[str]:
         """Expect values of the kinds that the schedulers of this run have, and their counters."""
@@ -180,6 +173,8 @@ class SchedulersPart(RunnerPart):
             saved, where = optims.share_of(name, state), f"['{name}']" if name else ""
             for number, (scheduled, own) in enumerate(zip(optim.schedulers, saved or (), strict=False)):
                 expected = scheduled.scheduler.state_dict()
+                if retiming.malformed(scheduled.scheduler, own):
+                    odd.append(f"{where}[{number}]['retiming']")
                 odd += [
                     f"{where}[{number}]['{key}'] (missing)" for key in COUNTERS if key in expected and key not in own
                 ]
@@ -457,8 +452,11 @@ class HooksPart(Part):
     def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
         """Restore the state of every hook, and report states without a hook and hooks without a state."""
         saved = checkpoint["meta"].get("hooks", ())
-        states = {**checkpoint["hooks"], **(state or {})}
-        hook_states.restore(self._host.plan, states, saved, self._host.terminal.say)
+        states, found = {**checkpoint["hooks"], **(state or {})}, self._host.saving.resumption
+        hook_states.restore(
+            *(self._host.plan, states, saved, self._host.terminal.say),
+            is_reported=lambda name: found is not None and found.has_reported("hooks", name),
+        )
 
     def malformed(self, state: Any) -> list[str]:
         """Expect a mapping for every hook."""
@@ -492,8 +490,3 @@ class RandomPart(Part):
     def malformed(self, state: Any) -> list[str]:
         """Expect the states of known generators."""
         return [f"['{name}']" for name in rng.malformed(state)] if isinstance(state, dict) else [""]
-
-
-def initial_rates(groups: list[dict[str, Any]]) -> list[float]:
-    """Return the initial learning rates of parameter groups."""
-    return [float(group.get("initial_lr", group["lr"])) for group in groups]

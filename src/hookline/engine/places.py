@@ -17,6 +17,7 @@ EXCHANGES = ("torch.distributed.", "torch.nn.parallel.distributed", "torch.autog
 SECTIONS = {
     ("hookline.engine.loops", "step"): ("the step", True),
     ("hookline.engine.loops", "evaluate_one"): ("an evaluation", False),
+    ("hookline.engine.trial", "try_evaluations"): ("the trial before training", False),
     ("hookline.engine.loops", "one_pass"): ("the training loop", True),
     ("hookline.engine.optim", "update"): ("the update", True),
     ("hookline.engine.saving", "_write"): ("a save", False),

@@ -1,7 +1,7 @@
 """Validations that must not count: the trial batch before training, and a validation that a signal interrupts.
 
-The trial uses copies of the metrics, and restores the buffers of the model. After an interrupted validation, the
-checkpoint contains the state from before it, because the resumed run validates again.
+The trial uses copies of the metrics, and restores the buffers and gradients of the model. After an interrupted
+validation, the checkpoint contains the state from before it, because the resumed run validates again.
 """
 
 from __future__ import annotations
@@ -114,6 +114,19 @@ def buffers_restored(model: nn.Module) -> Iterator[None]:
                 module._buffers[name] = buffer
         for module, state in extra:
             module.set_extra_state(state)
+
+
+@contextmanager
+def gradients_restored(model: nn.Module) -> Iterator[None]:
+    """Hide the gradients of a model, and restore them afterwards: an evaluation may compute some of its own."""
+    kept = [(parameter, parameter.grad) for parameter in model.parameters()]
+    for parameter, _ in kept:
+        parameter.grad = None
+    try:
+        yield
+    finally:
+        for parameter, gradient in kept:
+            parameter.grad = gradient
 
 
 def _elements(buffer: Tensor) -> Tensor:

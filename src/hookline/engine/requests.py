@@ -7,6 +7,7 @@
     signal      a signal asked the run to end
     failure     a background thread failed
     exit_code   the exit code of the command line if nothing else fails
+    orders      what other programs ask for, through the control file
 
 A hook calls a verb of the runner (`stop`, `request_save`, ...), which forwards to this object. Nothing happens yet: the
 loop tests `pending` once per iteration and handles the requests at the end of the iteration, where no accumulation
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import copy
 import os
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -29,6 +31,7 @@ from hookline.errors import HookError, did_you_mean
 
 if TYPE_CHECKING:
     from hookline.engine.position import Position
+    from hookline.rundir.control import Action, Order
 
 When = Literal["iter", "epoch"]
 
@@ -80,15 +83,19 @@ class SaveRequest:
     prefix: str = ""
     optimizer: bool = True
     schedulers: bool = True
+    #: The entries of the model to save: all, or those that training changes. By default, as the hooks of the run do.
+    params: Literal["all", "trainable"] | None = None
     #: More facts for the `meta` of this checkpoint: tensors and plain data.
     meta: Mapping[str, Any] = field(default_factory=dict)
+    #: Replace a file of this name, and write nothing if it is not there any more.
+    replaces: bool = False
     #: Write in the background, from a copy of the state.
     background: bool = False
     #: Keep a copy in memory instead of writing a file; it is written only if the run fails.
     in_memory: bool = False
     #: End the run if the file cannot be written. Otherwise warn, and continue without it.
     needed: bool = True
-    #: Called with the path once the file is on disk and verified.
+    #: Called with the path once the file is on disk and verified; for a large file, in the thread that verifies it.
     done: Callable[[Path], None] | None = None
     #: Called if the file was not needed and could not be written.
     failed: Callable[[], None] | None = None
@@ -113,6 +120,7 @@ class SaveOptions(TypedDict, total=False):
     prefix: str
     optimizer: bool
     schedulers: bool
+    params: Literal["all", "trainable"] | None
     meta: Mapping[str, Any]
     background: bool
     in_memory: bool
@@ -163,6 +171,9 @@ class Requests:
         #: The number of this process; None if it is the only one.
         self.rank: int | None = None
         self._mine: list[SaveRequest] = []
+        #: Orders from outside that the loop has not looked at yet, and those that wait to be carried out.
+        self.orders: deque[Order] = deque()
+        self._awaited: list[Order] = []
 
     # -- asking
 
@@ -235,6 +246,11 @@ class Requests:
         self.failure = True
         self.pending = True
 
+    def order(self, order: Order) -> None:
+        """Record an order from outside. This is called from the thread that reads the control file."""
+        self.orders.append(order)
+        self.pending = True
+
     def disown(self, where: str) -> None:
         """Become the requests of a process that was forked at this place in the run."""
         self.where = where
@@ -275,6 +291,25 @@ class Requests:
         self._mine = []
         self.pending = True
 
+    # -- orders from outside
+
+    def take_orders(self) -> list[Order]:
+        """Return the orders that have come, and forget them. More may come meanwhile."""
+        taken = []
+        while self.orders:
+            taken.append(self.orders.popleft())
+        return taken
+
+    def await_order(self, order: Order) -> None:
+        """Remember an order until it is carried out."""
+        self._awaited.append(order)
+
+    def carried_out(self, *actions: Action) -> list[Order]:
+        """Return the open orders for these actions, and forget them."""
+        found = [order for order in self._awaited if order.action in actions]
+        self._awaited = [order for order in self._awaited if order.action not in actions]
+        return found
+
     # -- handling
 
     def take_saves(self) -> list[SaveRequest]:
@@ -296,10 +331,10 @@ class Requests:
         return self.stopped
 
     def settle(self) -> None:
-        """Update `pending` after the requests were handled. A stop may still wait; a signal may have just arrived."""
+        """Update `pending` after the requests were handled. A stop may still wait; a signal may have come."""
         self.flush_window = False
         self.pending = bool(self.stop) or self.rank is not None
-        if self.signal or self.failure:
+        if self.signal or self.failure or self.orders:
             self.pending = True
 
     def resume_training(self) -> None:
@@ -315,6 +350,8 @@ class Requests:
         self.saves.clear()
         self.asked = [(what, details) for what, details in self.asked if what == "signal"]
         self.skip, self.exit_code = "", 0
+        self.orders.clear()
+        self._awaited.clear()
         self.flush_window = self.failure = False
         self.pending = self.rank is not None
 

@@ -22,29 +22,38 @@ from hookline.common.checks import check_name
 from hookline.common.escape import escaped
 from hookline.common.files import real_path
 from hookline.common.modes import in_mode
+from hookline.common.precision import precision_of
 from hookline.data.batches import Batches
 from hookline.data.transfer import to_device
-from hookline.engine import assembly, loops, preflight
+from hookline.engine import assembly, preflight, resuming
+from hookline.engine.acceleration import Acceleration
+from hookline.engine.choices import parse_keep
 from hookline.engine.host import CustomPart
 from hookline.engine.loop_specs import EvalLoop, TrainLoop, eval_loops
 from hookline.engine.parts import parts_of
 from hookline.engine.position import Position
 from hookline.engine.requests import FileName, Requests, SaveOptions, Stop, When, build_save_request
-from hookline.engine.runner_host import PRECISIONS, RunnerHost
+from hookline.engine.runner_host import RunnerHost
 from hookline.engine.saving import Saving
 from hookline.engine.session import session
 from hookline.engine.steps import call_model
-from hookline.errors import ConfigError, HookError, did_you_mean
+from hookline.engine.summary import Summary, summarize
+from hookline.errors import ConfigError, HookError
+from hookline.plan.budgets import BudgetAction, budget_of_observers
 from hookline.plan.calls import call_in_progress
+from hookline.plan.cost_report import CostReport, report_costs
 from hookline.plan.explanation import Hooks
 from hookline.plan.plan import SKIPPING, Plan
+from hookline.plan.trace import FIRST_STEPS, Trace
 from hookline.record.hub import MessageHub
 from hookline.rundir.archive import RESERVED
+from hookline.screen.notebook import hide_result
 from hookline.screen.terminal import Terminal
 from hookline.strategies import Strategy, pick
 from hookline.writers.router import Writers
 
 if TYPE_CHECKING:
+    from hookline.engine.resuming import Resumption
     from hookline.plan.hook import Hook
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -59,8 +68,8 @@ class Runner(RunnerHost):
         val: The validation: an EvalLoop, or a dict of several by name.
         test: The test: an EvalLoop, or a dict of several by name.
         optim: An Optim, a torch optimizer, or a dict of several by name.
-        default_hooks: Changes to the six default hooks (runtime_info, timer, sampler_seed, logger, param_scheduler,
-            checkpoint): parameters, another hook, or None to remove it.
+        default_hooks: Changes to the default hooks (runtime_info, timer, sampler_seed, logger, param_scheduler,
+            checkpoint, report): parameters, another hook, or None to remove it.
         custom_hooks: More hooks: objects, names, or dicts with `type`.
         writers: The destinations of records: objects, names, or dicts with `type`.
         work_dir: The folder of the run.
@@ -69,10 +78,24 @@ class Runner(RunnerHost):
         device: `cpu`, `cuda:0`, ..., or `auto`.
         strategy: How the model is distributed over processes: a name, a dict with `type`, or an
             `accelerate.Accelerator`.
-        precision: `fp32`, `bf16` or `fp16`.
+        precision: `fp32`, `bf16` or `fp16`. Other names for these are accepted, such as `bf16-mixed`, `16-mixed` and
+            `32-true`.
         load_from: A checkpoint. Training starts with its weights.
         resume: True resumes from the newest intact checkpoint of work_dir. A path resumes from that checkpoint.
+        trial_batch: Try one batch of every validation and test set before the first step.
+        compile: Compile the model with torch.compile: True, or a dict with its parameters. Hooks stay outside of the
+            compiled code.
+        channels_last: Keep the weights of 2d convolutions in the memory format `channels_last`.
+        threads: How many threads torch computes with on the CPU during the run: a number, or `auto` for a measured
+            choice. A resumed run with `auto` uses the number of its checkpoint.
+        prefetch: Move the next batch to a GPU while the current one is computed.
+        keep: Who wins where a checkpoint and this run differ: `config` or `checkpoint`, for all keys or for one:
+            `lr=config`, or a mapping `{"lr": "config"}`.
         points: Custom points: name -> names of their arguments.
+        budget: The share of the training time that each observer may take, such as `5%` or 0.05. A hook may have its
+            own.
+        budget_action: What happens if an observer takes more: `warn`, or `throttle`, which also makes it run less
+            often.
         config: The config to record for the run.
         quiet: Show nothing on the screen; run.log is still written.
     """
@@ -96,26 +119,43 @@ class Runner(RunnerHost):
         seed: int = 0,
         device: str | torch.device = "auto",
         strategy: str | Strategy = "auto",
-        precision: str = "fp32",
+        precision: str | int = "fp32",
         load_from: str | Path | None = None,
         resume: bool | str | Path = False,
+        trial_batch: bool = True,
+        compile: bool | Mapping[str, Any] = False,
+        channels_last: bool = False,
+        threads: int | Literal["auto"] | None = None,
+        prefetch: bool = True,
+        keep: str | Mapping[str, str] | Sequence[str] | None = None,
         points: Mapping[str, Iterable[str]] | None = None,
+        budget: str | float | None = None,
+        budget_action: BudgetAction | None = None,
         config: Mapping[str, Any] | None = None,
         quiet: bool = False,
     ) -> None:
-        _refuse_wrong_kinds(model, train, precision, writers)
+        _refuse_wrong_kinds(model, train, writers)
         check_name("work_dir", work_dir)
         check_name("experiment_name", experiment_name)
-        self.model = model
+        self.acceleration = Acceleration(compile, channels_last, threads, prefetch)
+        self.model = self.acceleration.prepare(model)
         self.strategy = pick(strategy)
         self.device = self.strategy.pick_device(device)
         self.on_cpu = self.device.type == "cpu"
-        self.precision = self.strategy.pick_precision(precision)
+        self.precision = self.strategy.pick_precision(precision_of(precision))
         self.seed = seed
         self.work_dir = Path(work_dir)
         self.experiment_name = experiment_name or escaped(real_path(self.work_dir).name)
         self.load_from, self.resume = load_from, resume or launched.must_resume()
+        self.keep = parse_keep(keep)
+        if self.keep and not self.resume:
+            raise ConfigError(
+                f"keep {', '.join(self.keep.words)}: this chooses between a checkpoint and the config, so it needs a "
+                "resume; set resume as well, or remove keep"
+            )
+        self.asked = {}
         self.config = config
+        self.trial_batch = trial_batch
 
         self._train_loop = train
         self.val_loop, self.test_loop = val, test
@@ -134,8 +174,18 @@ class Runner(RunnerHost):
         )
         self.saving = Saving(self)
         self.parts = parts_of(self)
-        self.plan = Plan(self, points, open=self.open_points)
+        self.plan = Plan(self, points, open=self.open_points, budget=budget_of_observers(budget, budget_action))
         assembly.register_all(self.plan, default_hooks, custom_hooks)
+
+    def __repr__(self) -> str:
+        position, of = self.position, f" of {self.max_iters}" if self.max_iters is not None else ""
+        texts = [f"iteration {position.iter}{of}"]
+        if self.has_training and self.train_loop.by_epoch:
+            texts.insert(0, f"epoch {position.epoch} of {self.max_epochs}")
+        texts += [f"{self.device}", self.precision]
+        texts += [f"rank {self.rank} of {self.world_size}"] * (self.world_size > 1)
+        texts.append(f"in {escaped(self.work_dir)}")
+        return f"<{type(self).__name__} {escaped(self.experiment_name)}: {', '.join(texts)}>"
 
     @classmethod
     def from_config(
@@ -162,11 +212,14 @@ class Runner(RunnerHost):
                 f"there are {len(self.optims)} optims ({', '.join(self.optims)}), so the step must choose which one to "
                 "update: give it a parameter named optim, and call optim['name'].update(loss)"
             )
-        validations = {f"val {name}".strip(): each for name, each in self.val_loops.items()}
-        preflight.refuse_empty_loaders({"train": loop, **validations})
-        with session(self, "train"):
+        evaluations = {f"val {name}".strip(): each for name, each in self.val_loops.items()}
+        if self.trial_batch and self.strict_start:
+            evaluations |= {f"test {name}".strip(): each for name, each in self.test_loops.items()}
+        preflight.refuse_empty_loaders({"train": loop, **evaluations})
+        with self.acceleration.threads_set(), session(self, "train"):
             self._report_finished()
-            loops.train(self)
+            self.run_training()
+        hide_result(self.model)
         return self.model
 
     def _report_finished(self) -> None:
@@ -187,6 +240,14 @@ class Runner(RunnerHost):
                 "remove it, and resume"
             )
 
+    def preview_resume(self, decided: bool = True) -> Resumption | None:
+        """Return what a resume would do: the checkpoint that it takes, and what differs; None without a checkpoint.
+
+        Nothing is loaded and nothing is written. A resume that would be refused raises the same error here. If not
+        `decided`, what the user has to decide is a part of the report instead.
+        """
+        return resuming.preview(self, decided)
+
     def val(self) -> dict[str, Any]:
         """Validate once, and return the metrics."""
         return self._evaluate("val", self.val_loops)
@@ -197,10 +258,15 @@ class Runner(RunnerHost):
 
     def _evaluate(self, stage: Literal["val", "test"], found: dict[str, EvalLoop]) -> dict[str, Any]:
         if not found:
-            raise ConfigError(f"this run has no {stage} loop; add one: Runner(..., {stage}=EvalLoop(loader, ...))")
+            added = (
+                f"Runner(..., {stage}=EvalLoop(loader, ...))"
+                if self.config is None
+                else f"the section '{stage}' of the config"
+            )
+            raise ConfigError(f"this run has no {stage} loop; add one: {added}")
         preflight.refuse_empty_loaders({f"{stage} {name}".strip(): loop for name, loop in found.items()})
-        with session(self, stage):
-            return loops.evaluate(self, stage)
+        with self.acceleration.threads_set(), session(self, stage):
+            return self.evaluate(stage)
 
     def predict(self, loader: Iterable[Any], step: Callable[..., Any] | None = None) -> list[Any]:
         """Return the outputs of the evaluation step for each batch of a loader, without calling hooks.
@@ -264,7 +330,10 @@ class Runner(RunnerHost):
                 the name. By default `epoch_5.pth`, or `iter_100.pth` when training by iterations or inside an epoch.
             options: `folder`, `prefix` of the file name, `by_epoch`, `optimizer` and `schedulers` (False leaves them
                 out), `meta` (more facts), `background`, `in_memory`, `needed` (False warns instead of ending the run if
-                the file cannot be written), `done` (called with the path once it is on disk), and `failed`.
+                the file cannot be written), `done` and `failed`. `done` is called with the path once the file is on
+                disk and verified. Files of 1 MiB and more are verified in a thread while training continues, and so are
+                those written with `background`: `done` is then called in that thread. It must not touch the model, and
+                what it shares with the training needs a lock.
         """
         request = build_save_request(name, options)
         if not (request.together or self.strategy.is_main) and (request.done or request.failed):
@@ -298,9 +367,11 @@ class Runner(RunnerHost):
         hook: Hook | Mapping[str, Any] | str,
         priority: str | int | None = None,
         on_error: Literal["raise", "disable"] | None = None,
+        budget: str | float | None = None,
+        budget_action: BudgetAction | None = None,
     ) -> None:
         """Add a hook, even during training. It runs from the next point on."""
-        assembly.register(self.plan, hook, priority, on_error)
+        assembly.register(self.plan, hook, priority, on_error, budget, budget_action)
 
     def remove_hook(self, hook: Hook | Callable[..., Any]) -> None:
         """Remove a hook or a function, even during training."""
@@ -357,6 +428,31 @@ class Runner(RunnerHost):
         """Return the number of finished epochs."""
         return self.position.epoch
 
+    def costs(self) -> CostReport:
+        """Return what every hook and every part of training has cost in this session so far. Printing it shows a table.
+
+        `costs().to_dict()` is what `hooks.json` in the folder of the run holds.
+        """
+        return report_costs(self.plan, self.plan.ledger)
+
+    def trace(self, path: str | Path, steps: int = FIRST_STEPS) -> None:
+        """Write a Chrome trace of the next training: the first steps, and then one of 31, on one timeline.
+
+        Args:
+            path: The file to write. It opens in chrome://tracing and ui.perfetto.dev.
+            steps: How many steps at the beginning are traced.
+        """
+        if self.running is not None:
+            raise HookError("runner.trace() was called during a run; call it before runner.train()")
+        self.plan.ledger.trace = Trace(path, steps, self.rank, self.experiment_name)
+
+    def summary(self) -> Summary:
+        """Return the length, results, times and files of the run so far. Printing it shows a table.
+
+        It works before, during and after training. `summary().to_dict()` is plain data.
+        """
+        return summarize(self)
+
     @property
     def skipped(self) -> str:
         """Return why the current step is skipped; empty if it is not."""
@@ -398,12 +494,10 @@ class Runner(RunnerHost):
         return self.strategy.world_size
 
 
-def _refuse_wrong_kinds(model: Any, train: Any, precision: str, writers: Any) -> None:
+def _refuse_wrong_kinds(model: Any, train: Any, writers: Any) -> None:
     if not isinstance(model, nn.Module):
         raise ConfigError(f"the model must be a torch.nn.Module, not a {type(model).__name__}")
     if train is not None and not isinstance(train, TrainLoop):
         raise ConfigError(f"train must be a TrainLoop, not a {type(train).__name__}")
-    if precision not in PRECISIONS:
-        raise ConfigError(f"unknown precision '{precision}'; {did_you_mean(precision, PRECISIONS)}")
     if isinstance(writers, (str, Mapping)):
         raise ConfigError(f"writers must be a list, such as [{writers!r}]")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 
@@ -15,33 +16,50 @@ from hookline.checkpoint.export import averages_in
 from hookline.common import rng
 from hookline.common.escape import escaped
 from hookline.common.files import write_text
-from hookline.common.modes import switch_mode
+from hookline.common.modes import in_mode, switch_mode
+from hookline.common.precision import PRECISIONS
 from hookline.data.batches import Batches
 from hookline.data.sources import as_resumable
-from hookline.engine import comparison, hook_states, loops, optim_checks, preflight, snapshot
+from hookline.data.transfer import Transfer, moved_ahead
+from hookline.engine import (
+    comparison,
+    decisions,
+    facts,
+    hook_states,
+    loops,
+    optim_checks,
+    outside,
+    preflight,
+    reachability,
+    resuming,
+    schedule_checks,
+    snapshot,
+)
 from hookline.engine.host import Host, Verb
 from hookline.engine.numerics import check_losses
 from hookline.engine.optims import Optims
+from hookline.engine.position import Position
 from hookline.engine.rehearsal import BeforeValidation, Interrupted, before_validation
 from hookline.engine.steps import call_model
+from hookline.engine.summary import Span
 from hookline.errors import HookError
 from hookline.plan.calls import NOTHING
-from hookline.plan.costs import Cost
+from hookline.rundir import origin
 from hookline.strategies import unwrap
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from hookline.engine.acceleration import Acceleration
     from hookline.engine.loop_specs import EvalLoop, TrainLoop
-    from hookline.engine.optim import Optim, When
-    from hookline.engine.position import Position
+    from hookline.engine.optim import Optim
     from hookline.engine.requests import SaveRequest
+    from hookline.engine.resuming import Resumption
+    from hookline.engine.scheduled import When
+    from hookline.plan.costs import Cost
     from hookline.record.hub import MessageHub
     from hookline.writers.base import Outcome
     from hookline.writers.router import Writers
-
-# The precisions, and the names of their dtypes in torch.
-PRECISIONS = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 
 
 class RunnerHost(Host):
@@ -51,16 +69,28 @@ class RunnerHost(Host):
     device: torch.device
     precision: str
     seed: int
-    #: True if the user chose the seed. Otherwise a resumed run takes the seed of its checkpoint.
-    seed_is_chosen = True
+    #: The options that make steps faster.
+    acceleration: Acceleration
+    #: True if one batch of every evaluation loop is tried before training.
+    trial_batch: bool
+    #: False in a dialect: an evaluation is tried only if a hook needs its metrics, a failure of it is a warning, and
+    #: settings without an effect are not reported.
+    strict_start: ClassVar[bool] = True
+    #: What this run was asked to do, as plain data; see `hookline.engine.facts`. It is known once training begins.
+    asked: dict[str, Any]
+    _originals: decisions.Originals | None = None
     #: False if hooks may make the updates, so that training needs no optim.
     needs_optim: ClassVar[bool] = True
     optims: Optims
     hub: MessageHub
     #: The losses that `hookline.engine.numerics` has not checked yet, oldest first.
     losses: list[float | Tensor]
+    #: The finished iterations at the last such check; None if it is unknown.
+    losses_since: int | None = None
     writers: Writers
     config: Mapping[str, Any] | None
+    #: The file that the config was read from; None if it is only data.
+    config_file: Path | None = None
     val_loops: dict[str, EvalLoop]
     test_loops: dict[str, EvalLoop]
     if TYPE_CHECKING:  # properties of the Runner
@@ -110,8 +140,8 @@ class RunnerHost(Host):
     _interrupted = False
     #: True if a validation cannot be left although a signal has come.
     _has_to_finish = False
-    #: The total time of waiting for the loader, if a hook requested to measure it.
-    data_wait: Cost | None = None
+    #: The last call of `train()`; None before the first.
+    span: Span | None = None
     #: The seconds that training has waited for evaluations of hooks. They are not part of the time of a step.
     seconds_paused = 0.0
 
@@ -165,6 +195,8 @@ class RunnerHost(Host):
 
     def begin_session(self, verb: Verb) -> None:
         """Seed everything, and get the model and the optims ready."""
+        if verb == "train":
+            self.span = Span()
         self.strategy.start(self.requests, self.device)
         if not self.saving.started:
             rng.seed_everything(self.seed_of_process)
@@ -180,9 +212,21 @@ class RunnerHost(Host):
             *(self.plan, self.precision, self.device, unit, self.batches_left),
             *(self.strategy, self.wrapped, self.agree_on_skip),
         )
+        if verb == "train":
+            self.optims.start_schedules(loop)
         self.call_step = partial(loop.step, optim=self.optims.given) if loop.updates_itself else loop.step
         self.update = None if loop.updates_itself or len(self.optims) != 1 else self.optims.sole.update
         self.wraps_forward = self.precision != "fp32" or (self.update is not None and self.strategy.syncs_in_forward)
+        if verb == "train":
+            self._note_what_is_asked()
+
+    def _note_what_is_asked(self) -> None:
+        """Remember what this run was asked to do. A second training of this runner goes on with what the first did."""
+        now = facts.asked(self)
+        if self.saving.started and self.asked:
+            changeable = ("max_epochs", "max_iters", "hooks", "parts")
+            now = {**self.asked, **{key: now[key] for key in changeable}}
+        self.asked = now
 
     def share_data(self) -> None:
         """Let each loop read only this process's share of its data. Doing it twice is harmless."""
@@ -193,13 +237,43 @@ class RunnerHost(Host):
 
     def before_training(self) -> None:
         """Record the config, and run the checks that are possible before the first step."""
+        if self.span is not None:
+            self.span.start_at(self.position)
+        self.losses_since = self.position.iter
         if self.config is not None:
             self.writers.write_config("config", self.config, self.iter)
         comparison.compare_processes(self)
         self._parameters_checked = False
         optim_checks.check_optims(self)
-        preflight.check_watched_metrics(self)
+        schedule_checks.check_schedules(self)
+        reachability.report_unreached(self)
+        preflight.check_evaluations(self)
+        self.acceleration.choose_threads(self)
         hook_states.check_states_can_be_saved(self.plan)
+
+    def prepare_to_load(self, checkpoint: dict[str, Any]) -> None:
+        """Compute with as many threads as the run of the checkpoint, if this was left to hookline."""
+        meta = checkpoint.get("meta")
+        self.acceleration.continue_from(meta if isinstance(meta, Mapping) else {})
+
+    def older_facts(self, checkpoint: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the rates of the checkpoint of an earlier hookline, and the lengths of its schedules."""
+        return resuming.older_facts(self, checkpoint)
+
+    def would_end(self, epoch: int, iteration: int) -> bool:
+        """Return whether training is over at this position."""
+        return self.train_loop.is_over(Position(epoch, iteration))
+
+    def before_loading(self, found: Resumption, checkpoint: Mapping[str, Any]) -> None:
+        """Refuse to resume if the user has to decide how a schedule continues."""
+        decisions.refuse_undecided(self, found, checkpoint)
+        self._originals = decisions.Originals.of(self)
+
+    def after_loading(self, found: Resumption) -> None:
+        """Use the values of the config where they win."""
+        assert self._originals is not None, "the differences were decided before"
+        decisions.apply(self, found, self._originals)
+        self._originals = None
 
     def after_resume(self, checkpoint: Mapping[str, Any]) -> None:
         """Report the position, and take the seed of the checkpoint if the user did not choose one."""
@@ -222,7 +296,7 @@ class RunnerHost(Host):
         if self.config is not None:
             from hookline.common.yaml_file import dump
 
-            write_text(self.work_dir / "config.yaml", dump(self.config))
+            write_text(self.work_dir / "config.yaml", origin.describe(self.config_file) + dump(self.config))
 
     def record_files(self) -> Iterable[str]:
         """Return the files of the writers."""
@@ -244,8 +318,22 @@ class RunnerHost(Host):
         """Close the writers. If the run has failed, the last records have the numbers of this process alone."""
         self.strategy.settle(alone=True)
         self.writers.close(outcome)
+        if self.running == "train" and self.span is not None:
+            self.span.end()
 
     # -- the loop
+
+    def run_training(self) -> None:
+        """Train from the current position to the end."""
+        loops.train(self)
+
+    def evaluate(self, stage: Literal["val", "test"]) -> dict[str, Any]:
+        """Validate or test, and return the metrics."""
+        return loops.evaluate(self, stage)
+
+    def in_mode(self, training: bool) -> AbstractContextManager[None]:
+        """Return the context in which the model is trained or evaluated."""
+        return in_mode(self.model, training)
 
     def drop_stale_gradients(self) -> None:
         """Drop gradients that user code left behind outside of an iteration."""
@@ -273,9 +361,12 @@ class RunnerHost(Host):
             state,
             resuming,
             on_failure=self.saving.end_if_signaled,
-            waiting=self.data_wait,
+            waiting=self.plan.ledger.parts["data"],
             ends=self.strategy.any,
         )
+        # Only a loader without a state of its own may be one batch ahead of the run.
+        if self.acceleration.prefetch and self.device.type == "cuda" and as_resumable(loop.dataloader) is not None:
+            return moved_ahead(self.batches, Transfer(self.device))
         return self.batches
 
     def weigh_last_batch(self, batch: Any) -> None:
@@ -327,6 +418,11 @@ class RunnerHost(Host):
         super().clear_skip()
         self.optims.clear_skip()
 
+    @property
+    def can_validate(self) -> bool:
+        """Return whether there is a validation loop."""
+        return bool(self.val_loops)
+
     def validate_if_due(self) -> bool:
         """Validate if it is due or was requested."""
         if not (self.val_loops and self.validation_due()):
@@ -335,12 +431,15 @@ class RunnerHost(Host):
         self._before_validation = before_validation(self)
         self.requests.validate = False
         try:
-            loops.evaluate(self, "val")
+            with self.plan.ledger.part("validation"):
+                self.evaluate("val")
         except Interrupted:
             self._interrupted = True
             self.saving.end_if_signaled()
         finally:
             self._before_validation, self._interrupted, self._has_to_finish = None, False, False
+        self.journal.note("validation")
+        outside.answer(self, "validate")
         self.drop_stale_gradients()
         return True
 
@@ -402,7 +501,16 @@ class RunnerHost(Host):
             "batch_size": self._samples_of_all(),
             "hooks": [entry.name for entry in self.plan],
             "optims": {name: optim.kinds for name, optim in self.optims.items()},
+            "asked": self._asked_by_now(),
         }
+
+    def _asked_by_now(self) -> dict[str, Any]:
+        """Return what this run was asked to do, with the hooks that joined it since."""
+        if not self.asked:
+            return {}
+        hooks = {entry.name: self.asked["hooks"].get(entry.name) for entry in self.plan}
+        missing = {entry.name: facts.parameters_of(entry) for entry in self.plan if hooks[entry.name] is None}
+        return {**self.asked, "hooks": {**hooks, **missing}}
 
     def _samples_of_all(self) -> int | None:
         """Return the number of samples of a full training batch in all processes together; None if it is unknown."""
@@ -417,9 +525,24 @@ class RunnerHost(Host):
         """Raise a NumericsError if a loss since the last check is NaN or Inf."""
         check_losses(self, self.iter)
 
+    def tensor_holders(self) -> Iterable[Any]:
+        """Return the model and the optimizers."""
+        return self.model, *(optim.optimizer for optim in self.optims.values())
+
     def weight_names(self) -> list[str]:
         """Return the names of the model's parameters."""
         return [name for name, _ in self.model.named_parameters()]
+
+    def trained_names(self) -> Collection[str]:
+        """Return the names of the parameters that require gradients and that an optimizer has."""
+        held = {id(parameter) for optim in self.optims.values() for parameter in optim.parameters()}
+        named = self.model.named_parameters(remove_duplicate=False)
+        return {name for name, parameter in named if parameter.requires_grad and id(parameter) in held}
+
+    def base_weights(self) -> Path | None:
+        """Return the file of `load_from`: that of the config, if another checkpoint is loaded on top of it."""
+        given = (self.config or {}).get("load_from") if not self.resume else self.load_from
+        return Path(given) if given is not None and (self.resume or str(given) != str(self.load_from)) else None
 
     def checkpoint_name(self, request: SaveRequest) -> str:
         """Return `epoch_5.pth` or `iter_100.pth`, unless the request has its own name."""
@@ -450,20 +573,19 @@ class RunnerHost(Host):
         """Exclude the time inside from the time of a training step, for hooks that run their own evaluation."""
         began = time.perf_counter()
         try:
-            yield
+            with self.plan.ledger.resting():
+                yield
         finally:
             self.seconds_paused += time.perf_counter() - began
         if self.running == "train":
             self.drop_stale_gradients()
 
     def measure_data_wait(self) -> Cost:
-        """Measure, from the next pass on, how long training waits for the loader, and return the running total.
+        """Return the time that training has waited for the loader: a running total.
 
         All hooks share this total, so each hook remembers the value at which it began.
         """
-        if self.data_wait is None:
-            self.data_wait = Cost()
-        return self.data_wait
+        return self.plan.ledger.parts["data"]
 
     @contextmanager
     def more_eval_loops(self, val: Mapping[str, EvalLoop], test: Mapping[str, EvalLoop]) -> Iterator[None]:
@@ -494,7 +616,10 @@ class RunnerHost(Host):
         return self.saving.seconds + self.seconds_paused
 
     def shorten(self, batches: int) -> None:
-        """Limit every loop to this many batches, and training to one epoch; for a dry run."""
+        """Limit every loop to this many batches, and training to one epoch; for a dry run.
+
+        Each loop remembers its whole length (`planned`), for schedules and for what the run never reaches.
+        """
         self.train_loop.shorten(batches)
         for loop in (*self.val_loops.values(), *self.test_loops.values()):
             loop.shorten(batches)

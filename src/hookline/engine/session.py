@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 import traceback
 import uuid
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 from hookline.checkpoint import store
 from hookline.common import forks, launched
 from hookline.common.files import storage_errors
-from hookline.engine import places, signals
+from hookline.engine import closing, events, ledger_file, outside, places, signals
 from hookline.errors import (
     DO_NOT_REQUEUE,
     ConfigError,
@@ -23,7 +24,8 @@ from hookline.errors import (
     blame,
     exit_code_of,
 )
-from hookline.rundir import archive, failures, log_copies, ownership
+from hookline.rundir import archive, control, failures, log_copies, ownership
+from hookline.rundir.journal import Journal, JournalHandler
 from hookline.screen.terminal import Terminal, TerminalHandler
 
 if TYPE_CHECKING:
@@ -68,13 +70,16 @@ def running(host: Host, verb: Verb) -> Iterator[None]:
 def session(host: Host, verb: Verb) -> Iterator[None]:
     """Run once, from the first point to the last. Whatever happens, everything is closed in order."""
     refuse_inside_a_run(host, verb)
+    began = time.time()
     with ExitStack() as leaving:
         leaving.enter_context(explained(host))
         copying = leaving.enter_context(log_copies.copying(host.work_dir, host.plan))
         leaving.callback(host.terminal.close_log)
+        leaving.push(partial(say_how_to_continue, host))
+        closed = leaving.enter_context(closing.telling_hooks(host))
         leaving.push(partial(log_failure, host.terminal))
-        leaving.push(partial(count_failure, host))
-        leaving.enter_context(own_log(host.terminal))
+        journal = leaving.enter_context(events.journaling(host, verb))
+        leaving.enter_context(own_log(host.terminal, journal))
         leaving.enter_context(running(host, verb))
         leaving.enter_context(host.failures_shown())
         host.terminal.prepare()
@@ -83,21 +88,42 @@ def session(host: Host, verb: Verb) -> Iterator[None]:
         host.plan.skip_idle_points()
         with storage_errors(host.work_dir, "used", inside=True):
             source, attempt = find_start(host, verb, leaving, copying)
+        leaving.push(partial(events.end, host))
+        leaving.push(partial(count_failure, host))
+        if verb == "train" and host.strategy.is_main:
+            leaving.enter_context(outside.listening(host, began))
         leaving.push(host.saving.finish_at_exit)
         leaving.callback(host.saving.move_back)
         leaving.push(partial(close_records, host))
+        if verb == "train":
+            leaving.enter_context(ledger_file.keeping(host))
         leaving.push(partial(end_if_copy, host))  # so that a forked process does none of the above
         host.open_records(resuming=source is not None and source.kind == "resume")
+        closed.has_begun = True
         with host.points_of_run():
             host.saving.load(source)
             if verb == "train":
                 host.before_training()
+                host.plan.ledger.begin_steps()
                 host.attempt = attempt
                 launched.mark_started()
             yield
         host.saving.check_folders()
         if verb == "train" and host.strategy.is_main:
             failures.forget(host.work_dir, passed=host.position.iter)
+
+
+@contextmanager
+def session_without_folder(host: Host, verb: Verb) -> Iterator[None]:
+    """Run once, for a host that has no folder to write to: signals and processes, but no files."""
+    with ExitStack() as leaving:
+        leaving.enter_context(running(host, verb))
+        leaving.enter_context(host.failures_shown())
+        host.begin_session(verb)
+        leaving.push(partial(end_if_copy, host))
+        with host.points_of_run():
+            host.saving.load(None)
+            yield
 
 
 @contextmanager
@@ -156,6 +182,14 @@ def end_if_copy(host: Host, kind: type[BaseException] | None, error: BaseExcepti
     host.requests.refuse_copy()
 
 
+def say_how_to_continue(
+    host: Host, kind: type[BaseException] | None, error: BaseException | None, trace: object
+) -> None:
+    """After a signal, end with the command that continues the run. It is the last line that is shown."""
+    if error is not None and signals.was_reported(error) and host.saving.last_path is not None:
+        host.terminal.say(f"Continue with: {host.command or host.resume_hint}")
+
+
 def log_failure(
     terminal: Terminal, kind: type[BaseException] | None, error: BaseException | None, trace: object
 ) -> None:
@@ -177,15 +211,17 @@ def close_records(host: Host, kind: type[BaseException] | None, error: BaseExcep
 
 
 @contextmanager
-def own_log(terminal: Terminal) -> Iterator[None]:
-    """Show hookline's own warnings as lines of this run, as long as it lasts."""
-    handler, propagate = TerminalHandler(terminal), log.propagate
-    log.addHandler(handler)
+def own_log(terminal: Terminal, journal: Journal) -> Iterator[None]:
+    """Show hookline's own warnings as lines of this run, and note them in its journal, as long as it lasts."""
+    handlers, propagate = (TerminalHandler(terminal), JournalHandler(journal)), log.propagate
+    for handler in handlers:
+        log.addHandler(handler)
     log.propagate = False
     try:
         yield
     finally:
-        log.removeHandler(handler)
+        for handler in handlers:
+            log.removeHandler(handler)
         log.propagate = propagate
 
 
@@ -204,6 +240,7 @@ def open_folder(host: Host, verb: Verb, leaving: ExitStack, copying: log_copies.
         source = saving.find_source(verb)
         copying.begin(fetch=True)
     else:
+        control.remove(folder)
         for each in folders:
             store.sweep(each)
         source = saving.find_source(verb)
@@ -214,7 +251,7 @@ def open_folder(host: Host, verb: Verb, leaving: ExitStack, copying: log_copies.
         elif not continues:
             failures.forget(folder)
             for each in [*folders, *(target for target in targets if target.exists())]:
-                if old := archive.archive_run(each, records):
+                if old := saving.archive(each, records):
                     moved.append(f"moved the files of an earlier run from {each} to {old}")
                     leaving.push(partial(archive.restore_archived, old, each, host))
         copying.begin(fetch=continues)
@@ -223,4 +260,5 @@ def open_folder(host: Host, verb: Verb, leaving: ExitStack, copying: log_copies.
         terminal.say(line)
     if verb == "train":
         host.write_description()
+        events.begin(host, source)
     return source

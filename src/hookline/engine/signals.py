@@ -67,6 +67,13 @@ def signals_as_requests(requests: Requests, quiet: bool = False) -> Iterator[Non
             signal.signal(number, before[number])
 
 
-def ending(number: int) -> BaseException:
-    """Return the exception that ends a run after a signal."""
-    return KeyboardInterrupt() if number == signal.SIGINT else SystemExit(128 + number)
+def ending(number: int, reported: bool = False) -> BaseException:
+    """Return the exception that ends a run after a signal. If it was `reported`, nobody has to report it again."""
+    error: BaseException = KeyboardInterrupt() if number == signal.SIGINT else SystemExit(128 + number)
+    error.reported = reported  # type: ignore[attr-defined]  # any exception accepts new attributes
+    return error
+
+
+def was_reported(error: BaseException) -> bool:
+    """Return whether the end of a run after a signal was reported, with its checkpoint."""
+    return bool(getattr(error, "reported", False))

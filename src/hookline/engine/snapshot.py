@@ -16,10 +16,12 @@ import numpy as np
 import torch
 
 import hookline
-from hookline.checkpoint.compatibility import misfits, separate_elements, shape_of
+from hookline.checkpoint import frozen
+from hookline.checkpoint.compatibility import misfits, separate_elements, shape_of, with_versions
 from hookline.common.escape import escaped
 from hookline.common.plain import check_plain
-from hookline.errors import HooklineError, StorageError
+from hookline.engine import facts
+from hookline.errors import HookError, HooklineError, StorageError
 from hookline.strategies import Single, Strategy
 
 if TYPE_CHECKING:
@@ -32,7 +34,7 @@ FACTS: dict[str, type | tuple[type, ...]] = {
     **dict.fromkeys(("format", "threads", "world_size", "seed"), int),
     **dict.fromkeys(("torch", "numpy", "device", "precision"), str),
     **dict.fromkeys(("hooks", "accumulate"), list),
-    "optims": dict,
+    **dict.fromkeys(("optims", "asked"), dict),
     **dict.fromkeys(("batches", "batch_size"), (int, type(None))),
 }
 
@@ -40,10 +42,13 @@ FACTS: dict[str, type | tuple[type, ...]] = {
 FORMAT = 1
 
 
-def take(host: Host, optimizer: bool = True, schedulers: bool = True, alone: bool = False) -> dict[str, Any]:
+def take(
+    host: Host, optimizer: bool = True, schedulers: bool = True, alone: bool = False, partial: bool = False
+) -> dict[str, Any]:
     """Return the state of the whole run. Hooks may change entries at `before_save_checkpoint`.
 
-    If only one process calls this (`alone`), the states that every process has for itself are those of this one.
+    If only one process calls this (`alone`), the states that every process has for itself are those of this one. If
+    `partial`, leave out what training has not changed.
     """
     if not alone:
         host.strategy.settle()
@@ -58,6 +63,13 @@ def take(host: Host, optimizer: bool = True, schedulers: bool = True, alone: boo
     others = [] if alone else host.strategy.gather_on_main(own)[1:]
     if others:
         checkpoint["ranks"] = others
+    if partial and host.strategy.writes:
+        if host.saving.built is None:
+            raise HookError(
+                "request_save(params='trainable') needs a hook that saves so from the beginning: CheckpointHook with "
+                "params: trainable"
+            )
+        checkpoint = frozen.strip(checkpoint, host.saving.built, host.trained_names())
     host.plan.call("before_save_checkpoint", {"checkpoint": checkpoint})
     checkpoint = host.strategy.separate(checkpoint)
     check_plain(checkpoint, "checkpoint")
@@ -82,8 +94,8 @@ def with_meta(checkpoint: dict[str, Any], more: Mapping[str, Any]) -> dict[str, 
     return {**checkpoint, "meta": {**more, **checkpoint["meta"]}} if more else checkpoint
 
 
-def load(host: Host, checkpoint: dict[str, Any], path: str) -> None:
-    """Load the parts that are not late. If any part is missing or does not fit, nothing is loaded."""
+def check(host: Host, checkpoint: dict[str, Any], path: str) -> None:
+    """Refuse a checkpoint in which a part is missing or does not fit, before anything is loaded."""
     needed = ["meta", *(name for name, part in host.parts.items() if part.needed)]
     missing = [key for key in needed if key not in checkpoint]
     if missing:
@@ -102,7 +114,11 @@ def load(host: Host, checkpoint: dict[str, Any], path: str) -> None:
             problems += part.misfits(checkpoint.get(name), checkpoint)
     if problems:
         raise StorageError(f"{path} does not fit this run; nothing was loaded:\n  " + "\n  ".join(problems))
-    _load_parts(host, now, checkpoint, path)
+
+
+def load(host: Host, checkpoint: dict[str, Any], path: str) -> None:
+    """Load the parts that are not late, of a checkpoint that was checked."""
+    _load_parts(host, {name: part for name, part in host.parts.items() if not part.late}, checkpoint, path)
 
 
 def load_late(host: Host, checkpoint: Mapping[str, Any], path: str) -> None:
@@ -119,6 +135,8 @@ def _load_parts(host: Host, parts: Mapping[str, Part], checkpoint: Mapping[str, 
                 part.load_state_dict(_own(host, name, checkpoint), checkpoint)
         else:
             fresh.append(name)
+    found = host.saving.resumption
+    fresh = [name for name in fresh if found is None or not found.has_reported("parts", name)]
     if fresh:
         host.terminal.say(f"not in the checkpoint, so starting from scratch: {', '.join(map(escaped, fresh))}")
 
@@ -151,8 +169,10 @@ def _refuse_malformed(host: Host, checkpoint: Mapping[str, Any], path: str) -> N
     odd = [] if isinstance(meta, dict) else ["meta"]
     if not odd:
         odd += [f"meta['{key}']" for key, kind in FACTS.items() if key in meta and not isinstance(meta[key], kind)]
-    if not odd and not all(isinstance(each, int) for each in meta.get("accumulate", ())):
+    if not odd and not all(isinstance(each, int) and each > 0 for each in meta.get("accumulate", ())):
         odd.append("meta['accumulate']")
+    if not odd:
+        odd += [f"meta['asked']{where}" for where in facts.malformed(meta.get("asked", {}))]
     for name, part in host.parts.items():
         if name in checkpoint:
             odd += [f"{name}{where}" for where in part.malformed(checkpoint[name])]
@@ -175,11 +195,22 @@ def _malformed_ranks(host: Host, ranks: Any) -> list[str]:
 
 
 def load_fitting(model: nn.Module, state: Mapping[str, Any], path: str, strategy: Strategy | None = None) -> list[str]:
-    """Load the entries of a model's state that fit, and return the misfits. Refuse a state of which nothing fits."""
-    own = model.state_dict()
-    fitting = {name: value for name, value in state.items() if name in own and shape_of(own[name]) == shape_of(value)}
-    if own and not fitting:
+    """Load the entries of a model's state that fit, and return the misfits. Refuse a state of which nothing fits.
+
+    A module may convert entries of an older version of itself, so it also gets names that the model does not have.
+    """
+    strategy, own = strategy or Single(), model.state_dict()
+    same_shape = {name for name in own if name in state and shape_of(own[name]) == shape_of(state[name])}
+    converts = not strategy.shards and any(map(_converts, model.modules()))
+    if own and not same_shape and not converts:
         raise StorageError(f"nothing in {path} fits the model:\n  " + "\n  ".join(misfits(model, state)))
+    given = {n: value for n, value in state.items() if n in same_shape or (converts and n not in own)}
     separate_elements(model)
-    (strategy or Single()).load_model_state(model, fitting, strict=False)
+    strategy.load_model_state(model, with_versions(given, state), strict=False)
     return misfits(model, state)
+
+
+def _converts(module: nn.Module) -> bool:
+    """Return whether a module may change the entries that it gets: it has its own loading, or a hook before it."""
+    hooks = getattr(module, "_load_state_dict_pre_hooks", None)
+    return bool(hooks) or type(module)._load_from_state_dict.__module__.partition(".")[0] != "torch"

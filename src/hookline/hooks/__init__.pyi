@@ -13,7 +13,9 @@ from hookline.hooks.logger import LoggerHook as LoggerHook
 from hookline.hooks.param_scheduler import ParamSchedulerHook as ParamSchedulerHook
 from hookline.hooks.profiler import ProfilerHook as ProfilerHook
 from hookline.hooks.progress import ProgressHook as ProgressHook
+from hookline.hooks.pruning import PruningHook as PruningHook
 from hookline.hooks.rank_times import RankTimesHook as RankTimesHook
+from hookline.hooks.report import ReportHook as ReportHook
 from hookline.hooks.runtime_info import RuntimeInfoHook as RuntimeInfoHook
 from hookline.hooks.sampler_seed import DistSamplerSeedHook as DistSamplerSeedHook
 from hookline.hooks.stats_monitor import StatsMonitorHook as StatsMonitorHook

@@ -10,10 +10,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import hookline
-from hookline.common.checks import check_int, warn_if_never_reached
+from hookline.common.checks import check_int
 from hookline.errors import ConfigError, NumericsError, blame
 from hookline.plan.calls import short_path
 from hookline.plan.hook import Hook
+from hookline.plan.milestones import Milestone
 
 if TYPE_CHECKING:
     from hookline.engine.runner import Runner
@@ -72,10 +73,9 @@ class AutogradAnomalyHook(Hook):
         over = self.end is not None and runner.iter >= self.end
         return ["around_train", "around_train_iter"] if never or over else []
 
-    def before_train(self, runner: Runner) -> None:
-        """Warn if `begin` is never reached. It counts finished iterations, so the last iteration must come after it."""
-        last = None if runner.max_iters is None else runner.max_iters - 1
-        warn_if_never_reached("AutogradAnomalyHook: begin", self.begin, last)
+    def must_reach(self, runner: Runner) -> list[Milestone]:
+        """Return the first iteration of the range, which comes after `begin` finished ones."""
+        return [Milestone("begin", self.begin, self.begin + 1, "iteration", "no iteration is checked")]
 
     def around_train(self, runner: Runner) -> Iterator[None]:
         """Collect torch's reports during the whole training.

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from hookline.checkpoint import folders
+from hookline.checkpoint.names import safe_file_name
 from hookline.common.files import storage_errors
 from hookline.common.monitor import AUTO, Rule
 from hookline.errors import ConfigError
@@ -61,11 +62,6 @@ class Best:
 
         refuse_unlike(state, {"values": [0.0], "names": [""]}, f"the best value of {self.monitor.name}")
         self.kept = list(zip(state["values"], state["names"], strict=True))[: self.keep]
-
-
-def safe_file_name(name: str) -> str:
-    """Return a name with all characters replaced that are unsafe in a file name."""
-    return re.sub(r"[^\w.@+-]", "_", name)
 
 
 def remove_others(names: re.Pattern[str], saved: Path, *, keep: Collection[str] = ()) -> None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from hookline.engine.runner import Runner
+    from hookline.plan.milestones import Milestone
 
 
 class Loss(NamedTuple):
@@ -89,6 +90,10 @@ class CheckInvalidLossHook(Hook):
     def how_often(self) -> dict[str, int]:
         """Return the interval of the check, in iterations."""
         return {"before_backward": self.interval}
+
+    def must_reach(self, runner: Runner) -> list[Milestone]:
+        """Return nothing: the losses since the last check are checked at every save and at the end."""
+        return []
 
     def idle_points(self, runner: Runner) -> list[str]:
         """Return the points to skip: if every loss is checked, none has to be kept for later."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -13,15 +14,17 @@ from hookline.checkpoint.retention import by_age, clean_up, keep_newest
 from hookline.common.checks import check_choice, check_int
 from hookline.common.escape import escaped
 from hookline.common.files import real_path, storage_errors
-from hookline.common.monitor import AUTO, monitor
+from hookline.common.monitor import AUTO, BestCheckpoint, monitor
 from hookline.common.numbers import as_number, as_repr
 from hookline.errors import ConfigError, did_you_mean, nearest
 from hookline.hooks.best import Best, check_rules, remove_others
 from hookline.plan.hook import Hook
+from hookline.plan.milestones import Milestone
 
 if TYPE_CHECKING:
     from hookline.engine.runner import Runner
 
+log = logging.getLogger("hookline")
 
 #: The entries that every checkpoint has. Hooks may add others.
 CHECKPOINT_KEYS = (
@@ -80,6 +83,9 @@ class CheckpointHook(Hook):
             the run fails. The state at the failure itself is never saved.
         on_save_error: `raise` ends the run if a checkpoint cannot be written. `go_on` warns and tries again at the next
             save. The last checkpoint must be written in any case.
+        params: `trainable` saves only the parameters that are trained, and what else has changed in the model. Its
+            frozen rest is compared by hash when a run resumes, and comes from the model as it is built. `all` saves
+            everything.
     """
 
     priority = "VERY_LOW"
@@ -105,6 +111,7 @@ class CheckpointHook(Hook):
         async_save: bool = False,
         save_on_exception: bool | int = False,
         on_save_error: Literal["raise", "go_on"] = "raise",
+        params: Literal["all", "trainable"] = "all",
     ) -> None:
         if filename_tmpl is not None and not re.fullmatch(rf"{IN_NAME}*\{{\}}{IN_NAME}*\.pth", filename_tmpl):
             raise ConfigError(
@@ -116,6 +123,7 @@ class CheckpointHook(Hook):
         check_int("CheckpointHook: max_keep_ckpts", max_keep_ckpts)
         check_int("CheckpointHook: save_begin", save_begin, least=0)
         check_int("CheckpointHook: max_keep_best", max_keep_best, least=1)
+        check_choice("CheckpointHook: params", params, ("all", "trainable"))
         check_choice("CheckpointHook: on_save_error", on_save_error, ("raise", "go_on"))
         if not isinstance(save_on_exception, int) or save_on_exception < 0:
             raise ConfigError(
@@ -128,6 +136,7 @@ class CheckpointHook(Hook):
         self.by_epoch = by_epoch
         self.save_optimizer = save_optimizer
         self.save_param_scheduler = save_param_scheduler
+        self.params = params
         self.out_dir = out_dir
         self.max_keep_ckpts = max_keep_ckpts
         self.save_last = save_last
@@ -175,6 +184,15 @@ class CheckpointHook(Hook):
         }
         return [point for point, nothing_to_do in idle.items() if nothing_to_do]
 
+    def must_reach(self, runner: Runner) -> list[Milestone]:
+        """Return the first save at the interval. With `save_last`, there is a save in any case."""
+        interval = self._default_interval(runner) if self.interval is None else self.interval
+        if self.save_last or interval < 1:
+            return []
+        name, first = ("save_begin", self.save_begin) if self.save_begin else ("interval", interval)
+        effect = "only the best checkpoints are saved" if self.save_best else "nothing is saved"
+        return [Milestone(name, first, first, "epoch" if self._counts_epochs(runner) else "iteration", effect)]
+
     def watched_metrics(self) -> Sequence[str]:
         """Return the metrics whose best checkpoint is kept."""
         return self.save_best
@@ -187,6 +205,16 @@ class CheckpointHook(Hook):
     def checkpoint_folder(self, runner: Runner) -> Path:
         """Return the folder that this hook saves to."""
         return Path(self.out_dir) / real_path(runner.work_dir).name if self.out_dir is not None else runner.work_dir
+
+    def saved_as_best(self, runner: Runner) -> list[BestCheckpoint]:
+        """Return the best value and its file for each metric of `save_best`."""
+        folder = self.checkpoint_folder(runner)
+        return [
+            BestCheckpoint(best.monitor, best.top[0], folder / best.top[1])
+            if best.kept
+            else BestCheckpoint(best.monitor, None, None)
+            for best in self.best.values()
+        ]
 
     def state_dict(self) -> dict[str, Any]:
         """Return the best values so far."""
@@ -222,29 +250,47 @@ class CheckpointHook(Hook):
     def _counts_epochs(self, runner: Runner) -> bool:
         return runner.train_loop.counts_epochs(self.by_epoch, "CheckpointHook")
 
+    def _default_interval(self, runner: Runner) -> int:
+        """Return 1 epoch, or, if iterations are counted, the interval of validation, or 1,000 without validation."""
+        if self._counts_epochs(runner):
+            return 1
+        loop = runner.train_loop
+        return loop.val_interval if runner.val_loops and not loop.by_epoch else 1000
+
     # -- points
 
     def before_train(self, runner: Runner) -> None:
         """Validate the options, resolve the default interval, and remove what a killed run left."""
-        loop = runner.train_loop
         if self.save_on_exception and runner.strategy.shards:
             raise ConfigError(
                 f"CheckpointHook: save_on_exception cannot be used with the strategy '{runner.strategy.name}': after a "
                 "failure, the processes cannot write a sharded checkpoint together; remove it, and save more often"
             )
+        self._check_params(runner)
         for key in self.published_keys:
             best = nearest(key, CHECKPOINT_KEYS, 0.8) if key not in CHECKPOINT_KEYS else None
             if best is not None:
                 raise ConfigError(
                     f"CheckpointHook: published_keys: checkpoints have no entry '{key}'; did you mean '{best}'?"
                 )
-        as_validation = not loop.by_epoch and bool(runner.val_loops)
-        default = 1 if self._counts_epochs(runner) else loop.val_interval if as_validation else 1000
-        self._interval = default if self.interval is None else self.interval
+        self._interval = self._default_interval(runner) if self.interval is None else self.interval
         if self.max_keep_ckpts >= 1 and runner.saving.resumed_at >= 0:
             assert runner.saving.last_path is not None, "it was resumed from there"
             folder, last = self.checkpoint_folder(runner), runner.saving.last_path
             runner.strategy.on_main(lambda: clean_up(self.max_keep_ckpts, self._names(), folder, last))
+
+    def _check_params(self, runner: Runner) -> None:
+        """Refuse to save only trained parameters if no process has whole tensors. Report it if all are trained."""
+        if self.params != "trainable":
+            return
+        if runner.strategy.shards:
+            raise ConfigError(
+                f"CheckpointHook: params: trainable cannot be used with the strategy '{runner.strategy.name}': every "
+                "process has only a part of each tensor, so the frozen rest cannot be compared; use params: all"
+            )
+        trained = runner.trained_names()
+        if all(name in trained for name, _ in runner.model.named_parameters(remove_duplicate=False)):
+            log.warning("CheckpointHook: params: trainable saves as much as all, because every parameter is trained")
 
     def after_train_iter(self, runner: Runner) -> None:
         """Save when training by iterations, if it is due. Keep a copy for `save_on_exception`."""
@@ -339,6 +385,7 @@ class CheckpointHook(Hook):
             "folder": self.checkpoint_folder(runner),
             "optimizer": self.save_optimizer,
             "schedulers": self.save_param_scheduler,
+            "params": self.params,
             "background": self.async_save,
             "needed": self.on_save_error == "raise",
             "done": self._saved,

@@ -12,6 +12,8 @@ from hookline.common.monitor import BestSoFar, Monitor, refuse_unknown
 from hookline.common.monitor import monitor as watch
 from hookline.errors import ConfigError
 from hookline.plan.hook import Hook
+from hookline.plan.milestones import Milestone
+from hookline.plan.plan import is_custom
 
 if TYPE_CHECKING:
     from hookline.engine.runner import Runner
@@ -44,7 +46,7 @@ class EarlyStoppingHook(Hook):
         monitor: The name of a validation metric.
         rule: `greater` or `less`, whichever is better. By default, it is inferred from the metric's name.
         min_delta: A value must be better by more than this to count as an improvement.
-        strict: Raise an error if validation does not return the metric. Otherwise, warn once and ignore it.
+        strict: Raise an error if a later validation does not return the metric. Otherwise, warn once and ignore it.
         check_finite: Stop when the metric is NaN or Inf.
         patience: Stop after this many validations in a row without an improvement.
         stopping_threshold: Stop once the metric is better than this. An equal value is not enough.
@@ -88,8 +90,16 @@ class EarlyStoppingHook(Hook):
         self._warned = False
 
     def watched_metrics(self) -> tuple[str, ...]:
-        """Return the metric if it must exist, or if no rule can be inferred from it, because it may be misspelled."""
-        return (self.monitor,) if self.strict or self._undecided is not None else ()
+        """Return the metric, unless one of the user's hooks may add it to what validation returns."""
+        must_exist = self.strict or self._undecided is not None or self._host is None
+        return (self.monitor,) if must_exist or not _may_be_added(self.runner) else ()
+
+    def must_reach(self, runner: Runner) -> list[Milestone]:
+        """Return the validation at which the patience can end first. A threshold may be passed at any time."""
+        if self.stopping_threshold is not None:
+            return []
+        effect = "it never stops a run that does not improve"
+        return [Milestone("patience", self.patience, self.patience + 1, "validation", effect)]
 
     def know_metrics(self, metrics: Mapping[str, Any]) -> None:
         """Refuse a metric without a rule. It exists, so its name is not misspelled."""
@@ -97,11 +107,9 @@ class EarlyStoppingHook(Hook):
             raise self._undecided
 
     def before_train(self, runner: Runner) -> None:
-        """Refuse a metric without a rule. Refuse or warn if the run has no validation."""
-        if self._undecided is not None:  # no dry validation was possible, so `know_metrics` was not called
+        """Refuse a metric without a rule."""
+        if self._undecided is not None:  # no trial batch was possible, so `know_metrics` was not called
             raise self._undecided
-        if not runner.val_loops:
-            self._refuse_or_warn({})
 
     def after_val_epoch(self, runner: Runner, metrics: dict[str, Any]) -> None:
         """Compare the metric with its best value, and stop training if there is a reason to."""
@@ -144,6 +152,16 @@ class EarlyStoppingHook(Hook):
         """Restore what `state_dict` returned."""
         if self.best.load_state_dict(state, "EarlyStoppingHook"):
             self.waited = state["waited"]
+
+
+def _may_be_added(runner: Runner) -> bool:
+    """Return whether a hook of the user takes the metrics of a validation, so that it may add some."""
+    return bool(runner.val_loops) and any(
+        call.point.name == "after_val_epoch" and "metrics=" in call.passed
+        for entry in runner.plan
+        if is_custom(entry.hook) and getattr(entry.hook, "role", "actor") != "observer"
+        for call in entry.calls
+    )
 
 
 def _place(runner: Runner) -> str:

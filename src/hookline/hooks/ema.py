@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from hookline.common import averaging
 from hookline.common.averaging import WeightAverage
-from hookline.common.checks import check_int, check_number, warn_if_never_reached
+from hookline.common.checks import check_int, check_number
 from hookline.errors import ConfigError, StorageError, did_you_mean
 from hookline.plan.hook import Hook
+from hookline.plan.milestones import Milestone
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -107,10 +108,15 @@ class EMAHook(Hook):
         """Return the points to skip: the iteration scope if there is one optim, the run scope without `eval_both`."""
         return ["around_train_iter"] * (len(runner.optims) == 1) + ["around_run"] * (not self.eval_both)
 
+    def must_reach(self, runner: Runner) -> list[Milestone]:
+        """Return the first iteration or epoch to average."""
+        effect = "nothing is averaged"
+        if self.begin_epoch:
+            return [Milestone("begin_epoch", self.begin_epoch, self.begin_epoch, "epoch", effect)]
+        return [Milestone("begin_iter", self.begin_iter, self.begin_iter, "iteration", effect)]
+
     def before_train(self, runner: Runner) -> None:
-        """Warn if averaging never begins, and follow the model to its device."""
-        warn_if_never_reached("EMAHook: begin_iter", self.begin_iter, runner.max_iters)
-        warn_if_never_reached("EMAHook: begin_epoch", self.begin_epoch, runner.max_passes)
+        """Follow the model to its device."""
         self._stepped, self._loaded = False, None  # a resume restores the state later; load_from does not
         self.average.refresh()
 

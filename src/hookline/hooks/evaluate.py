@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, get_args
 
+from hookline.checkpoint.names import safe_file_name
 from hookline.common.checks import check_choice, check_int
 from hookline.common.escape import escaped
 from hookline.common.modes import in_mode
@@ -14,9 +15,10 @@ from hookline.common.monitor import AUTO, BestSoFar, Rule
 from hookline.common.monitor import monitor as watch
 from hookline.common.numbers import as_number
 from hookline.errors import ConfigError, did_you_mean
-from hookline.hooks.best import remove_others, safe_file_name
+from hookline.hooks.best import remove_others
 from hookline.plan.functions import asked_for, label_of, name_of
 from hookline.plan.hook import Hook
+from hookline.plan.milestones import Counted, Milestone
 
 if TYPE_CHECKING:
     from hookline.engine.runner import Runner
@@ -120,6 +122,13 @@ class EvaluateHook(Hook):
     def how_often(self) -> dict[str, int]:
         """Return the interval in epochs. Iterations are counted by the hook, because an evaluation may have to wait."""
         return {"after_train_epoch": self.interval}
+
+    def must_reach(self, runner: Runner) -> list[Milestone]:
+        """Return the first evaluation at the interval, unless there is one before or after training."""
+        if self.at_begin or self.at_end:
+            return []
+        unit: Counted = "epoch" if self._counts_epochs(runner) else "iteration"
+        return [Milestone("interval", self.interval, self.interval, unit, "the function is never called")]
 
     def idle_points(self, runner: Runner) -> list[str]:
         """Return the point to skip: that of epochs or iterations, whichever is not counted."""

@@ -12,6 +12,7 @@ from hookline.common.modes import HOLDERS
 from hookline.common.patterns import matching, no_match
 from hookline.errors import ConfigError
 from hookline.plan.hook import Hook
+from hookline.plan.milestones import Counted, Milestone
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -101,6 +102,14 @@ class FreezeHook(Hook):
         self._held_norms: list[nn.Module] = []
         # The optims whose accumulation windows a change must wait for.
         self._windows: list[Optim] = []
+
+    def must_reach(self, runner: Runner) -> list[Milestone]:
+        """Return the epoch or iteration after the limit, if there is one: the first one that it changes."""
+        if self.limit is None:
+            return []
+        effect = f"{self._listed} never trained" if self._until else "nothing is ever frozen"
+        unit: Counted = "epoch" if self._by_epoch else "iteration"
+        return [Milestone(self.limited_by, self.limit, self.limit + 1, unit, effect)]
 
     def idle_points(self, runner: Runner) -> list[str]:
         """Return the points to skip: those of the unit that is not counted, or both without a limit."""
@@ -233,7 +242,6 @@ class FreezeHook(Hook):
         meant = {name: parameter for name, parameter in matched.items() if _trains(parameter)}
         if self.limit is not None:
             self._refuse_untrainable(runner, matched, meant)
-            self._warn_of_the_end(runner)
         ours = {id(parameter) for parameter in meant.values()}
         self._windows = [
             optim for optim in runner.optims.values() if any(id(each) in ours for each in optim.parameters())
@@ -262,15 +270,6 @@ class FreezeHook(Hook):
             raise ConfigError(
                 f"FreezeHook: {lacking[0]}{more} would never train, because no optimizer has them; give all parameters "
                 "to the optimizer: it skips those that are frozen"
-            )
-
-    def _warn_of_the_end(self, runner: Runner) -> None:
-        end = runner.max_passes if self._by_epoch else runner.max_iters
-        if end is not None and self.limit is not None and self.limit >= end:
-            effect = f"{self._listed} never trained" if self._until else "nothing is ever frozen"
-            log.warning(
-                "FreezeHook: training ends after %s %s, but %s=%s, so %s",
-                *(self._unit, end, self.limited_by, self.limit, effect),
             )
 
     def _place(self, runner: Runner) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,18 +13,20 @@ from hookline.common.escape import escaped
 from hookline.common.numbers import as_number, as_time
 from hookline.engine.numerics import check_recorded_loss
 from hookline.errors import ConfigError, did_you_mean
-from hookline.hooks.timer import TIMES
+from hookline.hooks.epoch_loss import LossOfEpoch
 from hookline.plan.hook import Hook, every
-from hookline.record.hub import LAST
+from hookline.record.hub import LAST, TIMES
 from hookline.record.smoothing import Smoothing, rules_of
 from hookline.rundir.log_copies import LogCopies
 
 if TYPE_CHECKING:
-    from hookline.engine.loop_specs import TrainLoop
     from hookline.engine.runner import Runner
 
 
 log = logging.getLogger("hookline")
+
+# The name under which processes average the loss of an epoch. It is not recorded.
+EPOCH_LOSS = "train/loss of the epoch"
 
 
 class LoggerHook(Hook):
@@ -41,7 +43,11 @@ class LoggerHook(Hook):
     With `out_dir`, the logs are copied to `<out_dir>/<name of the run's folder>` when the run ends, for whatever
     reason. The table that the command line shows after the run is only in the run's own folder.
 
-    Cost: nothing between two records. A record waits for the device once, and takes the time of the writers.
+    The line of a validation also shows the mean training loss of the epoch, or, in training by iterations, of all
+    iterations since the last validation. It is not recorded.
+
+    Cost: nothing between two records. A record waits for the device once, and takes the time of the writers. So does
+    the end of an epoch, without the writers.
 
     Example:
         from hookline.testing import MemoryWriter, toy_runner
@@ -108,6 +114,7 @@ class LoggerHook(Hook):
         self._rules_given = len(smoothing)
         self.num_digits = num_digits
         self._logged_at = 0
+        self._loss_of_epoch = LossOfEpoch()
 
     @property
     def log_copies(self) -> LogCopies | None:
@@ -115,8 +122,12 @@ class LoggerHook(Hook):
         return LogCopies(Path(self.out_dir), self.out_suffix, self.keep_local) if self.out_dir is not None else None
 
     def idle_points(self, runner: Runner) -> list[str]:
-        """Return the points to skip: the iteration scope, unless a smoothing window ends with the epoch."""
-        return ["around_train_iter"] * (not self.smoothing.by_epoch)
+        """Return the points to skip: the iteration scope, unless a smoothing window ends with the epoch.
+
+        The end of the epoch, too, if no validation shows the loss of the epoch.
+        """
+        shows_loss = runner.has_training and runner.train_loop.by_epoch and bool(runner.val_loops)
+        return ["around_train_iter"] * (not self.smoothing.by_epoch) + ["after_train_epoch"] * (not shows_loss)
 
     def before_train(self, runner: Runner) -> None:
         """Make the hub keep as many values as the windows need."""
@@ -130,12 +141,13 @@ class LoggerHook(Hook):
             self._log_training(runner, done)
 
     def _log_training(self, runner: Runner, done: int) -> None:
-        hub = runner.hub
+        hub, step = runner.hub, runner.position.iter + 1
         hub.read("train/")
-        check_recorded_loss(runner, runner.iter + 1)
-        named = (runner.iter + 1) // self.interval_exp_name > self._logged_at // self.interval_exp_name
-        self._logged_at = runner.iter + 1
-        use = partial(self._write, runner, runner.epoch, runner.iter + 1, done, hub.info.get("eta"), named)
+        check_recorded_loss(runner, step, self._logged_at)
+        self._loss_of_epoch.take(hub.history("train/loss"), logged=True)
+        named = step // self.interval_exp_name > self._logged_at // self.interval_exp_name
+        self._logged_at = step
+        use = partial(self._write, runner, runner.position.epoch, step, done, hub.info.get("eta"), named)
         runner.strategy.average(self.smoothing.take(hub, "train/"), use, runner.writers.reserve)
 
     def _write(
@@ -143,10 +155,15 @@ class LoggerHook(Hook):
     ) -> None:
         """Write a record, and show its line."""
         runner.writers.fill({"epoch": epoch + 1, **means}, step)
-        shown = select_for_line(means, runner)
-        runner.terminal.detail(partial(format_line, runner.train_loop, epoch, done, shown, eta, self.num_digits))
+        runner.terminal.detail(partial(format_line, runner, epoch, done, means, eta, self.num_digits))
+        runner.plan.ledger.refresh()
         if named:
             runner.terminal.detail(partial("experiment {}".format, runner.experiment_name))
+
+    def after_train_epoch(self, runner: Runner) -> None:
+        """Compute the mean loss of the epoch, which is shown beside the validation after it."""
+        runner.hub.read("train/")
+        self._loss_of_epoch.finish(runner.hub.history("train/loss"))
 
     def after_train(self, runner: Runner) -> None:
         """Write values that are not recorded every iteration and came after the last record. Set the last loss."""
@@ -171,11 +188,16 @@ class LoggerHook(Hook):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the iteration of the last record, and the sums of long windows."""
-        return {"logged_at": self._logged_at, **self.smoothing.state_dict()}
+        return {
+            "logged_at": self._logged_at,
+            "loss_of_epoch": self._loss_of_epoch.state_dict(),
+            **self.smoothing.state_dict(),
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` returned."""
         self._logged_at = state["logged_at"]
+        self._loss_of_epoch.load_state_dict(state.get("loss_of_epoch", {}))  # a checkpoint of version 0.1 has none
         self.smoothing.load_state_dict(state)
 
     @every("1ep")
@@ -198,12 +220,27 @@ class LoggerHook(Hook):
         self.smoothing.end_epoch(runner.hub, f"{stage}/")
         # Metrics are the same in all processes. Whatever else was recorded is averaged.
         others = {name: value for name, value in found.items() if name.removeprefix(f"{stage}/") not in metrics}
-        runner.strategy.average(others, found.update)
+        trained = self._trained(runner) if stage == "val" else None
+        runner.strategy.average(others if trained is None else {**others, EPOCH_LOSS: trained}, found.update)
         runner.strategy.settle()
+        loss = found.pop(EPOCH_LOSS, None)
         step = runner.epoch if self.log_metric_by_epoch else runner.iter
         runner.writers.write_scalars({"epoch": current_pass(runner), **found}, step)
         place = f"epoch {runner.epoch}" if runner.has_training and runner.train_loop.by_epoch else f"iter {runner.iter}"
-        runner.terminal.say(f"{place}  {stage}  {format_numbers(found, f'{stage}/', self.num_digits)}")
+        line = f"{place}  {stage}  {format_numbers(found, f'{stage}/', self.num_digits)}"
+        runner.terminal.say(line if loss is None else f"{line}  train loss {as_number(float(loss), self.num_digits)}")
+
+    def _trained(self, runner: Runner) -> float | None:
+        """Return the mean training loss to show beside a validation; None if there is none.
+
+        It is that of the epoch. In training by iterations, it is that of all iterations since the last validation.
+        """
+        if runner.running != "train":
+            return None
+        if not runner.train_loop.by_epoch or runner.position.batch:
+            runner.hub.read("train/")
+            self._loss_of_epoch.finish(runner.hub.history("train/loss"), reset=not runner.train_loop.by_epoch)
+        return self._loss_of_epoch.mean
 
 
 def current_pass(runner: Runner) -> int:
@@ -211,25 +248,31 @@ def current_pass(runner: Runner) -> int:
     return runner.epoch + (runner.position.batch > 0)
 
 
-def select_for_line(means: dict[str, float], runner: Runner) -> dict[str, float]:
-    """Return the values for the line in the terminal, without details such as `train/grad_norm/<module>`."""
-    stems = {"train", *(f"train/{name}" for name in runner.optims)}
-    return {name: value for name, value in means.items() if name.rpartition("/")[0] in stems}
+@lru_cache(maxsize=10_000)
+def label_of(name: str, prefix: str) -> str:
+    """Return a name for a line, without its prefix. It is empty for times, which have their own place in the line."""
+    short = name.removeprefix(prefix)
+    return "" if short in TIMES else escaped(short)
 
 
 def format_numbers(found: dict[str, float], prefix: str, digits: int = 4) -> str:
-    """Format names and values for a line. Times are left out, because they have their own place in it."""
-    named = [(name.removeprefix(prefix), value) for name, value in found.items()]
-    return "  ".join([f"{escaped(name)} {as_number(value, digits)}" for name, value in named if name not in TIMES])
+    """Format names and values for a line."""
+    labeled = [(label_of(name, prefix), value) for name, value in found.items()]
+    return "  ".join([f"{label} {as_number(value, digits)}" for label, value in labeled if label])
 
 
 def format_line(
-    loop: TrainLoop, epoch: int, done: int, means: dict[str, float], eta: float | None, digits: int = 4
+    runner: Runner, epoch: int, done: int, means: dict[str, float], eta: float | None, digits: int = 4
 ) -> str:
-    """Format the line of a record: the place in training, the numbers, the time per step, and the ETA."""
+    """Format the line of a record: the place in training, the numbers, the time per step, and the ETA.
+
+    Details such as `train/grad_norm/<module>` are left out.
+    """
+    loop, stems = runner.train_loop, {"train", *(f"train/{name}" for name in runner.optims)}
     place = f"epoch {epoch + 1}/{loop.max_epochs}  iter {done}" if loop.by_epoch else f"iter {done}"
     total = loop.length if loop.by_epoch else loop.max_iters
-    parts = [place if total is None else f"{place}/{total}", format_numbers(means, "train/", digits)]
+    shown = {name: value for name, value in means.items() if name.rpartition("/")[0] in stems}
+    parts = [place if total is None else f"{place}/{total}", format_numbers(shown, "train/", digits)]
     if "train/time" in means:
         parts.append(f"{means['train/time'] * 1e3:.1f} ms (data {means.get('train/data_time', 0) * 1e3:.1f})")
     if eta is not None:

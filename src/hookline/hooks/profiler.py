@@ -12,6 +12,7 @@ from hookline.common.numbers import as_repr
 from hookline.errors import ConfigError, HookError
 from hookline.hooks.traces import Traces
 from hookline.plan.hook import Hook
+from hookline.plan.milestones import Counted, Milestone
 
 if TYPE_CHECKING:
     from hookline.engine.runner import Runner
@@ -124,6 +125,16 @@ class ProfilerHook(Hook):
         self._profile: Profile | None = None
         #: The numbers of the iterations in the current trace.
         self._recorded: list[int] = []
+
+    def must_reach(self, runner: Runner) -> list[Milestone]:
+        """Return what each stage has to reach so that there is a trace of it."""
+        before = sum(self.schedule.get(name, 0) for name in ("skip_first", "wait", "warmup"))
+        needed: dict[Stage, tuple[int, Counted]] = {
+            "train": (before + 1, "iteration"),
+            "val": (1, "validation"),
+            "test": (1, "test"),
+        }
+        return [Milestone("", 0, *needed[stage], "nothing is profiled") for stage in self.stages]
 
     # -- points
 

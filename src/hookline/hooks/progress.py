@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 from hookline.common.checks import check_choice, check_int, check_number
+from hookline.common.memory import resident
 from hookline.common.monitor import BestSoFar
 from hookline.common.monitor import monitor as watch
 from hookline.common.numbers import as_number, as_time
@@ -49,8 +51,8 @@ class ProgressHook(Hook):
     Args:
         window: The number of steps over which the loss is averaged.
         smoothing_factor: The weight of the newest loss in an exponential average, which replaces the window.
-        monitor: The metric whose best value is shown. By default, the first one whose rule can be inferred from its
-            name.
+        monitor: The metric whose best value is shown. By default, what CheckpointHook saves as best, or, without
+            `save_best`, the first metric whose rule can be inferred from its name.
         rule: `greater` or `less`, whichever is better. By default, it is inferred from the metric's name.
     """
 
@@ -110,7 +112,7 @@ class ProgressHook(Hook):
 
     def after_train_iter(self, runner: Runner) -> None:
         """Draw, unless the last drawing is recent."""
-        if self._pace.is_due(clock()):
+        if time.perf_counter() >= self._pace.next:  # without a call of its own, because every step does this
             self._show(runner, 1)
 
     def before_val_epoch(self, runner: Runner) -> None:
@@ -189,9 +191,17 @@ class ProgressHook(Hook):
             facts.append(f"loss {as_number(self._smoothed(runner, under_way))}")
         if "train/lr" in scalars:
             facts.append(f"lr {as_number(scalars['train/lr'].current())}")
-        if self._best is not None and self._best.value is not None:
-            facts.append(f"best {self._best.monitor.name} {as_number(self._best.value)}")
+        facts += [f"best {name} {as_number(value)}" for name, value in self._best_values(runner).items()]
         return [*facts, self._memory(runner)]
+
+    def _best_values(self, runner: Runner) -> dict[str, float]:
+        """Return the best values to show: that of `monitor`, or else what hooks save as best, or else our own guess."""
+        saved = runner.plan.saved_as_best() if self.monitor is None else []
+        if saved:
+            return {each.monitor.name: each.value for each in saved if each.value is not None}
+        if self._best is None or self._best.value is None:
+            return {}
+        return {self._best.monitor.name: self._best.value}
 
     def _smoothed(self, runner: Runner, under_way: int) -> float:
         """Return the smoothed loss. An exponential average first takes in all losses since the last drawing."""
@@ -204,11 +214,9 @@ class ProgressHook(Hook):
         return self._mean.value if self._mean.value is not None else history.current()
 
     def _memory(self, runner: Runner) -> str:
-        import psutil
-
         from hookline.common.devices import device_function
 
-        texts = [f"{psutil.Process().memory_info().rss / MIB:.0f} MiB"]
+        texts = [f"{resident() / MIB:.0f} MiB"]
         used = device_function(runner.device, "memory_allocated")
         if used is not None:
             texts.append(f"device {used(runner.device) / MIB:.0f} MiB")

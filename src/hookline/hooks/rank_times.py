@@ -9,6 +9,7 @@ from hookline.common.checks import check_int, check_number
 from hookline.common.durations import clock
 from hookline.plan.costs import Cost
 from hookline.plan.hook import Hook
+from hookline.plan.milestones import Milestone
 
 if TYPE_CHECKING:
     from hookline.engine.runner import Runner
@@ -36,8 +37,8 @@ class RankTimesHook(Hook):
     If the same process is slower than the others by `factor` in three records in a row, a line says which, and why.
     With one process, it does nothing, and says so.
 
-    The time of data and hooks is a mean, and that of hooks is known only with IterTimerHook. On a GPU, the times are
-    those of starting the work. With sharded parameters, the backward pass is not measured.
+    The time of data and hooks is a mean. On a GPU, the times are those of starting the work. With sharded parameters,
+    the backward pass is not measured.
 
     Cost: two comparisons per iteration. A measured iteration calls a function for each parameter, and the processes
     exchange five numbers.
@@ -74,6 +75,12 @@ class RankTimesHook(Hook):
         self._began = self._called = self._last = self._synced = 0.0
         self._slowest: list[int] = []
         self._shown = -1
+
+    def must_reach(self, runner: Runner) -> list[Milestone]:
+        """Return the first iteration to measure. A single process is reported in `before_train`."""
+        if runner.world_size == 1:
+            return []
+        return [Milestone("interval", self.interval, self.interval, "iteration", "nothing is measured")]
 
     def before_train(self, runner: Runner) -> None:
         """Begin to measure, if there is something to compare."""
@@ -147,7 +154,7 @@ class RankTimesHook(Hook):
 
     def _seconds_of_hooks(self, runner: Runner) -> dict[str, float]:
         """Return the mean seconds per iteration of the other hooks, by point."""
-        costs = runner.plan.costs(self._done)
+        costs = runner.plan.ledger.seconds_of_hooks()
         costs.pop(runner.plan.name_of(self))  # it waits for the others
         found: dict[str, float] = {}
         for points in costs.values():

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from hookline.engine.position import Position
 from hookline.plan.hook import Hook
-from hookline.record.hub import Weighted, recordable
+from hookline.record.hub import PLAIN, Weighted, recordable
 
 if TYPE_CHECKING:
     from hookline.engine.optim import Optim
@@ -27,7 +28,8 @@ class RuntimeInfoHook(Hook):
     These are the facts: `experiment_name`, `seed`, `epoch`, `iter`, `max_epochs`, `max_iters`, and metrics that are not
     single numbers.
 
-    Cost: one entry in the hub per number. Tensors are not read, except those of a last batch with fewer samples.
+    Cost: one entry in the hub per number. Tensors on a GPU are not read, except those of a last batch with fewer
+    samples.
 
     Example:
         from hookline.testing import toy_runner
@@ -47,6 +49,10 @@ class RuntimeInfoHook(Hook):
         self._groups: list[tuple[History, dict[str, Any]]] = []
         self._outputs: dict[str, History] = {}
         self._clipping: list[tuple[History, Optim]] = []
+        self._info: dict[str, Any] = {}
+        self._position = Position()
+        #: True if reading the loss waits for nothing. A number is cheaper to keep and to average than a tensor.
+        self._read_loss = False
 
     def before_run(self, runner: Runner) -> None:
         """Record the facts that do not change."""
@@ -58,6 +64,8 @@ class RuntimeInfoHook(Hook):
         runner.hub.update_info("max_epochs", runner.max_epochs, resumed=False)
         runner.hub.update_info("max_iters", runner.max_iters, resumed=False)
         self._groups, self._outputs, self._clipping = [], {}, []
+        self._info, self._position = runner.hub.info, runner.position
+        self._read_loss = runner.on_cpu
         for prefix, optim in runner.optims.prefixed.items():
             for label, group in self._rates_of(optim):
                 self._groups.append((runner.hub.history(prefix + label), group))
@@ -70,32 +78,40 @@ class RuntimeInfoHook(Hook):
 
     def before_train_iter(self, runner: Runner) -> None:
         """Record the finished epochs and iterations, and the learning rates of this step."""
-        info, at = runner.hub.info, runner.position
-        info["epoch"], info["iter"] = at.epoch, at.iter
+        info, position = self._info, self._position
+        info["epoch"], info["iter"] = position.epoch, position.iter
         for history, group in self._groups:
             history.values.append(group["lr"])
             history.fresh += 1
 
     def after_train_iter(self, runner: Runner, outputs: dict[str, Any]) -> None:
         """Record every single number that the step returned, unless the batch was skipped."""
+        if self._clipping:
+            self._record_norms()
+        if runner.requests.skip:
+            return
+        weight, read_loss, known = runner.batch_weight, self._read_loss, self._outputs
+        for name, value in outputs.items():
+            if name == "loss":  # the loop has checked it and owns it
+                if read_loss and value.__class__ not in PLAIN:
+                    value = value.item()
+            elif value.__class__ is not float:
+                value = number_of(value)
+                if value is None:
+                    continue
+            recorded = known.get(name)
+            if recorded is None:
+                recorded = known[name] = runner.hub.history(f"train/{name}")
+            if weight is not None:
+                value = Weighted(value, weight)
+            recorded.values.append(value)
+            recorded.fresh += 1
+
+    def _record_norms(self) -> None:
         for history, optim in self._clipping:
             history.fresh += len(optim.norms)
             history.values.extend(optim.norms)
             optim.norms.clear()
-        if runner.requests.skip:
-            return
-        for name, value in outputs.items():
-            if value.__class__ is not float and name != "loss":  # the loop has checked the loss and owns it
-                value = number_of(value)
-                if value is None:
-                    continue
-            recorded = self._outputs.get(name)
-            if recorded is None:
-                recorded = self._outputs[name] = runner.hub.history(f"train/{name}")
-            if runner.batch_weight is not None:
-                value = Weighted(value, runner.batch_weight)
-            recorded.values.append(value)
-            recorded.fresh += 1
 
     def after_val_epoch(self, runner: Runner, metrics: dict[str, Any]) -> None:
         """Record the metrics of a validation."""

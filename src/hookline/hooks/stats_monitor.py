@@ -11,6 +11,7 @@ from hookline.common.checks import check_int
 from hookline.common.durations import clock
 from hookline.common.numbers import as_number, as_time
 from hookline.plan.hook import Hook
+from hookline.plan.milestones import Counted, Milestone
 
 if TYPE_CHECKING:
     from hookline.engine.runner import Runner
@@ -96,6 +97,14 @@ class StatsMonitorHook(Hook):
         self._size_of: Callable[[Any], int] = lambda batch: batch_size or 0
         #: The step and epoch of numbers that may not be in a record yet.
         self._unwritten: tuple[int, int] | None = None
+
+    def must_reach(self, runner: Runner) -> list[Milestone]:
+        """Return the first record of each interval."""
+        intervals: list[tuple[str, int, Counted]] = [
+            ("step_log_freq", self.step_log_freq, "iteration"),
+            ("epoch_log_freq", self.epoch_log_freq, "epoch"),
+        ]
+        return [Milestone(name, value, value, unit, "nothing is recorded") for name, value, unit in intervals]
 
     # -- measuring
 

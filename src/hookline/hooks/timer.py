@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from hookline.plan.costs import FIRST, PERIOD, Cost
+from hookline.engine.position import Position
+from hookline.plan.costs import Cost
 from hookline.plan.hook import Hook
 from hookline.record.hub import History
 
 if TYPE_CHECKING:
     from hookline.engine.runner import Runner
-
-# The names of a stage's times, without the prefix.
-TIMES = ("time", "data_time")
 
 
 class IterTimerHook(Hook):
@@ -24,8 +22,8 @@ class IterTimerHook(Hook):
     resume, times the remaining iterations. Validation, saving and evaluations by hooks are excluded.
 
     At the end, the fact `seconds_of` has the seconds of `data`, `steps`, `hooks`, `validation` and `saving`. The fact
-    `seconds_of_hooks` has the seconds of every hook at each of its points. Points that are called every iteration are
-    measured in one of 31 iterations and extrapolated.
+    `seconds_of_hooks` has the seconds of every hook at each of its points. Both come from the ledger, which is also
+    there without this hook: `runner.costs()`.
 
     Cost: two readings of the clock and two entries in the hub per iteration.
 
@@ -48,25 +46,20 @@ class IterTimerHook(Hook):
         self._paused = 0.0
         self._spent = 0.0
         self._done = 0
-        #: When training began, and the time spent so far waiting for the loader, validating and saving.
-        self._began = 0.0
+        #: The time spent so far waiting for the loader.
         self._waiting = Cost()
-        self._waited = self._waited_before = 0.0
-        self._validated = 0.0
-        self._saved = 0.0
-        self._val_since = 0.0
+        self._waited = 0.0
         self._max_iters: int | None = None
+        self._info: dict[str, Any] = {}
+        self._position = Position()
         self._data_time, self._time = History(), History()
 
     def before_train(self, runner: Runner) -> None:
         """Start from scratch, because times of an earlier run are irrelevant."""
         self._spent, self._done = 0.0, 0
-        self._began, self._validated, self._saved = time.perf_counter(), 0.0, runner.saving.seconds
         self._waiting = runner.measure_data_wait()
-        self._waited = self._waited_before = self._waiting.seconds
-        runner.plan.reset_costs()
-        runner.plan.measure("rare")
-        self._max_iters = runner.max_iters
+        self._waited = self._waiting.seconds
+        self._max_iters, self._info, self._position = runner.max_iters, runner.hub.info, runner.position
         self._data_time, self._time = runner.hub.history("train/data_time"), runner.hub.history("train/time")
         runner.hub.update_info("eta", None, resumed=False)
 
@@ -82,60 +75,32 @@ class IterTimerHook(Hook):
         """Start measuring: from here on, the test waits for the loader."""
         self._restart(runner)
 
-    def before_val(self) -> None:
-        """Start measuring the validation."""
-        self._val_since = time.perf_counter()
-
     def after_val(self, runner: Runner) -> None:
-        """Add the time of the validation, and restart measuring training."""
-        self._validated += time.perf_counter() - self._val_since
+        """Restart measuring training."""
         self._restart(runner)
 
     def after_train(self, runner: Runner) -> None:
         """Record where the time went, as the facts `seconds_of` and `seconds_of_hooks`."""
-        costs = runner.plan.costs(self._done)
-        runner.plan.measure("none")
-        runner.hub.update_info("seconds_of_hooks", costs, resumed=False)
-        runner.hub.update_info("seconds_of", self._shares(runner, costs), resumed=False)
-
-    def _shares(self, runner: Runner, costs: dict[str, dict[str, float]]) -> dict[str, float]:
-        """Return how the time of training is divided. Time that belongs to nothing else counts as steps."""
-        validating = sum(
-            seconds for hook in costs.values() for point, seconds in hook.items() if point.split("_")[1] == "val"
-        )
-        parts = {
-            "data": self._waiting.seconds - self._waited_before,
-            "hooks": sum(sum(hook.values()) for hook in costs.values()),
-            "validation": max(self._validated - validating, 0.0),
-            "saving": runner.saving.seconds - self._saved,
-        }
-        steps = max(time.perf_counter() - self._began - sum(parts.values()), 0.0)
-        return {"data": parts.pop("data"), "steps": steps, **parts}
-
-    def before_train_iter(self, runner: Runner) -> None:
-        """Record the time of the batch, which has just arrived."""
-        paused = runner.seconds_waited
-        if paused != self._paused:
-            self._since += paused - self._paused
-            self._paused = paused
-        waited = self._waiting.seconds
-        self._data_time.values.append(waited - self._waited)
-        self._data_time.fresh += 1
-        self._waited = waited
+        runner.hub.update_info("seconds_of_hooks", runner.plan.ledger.seconds_of_hooks(), resumed=False)
+        runner.hub.update_info("seconds_of", runner.plan.ledger.seconds_of_parts(), resumed=False)
 
     def after_train_iter(self, runner: Runner) -> None:
-        """Record the time of the iteration and the ETA."""
-        now = time.perf_counter()
-        taken, self._since = now - self._since, now
-        self._spent += taken
-        self._done += 1
-        turn = self._done % PERIOD - FIRST
-        if turn == 0 or turn == 1:  # the next iteration will be measured, or this one was
-            runner.plan.measure("all" if turn == 0 else "rare")
-        self._time.values.append(taken)
-        self._time.fresh += 1
+        """Record the time of the iteration, the part of it that was spent waiting for the batch, and the ETA."""
+        now, waited, paused = time.perf_counter(), self._waiting.seconds, runner.seconds_waited
+        taken = now - self._since
+        if paused != self._paused:
+            taken -= paused - self._paused
+            self._paused = paused
+        data_time, whole = self._data_time, self._time
+        data_time.values.append(waited - self._waited)
+        data_time.fresh += 1
+        whole.values.append(taken)
+        whole.fresh += 1
+        self._since, self._waited = now, waited
+        self._spent = spent = self._spent + taken
+        self._done = done = self._done + 1
         if self._max_iters is not None:
-            runner.hub.info["eta"] = self._spent / self._done * (self._max_iters - runner.position.iter - 1)
+            self._info["eta"] = spent / done * (self._max_iters - self._position.iter - 1)
 
     def before_val_iter(self, runner: Runner) -> None:
         """Record the time of the batch, which has just arrived."""

@@ -10,6 +10,7 @@ from hookline.common.checks import check_int
 from hookline.errors import ConfigError, DataError
 from hookline.plan.functions import asked_for, label_of
 from hookline.plan.hook import Hook
+from hookline.plan.milestones import Milestone
 from hookline.record.images import CHANNELS, as_grid, as_image, columns_of, describe
 
 if TYPE_CHECKING:
@@ -107,6 +108,13 @@ class VisualizationHook(Hook):
         """Warn if no writer of this run keeps images."""
         if not any(writer.keeps_images for writer in runner.writers.all):
             log.warning("VisualizationHook: no writer of this run keeps images, so they will be lost")
+
+    def must_reach(self, runner: Runner) -> list[Milestone]:
+        """Return the first validation to show, or, in a run without validation, the first test."""
+        if not runner.val_loops:
+            return [Milestone("", 1, 1, "evaluation", "it shows nothing")]
+        effect = "it shows no validation"
+        return [Milestone("interval", self.interval, self.interval, "validation", effect)]
 
     def how_often(self) -> dict[str, int]:
         """Return the interval in validations."""

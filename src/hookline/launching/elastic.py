@@ -20,30 +20,35 @@ if TYPE_CHECKING:
     from torch.distributed.elastic.agent.server.api import WorkerSpec
 
 
-def run(command: Sequence[str], options: Options, say: Callable[[str], None] = print) -> int:
+def run(command: Sequence[str], options: Options, say: Callable[[str], None] = print, continuing: str = "") -> int:
     """Run a command in several processes, restart them if they fail, and return the exit code of the first failure.
 
     Args:
         command: The command line of a process. Each gets the variables that torchrun sets: RANK, WORLD_SIZE, ...
         options: How many processes to start, and where.
         say: Shows a line, or an error of several lines.
+        continuing: The command that continues the run, for the last line of a run that ends after a signal.
     """
     if "TORCHELASTIC_RUN_ID" in os.environ:
         raise ConfigError("torchrun started this process, so it cannot start others; use either torchrun or --nproc")
     refuse_unknown_host(options)
     refuse_taken_port(options)
     with signals.ending(), _environment(), tempfile.TemporaryDirectory(prefix="hookline-launch-") as folder:
-        return _run(command, options, say, folder)
+        return _run(command, options, say, folder, continuing)
 
 
-def _run(command: Sequence[str], options: Options, say: Callable[[str], None], folder: str) -> int:
+def _run(command: Sequence[str], options: Options, say: Callable[[str], None], folder: str, continuing: str) -> int:
     from torch.distributed import DistError
     from torch.distributed.elastic.rendezvous import RendezvousError
 
     from hookline.launching.agent import Agent, Files
 
     files = Files(folder)
-    files.variables = {launched.LAUNCHER: str(os.getpid()), launched.GRACE: str(options.grace)}
+    files.variables = {
+        launched.LAUNCHER: str(os.getpid()),
+        launched.GRACE: str(options.grace),
+        launched.COMMAND: continuing,
+    }
     # torch's C++ code shows stacks for every connection that another process has closed.
     files.variables["TORCH_CPP_LOG_LEVEL"] = os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR")
     if options.nproc > 1:

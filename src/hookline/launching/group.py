@@ -44,6 +44,8 @@ class Worker:
         self.answer: Answer | None = None
         self.failure: Failure | None = None
         self.ended = self.silent = False
+        #: Whether it took too long, so that the launcher ends it. How it ends is then no failure of its own.
+        self.late = False
         self._looked = time.time()
 
     def look(self) -> None:
@@ -56,7 +58,7 @@ class Worker:
             except (EOFError, OSError):  # it ended without an answer
                 return
         self.ended = code is not None
-        if self.failure is None:
+        if self.failure is None and not self.late:
             if self.answer is not None and self.answer.text:
                 self.failure = Failure(self.rank, self.answer.code, self.answer.when, self.answer.text)
             elif self.ended and self.answer is None:
@@ -90,8 +92,6 @@ class Group:
         self.count = count
         self.workers: list[Worker] = []
         self.signals = Signals(self._send, GRACE)
-        #: The ranks that had to be ended.
-        self._late: list[int] = []
 
     def run(self, context: Any, call: tuple[Any, ...]) -> list[Any]:
         """Call a function in all processes, and return the results; raise the error that came first."""
@@ -162,21 +162,21 @@ class Group:
             if time.monotonic() < (self.signals.deadline if self.signals.first else soon):
                 continue
             for worker in running:
-                (worker.process.kill if worker.rank in self._late else worker.process.terminate)()
-            self._late += [worker.rank for worker in running if worker.rank not in self._late]
+                (worker.process.kill if worker.late else worker.process.terminate)()
+                worker.late = True
             self.signals.deadline = soon = time.monotonic() + LAST
 
     def _raise(self) -> None:
         """Raise the error that came first, or the signal that asked for the end."""
         number = self.signals.first
-        failures = [each.failure for each in self.workers if each.failure is not None and each.rank not in self._late]
+        failures = [worker.failure for worker in self.workers if worker.failure is not None]
         if number:
             failures = [failure for failure in failures if failure.exit_code != 128 + number]
         if failures:
             raise self.workers[first_of(failures).rank].error(self.count)
         if number:
             ending = KeyboardInterrupt() if number == signal.SIGINT else SystemExit(128 + number)
-            for rank in self._late:
+            for rank in (worker.rank for worker in self.workers if worker.late):
                 ending.add_note(f"rank {rank} of {self.count} did not end after {signal_name(number)}, and was ended")
             raise ending
 

@@ -13,19 +13,22 @@ import linecache
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import lru_cache, partial
+from itertools import groupby
 from types import CodeType, FrameType, TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hookline.common import forks
+from hookline.common.memory import resident
 from hookline.errors import HookError, blame, did_you_mean, nearest
 from hookline.plan.costs import Cost, Measuring
 
 if TYPE_CHECKING:
     from hookline.plan.hook import Every
+    from hookline.plan.ledger import Ledger
     from hookline.plan.points import Point
 
 # A first parameter with a default receives the runner only if it has one of these names, or nearly.
@@ -33,6 +36,17 @@ RUNNER = ("runner", "trainer")
 
 # The counters in a note on an error.
 COUNTERS = ("epoch", "iter", "rank")
+
+# Whether the current iteration is the last one of its epoch, as source text.
+ENDS_EPOCH = "hl_host.ends_epoch"
+# The counters of points, by what they count, as source text. A counter counts what is finished.
+COUNTERS_OF = {
+    "iteration": "hl_host.iter",
+    "epoch": "hl_host.epoch",
+    "batch": "batch_idx",
+    "validation": "hl_host.validations",
+    "update": "hl_host.current_updates",
+}
 
 # The context of a scope that no hook surrounds.
 NOTHING = nullcontext()
@@ -65,9 +79,18 @@ class Call:
         """Return whether the method runs in every iteration, so that timing each call would slow down training."""
         return self.point.counts in ("iteration", "update") and not self.due
 
+    @property
+    def counter(self) -> str:
+        """Return the source text of what its frequency counts; empty if it has none."""
+        return "" if self.every is None else counter_source(self.point, self.every)
+
     def is_timed(self, measuring: Measuring) -> bool:
         """Return whether its calls are timed in this mode."""
-        return measuring == "all" or (measuring == "rare" and not self.is_frequent)
+        return measuring in ("all", "memory") or (measuring == "rare" and not self.is_frequent)
+
+    def is_sized(self, measuring: Measuring) -> bool:
+        """Return whether the memory is read around its calls in this mode. That takes longer than reading the clock."""
+        return measuring == "memory" or (measuring != "none" and self.point.counts in (None, "epoch", "validation"))
 
     @property
     def where(self) -> str:
@@ -75,7 +98,12 @@ class Call:
         return source_of(self.method)
 
     def blame(self, error: BaseException) -> None:
-        """Add a note to the error: which hook failed, at which point and with which counters."""
+        """Add a note to the error: which hook failed, at which point and with which counters.
+
+        An error that a hook has only noticed, and that says itself where it began, has no such note.
+        """
+        if getattr(error, "is_placed", False):
+            return
         at = self.point.known_as or self.point.name
         blame(error, f"in hook {self.who}, at {at}, {counters_of(self.host)} ({self.where})")
 
@@ -135,7 +163,7 @@ NO_HOOKS = NoHooks()
 PointCall = Callable[..., None] | NoHooks
 
 
-def compile_point(calls: tuple[Call, ...], measuring: Measuring = "none") -> PointCall:
+def compile_point(calls: tuple[Call, ...], measuring: Measuring = "none", ledger: Ledger | None = None) -> PointCall:
     """Return one function for a point. It calls the methods in plan order and names the hook in every error.
 
     It is compiled from text, so a step costs only plain calls, without matching names. The real text has the prefix
@@ -150,39 +178,109 @@ def compile_point(calls: tuple[Call, ...], measuring: Measuring = "none") -> Poi
             except BaseException as error:
                 if not calls[n].survives(error): raise
                 n += 1
-            else: return
+            else:
+                return
             compile_point(calls[n:])(batch_idx, data_batch, outputs)
 
-    A timed call is surrounded by two readings of the clock.
+    Neighbors with intervals share one test: while none of them is due, they cost nothing more, however many they are.
+    After each passage in which one may have been due, `low` and `high` say which counts can be left out next:
+
+        if not low <= host.iter + 1 < high:
+            if (host.iter + 1) % 10 == 0: method1(host)
+            if (host.iter + 1) % 25 == 0: method2(host)
+            low, high = host.iter + 2, next_due(host.iter + 1, (10, 25))
+
+    A timed call is surrounded by two readings of the clock, and `ledger.end` adds the difference to its cost:
+
+        outer, ledger.inside, began = ledger.inside, 0.0, clock()
+        method0(host, outputs=outputs)
+        ledger.end(calls[0].cost, outer, began)
     """
     if not calls:
         return NO_HOOKS
     point = calls[0].point
     arguments = ", ".join(point.arguments)
-    lines = [f"def {point.name}({arguments}):", " hl_n = 0", " try:"]
-    for number, call in enumerate(calls):
-        shield = f"with hl_calls[{number}].shield(): " if call.is_shielded else ""
-        lines += [f"  hl_n = {number}"] * (number > 0) + [f"  if {call.due}:"] * bool(call.due)
-        body = [f"{shield}hl_method{number}({call.passed})"]
-        if call.is_timed(measuring):
-            body = ["hl_began = hl_clock()", *body, f"hl_calls[{number}].cost.seconds += hl_clock() - hl_began"]
-        lines += [("   " if call.due else "  ") + line for line in body]
+    traced = ledger is not None and ledger.trace is not None and any(call.is_timed(measuring) for call in calls)
+    lines = [f"def {point.name}({arguments}):", " hl_n = 0", *[" hl_entered = hl_clock()"] * traced, " try:"]
+    state: dict[str, Any] = {}
+    for group in _groups(calls):
+        body: list[str] = []
+        for number, call in group:
+            source = [f"{f'with hl_calls[{number}].shield(): ' * call.is_shielded}hl_method{number}({call.passed})"]
+            if ledger is not None and call.is_timed(measuring):
+                source = _timed_source(source, number, call.is_sized(measuring), traced)
+            body += [f"hl_n = {number}"] * (number > 0)
+            body += [f"if {call.due}:", *_indented(source)] if call.due else source
+        lines += _indented(_guarded(body, [call for _, call in group], state), 2)
+    if state:
+        lines.insert(1, f" global {', '.join(state)}")
     lines += [" except BaseException as hl_error:", "  if not hl_calls[hl_n].survives(hl_error): raise", "  hl_n += 1"]
-    lines += [" else: return", f" hl_compile_point(hl_calls[hl_n:], {measuring!r})({arguments})"]
+    lines += [" else:", *[f"  hl_ledger.trace.add_point({point.name!r}, hl_entered)"] * traced, "  return"]
+    lines += [f" hl_compile_point(hl_calls[hl_n:], {measuring!r}, hl_ledger)({arguments})"]
     names: dict[str, Any] = {f"hl_method{number}": call.method for number, call in enumerate(calls)}
     names |= {"hl_host": calls[0].host, "hl_calls": calls, "hl_clock": time.perf_counter}
-    names["hl_compile_point"] = compile_point
-    exec(compile_text(lines, point.name), names)
+    names |= {"hl_compile_point": compile_point, "hl_ledger": ledger, "hl_resident": resident, "hl_next_due": next_due}
+    names |= state
+    exec(compile_text("\n".join(lines) + "\n", point.name), names)
     compiled: PointCall = names[point.name]
     return compiled
 
 
-def compile_text(lines: list[str], name: str) -> CodeType:
+def _indented(lines: Iterable[str], by: int = 1) -> list[str]:
+    return [" " * by + line for line in lines]
+
+
+def _groups(calls: tuple[Call, ...]) -> Iterator[list[tuple[int, Call]]]:
+    """Yield neighbors that count the same, and each other call by itself, with their numbers."""
+    for counter, group in groupby(enumerate(calls), key=lambda numbered: numbered[1].counter):
+        if counter:
+            yield list(group)
+        else:
+            yield from ([each] for each in group)
+
+
+def _guarded(body: list[str], calls: list[Call], state: dict[str, Any]) -> list[str]:
+    """Return the lines of several calls, behind one test of whether any of them may be due.
+
+    Names whose values have to last until the next passage are added to `state`.
+    """
+    if len(calls) == 1:
+        return body
+    counter = calls[0].counter
+    if counter == ENDS_EPOCH:
+        return [f"if {counter}:", *_indented(body)]
+    intervals = tuple(sorted({call.every.n for call in calls if call.every is not None}))
+    low, high = f"hl_low{len(state)}", f"hl_high{len(state)}"
+    state |= {low: 0, high: 0}
+    then = f"{low}, {high} = {counter} + 2, hl_next_due({counter} + 1, {intervals!r})"
+    return [f"if not {low} <= {counter} + 1 < {high}:", *_indented([*body, then])]
+
+
+def next_due(count: int, intervals: tuple[int, ...]) -> int:
+    """Return the first count after this one that is a multiple of an interval.
+
+    >>> next_due(20, (10, 25)), next_due(24, (10, 25))
+    (25, 25)
+    """
+    return min(count - count % interval + interval for interval in intervals)
+
+
+def _timed_source(body: list[str], number: int, sized: bool, traced: bool) -> list[str]:
+    """Return the lines of a call that is timed, and around which the memory is read if it is `sized`."""
+    cost = f"hl_calls[{number}].cost"
+    before = ["hl_size = hl_resident()"] * sized
+    after = [f"{cost}.grow(hl_resident() - hl_size)"] * sized
+    after += [f"hl_ledger.trace.add_call(hl_calls[{number}], hl_began)"] * traced
+    begin = "hl_outer, hl_ledger.inside, hl_began = hl_ledger.inside, 0.0, hl_clock()"
+    return [*before, begin, *body, f"hl_ledger.end({cost}, hl_outer, hl_began)", *after]
+
+
+@lru_cache(maxsize=100)  # for many hooks, compiling takes long, and the text is often the same in all modes
+def compile_text(text: str, name: str) -> CodeType:
     """Compile generated source, and add it to `linecache`, so that tracebacks and pdb can show it.
 
     The same text always has the same file name, so recompiling a plan does not fill the cache.
     """
-    text = "\n".join(lines) + "\n"
     file = f"<hookline {name} {hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()[:8]}>"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     return compile(text, file, "exec")
@@ -238,6 +336,41 @@ def call_of_frame(frame: FrameType) -> Call | None:
     return None
 
 
+class MeasuredScope(tuple[Any, ...]):
+    """The calls around a scope whose body is measured, as a part of a step. It is true even without calls."""
+
+    def __new__(cls, scope: str, calls: tuple[Surrounding, ...]) -> MeasuredScope:
+        """Create it for a scope, by its name."""
+        made = super().__new__(cls, calls)
+        made.scope = scope
+        return made
+
+    scope: str
+
+    def __bool__(self) -> bool:
+        """Return True: the scope has to be entered."""
+        return True
+
+
+@dataclass(eq=False, slots=True)
+class Passage:
+    """What one generator took in one passage through a scope, when it was entered and when it was left."""
+
+    #: True if the memory is read as well.
+    sized: bool
+    seconds: float = 0.0
+    grown: int = 0
+
+
+class Surrounding(NamedTuple):
+    """One generator around a scope: the function that creates it, and what of it is measured."""
+
+    enter: Callable[..., Any]
+    call: Call
+    timed: bool
+    sized: bool
+
+
 class Around:
     """One passage through a scope: generators are entered in plan order and left in reverse, or in order if requested.
 
@@ -246,37 +379,44 @@ class Around:
     error.
     """
 
-    __slots__ = ("arguments", "calls", "entered", "in_order", "measuring")
+    __slots__ = ("arguments", "calls", "entered", "in_order", "ledger", "part")
 
     def __init__(
         self,
-        calls: tuple[tuple[Callable[..., Any], Call], ...],
+        calls: tuple[Surrounding, ...],
         arguments: tuple[Any, ...],
-        in_order: bool = False,
-        measuring: Measuring = "none",
+        in_order: bool,
+        ledger: Ledger,
     ) -> None:
         self.calls = calls
         self.arguments = arguments
-        self.measuring = measuring
         self.in_order = in_order
-        self.entered: list[tuple[Iterator[None], Call]] = []
+        self.ledger = ledger
+        self.entered: list[tuple[Iterator[None], Call, Passage | None]] = []
+        #: Where the measuring of the body began, if it is a part of a step.
+        self.part: tuple[float, float] | None = None
 
     def __enter__(self) -> None:
         try:
-            for enter, call in self.calls:
-                self._enter(enter, call)
+            for surrounding in self.calls:
+                self._enter(*surrounding)
         except BaseException as error:
             self._leave(error)
             raise
+        if self.calls.__class__ is MeasuredScope:
+            self.part = self.ledger.begin_scope()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self.part is not None:
+            self.ledger.end_scope(self.calls.scope, *self.part)  # type: ignore[attr-defined]  # a MeasuredScope
         first = self._leave(error)
         if first is not None and first is not error:
             raise first
 
-    def _enter(self, enter: Callable[..., Any], call: Call) -> None:
+    def _enter(self, enter: Callable[..., Any], call: Call, timed: bool, sized: bool) -> None:
+        passage = Passage(sized) if timed else None
         try:
             generator = enter(*self.arguments)
             if generator is None:  # not due: every=
@@ -286,10 +426,10 @@ class Around:
                     f"{call.who}.{call.point.name} ({call.where}) must be a plain generator function with one yield, "
                     f"but it returned a {type(generator).__name__}; remove @contextmanager if it has one"
                 )
-            if self.measuring == "none" and not call.is_shielded:  # an empty context would cost more than the rest
+            if passage is None and not call.is_shielded:  # an empty context would cost more than the rest
                 reached = next(generator, ENDED)
             else:
-                with self._surrounding(call):
+                with self._surrounded(call, passage):
                     reached = next(generator, ENDED)
             if reached is ENDED:
                 raise HookError(f"{call.who}.{call.point.name} ({call.where}) ended without a yield")
@@ -297,22 +437,22 @@ class Around:
             if call.survives(error):
                 return
             raise
-        self.entered.append((generator, call))
+        self.entered.append((generator, call, passage))
 
-    def _surrounding(self, call: Call) -> AbstractContextManager[None]:
+    def _surrounded(self, call: Call, passage: Passage | None, last: bool = False) -> AbstractContextManager[None]:
         """Return the context to enter and leave a generator in."""
-        return timed(call) if call.is_timed(self.measuring) else call.shield()
+        return call.shield() if passage is None else self.ledger.timed(call, passage, last)
 
     def _leave(self, error: BaseException | None) -> BaseException | None:
         while self.entered:
-            generator, call = self.entered.pop(0 if self.in_order else -1)
+            generator, call, passage = self.entered.pop(0 if self.in_order else -1)
             trace = error.__traceback__ if error is not None else None
             try:
-                if error is None and self.measuring == "none" and not call.is_shielded:
+                if error is None and passage is None and not call.is_shielded:
                     if next(generator, ENDED) is ENDED:
                         continue
                 else:
-                    with self._surrounding(call):
+                    with self._surrounded(call, passage, last=True):
                         if error is None:
                             next(generator)
                         else:
@@ -338,15 +478,11 @@ def _is_wrapped(raised: BaseException, error: BaseException | None) -> bool:
     return isinstance(error, StopIteration) and isinstance(raised, RuntimeError) and raised.__cause__ is error
 
 
-@contextmanager
-def timed(call: Call) -> Iterator[None]:
-    """Add the duration of the `with` block to the cost of the call."""
-    began = time.perf_counter()
-    try:
-        with call.shield():
-            yield
-    finally:
-        call.cost.seconds += time.perf_counter() - began
+def compile_scope(calls: tuple[Call, ...], measuring: Measuring = "none") -> tuple[Surrounding, ...]:
+    """Return the generators around a scope, in plan order."""
+    return tuple(
+        Surrounding(compile_enter(call), call, call.is_timed(measuring), call.is_sized(measuring)) for call in calls
+    )
 
 
 def compile_enter(call: Call) -> Callable[..., Any]:
@@ -357,6 +493,20 @@ def compile_enter(call: Call) -> Callable[..., Any]:
     return compiled
 
 
+@dataclass(frozen=True)
+class Place:
+    """A method at a point, for messages. Finding its file takes longer than checking it, so only a message does."""
+
+    point: Point
+    method: Callable[..., Any]
+    who: str
+
+    def __str__(self) -> str:
+        own = self.who == getattr(self.method, "__name__", "")
+        name = f"{self.who} at {self.point.name}" if own else f"{self.who}.{self.point.name}"
+        return f"{name} ({source_of(self.method)})"
+
+
 def match(
     point: Point, method: Callable[..., Any], who: str, every: Every | None, undeclared: bool = False
 ) -> tuple[str, str]:
@@ -364,8 +514,7 @@ def match(
 
     A method that does not fit its point is refused. At a point that nobody declared, a method need not take the runner.
     """
-    place = f"{who}.{point.name}" if who != getattr(method, "__name__", "") else f"{who} at {point.name}"
-    place = f"{place} ({source_of(method)})"
+    place = Place(point, method, who)
     if point.name.startswith("around_") and not inspect.isgeneratorfunction(function_of(method)):
         raise HookError(f"{place}: an around_ hook must be a generator function with one yield, but this one has none")
     if not point.name.startswith("around_") and never_runs(method):
@@ -374,10 +523,10 @@ def match(
             "method, or name a method with a yield around_<scope>"
         )
     passed = _passed_source(point, method, place, undeclared)
-    return ", ".join(passed), _due_source(point, every, place) if every is not None else ""
+    return ", ".join(passed), due_source(point, every, place) if every is not None else ""
 
 
-def _passed_source(point: Point, method: Callable[..., Any], place: str, undeclared: bool) -> list[str]:
+def _passed_source(point: Point, method: Callable[..., Any], place: Place, undeclared: bool) -> list[str]:
     """Return the arguments of the call, as source text."""
     given = {name: f"hl_host.{name}" if name in point.live else name for name in point.arguments}
     try:
@@ -440,7 +589,7 @@ def function_of(method: Callable[..., Any]) -> Any:
     return inner if inspect.isroutine(inner) else type(inner).__call__
 
 
-def _due_source(point: Point, every: Every, place: str) -> str:
+def due_source(point: Point, every: Every, place: object) -> str:
     """Return the condition for when a call is due, as source text.
 
     Counters count what is finished, so the current iteration or epoch is the counter + 1.
@@ -450,20 +599,19 @@ def _due_source(point: Point, every: Every, place: str) -> str:
             f"{place}: {every} is not allowed at {point.name}: only points that count iterations, epochs, validations "
             "or optimizer steps take a frequency"
         )
-    evaluating = point.counts in ("batch", "validation")
+    counter = counter_source(point, every)
+    if counter == ENDS_EPOCH:
+        return f"{ENDS_EPOCH} and (hl_host.epoch + 1) % {every.n} == 0"
+    if every.by_epoch and point.counts in ("batch", "validation"):  # validation happens after its epoch was counted
+        return f"hl_host.epoch % {every.n} == 0"
+    return f"({counter} + 1) % {every.n} == 0"
+
+
+def counter_source(point: Point, every: Every) -> str:
+    """Return the counter that a frequency is about, as source text; that of an epoch, if an iteration has to end it."""
     if every.by_epoch:
-        if evaluating:  # validation happens after its epoch was counted
-            return f"hl_host.epoch % {every.n} == 0"
-        last = "" if point.counts == "epoch" else "hl_host.ends_epoch and "
-        return f"{last}(hl_host.epoch + 1) % {every.n} == 0"
-    current = {
-        "iteration": "hl_host.iter",
-        "epoch": "hl_host.epoch",
-        "batch": "batch_idx",
-        "validation": "hl_host.validations",
-        "update": "hl_host.current_updates",
-    }[point.counts]
-    return f"({current} + 1) % {every.n} == 0"
+        return {"epoch": "hl_host.epoch", "batch": "", "validation": ""}.get(str(point.counts), ENDS_EPOCH)
+    return COUNTERS_OF[str(point.counts)]
 
 
 def source_of(function: object) -> str:

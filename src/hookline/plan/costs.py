@@ -1,35 +1,94 @@
-"""Per-hook timing, sampled during training so that the overhead is negligible.
-
-Calls that happen now and then are always timed. Calls that happen in every iteration are timed in one of 31 iterations,
-and the total is extrapolated from these. 31 has no divisor in common with the intervals that people choose, so the
-sample does not miss a hook that works every 10 iterations.
-"""
+"""The cost of one thing that a run does again and again: calls, seconds, and the growth of memory."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-if TYPE_CHECKING:
-    from hookline.plan.calls import Call
-
-# One of this many iterations is measured. The very first one is left out, because it is slower than all others.
+# One of this many iterations is measured. The very first one is left out, because it is slower than all others. 31 has
+# no divisor in common with the intervals that people choose, so the sample does not miss a hook that works every 10
+# iterations.
 PERIOD, FIRST = 31, 1
 
-# The calls that are timed: none, those that happen now and then, or all.
-Measuring = Literal["none", "rare", "all"]
+# The calls that are timed: none, those that happen now and then, or all; `memory` also reads the memory around them.
+Measuring = Literal["none", "rare", "all", "memory"]
 
 
-@dataclass
+@dataclass(eq=False, slots=True)
 class Cost:
-    """The seconds that one method has taken, in all of its calls or in the measured iterations."""
+    """What was measured: in all calls, or, of what happens in every iteration, in those of the measured iterations."""
 
+    calls: int = 0
     seconds: float = 0.0
+    longest: float = 0.0
+    #: The calls around which memory was read, the bytes by which it grew in them, and the most of one call.
+    sized: int = 0
+    grown: int = 0
+    grown_most: int = 0
+    #: Estimates for the time before the current measuring began.
+    calls_before: float = 0.0
+    seconds_before: float = 0.0
+
+    def reset(self) -> None:
+        """Forget everything, at the beginning of a session."""
+        self.calls = self.sized = self.grown = self.grown_most = 0
+        self.seconds = self.longest = self.calls_before = self.seconds_before = 0.0
+
+    def add(self, seconds: float) -> None:
+        """Add one call."""
+        self.calls += 1
+        self.seconds += seconds
+        if seconds > self.longest:
+            self.longest = seconds
+
+    def grow(self, size: int) -> None:
+        """Add the growth of memory in one call."""
+        self.sized += 1
+        self.grown += size
+        self.grown_most = max(self.grown_most, size)
+
+    def settle(self, scale: float) -> None:
+        """Turn what was measured so far into an estimate, before it is measured in another way."""
+        self.calls_before += self.calls * scale
+        self.seconds_before += self.seconds * scale
+        self.calls, self.seconds = 0, 0.0
+
+    def total(self, scale: float = 1.0, stretch: float = 1.0) -> Total:
+        """Return the cost of all calls, if `scale` times as many happened as were measured.
+
+        `stretch` multiplies the estimate for the time before. It is 1 if something was measured since.
+        """
+        calls = self.calls_before * stretch + self.calls * scale
+        grown: float = self.grown
+        if self.sized > 1:  # the largest growth may have happened once, as that of a buffer; the others are typical
+            grown = self.grown_most + (self.grown - self.grown_most) / (self.sized - 1) * max(calls - 1, 1)
+        seconds = self.seconds_before * stretch + self.seconds * scale
+        return Total(round(calls), seconds, self.longest, round(grown))
 
 
-def total_seconds(calls: Iterable[Call], iterations: int) -> float:
-    """Return the seconds that these calls have taken in this many iterations."""
-    measured = len(range(FIRST, iterations, PERIOD))
-    share = iterations / measured if measured else 0.0
-    return sum(call.cost.seconds * (share if call.is_frequent else 1.0) for call in calls)
+@dataclass(frozen=True)
+class Total:
+    """The cost of all calls, measured or estimated."""
+
+    calls: int = 0
+    seconds: float = 0.0
+    longest: float = 0.0
+    #: The bytes by which the process grew in the calls.
+    grown: int = 0
+
+    def __add__(self, other: Total) -> Total:
+        return Total(
+            self.calls + other.calls,
+            self.seconds + other.seconds,
+            max(self.longest, other.longest),
+            self.grown + other.grown,
+        )
+
+    @property
+    def mean(self) -> float:
+        """Return the seconds of a usual call."""
+        return self.seconds / self.calls if self.calls else 0.0
+
+    def to_dict(self) -> dict[str, float]:
+        """Return it as plain data."""
+        return {"calls": self.calls, "seconds": self.seconds, "mean": self.mean, "longest": self.longest}

@@ -71,6 +71,30 @@ def explain(plan: Plan) -> str:
     return "\n".join(lines if lines[-1] else lines[:-1])
 
 
+def as_data(plan: Plan) -> dict[str, Any]:
+    """Return what `explain` shows as plain data: the points and scopes that have hooks, in the order of a run."""
+    entries = {call: entry for entry in plan.entries for call in entry.calls}
+    points = []
+    for name, calls in _places(plan):
+        point = (plan.points | plan.scopes)[name]
+        hooks = [
+            {
+                "name": call.who,
+                "priority": entries[call].priority,
+                "every": describe_frequency(call),
+                "why": explain_place(plan, entries[call]),
+                "where": call.where,
+            }
+            for call in calls
+        ]
+        points.append({"name": name, "arguments": ["runner", *point.arguments], "hooks": hooks})
+    roles = [
+        {"name": entry.name, "role": getattr(entry.hook, "role", "actor"), "priority": entry.priority}
+        for entry in plan.entries
+    ]
+    return {"version": 1, "points": points, "hooks": roles}
+
+
 def describe_frequency(call: Call) -> str:
     """Return `every iteration`, `every 10 iterations`, `every 2 epochs`; `each time` at a point without a counter."""
     if call.point.counts is None:
@@ -85,15 +109,14 @@ def describe_frequency(call: Call) -> str:
 
 def explain_place(plan: Plan, entry: Entry) -> str:
     """Return the reasons for a hook's place: where its priority was set, and its `runs_after` and `runs_before`."""
-    reasons = [f"priority from the {entry.priority_from}"]
-    for other in plan.entries:
-        if other is entry:
-            continue
-        if any(other.is_a(wanted) for wanted in getattr(entry.hook, "runs_after", ())):
-            reasons.append(f"after {other.name}")
-        if any(other.is_a(wanted) for wanted in getattr(entry.hook, "runs_before", ())):
-            reasons.append(f"before {other.name}")
-    return ", ".join(reasons)
+    after, before = getattr(entry.hook, "runs_after", ()), getattr(entry.hook, "runs_before", ())
+    others = {
+        **{other: f"before {other.name}" for wanted in before for other in plan.named(wanted)},
+        **{other: f"after {other.name}" for wanted in after for other in plan.named(wanted)},
+    }
+    others.pop(entry, None)
+    reasons = [others[other] for other in sorted(others, key=lambda other: (other.priority, other.index))]
+    return ", ".join([f"priority from the {entry.priority_from}", *reasons])
 
 
 class Hooks(Sequence[Any]):

@@ -25,6 +25,13 @@ def name_of(function: Callable[..., Any]) -> str:
     return name if name.isidentifier() else ""
 
 
+def short_name(function: Callable[..., Any]) -> str:
+    """Return the name of a function or of the class of a callable, for a repr."""
+    while isinstance(function, partial):
+        function = function.func
+    return name_of(function) or str(getattr(function, "__name__", type(function).__name__))
+
+
 def label_of(function: Callable[..., Any]) -> str:
     """Return the name of a function and where it is defined, for messages."""
     while isinstance(function, partial):

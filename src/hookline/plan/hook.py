@@ -13,7 +13,9 @@ from hookline.errors import HookError, did_you_mean
 from hookline.plan.points import POINTS
 
 if TYPE_CHECKING:
+    from hookline.common.monitor import BestCheckpoint
     from hookline.engine.runner import Runner
+    from hookline.plan.milestones import Milestone
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -67,6 +69,10 @@ class Every:
         self.n = number
         self.by_epoch = match is not None
 
+    def doubled(self) -> Every:
+        """Return a frequency that is half as high."""
+        return Every(f"{2 * self.n}ep" if self.by_epoch else 2 * self.n)
+
     def __str__(self) -> str:
         return f"every {self.n} epochs" if self.by_epoch else f"every {self.n}"
 
@@ -95,7 +101,9 @@ def not_a_point(method: F) -> F:
 #: The attributes that hookline looks up in a hook, besides its points. A misspelled one is refused at registration.
 LOOKED_UP = (
     *("priority", "runs_after", "runs_before", "role", "on_error", "ranks", "draws_random_numbers", "log_copies"),
-    *("how_often", "idle_points", "watched_metrics", "know_metrics", "checkpoint_folder"),
+    *("budget", "budget_action"),
+    *("how_often", "must_reach", "idle_points", "watched_metrics", "know_metrics", "checkpoint_folder"),
+    *("saved_as_best", "when_closed"),
     *("state_dict", "load_state_dict"),
 )
 
@@ -128,6 +136,10 @@ class Hook:
     draws_random_numbers: ClassVar[bool] = True
     #: The reaction to a failure of this hook: end the run, or, for an observer, continue without it.
     on_error: Literal["raise", "disable"] = "raise"
+    #: The share of the training time that this hook may take, such as `5%` or 0.05, and the reaction if it takes more:
+    #: a warning, or, for an observer, a warning and a larger interval (`throttle`).
+    budget: ClassVar[str | float | None] = None
+    budget_action: ClassVar[Literal["warn", "throttle"] | None] = None
     #: The processes that this hook runs in, if there are several: all of them, or only the main one. A hook of the main
     #: process cannot exchange anything with the others.
     ranks: Literal["all", "main"] = "all"
@@ -164,6 +176,17 @@ class Hook:
         """
         return {}
 
+    def must_reach(self, runner: Runner) -> Iterable[Milestone] | None:
+        """Return what a run has to reach so that this hook does its work; an empty list if it always does some.
+
+        Before training, a run that reaches none of these is reported. None means that the frequencies of the methods
+        (`@every`, `how_often`) show it. A hook that counts by itself overrides this:
+
+            def must_reach(self, runner):
+                return [Milestone("interval", self.interval, self.interval, "iteration", "nothing is recorded")]
+        """
+        return None
+
     def idle_points(self, runner: Runner) -> Iterable[str]:
         """Return the points at which this hook has nothing to do in this run.
 
@@ -174,7 +197,7 @@ class Hook:
     def watched_metrics(self) -> Iterable[str]:
         """Return the names of the validation metrics that this hook needs.
 
-        Before training, one batch of the validation is tried to check that these metrics exist.
+        Before training, one batch of every validation set is tried to check that these metrics exist.
         """
         return ()
 
@@ -184,6 +207,16 @@ class Hook:
     def checkpoint_folder(self, runner: Runner) -> Path | None:
         """Return the folder that this hook saves checkpoints into; None if it saves none."""
         return None
+
+    def saved_as_best(self, runner: Runner) -> Iterable[BestCheckpoint]:
+        """Return what this hook saves as best: one entry per metric, also before the first save."""
+        return ()
+
+    def when_closed(self, runner: Runner) -> None:
+        """Look at the files of a run that has ended, in any way: everything is written and closed.
+
+        A failure here is only a warning.
+        """
 
     #: The folders to copy the logs to when the run has ended; see `hookline.rundir.log_copies`.
     log_copies: Any = None

@@ -11,6 +11,7 @@ from typing import Any
 from hookline.errors import HookError, nearest
 from hookline.plan.calls import source_of
 from hookline.plan.hook import LOOKED_UP, Every, Hook
+from hookline.plan.known_elsewhere import POINTS_ELSEWHERE
 from hookline.plan.points import PREFIXES, Point, near_miss, unknown_point
 
 # A public method without a point's prefix counts as a misspelled point only if it is at least this similar to one.
@@ -34,7 +35,7 @@ def read_hook(
     """
     cls = type(hook)
     found, undeclared = {}, []
-    refuse_own_near_miss(hook, points)
+    refuse_own_near_miss(hook, points, open_plan)
     for name in _names(hook, points):
         if name.startswith("_") or name in unused or name in vars(Hook):
             continue
@@ -52,7 +53,7 @@ def read_hook(
             continue
         if open_plan and not near_miss(name, points):
             undeclared += [name] * name.startswith(PREFIXES)
-        elif name.startswith(PREFIXES) or nearest(name, points, POINT_CUTOFF):
+        elif name.startswith(PREFIXES) or name in POINTS_ELSEWHERE or nearest(name, points, POINT_CUTOFF):
             where = source_of(getattr(hook, name))
             raise HookError(
                 f"{cls.__name__}.{name} ({where}): {unknown_point(name, points)} "
@@ -113,7 +114,7 @@ def refuse_near_miss(cls: type, name: str) -> None:
         )
 
 
-def refuse_own_near_miss(hook: object, points: dict[str, Point]) -> None:
+def refuse_own_near_miss(hook: object, points: dict[str, Point], open_plan: bool = False) -> None:
     """Refuse a misspelled point among the callables that a user's hook has set as its own attributes.
 
     Those of hookline's own hooks are not read, because of `__dict__`; see `_static`.
@@ -123,7 +124,7 @@ def refuse_own_near_miss(hook: object, points: dict[str, Point]) -> None:
     for name, value in vars(hook).items():
         if name.startswith("_") or name in points or hasattr(Hook, name) or not callable(value):
             continue
-        if near_miss(name, points):
+        if near_miss(name, points) or (not open_plan and name in POINTS_ELSEWHERE):
             raise HookError(
                 f"{type(hook).__name__}.{name} ({source_of(value)}): {unknown_point(name, points)} "
                 "If it is a helper, begin its name with an underscore."

@@ -16,28 +16,33 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from graphlib import CycleError, TopologicalSorter
-from heapq import heappop, heappush
-from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from hookline.common.escape import escaped
 from hookline.errors import HookError, did_you_mean, nearest
+from hookline.plan.budgets import Budget, budget_of
 from hookline.plan.calls import (
     NOTHING,
     Around,
     Call,
+    MeasuredScope,
     PointCall,
-    compile_enter,
     compile_point,
+    compile_scope,
+    due_source,
     match,
 )
-from hookline.plan.costs import Measuring, total_seconds
 from hookline.plan.hook import Every, Priority
+from hookline.plan.ledger import PART_OF_SCOPE, Ledger
 from hookline.plan.methods import frequency_of, method_of, read_hook
+from hookline.plan.order import Order
 from hookline.plan.points import POINTS, SCOPES, Point, near_miss, unknown_point, user_point
 from hookline.plan.registry import HOOKS
+
+if TYPE_CHECKING:
+    from hookline.common.monitor import BestCheckpoint
+    from hookline.plan.costs import Measuring
 
 log = logging.getLogger("hookline")
 
@@ -49,6 +54,9 @@ UPDATE = (
 
 # The points at which a hook may skip the current batch, if there are several processes.
 SKIPPING = ("before_train_iter", "before_backward", "after_backward", "before_optimizer_step")
+
+# What follows from the hooks, and is computed when it is first used.
+DERIVED = ("_calls", "agrees_at", "may_skip_early", "may_leave_gradients", "_is_silent", "update_is_silent")
 
 OnError = Literal["raise", "disable"]
 
@@ -72,28 +80,60 @@ class Entry:
     isolated: bool = False
     #: True if the hook runs only in the main process.
     alone: bool = False
+    #: The parameters that the hook was built with; None if the user built it.
+    given: Mapping[str, Any] | None = None
+    budget: Budget | None = None
+    #: How many times as seldom as usual it runs, because it was over its budget.
+    throttled: int = 1
+    #: Its calls at points that nobody declared, by the point and its arguments.
+    undeclared_calls: dict[tuple[str, ...], Call] = field(default_factory=dict)
 
     @property
     def label(self) -> str:
         """Return `LoggerHook (priority BELOW_NORMAL (60))`, for messages."""
         return f"{self.name} (priority {Priority.label(self.priority)})"
 
+    @property
+    def role(self) -> str:
+        """Return `actor` or `observer`."""
+        return str(getattr(self.hook, "role", "actor"))
+
+    def all_calls(self) -> Iterator[Call]:
+        """Return its calls at all points."""
+        yield from self.calls
+        yield from self.undeclared_calls.values()
+
     def checkpoint_folder(self, host: Any) -> Path | None:
         """Return the folder that the hook saves checkpoints into; None if it saves none."""
         asked = getattr(self.hook, "checkpoint_folder", None)
         return asked(host) if asked is not None else None
 
-    def is_a(self, wanted: str | type) -> bool:
-        """Return whether an item of `runs_after` or `runs_before` refers to this hook."""
-        if isinstance(wanted, type):
-            return isinstance(self.hook, wanted)
-        if wanted == self.name or wanted == getattr(self.hook, "__name__", None):
-            return True
-        return any(cls.__name__ == wanted for cls in type(self.hook).__mro__)
+    @property
+    def saves_only_trained(self) -> bool:
+        """Return whether the hook saves checkpoints that leave out what training does not change."""
+        return getattr(self.hook, "checkpoint_folder", None) is not None and (
+            getattr(self.hook, "params", "all") == "trainable"
+        )
+
+    def saved_as_best(self, host: Any) -> Iterable[BestCheckpoint]:
+        """Return what the hook saves as best, by metric."""
+        asked = getattr(self.hook, "saved_as_best", None)
+        return asked(host) if asked is not None else ()
 
 
 class Plan:
     """The hooks of a host, checked, ordered and compiled. Any host works; a Runner is one."""
+
+    _calls: dict[str, tuple[Call, ...]]
+    _is_silent: bool
+    #: The points after which the processes agree whether the batch is skipped.
+    agrees_at: frozenset[str]
+    #: True if a hook that is not hookline's own, in any process, may skip a batch before its step.
+    may_skip_early: bool
+    #: True if a hook that is not hookline's own runs within a pass, where it may leave gradients behind.
+    may_leave_gradients: bool
+    #: True if no hook runs during an update in any process, so that the update can skip all of its points.
+    update_is_silent: bool
 
     def __init__(
         self,
@@ -103,6 +143,7 @@ class Plan:
         table: Mapping[str, Point] = POINTS,
         scopes: Mapping[str, Point] = SCOPES,
         open: bool = False,
+        budget: Budget | None = None,
     ) -> None:
         """Create a plan for a host.
 
@@ -113,6 +154,7 @@ class Plan:
             scopes: The scopes of the host's loop, by `around_<name>`.
             open: Allow methods for points that nobody declared. They run when `call` names them, with the arguments of
                 that call. A misspelled name of a declared point is still refused.
+            budget: The budget of every observer that has none of its own.
         """
         self.host = host
         self.open = open
@@ -120,12 +162,14 @@ class Plan:
         self.points: dict[str, Point] = dict(table)
         self.scopes: dict[str, Point] = dict(scopes)
         self._undeclared: dict[tuple[str, ...], PointCall] = {}
-        self._measuring: Measuring = "none"
-        self._entries: list[Entry] = []
+        self.measuring: Measuring = "none"
+        self._budget = budget
+        self._order = Order()
         self._registered = 0
+        self._compiled: dict[Measuring, dict[str, Any]] = {}
+        self.ledger = Ledger(self)
         for name, arguments in (points or {}).items():
             self.add_point(name, arguments)
-        self._compile(self._entries)
 
     # -- changing the plan
 
@@ -138,7 +182,7 @@ class Plan:
                 f"the point '{name}' would hide an attribute of the plan; choose another name, such as 'after_{name}'"
             )
         self.points[name] = user_point(name, arguments, {**self._table, **self.scopes})
-        self._compile(self._entries)
+        self._forget()
 
     def add_scope(
         self, name: str, arguments: Iterable[str] = (), *, left_in_order: bool = False, known_as: str = ""
@@ -155,7 +199,7 @@ class Plan:
         self.scopes[f"around_{name}"] = replace(
             scope, name=f"around_{name}", left_in_order=left_in_order, known_as=known_as
         )
-        self._compile(self._entries)
+        self._forget()
 
     def add(
         self,
@@ -165,32 +209,37 @@ class Plan:
         priority_from: str = "argument",
         unused: Collection[str] = (),
         ranks: str | None = None,
+        budget: Any = None,
+        budget_action: Any = None,
     ) -> None:
         """Register a hook. Its methods and its place in the order are checked.
 
         `unused` names methods to ignore, because they do nothing in this hook: some base classes have a method for
-        every point. `ranks` replaces that of the hook.
+        every point. `ranks`, `budget` and `budget_action` replace those of the hook.
         """
         name = escaped(type(hook).__name__)
         _check_declarations(hook, name)
-        if any(entry.hook is hook for entry in self._entries):
+        if self._order.of(hook):
             raise HookError(f"this {name} is already registered; a plan can hold a hook only once")
         role = getattr(hook, "role", "actor")
         tolerate = self._tolerance(name, role, str(on_error or getattr(hook, "on_error", "raise")))
         isolated = role == "observer" and getattr(hook, "draws_random_numbers", True)
-        entry = self._entry(hook, self._unique_name(name), priority, priority_from)
+        entry = self._entry(hook, self._order.unique_name(name), priority, priority_from)
         entry.tolerate, entry.isolated = tolerate, isolated
         where = ranks if ranks is not None else getattr(hook, "ranks", "all")
         if where not in ("all", "main"):
             raise HookError(f"{name}: ranks must be 'all' or 'main', not {where!r}")
         entry.alone = where == "main"
+        single = getattr(getattr(self.host, "strategy", None), "acts_alone", True)
+        entry.budget = budget_of(hook, name, budget, budget_action, self._budget, alone=single)
         found, entry.undeclared = read_hook(hook, self.points | self.scopes, self.open, unused)
         for point, method, every in found:
             passed, due = match(point, method, name, every)
             entry.calls.append(
                 Call(entry.name, point, method, every, passed, due, tolerate, self.host, isolated, entry.alone)
             )
-        self._compile([*self._entries, entry])
+        self._order.add(entry)
+        self._forget()
         bind = getattr(hook, "bind", None)
         if bind is not None:
             bind(self.host)
@@ -213,44 +262,74 @@ class Plan:
         passed, due = match(known[point], function, name, often)
         tolerate = self._tolerance(name, "actor", "raise")
         entry.calls.append(Call(name, known[point], function, often, passed, due, tolerate, self.host))
-        self._compile([*self._entries, entry])
+        self._order.add(entry)
+        self._forget()
 
     def remove(self, hook: Any) -> None:
         """Remove a hook, or a function from all of its points."""
-        kept = [entry for entry in self._entries if entry.hook is not hook]
-        if len(kept) == len(self._entries):
+        removed = self._order.of(hook)
+        if not removed:
             name = getattr(hook, "__name__", type(hook).__name__)
-            names = dict.fromkeys(entry.name for entry in self._entries)
+            names = dict.fromkeys(entry.name for entry in self._order)
             raise HookError(f"{name} is not in the plan and cannot be removed; available: {', '.join(names) or 'none'}")
-        self._compile(kept)
+        self._remove(removed)
+
+    def _remove(self, removed: list[Entry]) -> None:
+        for entry in removed:
+            self.ledger.retire(entry)
+        self._order = self._order.without(removed)
+        self._forget()
+
+    def throttle(self, entry: Entry, worst: Call) -> None:
+        """Let a hook run half as often at all points that count the same as the one that takes the most time."""
+        for index, call in enumerate(entry.calls):
+            if call.point.counts == worst.point.counts and call.point.counts is not None:
+                self.ledger.settle_call(call)
+                every = Every(2) if call.every is None else call.every.doubled()
+                entry.calls[index] = replace(call, every=every, due=due_source(call.point, every, call.who))
+        entry.throttled *= 2
+        self._forget()
 
     def skip_idle_points(self, hook: Any = None) -> None:
         """Ask every hook for its idle points in the run that starts now, and skip them.
 
         A hook that has nothing left to do during a run can pass itself. Only this hook is asked again.
         """
-        for entry in self._entries:
+        for entry in self._order:
             if hook is None or entry.hook is hook:
                 idle = getattr(entry.hook, "idle_points", None)
                 entry.idle = frozenset(idle(self.host)) if idle is not None else frozenset()
                 entry.idle_everywhere = entry.idle
                 if entry.alone and not getattr(self.host, "strategy").is_main:  # noqa: B009  # a host may be anything
                     entry.idle = frozenset(self.points | self.scopes)
-        self._compile(self._entries)
+        self._forget()
 
     def measure(self, measuring: Measuring) -> None:
         """Choose which calls are timed from the next point on: none, those that happen now and then, or all."""
-        self._measuring = measuring
+        self.measuring = measuring
         if self._compiled:  # else it is done when a point is next used
             self._use_compiled()
 
+    @property
+    def is_sampling(self) -> bool:
+        """Return whether this is a measured iteration."""
+        return self.measuring in ("all", "memory")
+
     def _use_compiled(self) -> None:
-        """Make every point an attribute, compiled for what is measured now."""
-        if self._measuring not in self._compiled:
-            self._compiled[self._measuring] = {
-                name: compile_point(self._calls[name], self._measuring) for name in self.points
-            }
-        self.__dict__.update(self._compiled[self._measuring])
+        """Make every point and scope an attribute, compiled for what is measured now."""
+        measuring = self.measuring
+        if measuring not in self._compiled:
+            points = {name: compile_point(self._calls[name], measuring, self.ledger) for name in self.points}
+            scopes: dict[str, Any] = {name: compile_scope(self._calls[name], measuring) for name in self.scopes}
+            if self.is_sampling:
+                traced = ("around_train_iter",) if self.ledger.trace is not None else ()
+                scopes |= {
+                    name: MeasuredScope(name, scopes[name]) for name in (*PART_OF_SCOPE, *traced) if name in scopes
+                }
+            # The short way of an update has no points, so nothing in it could be measured.
+            silent = self._is_silent and not self.is_sampling
+            self._compiled[measuring] = {**points, **scopes, "update_is_silent": silent}
+        self.__dict__.update(self._compiled[measuring])
 
     def _entry(self, hook: Any, name: str, priority: Any, priority_from: str) -> Entry:
         given = priority is not None
@@ -261,12 +340,6 @@ class Plan:
             raise HookError(f"{name}: {error}") from None
         self._registered += 1
         return Entry(hook, name, number, priority_from if given else "class", self._registered)
-
-    def _unique_name(self, name: str) -> str:
-        """Return the class name, with a number from the second hook of that class on: `EMAHook#2`."""
-        taken = {entry.name for entry in self._entries}
-        numbered = (f"{name}#{i}" for i in range(2, len(taken) + 3))
-        return name if name not in taken else next(candidate for candidate in numbered if candidate not in taken)
 
     def _tolerance(self, name: str, role: str, on_error: str) -> Callable[[Call, Exception], bool]:
         if on_error == "raise":
@@ -282,7 +355,7 @@ class Plan:
 
     def _disable(self, call: Call, error: Exception) -> bool:
         """Remove a failed observer with one warning, so that the run continues."""
-        entry = next((entry for entry in self._entries if entry.name == call.who), None)
+        entry = next((entry for entry in self._order if entry.name == call.who), None)
         if entry is not None:
             strategy = getattr(self.host, "strategy", None)
             if getattr(entry.hook, "exchanges", False) and strategy is not None and not strategy.acts_alone:
@@ -290,27 +363,26 @@ class Plan:
             call.blame(error)
             log.warning("%s failed; the run continues without it:", entry.name, exc_info=error)
             agreeing = self.agrees_at  # the other processes still agree there
-            self._compile([other for other in self._entries if other is not entry])
+            self._remove([entry])
+            self._derive()
             self._agree_at(agreeing)
         return True
 
-    def _compile(self, entries: list[Entry]) -> None:
-        """Order the hooks and create the callables. If the order is refused, the old plan stays in force."""
-        ordered = sort_entries(entries)
+    def _forget(self) -> None:
+        """Forget what follows from the hooks. It is computed when it is next used, so changing many costs little."""
+        self._undeclared.clear()
+        self._compiled = {}
+        for name in (*DERIVED, *self.points, *self.scopes):
+            self.__dict__.pop(name, None)
+
+    def _derive(self) -> None:
+        """Compute what follows from the hooks: the calls at each point, and what the loop has to look out for."""
         calls: dict[str, list[Call]] = {name: [] for name in self.points | self.scopes}
-        for entry in ordered:
+        for entry in self._order:
             for call in entry.calls:
                 if call.point.name not in entry.idle:
                     calls[call.point.name].append(call)
-        self._entries = ordered
         self._calls = {name: tuple(found) for name, found in calls.items()}
-        self._undeclared.clear()
-        self._compiled: dict[Measuring, dict[str, PointCall]] = {}
-        for name in (*self.points, *self.scopes):
-            self.__dict__.pop(name, None)
-        if self._measuring == "all":
-            self._measuring = "rare"
-        #: True if a hook that is not hookline's own runs within a pass, where it may leave gradients behind.
         self.may_leave_gradients = any(
             is_custom(call.method)
             for found in calls.values()
@@ -320,7 +392,7 @@ class Plan:
         self._agree_at(
             frozenset(
                 call.point.name
-                for entry in ordered
+                for entry in self._order
                 for call in entry.calls
                 if call.point.name in SKIPPING and call.point.name not in entry.idle_everywhere
                 if call.point.name != "before_train_iter" or is_custom(call.method)
@@ -330,29 +402,29 @@ class Plan:
     def _agree_at(self, points: frozenset[str]) -> None:
         """Set the points after which the processes agree whether the batch is skipped: the same in all of them."""
         self.agrees_at = points
-        #: True if a hook that is not hookline's own, in any process, may skip a batch before its step.
         self.may_skip_early = "before_train_iter" in points
-        #: True if no hook runs during an update in any process, so that the update can skip all of its points.
-        self.update_is_silent = not any(self._calls.get(name) or name in points for name in UPDATE)
+        self._is_silent = not any(self._calls.get(name) or name in points for name in UPDATE)
+        self.update_is_silent = self._is_silent and not self.is_sampling
+        self._compiled = {}
 
     # -- calling
 
     def __getattr__(self, name: str) -> Any:
-        """Compile the points when one is first used: registering many hooks compiles each point once."""
-        calls = self.__dict__.get("_calls", {})
-        if name in calls and name in self.points:
+        """Derive and compile when it is first used: registering many hooks compiles each point once."""
+        own = self.__dict__
+        if name in DERIVED:
+            self._derive()
+            return own[name]
+        if name in own.get("points", ()) or name in own.get("scopes", ()):
             self._use_compiled()
-            return self.__dict__[name]
-        if name in calls:
-            surrounding = self.__dict__[name] = tuple((compile_enter(call), call) for call in calls[name])
-            return surrounding
+            return own[name]
         raise AttributeError(unknown_point(name, self.__dict__.get("points", POINTS)))
 
     def around(self, scope: str, *arguments: Any) -> AbstractContextManager[Any]:
         """Return the context manager that surrounds one passage through a scope."""
         name = f"around_{scope}"
         calls = getattr(self, name)
-        return Around(calls, arguments, self.scopes[name].left_in_order, self._measuring) if calls else NOTHING
+        return Around(calls, arguments, self.scopes[name].left_in_order, self.ledger) if calls else NOTHING
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> None:
         """Call a point by its name, with its arguments by name."""
@@ -372,48 +444,50 @@ class Plan:
 
     def _compile_undeclared(self, name: str, arguments: tuple[str, ...]) -> PointCall:
         """Return a function that calls all methods of this name, as at a point with these arguments."""
-        key = (name, *arguments)
+        key = (self.measuring, name, *arguments)
         if key not in self._undeclared:
             if miss := near_miss(name, self.points):
                 raise HookError(f"unknown point '{name}'; did you mean '{miss}'?")
             point, calls = user_point(name, arguments, {}), []
-            for entry in self._entries:
-                method = method_of(entry.hook, name)
-                if method is not None:
+            for entry in self._order:
+                method, known = method_of(entry.hook, name), entry.undeclared_calls
+                if method is None:
+                    continue
+                if key[1:] not in known:
                     every = frequency_of(entry.hook, name)
                     passed, due = match(point, method, entry.name, every, undeclared=True)
                     shared = (entry.tolerate, self.host, entry.isolated, entry.alone)
-                    calls.append(Call(entry.name, point, method, every, passed, due, *shared))
-            self._undeclared[key] = compile_point(tuple(calls))
+                    known[key[1:]] = Call(entry.name, point, method, every, passed, due, *shared)
+                calls.append(known[key[1:]])
+            self._undeclared[key] = compile_point(tuple(calls), self.measuring, self.ledger)
         return self._undeclared[key]
 
     # -- looking
 
-    def reset_costs(self) -> None:
-        """Reset the measured times of all hooks to zero."""
-        for entry in self._entries:
-            for call in entry.calls:
-                call.cost.seconds = 0.0
+    def all_calls(self) -> Iterator[Call]:
+        """Return the calls of all hooks."""
+        return (call for entry in self._order for call in entry.all_calls())
 
-    def costs(self, iterations: int) -> dict[str, dict[str, float]]:
-        """Return the seconds of every hook at each of its points, in this many iterations since `measure`."""
-        return {
-            entry.name: {call.point.name: total_seconds([call], iterations) for call in entry.calls}
-            for entry in self._entries
-        }
+    def saved_as_best(self) -> list[BestCheckpoint]:
+        """Return what the hooks save as best, in plan order."""
+        return [best for entry in self._order for best in entry.saved_as_best(self.host)]
 
     @property
     def entries(self) -> tuple[Entry, ...]:
         """Return the hooks in the order in which they run."""
-        return tuple(self._entries)
+        return tuple(self._order)
 
     def name_of(self, hook: Any) -> str:
         """Return the name of a hook in this plan: its class name, with a number from the second one on."""
-        return next(entry.name for entry in self._entries if entry.hook is hook)
+        return self.entry_of(hook).name
+
+    def entry_of(self, hook: Any) -> Entry:
+        """Return the entry of a hook in this plan."""
+        return min(self._order.of(hook), key=lambda entry: (entry.priority, entry.index))
 
     def parameters_of(self, name: str) -> str:
         """Return the plain parameters of a hook (numbers, strings, flags) as text; empty without such a hook."""
-        hook = next((entry.hook for entry in self._entries if entry.name == name), None)
+        hook = next((entry.hook for entry in self._order if entry.name == name), None)
         known = inspect.signature(type(hook)).parameters if hook is not None else ()
         kept = {key: getattr(hook, key, None) for key in known}
         return ", ".join(
@@ -424,6 +498,10 @@ class Plan:
         """Return the calls at a point or around a scope (`around_train_iter`), in order."""
         return self._calls[name]
 
+    def named(self, wanted: str | type) -> list[Entry]:
+        """Return the hooks that an item of `runs_after` or `runs_before` refers to."""
+        return self._order.called(wanted)
+
     def explain(self) -> str:
         """Return a text that shows, for every point, which hooks run, in which order, how often, and why there."""
         from hookline.plan.explanation import explain
@@ -431,60 +509,7 @@ class Plan:
         return explain(self)
 
     def __iter__(self) -> Iterator[Entry]:
-        return iter(self._entries)
-
-
-def sort_entries(entries: list[Entry]) -> list[Entry]:
-    """Return the hooks sorted by priority, then in the order of registration.
-
-    `runs_after` and `runs_before` move hooks of equal priority. Declarations that form a cycle, or that contradict the
-    priorities, are refused.
-    """
-    before = _declared_order(entries)
-    ordered = sorted(entries, key=lambda entry: (entry.priority, entry.index))
-    if not before:
-        return ordered
-    _refuse_cycles(before)
-    for later, earlier in before.items():
-        for entry, declaration in earlier.items():
-            if entry.priority > later.priority:
-                raise HookError(
-                    f"the order of the hooks is contradictory: {declaration}, but a lower number runs first: "
-                    f"{entry.label}, {later.label}. Give {later.name} a priority of at least {entry.priority}, "
-                    f"or {entry.name} one of at most {later.priority}."
-                )
-    followers: dict[Entry, list[Entry]] = {}
-    for later, earlier in before.items():
-        for entry in earlier:
-            followers.setdefault(entry, []).append(later)
-    waiting = {later: len(earlier) for later, earlier in before.items()}
-    ready = [(entry.priority, entry.index, entry) for entry in ordered if entry not in waiting]  # sorted, so a heap
-    placed = []
-    while ready:
-        _, _, entry = heappop(ready)
-        placed.append(entry)
-        for later in followers.get(entry, ()):
-            waiting[later] -= 1
-            if not waiting[later]:
-                heappush(ready, (later.priority, later.index, later))
-    return placed
-
-
-def _declared_order(entries: list[Entry]) -> dict[Entry, dict[Entry, str]]:
-    """Return, for each hook, the hooks that must run before it, each with the declaration that requires it."""
-    before: dict[Entry, dict[Entry, str]] = {}
-    for entry in entries:
-        after, ahead_of = getattr(entry.hook, "runs_after", ()), getattr(entry.hook, "runs_before", ())
-        if not after and not ahead_of:
-            continue
-        for other in entries:
-            if other is entry:
-                continue
-            if any(other.is_a(wanted) for wanted in after):
-                before.setdefault(entry, {}).setdefault(other, f"{entry.name} declares runs_after {other.name}")
-            if any(other.is_a(wanted) for wanted in ahead_of):
-                before.setdefault(other, {}).setdefault(entry, f"{entry.name} declares runs_before {other.name}")
-    return before
+        return iter(self._order)
 
 
 def is_custom(hook: Any) -> bool:
@@ -508,12 +533,3 @@ def _check_declarations(hook: Any, name: str) -> None:
             best = nearest(other, HOOKS, 0.85) if isinstance(other, str) and other not in HOOKS else None
             if best is not None:
                 raise HookError(f"{name}: {declaration} names an unknown hook '{other}'; did you mean '{best}'?")
-
-
-def _refuse_cycles(before: Mapping[Entry, Mapping[Entry, str]]) -> None:
-    try:
-        TopologicalSorter(before).prepare()
-    except CycleError as error:
-        cycle = error.args[1]
-        declarations = [before[later][earlier] for earlier, later in pairwise(cycle)]
-        raise HookError(f"the order of the hooks is circular: {'; '.join(declarations)}") from None

@@ -122,6 +122,7 @@ from difflib import SequenceMatcher
 from typing import Literal
 
 from hookline.errors import HookError, did_you_mean
+from hookline.plan.known_elsewhere import point_elsewhere
 
 # The unit of `every=10` at a point: iterations, epochs, batches of an evaluation, validations, optimizer steps.
 Unit = Literal["iteration", "epoch", "batch", "validation", "update"]
@@ -142,7 +143,7 @@ class Point:
     known_as: str = ""
 
     def __str__(self) -> str:
-        return f"{self.name}({', '.join(('runner', *self.arguments))})"
+        return f"{self.known_as or self.name}({', '.join(('runner', *self.arguments))})"
 
 
 BATCH = ("batch_idx", "data_batch")
@@ -245,4 +246,4 @@ def near_miss(name: str, known: Iterable[str]) -> str | None:
 
 def unknown_point(name: str, known: dict[str, Point]) -> str:
     """Return the message about an unknown point."""
-    return f"unknown point '{name}'; {did_you_mean(name, known)}"
+    return f"unknown point '{name}'; {point_elsewhere(name, known) or did_you_mean(name, known)}"

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, TypeVar, overload
 
 from hookline.errors import ConfigError, did_you_mean
+from hookline.plan.known_elsewhere import HOOKS_ELSEWHERE, WRITERS_ELSEWHERE
 
 T = TypeVar("T", bound=Callable[..., Any])
 
@@ -34,6 +35,7 @@ class Registry:
         *,
         builtin: Mapping[str, str] | Callable[[], Mapping[str, str]] | None = None,
         group: str | None = None,
+        elsewhere: Mapping[str, str] | None = None,
     ) -> None:
         """Create a registry.
 
@@ -41,10 +43,12 @@ class Registry:
             kind: The word for an item in messages, such as `hook`.
             builtin: Name -> `module:attribute`, or a function that returns this mapping when it is first needed.
             group: The entry point group of installed packages.
+            elsewhere: Names that people know from other libraries -> what to use here, for messages.
         """
         self.kind = kind
         self._find_builtin = builtin if callable(builtin) else lambda: builtin or {}
         self._group = group
+        self.elsewhere = elsewhere or {}
         self._registered: dict[str, Callable[..., Any]] = {}
 
     @cached_property
@@ -105,7 +109,7 @@ class Registry:
             return item
         if name in self._plugins:
             return self._load_plugin(name)
-        raise ConfigError(f"unknown {self.kind} '{name}'; {did_you_mean(name, self)}")
+        raise ConfigError(f"unknown {self.kind} '{name}'; {self.elsewhere.get(name) or did_you_mean(name, self)}")
 
     def _load_plugin(self, name: str) -> Callable[..., Any]:
         entry = self._plugins[name]
@@ -163,7 +167,7 @@ def _classes_in(package: str, ending: str) -> Iterator[tuple[str, str]]:
             yield path.stem, name
 
 
-HOOKS = Registry("hook", builtin=_built_in_hooks, group="hookline.hooks")
+HOOKS = Registry("hook", builtin=_built_in_hooks, group="hookline.hooks", elsewhere=HOOKS_ELSEWHERE)
 # The hooks that every run has, by their key in `default_hooks`.
 DEFAULT_HOOKS = {
     "runtime_info": "RuntimeInfoHook",
@@ -172,14 +176,24 @@ DEFAULT_HOOKS = {
     "logger": "LoggerHook",
     "param_scheduler": "ParamSchedulerHook",
     "checkpoint": "CheckpointHook",
+    "report": "ReportHook",
 }
-WRITERS = Registry("writer", builtin=_built_in_writers, group="hookline.writers")
+WRITERS = Registry("writer", builtin=_built_in_writers, group="hookline.writers", elsewhere=WRITERS_ELSEWHERE)
 MODELS = Registry("model", builtin={"DigitsNet": "hookline.data.digits:DigitsNet"})
 DATASETS = Registry("dataset", builtin={"Digits": "hookline.data.digits:Digits"})
 METRICS = Registry("metric", builtin={"accuracy": "hookline.engine.metrics:accuracy"})
 STEPS = Registry(
     "step",
     builtin={"cross_entropy": "hookline.engine.steps:cross_entropy", "predict": "hookline.engine.steps:predict"},
+)
+SCHEDULERS = Registry(
+    "scheduler",
+    builtin={
+        "constant": "hookline.engine.schedules:Constant",
+        "cosine": "hookline.engine.schedules:Cosine",
+        "linear": "hookline.engine.schedules:Linear",
+        "wsd": "hookline.engine.schedules:WarmupStableDecay",
+    },
 )
 
 

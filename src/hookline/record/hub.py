@@ -11,14 +11,20 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from itertools import islice
+from operator import attrgetter, methodcaller
 from typing import TYPE_CHECKING, Any, cast
 
 from hookline.common.escape import escaped
+from hookline.common.numbers import count
 from hookline.errors import ConfigError, HooklineError, did_you_mean
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+# How many names a repr shows.
+SHOWN = 8
 
 # How many values of a name are kept: enough for common smoothing windows, and little in a checkpoint.
 KEPT = 1000
@@ -26,6 +32,9 @@ KEPT = 1000
 
 # The steps whose mean loss is shown at the end of a run. Every process saves as many values of its own.
 LAST = 20
+
+# The names of a stage's times, without the prefix.
+TIMES = ("time", "data_time")
 
 
 class Weighted(float):
@@ -62,6 +71,18 @@ class Extreme(float):
 
 PLAIN = frozenset({float, int, Weighted})
 
+# Without a loop in Python, because every record does this.
+_READ, _IS_ON_CPU = methodcaller("item"), attrgetter("is_cpu")
+
+
+def _are_on_cpu(values: list[Any]) -> bool:
+    """Return whether all values are tensors on the CPU."""
+    try:
+        return all(map(_IS_ON_CPU, values))
+    except AttributeError:  # a numpy number
+        return False
+
+
 # The statistics that a history can compute over a window.
 STATISTICS = ("mean", "min", "max", "current")
 
@@ -85,19 +106,20 @@ class History:
         """Return the newest values as floats, oldest first. Wait for the device only once for all of them."""
         if window is not None and (not isinstance(window, int) or window < 1):
             raise HooklineError(f"window is how many of the newest values to use, an int of at least 1, not {window!r}")
-        values = self.values
-        newest = (
-            list(values) if window is None or window >= len(values) else list(islice(reversed(values), window))[::-1]
-        )
-        for value in newest:
-            if value.__class__ not in PLAIN:
-                return read_numbers(newest)
-        return cast("list[float]", newest)
+        values: Any = self.values
+        if window is None or window >= len(values):
+            newest = list(values)
+        else:
+            newest = list(islice(reversed(values), window))
+            newest.reverse()
+        return newest if PLAIN.issuperset(map(type, newest)) else read_numbers(newest)
 
     def current(self) -> float:
         """Return the newest value."""
-        value = self.values[-1]
-        return cast("float", value) if value.__class__ in PLAIN else cast("Tensor", value).item()
+        value: Any = self.values[-1]
+        if value.__class__ not in PLAIN:
+            value = value.item()
+        return value  # type: ignore[no-any-return]  # a number
 
     def mean(self, window: int | None = None) -> float:
         """Return the mean of the newest `window` values, or of all that are kept."""
@@ -155,6 +177,7 @@ def mean_of(values: list[float]) -> float:
     return Weighted(mean if total else values[-1], total)
 
 
+@lru_cache(maxsize=10_000)  # every record asks this for every name
 def belongs(name: str, prefix: str) -> bool:
     """Return whether a name is under a prefix. Names outside of `train/`, `val/` and `test/` belong to `train/`.
 
@@ -197,6 +220,11 @@ def _plain_number(value: Any) -> float | None:
 def read_numbers(values: Iterable[Any]) -> list[Any]:
     """Return numbers and tensors with one element as numbers. Wait for the device only once for all of them."""
     values = list(values)
+    kinds = set(map(type, values))
+    if kinds <= PLAIN:
+        return values
+    if kinds.isdisjoint(PLAIN) and _are_on_cpu(values):
+        return list(map(_READ, values))
     tensors = [value for value in values if value.__class__ not in PLAIN]
     if all(getattr(tensor, "is_cpu", True) for tensor in tensors):  # may include numpy numbers
         return [value if value.__class__ in PLAIN else value.item() for value in values]
@@ -212,8 +240,8 @@ def read_numbers(values: Iterable[Any]) -> list[Any]:
         groups.setdefault((tensor.dtype, tensor.device), []).append(tensor.reshape(()))
     # One transfer per type and device, not one per value.
     read = {kind: iter(torch.stack(found).tolist()) for kind, found in groups.items()}
-    kinds = iter([(tensor.dtype, tensor.device) for tensor in map(torch.as_tensor, tensors)])
-    return [value if value.__class__ in PLAIN else next(read[next(kinds)]) for value in values]
+    order = iter([(tensor.dtype, tensor.device) for tensor in map(torch.as_tensor, tensors)])
+    return [value if value.__class__ in PLAIN else next(read[next(order)]) for value in values]
 
 
 def _no_number(name: str, given: Any) -> HooklineError:
@@ -233,6 +261,12 @@ class MessageHub:
         self.info: dict[str, Any] = {}
         self._not_resumed: set[str] = set()
         self._kept = KEPT
+
+    def __repr__(self) -> str:
+        names = [escaped(name) for name in self.scalars]
+        more = f", and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+        listed = f" ({', '.join(names[:SHOWN])}{more})" if names else ""
+        return f"<{type(self).__name__}: {count(len(names), 'scalar')}{listed}, {count(len(self.info), 'fact')}>"
 
     def update_scalar(self, name: str, value: float | Tensor, *, resumed: bool = True) -> None:
         """Record one number, or a tensor with one element, which is read only when needed.
@@ -289,16 +323,23 @@ class MessageHub:
 
     def read(self, prefix: str) -> None:
         """Convert all new values under a prefix to numbers, waiting for the device only once."""
-        waiting = []
+        waiting: list[tuple[deque[float | Tensor], int]] = []
+        found: list[Any] = []
         for name, history in self._scalars.items():
-            if history.fresh > 0 and belongs(name, prefix):
-                values = history.values
-                for place, value in enumerate(islice(reversed(values), history.fresh), 1):
-                    if value.__class__ not in PLAIN:
-                        waiting.append((values, -place, value))
-        numbers = read_numbers([value for _, _, value in waiting])
-        for (values, place, _), number in zip(waiting, numbers, strict=True):
-            values[place] = number
+            fresh, values = history.fresh, history.values
+            # The newest one tells: a name is recorded as numbers or as tensors. Others are read when they are used.
+            if fresh > 0 and values and values[-1].__class__ not in PLAIN and belongs(name, prefix):
+                newest = list(islice(reversed(values), fresh))
+                found += newest
+                waiting.append((values, len(newest)))
+        if not waiting:
+            return
+        numbers = iter(read_numbers(found))
+        for values, length in waiting:
+            read = list(islice(numbers, length))
+            for _ in range(length):
+                values.pop()
+            values.extend(reversed(read))
 
     def take(self, prefix: str, fewer_than: int | None = None) -> dict[str, tuple[History, int]]:
         """Return the histories under a prefix with values since they were last taken, and how many are new.

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from hookline.common.checks import check_choice, check_int
@@ -39,6 +40,11 @@ class Rule:
     window_size: int | Literal["epoch", "global"] | None = None
     log_name: str | None = None
 
+    @cached_property
+    def is_plain_mean(self) -> bool:
+        """Return whether it shows the mean of everything since the last record."""
+        return self.method == "mean" and self.window_size is None
+
     @property
     def is_long(self) -> bool:
         """Return whether the window may hold more values than the hub keeps."""
@@ -46,7 +52,8 @@ class Rule:
 
 
 # Values that are noisy from step to step are averaged. Others (a learning rate, a metric) show their current value.
-DEFAULT_RULES = (Rule("*loss*"), Rule("*time*"), Rule("*grad_norm*"), Rule("*", "current"))
+CURRENT = Rule("*", "current")
+DEFAULT_RULES = (Rule("*loss*"), Rule("*time*"), Rule("*grad_norm*"), CURRENT)
 
 
 def rules_of(given: Iterable[Mapping[str, Any]], who: str) -> tuple[Rule, ...]:
@@ -124,6 +131,8 @@ class Smoothing:
     def __init__(self, rules: tuple[Rule, ...] = DEFAULT_RULES) -> None:
         self.rules = rules
         self._decided: dict[str, tuple[tuple[str, Rule], ...]] = {}
+        #: The long windows of a name, if it has any.
+        self._long: dict[str, set[str]] = {}
         #: The original name of each log_name.
         self._shown_as: dict[str, str] = {}
         #: Totals by name and window.
@@ -146,11 +155,15 @@ class Smoothing:
         shown: dict[str, float] = {}
         for name, (history, fresh) in hub.take(prefix, fewer_than).items():
             rules = self._decided.get(name) or self._decide(name)
-            long = {str(rule.window_size) for _, rule in rules if rule.is_long}
-            if long:
-                self._add_up(name, long, history.last(fresh), fresh)
+            if name in self._long:
+                self._add_up(name, self._long[name], history.last(fresh), fresh)
             for log_name, rule in rules:
-                shown[log_name] = self._show(name, rule, history, fresh)
+                if rule is CURRENT:
+                    shown[log_name] = history.current()
+                elif rule.is_plain_mean:
+                    shown[log_name] = history.mean(fresh)
+                else:
+                    shown[log_name] = self._show(name, rule, history, fresh)
         return shown
 
     def end_epoch(self, hub: MessageHub, prefix: str) -> None:
@@ -182,6 +195,9 @@ class Smoothing:
                 if rule.log_name is None:
                     break
         self._decided[name] = tuple(found)
+        long = {str(rule.window_size) for _, rule in found if rule.is_long}
+        if long:
+            self._long[name] = long
         return self._decided[name]
 
     def _add_up(self, name: str, windows: set[str], values: list[float], fresh: int) -> None:

@@ -13,7 +13,8 @@ from hookline.checkpoint import folders
 from hookline.checkpoint.names import NAMES
 from hookline.checkpoint.seal import Note, read_note
 from hookline.common.files import PARTIAL, refuse_other_kinds
-from hookline.errors import ConfigError, HookError, blame
+from hookline.errors import ConfigError, HookError, StorageError, blame
+from hookline.rundir import control, journal
 from hookline.writers import built_in_files
 
 if TYPE_CHECKING:
@@ -21,7 +22,10 @@ if TYPE_CHECKING:
 
 # The files of a run, apart from its checkpoints and the files of its writers. All other files in the folder belong to
 # the user.
-OWN_FILES = ("config.yaml", "last_checkpoint", "run.log", "plan.txt", "hooks.json", "profile.json", "report.html")
+OWN_FILES = (
+    *("config.yaml", "last_checkpoint", "run.log", "plan.txt", "resume.json"),
+    *("hooks.json", "profile.json", "report.html", journal.NAME, control.NAME),
+)
 # All names that a run uses in its folder, now or later: its files, temporary files and the lock (which begin with a
 # dot), checkpoints, archives and traces. Some file systems ignore case.
 RESERVED = re.compile(
@@ -90,6 +94,7 @@ class RunProgress(Protocol):
 
     terminal: Terminal
     saving: Any
+    attempt: str
 
     @property
     def iter(self) -> int:
@@ -108,12 +113,16 @@ def restore_archived(
 
     The signature is that of an exit callback of `contextlib.ExitStack`.
     """
-    if not isinstance(error, (ConfigError, HookError)) or runner.iter or runner.saving.saved_at >= 0:
+    if not isinstance(error, Exception) or runner.iter or runner.saving.saved_at >= 0:
+        return
+    before_training = not runner.attempt and not isinstance(error, StorageError)
+    if not (before_training or isinstance(error, (ConfigError, HookError))):
         return
     try:
         for path in old.iterdir():
-            _remove(folder / path.name)
-            path.rename(folder / path.name)
+            origin = runner.saving.origin_of(path, folder)
+            _remove(origin)
+            path.rename(origin)
         old.rmdir()
     except OSError as another:
         blame(error, f"the files of the earlier run stay in {old}: {another.strerror or another}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from hookline.common.marks import Keys, dotted
@@ -156,14 +157,22 @@ def find_winners(values: Mapping[int, float], rule: Monitor) -> set[int]:
     return found if len(found) < len(values) else set()
 
 
-def to_data(outcomes: Sequence[Outcome], differing: Mapping[str, Mapping[int, Any]]) -> dict[str, Any]:
-    """Return the comparison as plain data for JSON, with None for numbers that are not finite."""
+def to_data(
+    outcomes: Sequence[Outcome],
+    differing: Mapping[str, Mapping[int, Any]],
+    left_out: Mapping[str, str] = MappingProxyType({}),
+) -> dict[str, Any]:
+    """Return the comparison as plain data for JSON, with None for numbers that are not finite.
+
+    `left_out` has the reasons for paths that could not be compared.
+    """
     paths = [str(each.run.path) for each in outcomes]
     return {
         "runs": {path: _outcome_data(each) for path, each in zip(paths, outcomes, strict=True)},
         "config": {
             key: {paths[number]: _plain(value) for number, value in values.items()} for key, values in differing.items()
         },
+        "left_out": dict(left_out),
     }
 
 

@@ -7,12 +7,14 @@ import json
 import logging
 import os
 import socket
+import struct
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from hookline.common.files import (
     PARTIAL,
@@ -161,11 +163,46 @@ def is_in_use(folder: Path) -> bool | None:
     try:
         with open(folder / LOCK, "rb", opener=regular) as file:
             holder = json.loads(file.read(4096))
+            held = _is_held(file.fileno())
         pid, host = int(holder["pid"]), holder["host"]
     except FileNotFoundError:
         return False
     except (ValueError, KeyError, TypeError, OSError):
         return None
+    if host != socket.gethostname():
+        return held or None
+    return _is_alive(pid) if held is None else held
+
+
+def holder_of(folder: Path) -> dict[str, Any]:
+    """Return what the lock of a folder says about the run that has it, or had it: pid, host, since; empty without."""
+    try:
+        with open(folder / LOCK, "rb", opener=regular) as file:
+            found = json.loads(file.read(4096))
+        return {"pid": int(found["pid"]), "host": str(found["host"]), "since": str(found["since"])}
+    except (ValueError, KeyError, TypeError, OSError):
+        return {}
+
+
+def _is_held(descriptor: int) -> bool | None:
+    """Return whether another process has the lock of an open file; None if the system cannot tell.
+
+    A process that was killed may still exist until its parent has noticed, and its number may be that of another one.
+    """
+    if sys.platform != "linux":
+        return None
+    layout = "hhqqi"  # type, whence, start, length, pid
+    try:
+        answer = fcntl.fcntl(descriptor, fcntl.F_GETLK, struct.pack(layout, fcntl.F_WRLCK, 0, 0, 0, 0))
+    except OSError:
+        return None
+    return bool(struct.unpack(layout, answer)[0] != fcntl.F_UNLCK)
+
+
+def _is_alive(pid: int) -> bool:
     import psutil
 
-    return bool(psutil.pid_exists(pid)) if host == socket.gethostname() else None
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return False

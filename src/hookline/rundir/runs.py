@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -24,15 +25,21 @@ from hookline.checkpoint.names import NAMES
 from hookline.checkpoint.seal import damage, read_note
 from hookline.common.files import real_path, regular
 from hookline.common.monitor import monitor
-from hookline.errors import ConfigError, HooklineError, StorageError, did_you_mean
-from hookline.rundir import columns, ownership
+from hookline.errors import MOST_NAMES, ConfigError, HooklineError, StorageError, did_you_mean
+from hookline.rundir import columns, journal, ownership, states
+from hookline.rundir.names import CONFIG, LOG, PLAN, RECORDS
 
 if TYPE_CHECKING:
     from hookline.rundir.columns import Metrics
 
-CONFIG, RECORDS, PLAN, LOG = "config.yaml", "metrics.jsonl", "plan.txt", "run.log"
 # Any of these files shows that a folder holds a run. A config alone does not: it may belong to a project.
 RUN_FILES = (RECORDS, LOG, PLAN, "last_checkpoint")
+# In an error about a folder, this many entries of it are looked at.
+MOST_ENTRIES = 1000
+
+
+class NotARunError(ConfigError):
+    """Raised for a path that is not the folder of a run."""
 
 
 class Result(NamedTuple):
@@ -123,6 +130,16 @@ class Run:
         """Return the lines of run.log."""
         return self._text(LOG).splitlines()
 
+    @cached_property
+    def events(self) -> list[dict[str, Any]]:
+        """Return the events of the journal, oldest first; empty if the run has none. See `hookline.rundir.journal`."""
+        return journal.read(self.path)
+
+    @property
+    def state(self) -> states.State:
+        """Return whether the run is running now, and how it ended otherwise."""
+        return states.state_of(self.path)
+
     @property
     def running(self) -> bool | None:
         """Return whether a process uses the folder now; None if this is unknown (it would be on another machine)."""
@@ -157,10 +174,10 @@ class Run:
 
 
 def load(path: str | os.PathLike[str]) -> Run:
-    """Return the run in a folder; raise ConfigError if the folder does not hold one."""
+    """Return the run in a folder; raise NotARunError, a ConfigError, if it does not hold one."""
     folder = Path(path).expanduser()
     if not is_run(folder):
-        raise ConfigError(_why_not(folder))
+        raise NotARunError(_why_not(folder))
     return Run(folder)
 
 
@@ -201,17 +218,21 @@ def _why_not(folder: Path) -> str:
     """Return the message about a folder that does not hold a run, with a guess at the intended one."""
     if os.path.isdir(folder):
         inside = [str(folder / name) for name in _runs_in(folder)]
-        hint = f"; it contains the runs {', '.join(inside)}" if inside else ""
+        more = f" and {len(inside) - MOST_NAMES} more" if len(inside) > MOST_NAMES else ""
+        hint = f"; it contains the runs {', '.join(inside[:MOST_NAMES])}{more}" if inside else ""
         return f"{folder} is not the folder of a run: it has no {RECORDS}, no {LOG} and no checkpoint{hint}"
     if os.path.exists(folder):
         return f"{folder} is a file; expected the folder of a run, with {RECORDS}, {LOG} and checkpoints"
+    if os.path.islink(folder):
+        return f"{folder} is a link to {os.readlink(folder)}, which does not exist"
     beside = _runs_in(folder.parent)
     hint = f"; {did_you_mean(folder.name, beside)}" if beside else ""
     return f"folder {folder} does not exist{hint}"
 
 
 def _runs_in(folder: Path) -> list[str]:
+    """Return the names of runs in a folder, which may be any folder, such as /tmp: only some entries are looked at."""
     try:
-        return sorted(entry.name for entry in folder.iterdir() if is_run(entry))
+        return sorted(entry.name for entry in islice(folder.iterdir(), MOST_ENTRIES) if is_run(entry))
     except OSError:
         return []

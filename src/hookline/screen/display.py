@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 # Seconds between two drawings (more than four per second are not visible), and the share of time spent on them.
 PAUSE = 0.25
 SHARE = 0.01
-# The widest bar, and the width below which there is no bar.
-WIDEST, NARROWEST = 40, 8
+# The width below which there is no bar.
+NARROWEST = 8
+INDENT = "  "
 FULL, EMPTY = "━", "─"
 
 
@@ -30,18 +31,19 @@ class Pace:
     """Decides when to draw next: at most four times a second, and for at most one percent of the time."""
 
     def __init__(self) -> None:
-        self._next = 0.0
+        #: The time from which on the next drawing is due.
+        self.next = 0.0
         #: How many seconds all drawing has taken.
         self.spent = 0.0
 
     def is_due(self, now: float) -> bool:
         """Return whether it is time to draw."""
-        return now >= self._next
+        return now >= self.next
 
     def drawn(self, began: float, ended: float) -> None:
         """Record how long a drawing took, and set the time of the next one."""
         self.spent += ended - began
-        self._next = ended + max(PAUSE, (ended - began) / SHARE)
+        self.next = ended + max(PAUSE, (ended - began) / SHARE)
 
 
 @dataclass
@@ -56,13 +58,14 @@ class Bar:
 
     def line(self, width: int) -> Text:
         """Return the line, at most this wide."""
+        from rich.cells import cell_len
         from rich.text import Text
 
         label = escaped(self.label)
         count = f"{self.done}/{self.total}" if self.total is not None else str(self.done)
-        behind = join_fitting([count, *self.texts], width - len(label) - 1)
+        behind = join_fitting([count, *self.texts], width - cell_len(label) - 1)
         line = Text(f"{label} ", no_wrap=True, overflow="ellipsis")
-        room = min(WIDEST, width - len(label) - len(behind) - 3)
+        room = width - cell_len(label) - cell_len(behind) - 3
         if self.total and room >= NARROWEST:
             full = round(room * min(self.done / self.total, 1.0))
             line.append(FULL * full, "green").append(EMPTY * (room - full), "dim").append("  ")
@@ -87,7 +90,7 @@ class Picture:
         if isinstance(self.beside, Bar):
             yield self.beside.line(width)
         elif self.beside:
-            yield Text(escaped(self.beside), no_wrap=True, overflow="ellipsis")
+            yield Text(fold(escaped(self.beside), width)[0], no_wrap=True, overflow="ellipsis")
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for line in self.lines(options.max_width):
@@ -108,6 +111,35 @@ def join_fitting(texts: Sequence[str], width: int) -> str:
             break
         shown.append(text)
     return "  ".join(shown)
+
+
+def fold(text: str, width: int) -> list[str]:
+    """Break a line between two items, or else between two words, so that it fits into a width.
+
+    Items are separated by two spaces. Further lines are indented. A word that is wider than the line stays whole.
+
+    >>> fold("epoch 3  val  accuracy 0.9749  loss 0.1024", 30)
+    ['epoch 3  val  accuracy 0.9749', '  loss 0.1024']
+    """
+    from rich.cells import cell_len
+
+    if len(text) <= width // 2 or cell_len(text) <= width:
+        return [text]
+    content = text.lstrip()
+    indent = text[: len(text) - len(content)]
+    lines: list[str] = []
+    for item in content.split("  "):
+        if lines and cell_len(f"{lines[-1]}  {item}") <= width:
+            lines[-1] += f"  {item}"
+            continue
+        begins = True
+        for word in item.split(" "):
+            if not begins and cell_len(f"{lines[-1]} {word}") <= width:
+                lines[-1] += f" {word}"
+            else:
+                lines.append(indent + INDENT * bool(lines) + word)
+            begins = False
+    return lines
 
 
 def clock() -> float:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import builtins
+import weakref
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from html import escape
@@ -21,6 +23,57 @@ def in_notebook() -> bool:
     shell = getattr(builtins, "get_ipython", None)
     kind = type(shell()) if callable(shell) else type(None)
     return kind.__name__ == "ZMQInteractiveShell" or "google.colab" in kind.__module__
+
+
+def hide_result(trained: object) -> None:
+    """Do not show this object as the result of a cell that ends with a call of `train()`.
+
+    IPython would print every layer of a model. The value of the call is still the model, and a cell that ends with the
+    model itself shows it. Outside of IPython, this does nothing.
+    """
+    shell = getattr(builtins, "get_ipython", None)
+    found = shell() if callable(shell) else None
+    formatter = getattr(getattr(found, "display_formatter", None), "ipython_display_formatter", None)
+    if formatter is None:
+        return
+    _hidden.add(trained)
+    if type(trained) not in formatter:  # a class may have its own way to be shown
+        formatter.for_type(type(trained), _show_unless_hidden)
+
+
+#: The trained models that a call of `train()` has returned.
+_hidden: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def _show_unless_hidden(result: object) -> None:
+    """Show nothing for the result of `train()`. For anything else, let IPython show it as usual."""
+    from IPython.core.getipython import get_ipython
+
+    shell = get_ipython()
+    cells = shell.user_ns.get("_ih", [""]) if shell is not None else [""]
+    if result not in _hidden or not ends_with_train(cells[-1]):
+        raise NotImplementedError  # IPython then tries the other ways to show it
+
+
+def ends_with_train(cell: str) -> bool:
+    r"""Return whether the last expression of a cell is a call of a method `train`, also inside `%time`.
+
+    >>> ends_with_train("model = build()\nrunner.train()"), ends_with_train("runner.train()\nmodel")
+    (True, False)
+    """
+    try:
+        last = ast.parse(cell).body[-1]
+    except (SyntaxError, IndexError):
+        return False
+    if not isinstance(last, ast.Expr) or not isinstance(last.value, ast.Call):
+        return False
+    call = last.value
+    if not isinstance(call.func, ast.Attribute):
+        return False
+    if call.func.attr in ("run_line_magic", "run_cell_magic") and call.args:
+        inner = call.args[-1]
+        return isinstance(inner, ast.Constant) and ends_with_train(str(inner.value))
+    return call.func.attr == "train"
 
 
 class NotebookDisplay:

@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from hookline.common import forks
 from hookline.common.escape import escaped_lines
-from hookline.common.files import owned
+from hookline.common.files import is_at, owned
 from hookline.screen import notebook
 
 if TYPE_CHECKING:
@@ -54,6 +54,8 @@ class Terminal:
         #: A save in the background shows lines, too.
         self._lock = threading.RLock()
         self._waiting: list[tuple[float, Callable[[], str]]] = []
+        #: The newest second in run.log, as a number and as text.
+        self._second, self._stamp = -1, ""
         self._flushed = 0.0
         self._log_failed = False
         self._console: Console | None = None
@@ -135,7 +137,7 @@ class Terminal:
         with self._lock:
             self.flush()
             self._to_log(text, time.time())
-            self._to_screen(text, style=style, markup=False)
+            self._to_screen(self._folded(text), style=style, markup=False)
             self._flush_log()
 
     def note(self, text: str) -> None:
@@ -165,7 +167,7 @@ class Terminal:
                 text = escaped_lines(make())
                 self._to_log(text, at)
                 if self.progress is None and not self.quiet:
-                    print(text, file=self.console.file, flush=True)
+                    print(self._folded(text), file=self.console.file, flush=True)
             self._flush_log()
 
     def show(self, *renderables: RenderableType, **options: Any) -> None:
@@ -180,13 +182,27 @@ class Terminal:
             self._to_screen(*renderables, **options)
             self._flush_log()
 
+    def has_log_at(self, path: Path) -> bool:
+        """Return whether the log of this run is still the file at a path."""
+        return self._log is not None and is_at(path, self._log.fileno())
+
+    def _folded(self, text: str) -> str:
+        """Return lines for the screen. A terminal would break a long one inside a word."""
+        if self.quiet or not self.console.is_terminal:
+            return text
+        from hookline.screen.display import fold
+
+        return "\n".join(line for long in text.split("\n") for line in fold(long, self.console.width))
+
     def _to_screen(self, *shown: RenderableType, **options: Any) -> None:
         if self.progress is not None:
             self.progress.settle()
         self.console.print(*shown, **options)
 
     def _to_log(self, text: str, at: float) -> None:
-        self._write_log(f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(at))}  {text}\n")
+        if int(at) != self._second:  # formatting a time costs as much as the rest of a line
+            self._second, self._stamp = int(at), time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+        self._write_log(f"{self._stamp}  {text}\n")
 
     def _write_log(self, lines: str) -> None:
         if self._log is None:

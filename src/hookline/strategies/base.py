@@ -9,7 +9,7 @@ one file: it subclasses `Strategy` and overrides the methods that differ from a 
     agreement       `agree` on requests, `agree_on_first`, `on_main`, `barrier`, `explain` a failure
     numbers         `reduce_sum`, `average`, `settle`, `gather`, `gather_on_main`
     state           `model_state`, `load_model_state`, `optimizer_state`, `load_optimizer_state`
-    checkpoints     `separate`, `writes`, `on_writers`, `together`, `write_checkpoint`, `read_checkpoint`
+    checkpoints     `separate`, `writes`, `on_writers`, `together`, and to write, verify and read a checkpoint
     shutdown        leave the group
 """
 
@@ -250,6 +250,10 @@ class Strategy:
     def write_checkpoint(self, checkpoint: dict[str, Any], path: Path, note: Note) -> str:
         """Write a checkpoint completely or not at all, in all processes that write, and return its SHA-256."""
         return store.write(checkpoint, path, note)
+
+    def verify_checkpoint(self, path: Path) -> None:
+        """Read back what `write_checkpoint` wrote, and refuse it if the bytes differ."""
+        store.verify(path)
 
     def read_checkpoint(self, path: Path, *, sealed: bool, verified: bool = False) -> dict[str, Any]:
         """Read a checkpoint, or as much of it as this process needs; see `store.read`."""

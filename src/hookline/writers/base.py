@@ -33,7 +33,7 @@ class Writer(ABC):
     #: The writer's name in messages; the class name if empty.
     told_as: ClassVar[str] = ""
     #: Whether the writer does anything with images.
-    keeps_images: ClassVar[bool] = True
+    keeps_images: bool = True
     #: Whether a background thread makes the calls, because they wait for a server or a database.
     in_background = False
     #: The default names of what the writer creates in the run's folder, so that a later run archives it.

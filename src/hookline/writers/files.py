@@ -97,6 +97,15 @@ class FileWriter(Writer):
         if time.monotonic() - self._flushed > LATENCY:
             self.flush()
 
+    def add_all(self, records: list[Record]) -> None:
+        """Queue several records. The caller writes them."""
+        if self._failing:
+            for record in records:  # there may be too many of them
+                self.add(record)
+            return
+        self._waiting.extend(records)
+        self._waiting_bytes += sum([len(record.data) for record in records])
+
     def flush(self) -> None:
         """Write all waiting records, including those that did not fit on a full disk before."""
         self._flushed = time.monotonic()
@@ -115,6 +124,11 @@ class FileWriter(Writer):
         while self._waiting:
             together = b"".join([record.data for record in islice(self._waiting, AT_ONCE)])
             self._partial_bytes += file.write(together[self._partial_bytes :])
+            if self._partial_bytes == len(together) and len(self._waiting) <= AT_ONCE:  # nearly always
+                self._written += len(self._waiting)
+                self._waiting.clear()
+                self._waiting_bytes = self._partial_bytes = 0
+                return
             while self._waiting and self._partial_bytes >= len(self._waiting[0].data):
                 size = len(self._waiting.popleft().data)
                 self._partial_bytes -= size

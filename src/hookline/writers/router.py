@@ -162,11 +162,12 @@ class Writers(Writer):
         return [name for writer in self.all if writer.cuts_back for name in _files_of(writer)]
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the states of all writers that have one. Flush those that do not run in the background first."""
+        """Return the states of all writers that need one. Flush those that do not run in the background first."""
         for delivery in self.deliveries:
             if not delivery.writer.in_background:
                 delivery.flush()
-        return {each.name: state for each in self.deliveries if (state := each.state_dict())}
+        states = [(each, each.state_dict()) for each in self.deliveries]
+        return {each.name: state for each, state in states if state or _needs_only_the_iteration(each.writer)}
 
     def rejoin(self, state: Mapping[str, Any]) -> None:
         """Let each writer continue the run of its state: the records that follow belong to it."""
@@ -188,6 +189,12 @@ class Writers(Writer):
 def _own(value: Any) -> Any:
     """Return a copy of a record, because a writer may change it; any other value as it is."""
     return dict(value) if value.__class__ is dict else value
+
+
+def _needs_only_the_iteration(writer: Writer) -> bool:
+    """Return whether a writer has no state of its own, but uses the checkpoint's iteration when a run is resumed."""
+    cls = type(writer)
+    return cls.state_dict is Writer.state_dict and cls.load_state_dict is not Writer.load_state_dict
 
 
 def _name(writer: Writer) -> str:

@@ -1,6 +1,8 @@
 """TensorboardWriter: event files for TensorBoard, in which one event holds all numbers of a step.
 
-torch's SummaryWriter creates one event per number and passes it to a thread, which costs many times as much.
+torch's SummaryWriter creates one event per number and passes it to a thread, which costs many times as much. Events
+with numbers are encoded here, many at once when they are written, without protobuf: nearly all of their bytes are the
+same in every event.
 
 Every process starts a new file, because readers ignore everything after a record that a kill left incomplete. A resumed
 run truncates the files to their size at the checkpoint, so that readers see one curve. Its new file starts with a mark
@@ -10,21 +12,23 @@ run truncates the files to their size at the checkpoint, so that readers see one
 from __future__ import annotations
 
 import json
+import math
 import os
 import socket
 import struct
 import tempfile
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from functools import lru_cache
 from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hookline.common.files import owned
 from hookline.writers.extras import require_libraries
-from hookline.writers.files import FileWriter, Record, appending
+from hookline.writers.files import LATENCY, FileWriter, Record, appending
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
 # The suffix of our own files. Other files in the folder are never touched.
 ENDING = ".hookline"
 BINS = 64
+FLOAT, DOUBLE = struct.Struct("<f").pack, struct.Struct("<d").pack
 
 
 class TensorboardWriter(FileWriter):
@@ -54,6 +59,8 @@ class TensorboardWriter(FileWriter):
         self.folder = folder
         #: The last step written, and the first step that a running TensorBoard must forget.
         self._step = -1
+        #: Events with numbers that are not encoded yet: the time, the numbers and the step.
+        self._plain: list[tuple[float, Mapping[str, float], int]] = []
         self._forget_from: int | None = None
 
     def _open(self, path: Path) -> None:
@@ -69,11 +76,30 @@ class TensorboardWriter(FileWriter):
 
     def write_scalars(self, scalars: Mapping[str, float], step: int) -> None:
         """Write one event with all numbers."""
-        event = self._event(wall_time=time.time(), step=step)
-        add = event.summary.value.add
-        for name, value in scalars.items():
-            add(tag=name, simple_value=value)
-        self._add(event, step, (scalars, step))
+        self._plain.append((time.time(), scalars, step))
+        self._step = max(self._step, step)
+        if time.monotonic() - self._flushed > LATENCY:
+            self.flush()
+
+    def flush(self) -> None:
+        """Encode and write all events that wait."""
+        self._flushed = time.monotonic()
+        self._encode_plain()
+        super().flush()
+
+    def _encode_plain(self) -> None:
+        plain, self._plain = self._plain, []
+        self.add_all(
+            [
+                Record(self._framed(encode_numbers(wall_time, step, scalars)), (scalars, step))
+                for wall_time, scalars, step in plain
+            ]
+        )
+
+    def drop_waiting(self) -> None:
+        """Drop all waiting records."""
+        self._plain.clear()
+        super().drop_waiting()
 
     def write_scalar(self, name: str, value: float, step: int) -> None:
         """Write one event with one number."""
@@ -128,8 +154,9 @@ class TensorboardWriter(FileWriter):
 
     # -- files
 
-    def _add(self, event: Any, step: int, source: tuple[Mapping[str, float], int] | None = None) -> None:
-        self.add(Record(self._framed(event.SerializeToString()), source))
+    def _add(self, event: Any, step: int) -> None:
+        self._encode_plain()
+        self.add(Record(self._framed(event.SerializeToString())))
         self._step = max(self._step, step)
 
     def _framed(self, data: bytes) -> bytes:
@@ -197,6 +224,60 @@ class TensorboardWriter(FileWriter):
                     file.truncate(sizes[path.name])
         self._step = state.get("step", -1)
         self._forget_from = self._step + 1
+
+
+def varint(number: int) -> bytes:
+    r"""Return an int as protobuf encodes it: seven bits per byte, the lowest first.
+
+    >>> varint(300)
+    b'\xac\x02'
+    """
+    number &= (1 << 64) - 1
+    found = bytearray()
+    while number > 0x7F:
+        found.append(number & 0x7F | 0x80)
+        number >>= 7
+    found.append(number)
+    return bytes(found)
+
+
+def head_of(name: str) -> bytes:
+    """Return everything in front of a number in an event: the lengths, and its name (`Summary.Value.tag`)."""
+    tag = name.encode()
+    tag = b"\x0a" + varint(len(tag)) + tag
+    return b"\x0a" + varint(len(tag) + 5) + tag + b"\x15"
+
+
+def encode_numbers(wall_time: float, step: int, scalars: Mapping[str, float]) -> bytes:
+    """Return an `Event` with these numbers, as protobuf encodes it."""
+    pack, parts, length = layout_of(tuple(scalars))
+    filled = list(parts)
+    filled[1::2] = scalars.values()
+    try:
+        values = pack(*filled)
+    except OverflowError:
+        values = b"".join([head_of(name) + as_float32(value) for name, value in scalars.items()])
+    return b"".join((b"\x09", DOUBLE(wall_time), b"\x10", varint(step), b"\x2a", length, values))
+
+
+@lru_cache(maxsize=1000)
+def layout_of(names: tuple[str, ...]) -> tuple[Callable[..., bytes], tuple[Any, ...], bytes]:
+    """Return what all events with these names have in common.
+
+    That is the function that puts the numbers between their heads, the heads with places for numbers between them, and
+    the length of all.
+    """
+    heads = [head_of(name) for name in names]
+    layout = struct.Struct("<" + "".join(f"{len(head)}sf" for head in heads))
+    return layout.pack, tuple(part for head in heads for part in (head, 0.0)), varint(layout.size)
+
+
+def as_float32(value: float) -> bytes:
+    """Return a number in four bytes. One that is too large becomes infinite, as in protobuf."""
+    try:
+        return FLOAT(value)
+    except OverflowError:
+        return FLOAT(math.copysign(math.inf, value))
 
 
 def start_second(path: Path) -> int:

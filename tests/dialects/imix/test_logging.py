@@ -228,9 +228,12 @@ def test_a_fresh_run_in_the_same_folder_has_records_of_its_own(tmp_path: Path) -
         "Sequential_epoch1_model.pth",
         "Sequential_model_final.pth",
         "config.yaml",
+        "events.jsonl",
+        "hooks.json",
         "last_checkpoint",
         "metrics.json",
         "plan.txt",
+        "report.html",
         "run.log",
         "runs",
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -277,12 +278,19 @@ def test_weights_of_a_part_of_a_model(tmp_path: Path) -> None:
         _load_checkpoint_with_prefix("neck.", tmp_path / "x.pth")
 
 
-def test_save_checkpoint_of_a_runner_waits_for_the_end_of_the_step(tmp_path: Path) -> None:
+def test_save_checkpoint_of_a_runner_writes_at_once_and_again_when_the_step_is_done(tmp_path: Path) -> None:
+    at_once = tmp_path / "mine" / "at_{two}.pth"
+
     class Saves(Hook):
         def after_train_iter(self, runner: Any, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
             if runner.iter == 1:
                 runner.save_checkpoint(tmp_path / "mine", "at_{two}.pth", meta={"why": "just so"})
-                assert not (tmp_path / "mine").exists()
+                now = runner.model.state_dict()
+                stored = weights(at_once, "state_dict")
+                assert all(torch.equal(stored[name], value) for name, value in now.items())
+                shutil.copy(at_once, tmp_path / "copy.pth")
+                runner.save_checkpoint(tmp_path / "mine", "moved.pth")
+                (tmp_path / "mine" / "moved.pth").rename(tmp_path / "elsewhere.pth")
 
         def after_run(self, runner: Any) -> None:
             runner.save_checkpoint(str(tmp_path / "mine"), "end.pth", save_optimizer=False, meta={"by": "me"})
@@ -290,15 +298,25 @@ def test_save_checkpoint_of_a_runner_waits_for_the_end_of_the_step(tmp_path: Pat
                 runner.save_checkpoint(tmp_path, "x.pth", meta={"model": runner.model})
             assert (tmp_path / "mine" / "end.pth").exists()
 
-    runner_of(tmp_path / "run", VAL, **parts(custom_hooks=[Saves()])).train()
-    found = weights(tmp_path / "mine" / "at_{two}.pth")
-    assert (found["position"]["iter"], found["meta"]["why"]) == (2, "just so")
+    whole = runner_of(tmp_path / "run", VAL, **parts(custom_hooks=[Saves()])).train()
+    copied, found = weights(tmp_path / "copy.pth"), weights(at_once)
+    assert [(each["position"]["iter"], each["meta"]["why"]) for each in (copied, found)] == [
+        (1, "just so"),
+        (2, "just so"),
+    ]
+    assert sorted(path.name for path in (tmp_path / "mine").iterdir()) == ["at_{two}.pth", "end.pth", "last_checkpoint"]
     end = weights(tmp_path / "mine" / "end.pth")
     assert ("optimizer" in end, "why" in end["meta"], end["meta"]["by"]) == (False, False, "me")
     assert "why" not in weights(tmp_path / "run" / "epoch_4.pth", "meta")
-    whole = runner_of(tmp_path / "whole", VAL, **parts(custom_hooks=[])).train()
-    resuming = {"load_from": tmp_path / "mine" / "at_{two}.pth", "resume": True}
-    assert same(runner_of(tmp_path / "again", VAL, **parts(custom_hooks=[], **resuming)).train(), whole)
+    with pytest.raises(StorageError, match="in the middle of a step"):
+        resumed_from(tmp_path / "copy.pth", tmp_path / "again")
+    runner_of(tmp_path / "weights", VAL, **parts(custom_hooks=[], load_from=tmp_path / "copy.pth")).train()
+    assert same(resumed_from(at_once, tmp_path / "resumed"), whole)
+
+
+def resumed_from(checkpoint: Path, folder: Path) -> nn.Module:
+    resuming = {"load_from": checkpoint, "resume": True}
+    return runner_of(folder, VAL, **parts(custom_hooks=[], **resuming)).train()
 
 
 def test_a_checkpoint_for_a_runner_that_only_tests(tmp_path: Path) -> None:

@@ -75,6 +75,15 @@ def test_existing_predictions_can_be_evaluated() -> None:
     assert Evaluator(Sizes()).offline_evaluate(iter(samples(1, 2)), iter([7, 8]))["sizes/number"] == 2
 
 
+def test_data_of_another_length_than_the_predictions_is_refused() -> None:
+    evaluator = Evaluator(Sizes())
+    assert evaluator.offline_evaluate(samples(1, 2, 3), [{}] * 3, chunk_size=2)["sizes/number"] == 3
+    with pytest.raises(AssertionError, match="^offline_evaluate: data ends at 3, before data_samples$"):
+        Evaluator(Sizes()).offline_evaluate(samples(1, 2, 3, 4), [{}] * 3, chunk_size=2)
+    with pytest.raises(AssertionError, match="^offline_evaluate: there are only 3 data_samples, and more data$"):
+        Evaluator(Sizes()).offline_evaluate(samples(1, 2, 3), [{}] * 5)
+
+
 def test_a_metric_without_results_logs_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     assert Sizes().evaluate(3) == {"sizes/sum": 0, "sizes/number": 0}
     assert caplog.messages == [

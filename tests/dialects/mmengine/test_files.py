@@ -81,7 +81,7 @@ def test_a_pickle_of_plain_data_is_read_and_any_other_is_not_run(tmp_path: Path)
 
     (tmp_path / "evil.pkl").write_bytes(pickle.dumps(Evil()))
     with pytest.raises(
-        StorageError, match=r"^the pickle holds a (posix|nt).mkdir, but only plain data and numpy arrays are"
+        StorageError, match=r"^the pickle holds a (posix|nt).mkdir, but only plain data, numpy arrays and tensors are"
     ):
         fileio.load(tmp_path / "evil.pkl")
     assert not (tmp_path / "ran").exists()
@@ -276,6 +276,7 @@ def test_objects_are_found_by_name() -> None:
     assert Thing.check_instance_created("first")
 
 
+@pytest.mark.processes  # `platform.platform()` starts one
 def test_helpers_for_torch() -> None:
     assert torch.__version__ == dl_utils.TORCH_VERSION
     assert dl_utils.has_batch_norm(nn.Sequential(nn.BatchNorm1d(2)))

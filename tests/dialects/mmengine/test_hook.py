@@ -205,3 +205,39 @@ def test_an_invalid_priority_raises_the_original_error_type(given: Any, kind: ty
 def test_an_object_that_is_not_a_hook_is_refused(tmp_path: Path, given: Any) -> None:
     with pytest.raises((TypeError, KeyError)):
         runner_of(tmp_path / "run", custom_hooks=[given])
+
+
+def test_a_method_may_have_a_parameter_of_its_own_with_a_default(tmp_path: Path) -> None:
+    seen: list[Any] = []
+
+    class Own(Hook):
+        def after_train_iter(
+            self, runner: Any, batch_idx: int, data_batch: Any = None, outputs: Any = None, every: int = 2
+        ) -> None:
+            if self.every_n_inner_iters(batch_idx, every):
+                seen.append((batch_idx, every, sorted(outputs)))
+
+        def before_run(self, runner: Any, verbose: bool = True) -> None:
+            seen.append(verbose)
+
+    runner = runner_of(tmp_path, custom_hooks=[Own()])
+    runner.train()
+    assert seen[0] is True
+    assert {each[:2] for each in seen[1:]} == {(1, 2), (3, 2)}
+
+    class NearMiss(Hook):
+        def after_train_iter(self, runner: Any, batch_idx: int, data_batch: Any = None, output: Any = None) -> None: ...
+
+    with pytest.raises(HookError, match="has no argument 'output'; did you mean 'outputs'"):
+        runner_of(tmp_path / "other", custom_hooks=[NearMiss()])
+
+
+def test_helpers_need_only_the_counters_that_they_read() -> None:
+    fake: Any = SimpleNamespace(epoch=4, max_epochs=5, iter=9, max_iters=10)
+    hook = Hook()
+    assert (hook.is_last_train_epoch(fake), hook.is_last_train_iter(fake)) == (True, True)
+    assert (hook.every_n_epochs(fake, 5), hook.every_n_train_iters(fake, 3)) == (True, False)
+    assert hook.end_of_epoch([1, 2, 3], 2)
+    fake.epoch = 3
+    assert not hook.is_last_train_epoch(fake)
+    assert hook.is_last_train_epoch(SimpleNamespace(train_loop=SimpleNamespace(by_epoch=False), epoch=0, max_epochs=9))

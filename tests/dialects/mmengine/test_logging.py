@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
+import logging.handlers
+import re
 from pathlib import Path
 from typing import Any
-from weakref import WeakValueDictionary
 
 import numpy as np
 import pytest
 import torch
 
 from hookline.dialects.mmengine.hooks import Hook
+from hookline.dialects.mmengine.instances import Instances
 from hookline.dialects.mmengine.logging import HistoryBuffer, MessageHub, MMLogger, print_log
 from hookline.dialects.mmengine.runner import LogProcessor
 from hookline.errors import HooklineError
@@ -21,9 +23,7 @@ from tests.dialects.mmengine.parts import runner_of, weights
 @pytest.fixture(autouse=True)
 def nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
     for kind in (MessageHub, MMLogger):
-        monkeypatch.setattr(kind, "_instances", {})
-        monkeypatch.setattr(kind, "_of_runs", WeakValueDictionary())
-        monkeypatch.setattr(kind, "_newest", None)
+        monkeypatch.setattr(kind, "_instance_dict", Instances())
 
 
 def test_a_hub_is_found_by_its_name_and_the_newest_without() -> None:
@@ -131,9 +131,13 @@ def test_print_log(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     print_log("by its name", logger="mine", level=logging.ERROR)
     print_log("by the current", logger="current", level=logging.WARNING)
     print_log("too low", logger=mine)
-    shown = capsys.readouterr()
-    assert (shown.out, shown.err) == ("printed\n", "by its name\nby the current\n")
-    assert (tmp_path / "x.log").read_text() == "by its name\nby the current\n"
+    print_log("by the current", logger="current", level=logging.WARNING)  # a repeated warning is dropped
+    shown, place = capsys.readouterr(), f"{__file__} - test_print_log"
+    lines = [f"mmengine - ERROR - {place} - N - by its name", "mmengine - WARNING - by the current"]
+    for text in (shown.out.removeprefix("printed\n"), (tmp_path / "x.log").read_text()):
+        without_times = [re.sub(r"^[\d/]+ [\d:]{8} - | \d+(?= - by)", "", line) for line in text.splitlines()]
+        assert without_times == [lines[0].replace(" N", ""), lines[1]]
+    assert (shown.out[:8], shown.err) == ("printed\n", "")
     assert mine.log_file == str(tmp_path / "x.log")
     with pytest.raises(ValueError, match="^unknown MMLogger 'other'; create it with"):
         print_log("x", logger="other")
@@ -141,6 +145,69 @@ def test_print_log(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
         print_log("x", logger=3)  # type: ignore[arg-type]
     for handler in mine.handlers:
         handler.close()
+
+
+def test_the_handler_of_a_log_file_is_named_in_a_config(tmp_path: Path) -> None:
+    rotating = {"type": "RotatingFileHandler", "maxBytes": 1024}
+    logger = MMLogger("rotating", log_file=tmp_path / "x.log", file_handler_cfg=rotating)
+    assert isinstance(logger.handlers[-1], logging.handlers.RotatingFileHandler)
+    logger.handlers[-1].close()
+    for wrong, message in (("RotatingFileHandle", "did you mean 'RotatingFileHandler'"), ("Popen", "unknown handler")):
+        with pytest.raises(ValueError, match=message):
+            MMLogger("wrong", log_file=tmp_path / "x.log", file_handler_cfg={"type": wrong})
+
+
+def test_the_instances_of_a_class_are_a_dict_that_may_be_cleared_and_replaced() -> None:
+    first, second = MessageHub.get_instance("first"), MessageHub.get_instance("second")
+    assert dict(MessageHub._instance_dict) == {"first": first, "second": second}
+    MessageHub._instance_dict.pop("second")
+    assert MessageHub.get_current_instance() is first
+    MessageHub._instance_dict.clear()
+    assert MessageHub.get_current_instance().instance_name == "mmengine"
+    MessageHub._instance_dict = {}
+    of_run = MessageHub.make_current(MessageHub("of a run"))
+    assert (MessageHub.get_current_instance(), list(MessageHub._instance_dict)) == (of_run, ["of a run"])
+
+
+def test_a_hub_of_a_run_ends_with_it_unless_it_is_the_newest() -> None:
+    MessageHub.make_current(MessageHub("old"))
+    MessageHub.make_current(MessageHub("new"))
+    assert list(MessageHub._instance_dict) == ["new"]
+    assert MessageHub.get_current_instance().instance_name == "new"
+
+
+def test_the_state_of_an_original_hub_is_read(caplog: pytest.LogCaptureFixture) -> None:
+    state = {
+        "log_scalars": {"loss": HistoryBuffer([0.5], [1]), "bad": 1},
+        "runtime_info": {"iter": 3, "big": 4},
+        "resumed_keys": {"big": False},
+    }
+    hub = MessageHub("read")
+    hub.load_state_dict(state)
+    assert (hub.get_scalar("loss").current(), hub.get_info("iter"), "bad" in hub.log_scalars) == (0.5, 3, False)
+    assert list(hub.state_dict()["info"]) == ["iter"]
+    assert "the scalar 'bad' is left out: it must be a HistoryBuffer, not 1" in caplog.text
+
+
+def test_a_hub_may_begin_with_values() -> None:
+    history = HistoryBuffer([1.0], [1])
+    hub = MessageHub("given", {"loss": history}, {"iter": 2}, {"iter": False})
+    assert (hub.get_scalar("loss"), hub.get_info("iter"), hub.state_dict()["info"]) == (history, 2, {})
+    with pytest.raises(AssertionError, match="log_scalars must hold HistoryBuffers; 'loss' is 1"):
+        MessageHub("x", log_scalars={"loss": 1})  # type: ignore[dict-item]
+    with pytest.raises(AssertionError, match="resumed_keys has 'iters', which is not recorded; did you mean 'iter'"):
+        MessageHub("x", runtime_info={"iter": 1}, resumed_keys={"iters": True})
+    with pytest.raises(AssertionError, match="the scalar 'x' must be a number"):
+        hub.update_scalars({"x": []})
+
+
+def test_a_history_takes_single_numbers() -> None:
+    buffer = HistoryBuffer(np.array([[1, 2, 3]]), np.array([[1, 1, 1]]), max_length=2)
+    assert (buffer.max_length, buffer.data[0].tolist(), HistoryBuffer().max_length) == (2, [2, 3], 1_000_000)
+    with pytest.raises(TypeError, match="single numbers"):
+        buffer.update([1, 2])
+    with pytest.raises(AssertionError, match="must have the same length, not 2 and 1"):
+        HistoryBuffer([1, 2], [1])
 
 
 # -- LogProcessor

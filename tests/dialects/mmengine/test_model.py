@@ -155,6 +155,16 @@ def test_every_initializer_changes_weights_and_zeroes_biases(kind: str) -> None:
     assert torch.equal(net.conv.weight, before["conv.weight"])
 
 
+def test_an_initializer_without_layers_changes_nothing_and_a_warning_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    net = Net({"type": "Constant", "val": 3.0})
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    net.init_weights()
+    assert all(torch.equal(before[name], value) for name, value in net.state_dict().items())
+    assert caplog.messages == [
+        "the init_cfg of Net changes nothing, because it has no 'layer': {'type': 'Constant', 'val': 3.0}"
+    ]
+
+
 def test_weights_are_initialized_once(caplog: pytest.LogCaptureFixture) -> None:
     net = Net()
     net.init_weights()
@@ -168,7 +178,7 @@ def test_children_are_initialized_too_and_pretrained_weights_last(tmp_path: Path
     whole = Sequential(
         Net({"type": "Constant", "val": 1.0, "layer": "Linear"}),
         ModuleList([Net({"type": "Pretrained", "checkpoint": str(tmp_path / "x.pth"), "prefix": "backbone"})]),
-        ModuleDict({"a": nn.Linear(1, 1)}, init_cfg={"type": "Constant", "val": 3.0}),
+        ModuleDict({"a": nn.Linear(1, 1)}, init_cfg={"type": "Constant", "val": 3.0, "layer": "Linear"}),
     )
     whole.init_weights()
     state = whole.state_dict()
@@ -183,7 +193,7 @@ def test_children_are_initialized_too_and_pretrained_weights_last(tmp_path: Path
         ({"type": "Constant"}, "ConstantInit: the setting 'val' is required"),
         ({"type": "Kaimin"}, "unknown weight initializer 'Kaimin'; did you mean 'Kaiming'?"),
         (
-            {"type": "Xavier", "distribution": "even"},
+            {"type": "Xavier", "distribution": "even", "layer": "Linear"},
             "the distribution of weights must be 'normal' or 'uniform', not 'even'",
         ),
         (

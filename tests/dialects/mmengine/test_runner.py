@@ -507,15 +507,6 @@ def test_stop_training_can_be_canceled(tmp_path: Path) -> None:
     assert runner.epoch == 2
 
 
-def test_a_loop_that_overrides_run_iter_is_refused_when_it_is_defined() -> None:
-    with pytest.raises(
-        ConfigError, match="^Own overrides run_iter, which would never be called: the loop is hookline's. Put the code "
-    ):
-
-        class Own(EpochBasedTrainLoop):
-            def run_iter(self, idx: int, data_batch: Any) -> None: ...
-
-
 def test_a_subclass_of_a_loop_that_changes_its_settings(tmp_path: Path) -> None:
     @LOOPS.register_module()
     class Doubled(EpochBasedTrainLoop):

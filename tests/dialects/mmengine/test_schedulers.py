@@ -30,6 +30,10 @@ def sgd(kind: type[torch.optim.Optimizer] = torch.optim.SGD, **more: Any) -> tor
     return kind([{"params": [first]}, {"params": [second], "lr": 0.02}], **options)  # type: ignore[arg-type]
 
 
+#: These tests step schedulers without an optimizer that steps before.
+out_of_order = pytest.mark.filterwarnings("ignore:.* before optimizer.step:UserWarning")
+
+
 # All schedulers that need no metric, with their required settings.
 PARAMETERS: dict[str, dict[str, Any]] = {
     "Constant": {"factor": 0.25},
@@ -44,6 +48,7 @@ PARAMETERS: dict[str, dict[str, Any]] = {
 }
 
 
+@out_of_order
 @pytest.mark.parametrize("kind", PARAMETERS)
 def test_a_scheduler_resumes_from_its_state(kind: str) -> None:
     parameters = {**PARAMETERS[kind], "begin": 1, "end": 15}
@@ -62,6 +67,23 @@ def test_a_scheduler_resumes_from_its_state(kind: str) -> None:
         assert second.get_last_value() == never_stopped.get_last_value()
 
 
+def test_a_scheduler_that_steps_before_its_optimizer_is_reported_once() -> None:
+    for replaced in (False, True):
+        optimizer = sgd()
+        made = StepLR(optimizer, step_size=3)
+        if replaced:
+            optimizer.step = lambda: None  # type: ignore[method-assign,assignment]
+            optimizer.step()
+        with pytest.warns(UserWarning, match=r"^StepLR\.step\(\) was called before optimizer\.step\(\), or"):
+            made.step()
+        made.step()
+    optimizer = sgd()
+    made = StepLR(optimizer, step_size=3)
+    optimizer.step()
+    made.step()
+
+
+@out_of_order
 def test_factors_of_zero_return_to_the_initial_value() -> None:
     for made in (ConstantLR(sgd(), factor=0.0, end=3), LinearLR(sgd(), start_factor=0.0, end=3)):
         values = [made.get_last_value()[0]]

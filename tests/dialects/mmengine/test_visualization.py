@@ -30,7 +30,7 @@ from hookline.writers.jsonl import JsonlWriter
 from hookline.writers.mlflow import MlflowWriter
 from hookline.writers.tensorboard import TensorboardWriter
 from hookline.writers.wandb import WandbWriter
-from tests.dialects.mmengine.parts import runner_of
+from tests.dialects.mmengine.parts import TRAIN, VAL, runner_of
 
 
 def records(path: Path) -> list[dict[str, Any]]:
@@ -119,6 +119,20 @@ def test_in_a_run_it_writes_through_the_writers_of_the_run(tmp_path: Path) -> No
     runner.visualizer.close()
 
 
+def test_images_go_to_the_folder_that_the_visualizer_names(tmp_path: Path) -> None:
+    class Draws(Hook):
+        def after_test_iter(self, runner: Any, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
+            runner.visualizer.add_image("picture", np.zeros((2, 2, 3), np.uint8), step=batch_idx)
+
+    shown = {"type": "Visualizer", "vis_backends": [{"type": "LocalVisBackend"}], "save_dir": str(tmp_path / "shown")}
+    runner = runner_of(tmp_path / "run", (*TRAIN, *VAL), visualizer=shown, custom_hooks=[Draws()])
+    runner.test()
+    pictures = sorted(path.name for path in (tmp_path / "shown" / "vis_data" / "vis_image").iterdir())
+    assert pictures == ["picture_0.png", "picture_1.png"]
+    found = sorted(path.name for path in (tmp_path / "run").iterdir())
+    assert found == ["images.jsonl", "metrics.jsonl", "run.log"]  # the page of the run shows them, too
+
+
 def test_without_backends_a_run_has_its_records_all_the_same(tmp_path: Path) -> None:
     runner = runner_of(tmp_path, visualizer={"type": "Visualizer", "vis_backends": None})
     runner.train()
@@ -181,22 +195,22 @@ def test_a_projects_backend_has_its_own_folder_which_is_archived_with_its_run(tm
 
 def test_an_image_can_be_worked_on(monkeypatch: pytest.MonkeyPatch) -> None:
     visualizer = Visualizer("image")
-    with pytest.raises(ValueError, match=r"^there is no image yet; call set_image first$"):
+    with pytest.raises(AssertionError, match=r"^there is no image yet; call set_image first$"):
         visualizer.get_image()
     visualizer.set_image(torch.zeros(3, 2, 2))
     assert visualizer.get_image().shape == (2, 2, 3)
     visualizer.dataset_meta = {"classes": ["a"]}
     assert visualizer.dataset_meta == {"classes": ["a"]}
     visualizer.add_datasample("x", visualizer.get_image())
-    with pytest.raises(AttributeError, match=r"^Visualizer.draw_bboxes is not supported: draw with a library of your"):
-        visualizer.draw_bboxes(torch.zeros(1, 4))
     with pytest.raises(AttributeError, match=r"^'Visualizer' object has no attribute 'add_sclar'$"):
-        visualizer.add_sclar("x", 1)
+        visualizer.add_sclar("x", 1)  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(
-        ConfigError, match=r"^Visualizer.show needs matplotlib, which is not installed; to write the image instead, ca"
-    ):
-        visualizer.show()
+    for draw in (visualizer.show, lambda: visualizer.draw_bboxes(torch.zeros(1, 4))):
+        with pytest.raises(
+            ConfigError,
+            match=r"^drawing needs matplotlib, which is not installed: pip install 'hookline\[mmengine\]'$",
+        ):
+            draw()
 
 
 class Loud(Visualizer):
@@ -227,3 +241,30 @@ def test_visualizers_are_found_by_name_and_wrong_ones_refused() -> None:
         Visualizer("wrong", vis_backends="local")
     with pytest.raises(ValueError, match=r"^the Visualizer 'nowhere' has no run; set save_dir to say where it writes$"):
         Visualizer("nowhere", vis_backends=[LocalVisBackend()]).add_scalar("x", 1)
+
+
+def test_shapes_are_drawn_on_the_image() -> None:
+    visualizer = Visualizer("drawing")
+    visualizer.set_image(np.zeros((40, 60, 3), np.uint8))
+    visualizer.draw_bboxes(torch.tensor([[5, 5, 20, 20]]), edge_colors=(255, 0, 0))
+    visualizer.draw_binary_masks(np.pad(np.ones((8, 8), bool), ((30, 2), (50, 2))), colors=(0, 0, 250), alphas=1.0)
+    visualizer.draw_texts("a", torch.tensor([40, 5]), colors="w").draw_circles(
+        torch.tensor([30, 30]), torch.tensor([5])
+    )
+    visualizer.draw_lines(torch.tensor([0, 59]), torch.tensor([25, 25])).draw_points(torch.tensor([[50, 10]]))
+    image = visualizer.get_image()
+    assert image.shape == (40, 60, 3)
+    assert image[5, 12, 0] > 100  # the upper edge of the box
+    assert image[12, 12].tolist() == [0, 0, 0]  # inside of it
+    assert image[34, 54].tolist() == [0, 0, 250]  # the mask
+    assert image[25, 5, 1] > 60  # the line
+    assert image[5:15, 40:50].max() == 255  # the text
+    with pytest.warns(UserWarning, match="^a polygon is outside of the image, and may not be visible$"):
+        visualizer.draw_bboxes(np.array([[50, 30, 70, 39]]))
+    visualizer.set_image(np.full((4, 4), 7, np.uint8))
+    assert visualizer.get_image().tolist() == [[7] * 4] * 4  # nothing is drawn on the new one
+    assert visualizer.draw_featmap(torch.rand(8, 4, 4), topk=4, arrangement=(2, 2), channel_reduction=None).shape == (
+        8,
+        8,
+        3,
+    )

@@ -204,7 +204,7 @@ def test_visualizer_backends_receive_the_numbers_of_the_run(tmp_path: Path) -> N
         "vis_backends": [{"type": "LocalVisBackend"}, {"type": "TensorboardVisBackend"}],
     }
     runner_of(tmp_path / "run", visualizer=visualizer, custom_hooks=[Draws()]).train()
-    (folder,) = {path.parent for path in (tmp_path / "run").rglob("events.*")}
+    (folder,) = {path.parent for path in (tmp_path / "run").rglob("events.out.*")}
     found = EventAccumulator(str(folder))
     found.Reload()
     assert {"mine", "train/loss", "val/accuracy"} <= set(found.Tags()["scalars"])
@@ -225,6 +225,8 @@ def test_logs_are_copied_to_one_folder_once(tmp_path: Path) -> None:
     runner.train()
     runner.test()
     assert sorted(path.name for path in (tmp_path / "all" / "run").iterdir()) == [
+        "events.jsonl",
+        "hooks.json",
         "metrics.jsonl",
         "plan.txt",
         "run.log",

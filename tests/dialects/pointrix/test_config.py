@@ -118,6 +118,7 @@ def test_the_fields_and_defaults_of_a_trainers_config() -> None:
         "save_step": 40000,
         "enable_gui": True,
         "resume": False,
+        "report": True,
         "seed": None,
     }
 

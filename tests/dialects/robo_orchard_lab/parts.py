@@ -16,6 +16,8 @@ from hookline.dialects.robo_orchard_lab.pipeline.batch_processor import SimpleBa
 from hookline.dialects.robo_orchard_lab.pipeline.hooks.mixin import HookContext, PipelineHookArgs, PipelineHooks
 
 SAMPLES, BATCH = 18, 4
+#: The files that every run has in its folder, besides its saves.
+RUN_FILES = {"events.jsonl", "hooks.json", "metrics.jsonl", "plan.txt", "report.html", "run.log"}
 #: The number of steps per epoch.
 STEPS = 5
 
@@ -94,5 +96,5 @@ class Recorder(PipelineHooks):
 
 
 def folders(path: Path) -> list[str]:
-    """Return the names in a folder."""
-    return sorted(entry.name for entry in path.iterdir()) if path.is_dir() else []
+    """Return the names in a folder, without the files that every run has in its folder."""
+    return sorted(entry.name for entry in path.iterdir() if entry.name not in RUN_FILES) if path.is_dir() else []

@@ -48,7 +48,7 @@ def signaled(folder: str) -> dict[str, Any]:
     resumed()
     return {
         "code": found.value.code,
-        "steps": [trainer.place.step, resumed.place.step],
+        "steps": [trainer.position.iter, resumed.position.iter],
         "processes": resumed.accelerator.num_processes,
         "equal": parts.equal(parts.weights(straight), parts.weights(resumed)),
         "folders": parts.folders(ended / "checkpoints"),

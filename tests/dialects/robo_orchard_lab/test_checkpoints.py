@@ -34,11 +34,14 @@ from hookline.dialects.robo_orchard_lab.pipeline.hooks import (
     SaveCheckpointConfig,
     SaveModelConfig,
 )
-from hookline.errors import HookError, NumericsError, StorageError
+from hookline.dialects.robo_orchard_lab.utils.huggingface import accelerator_load_state
+from hookline.errors import ConfigError, HookError, NumericsError, StorageError
 from tests.dialects.robo_orchard_lab import parts
 from tests.dialects.robo_orchard_lab.parts import BATCH, STEPS, Recorder, dataset, folders
 
 EVERY_STEP = SaveCheckpointConfig(save_step_freq=1)
+#: What a `save_root` has links for.
+LINKED = ("model", "model.safetensors", "optimizer.bin", "random_states_0.pkl", "scheduler.bin")
 
 
 class Remembers(PipelineHooks):
@@ -75,16 +78,21 @@ def resume(path: Path | str) -> ResumeCheckpointConfig:
 # -- contents and retention
 
 
+def saved_position(checkpoint: Path) -> tuple[int, int, int]:
+    """Return the finished epochs, batches of the current epoch, and steps."""
+    position = store.read(checkpoint / "trainer_state.pth", sealed=True)["position"]
+    return position["epoch"], position["batch"], position["iter"]
+
+
 def test_checkpoints_are_written_after_steps_epochs_and_the_loop(tmp_path: Path) -> None:
     parts.trainer(tmp_path, hooks=SaveCheckpointConfig(save_step_freq=4))()
     found = tmp_path / "checkpoints"
-    places = {name: store.read(found / name / "trainer_state.pth", sealed=True)["place"] for name in folders(found)}
-    assert places == {
-        "checkpoint_0": {"epoch": 0, "batch": 4, "step": 4},
-        "checkpoint_1": {"epoch": 1, "batch": 0, "step": 5},
-        "checkpoint_2": {"epoch": 1, "batch": 3, "step": 8},
-        "checkpoint_3": {"epoch": 2, "batch": 0, "step": 10},
-        "checkpoint_4": {"epoch": 2, "batch": 0, "step": 10},
+    assert {name: saved_position(found / name) for name in folders(found)} == {
+        "checkpoint_0": (0, 4, 4),
+        "checkpoint_1": (1, 0, 5),
+        "checkpoint_2": (1, 3, 8),
+        "checkpoint_3": (2, 0, 10),
+        "checkpoint_4": (2, 0, 10),
     }
     assert folders(found / "checkpoint_0") == [
         *("model", "model.safetensors", "optimizer.bin", "random_states_0.pkl", "scheduler.bin"),
@@ -131,12 +139,20 @@ def test_without_automatic_names_save_root_keeps_the_newest(tmp_path: Path) -> N
     hooks = SaveCheckpointConfig(save_root=str(root))
     trainer = parts.trainer(accelerator=parts.accelerator(None, total_limit=None), hooks=hooks)
     trainer()
-    assert folders(root) == ["checkpoint_2", "notes.txt"]
+    assert folders(root) == sorted(["checkpoint_2", "notes.txt", *LINKED])
+    links = {path.name: os.readlink(path) for path in root.iterdir() if path.is_symlink()}
+    assert links == {name: f"checkpoint_2/{name}" for name in LINKED}
+    trained = load_file(root / "model/model.safetensors")
+    assert torch.equal(trained["0.weight"], trainer.model[0].weight)
     again = parts.trainer(
         accelerator=parts.accelerator(None, total_limit=2), hooks=hooks, max_epoch=3, resume_from=resume(root)
     )
     again()
-    assert folders(root) == ["checkpoint_3", "checkpoint_4", "notes.txt"]
+    assert folders(root) == sorted(["checkpoint_3", "checkpoint_4", "notes.txt", *LINKED])
+    assert all(os.readlink(root / name) == f"checkpoint_4/{name}" for name in LINKED)
+    loaded = parts.trainer(accelerator=parts.accelerator(None))
+    accelerator_load_state(loaded.accelerator, root)
+    assert parts.equal(parts.weights(loaded), parts.weights(again))
 
 
 def test_a_save_without_a_folder_is_refused_before_training() -> None:
@@ -428,9 +444,9 @@ def test_a_folder_means_its_newest_intact_checkpoint(tmp_path: Path, caplog: pyt
         "the bytes of optimizer.bin do not match their SHA-256",
         "model.safetensors is missing",
     ]
-    assert resumed._resumed == found / f"checkpoint_{last - 3}"
+    assert resumed.resumed == found / f"checkpoint_{last - 3}"
     assert folders(tmp_path / "old-1") == [f"checkpoint_{number}" for number in (last - 2, last - 1, last)]
-    assert straight.place.step == 10
+    assert straight.position.iter == 10
 
 
 @pytest.mark.parametrize(
@@ -467,7 +483,7 @@ def test_a_checkpoint_of_something_else_is_refused(tmp_path: Path) -> None:
     disk.seal_folder(tmp_path / "checkpoint_0", {}, 1)
     with pytest.raises(
         StorageError,
-        match="has no place, seed, kinds, hooks, hook_names: it was not saved by a trainer, so a trainer cannot resume",
+        match="has no position, seed, kinds, hooks, hook_names: it was not saved by a trainer, so a trainer cannot",
     ):
         parts.trainer(resume_from=resume(tmp_path / "checkpoint_0"))
 
@@ -543,11 +559,36 @@ def test_a_fresh_run_moves_an_earlier_one_aside(tmp_path: Path, caplog: pytest.L
     models = ["model_epoch_0_step_5", "model_epoch_1_step_0"]
     assert folders(tmp_path / "old-1") == ["checkpoint_0", "checkpoint_1", *models]
     assert folders(tmp_path / "checkpoints") == ["checkpoint_0", "checkpoint_1"]
-    both = f"{tmp_path / 'checkpoints'} and {tmp_path / 'saved_models'}"
-    assert f"moved the saves of an earlier run from {both} to {tmp_path / 'old-1'}" in caplog.text
-    assert {record.name for record in caplog.records if "earlier run" in record.message} == {
-        "robo_orchard_lab.pipeline.saves"
-    }
+    own = {path.name for path in (tmp_path / "old-1").iterdir()}
+    assert own == {*parts.RUN_FILES, "checkpoint_0", "checkpoint_1", *models}
+    assert [record.message for record in caplog.records if "earlier run" in record.message] == [
+        f"moved the files of an earlier run from {tmp_path} to {tmp_path / 'old-1'}"
+    ]
+
+
+def test_files_of_the_project_that_no_run_has_written_stay(tmp_path: Path) -> None:
+    for name in ("config.yaml", "notes.txt"):
+        (tmp_path / name).write_text("mine")
+    (tmp_path / "tensorboard").mkdir()  # as one of accelerate's trackers creates it before training
+    for _ in range(2):
+        parts.trainer(tmp_path, hooks=SaveCheckpointConfig(), max_epoch=1)()
+    assert folders(tmp_path) == ["checkpoints", "config.yaml", "notes.txt", "old-1", "tensorboard"]
+    assert (tmp_path / "config.yaml").read_text() == "mine"
+
+
+def test_an_earlier_run_is_restored_if_the_new_one_is_refused_before_its_first_step(tmp_path: Path) -> None:
+    hooks: list[Any] = [SaveCheckpointConfig(), SaveModelConfig()]
+    parts.trainer(tmp_path, hooks=hooks, max_epoch=1)()
+    before = sorted(str(path) for path in tmp_path.rglob("*"))
+
+    def refuse(args: PipelineHookArgs) -> None:
+        raise ConfigError("not like this")
+
+    late = PipelineHooks()
+    late.register_hook("on_loop", HookContext.from_callable(before=refuse))
+    with pytest.raises(ConfigError, match="not like this"):
+        parts.trainer(tmp_path, hooks=[*hooks, late], max_epoch=1)()
+    assert sorted(str(path) for path in tmp_path.rglob("*")) == before
 
 
 def test_a_resumed_run_continues_the_numbers_and_moves_later_ones_aside(tmp_path: Path) -> None:
@@ -601,10 +642,11 @@ def test_a_hook_registered_during_training_overwrites_nothing(tmp_path: Path) ->
 
     late.hooks.register_hook("on_loop", HookContext.from_callable(before=register_late))
     late()
-    assert folders(tmp_path) == ["checkpoints", "old-1", "old-2", "saved_models"]
-    assert folders(tmp_path / "old-1") == ["checkpoint_0", "checkpoint_1", "checkpoint_2"]
+    assert folders(tmp_path) == ["checkpoints", "old-1", "old-2", "old-3", "saved_models"]
+    assert {path.name for path in (tmp_path / "old-1").iterdir()} == parts.RUN_FILES
+    assert folders(tmp_path / "old-2") == ["checkpoint_0", "checkpoint_1", "checkpoint_2"]
     models = ["model_epoch_0_step_5", "model_epoch_1_step_5", "model_epoch_2_step_0"]
-    assert folders(tmp_path / "old-2") == models
+    assert folders(tmp_path / "old-3") == models
     assert folders(tmp_path / "checkpoints") == ["checkpoint_0", "checkpoint_1"]
     assert folders(tmp_path / "saved_models") == models[:2]  # registered too late for the end of the loop
 
@@ -712,7 +754,7 @@ def test_a_kill_in_the_middle_of_a_save_loses_only_that_save(tmp_path: Path) -> 
 
     assert start("9") == -signal.SIGKILL  # in the fourth save
     assert folders(project / "checkpoints") == ["checkpoint_1", "checkpoint_2"]
-    partial = project / ".checkpoint_3.partial"
+    partial = project / ".checkpoint_3.dcp.partial"
     assert "optimizer.bin" in folders(partial)
     shutil.copytree(partial, project / "checkpoints" / "checkpoint_3")  # as if the folder had been renamed too early
     assert start("99", "resume") == 0
@@ -804,10 +846,12 @@ def test_a_signal_finishes_the_step_and_saves_it(
     assert folders(found) == ["checkpoint_0", "checkpoint_1"]
     name = signal.Signals(number).name
     saved = found / "checkpoint_1"
-    message = f"saved {saved}; to continue, pass resume_from=ResumeCheckpointConfig(resume_from='{saved}')"
-    assert f"ended by {name} after step 7: {message}" in caplog.text
+    assert [record.message for record in caplog.records] == [
+        f"ended by {name} after step 7: saved {saved}",
+        f"Continue with: HookBasedTrainer(..., resume_from=ResumeCheckpointConfig(resume_from='{saved}'))()",
+    ]
     resumed = parts.trainer(tmp_path, resume_from=resume(tmp_path))
-    assert resumed.place.step == 7
+    assert resumed.position.iter == 7
     resumed()
     straight = parts.trainer()
     straight()
@@ -820,7 +864,7 @@ def test_a_signal_waits_for_the_gradients_that_are_accumulated_and_is_saved_once
     trainer = parts.trainer(accelerator=accelerator, hooks=hooks)
     with pytest.raises(SystemExit):
         trainer()
-    assert trainer.place.step == 3
+    assert trainer.position.iter == 3
     assert folders(tmp_path / "checkpoints") == ["checkpoint_0"]
     assert folders(tmp_path / "saved_models") == []
 
@@ -831,7 +875,7 @@ def test_a_signal_also_ends_training_that_saves_nothing(caplog: pytest.LogCaptur
         trainer()
     assert "ended by SIGTERM after step 3: nothing was saved, because no hook saves checkpoints" in caplog.text
     trainer()  # continues
-    assert trainer.place.step == 2 * STEPS
+    assert trainer.position.iter == 2 * STEPS
 
 
 def test_a_signal_that_ends_the_workers_of_the_data_too_is_saved(tmp_path: Path) -> None:
@@ -843,8 +887,7 @@ def test_a_signal_that_ends_the_workers_of_the_data_too_is_saved(tmp_path: Path)
 
     with pytest.raises(SystemExit):
         parts.trainer(tmp_path, dataloader=Ended(DataLoader(dataset(), BATCH)), hooks=SaveCheckpointConfig())()
-    state = store.read(tmp_path / "checkpoints" / "checkpoint_0" / "trainer_state.pth", sealed=True)
-    assert state["place"] == {"epoch": 0, "batch": 2, "step": 2}
+    assert saved_position(tmp_path / "checkpoints" / "checkpoint_0") == (0, 2, 2)
 
 
 SIGNALLED = """

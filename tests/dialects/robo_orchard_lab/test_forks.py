@@ -47,7 +47,7 @@ def train(folder: str, channel: str) -> None:
             max_step=3,
         )
         trainer()
-        print("trained", trainer.place.step, parts.folders(Path(folder, way or "alone", "checkpoints")))
+        print("trained", trainer.position.iter, parts.folders(Path(folder, way or "alone", "checkpoints")))
 
 
 @pytest.mark.parametrize("channel", ["on_loop", "on_epoch", "on_step", "on_batch"])

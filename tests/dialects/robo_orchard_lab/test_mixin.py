@@ -55,15 +55,16 @@ def test_the_channels_exist_without_the_base_constructor() -> None:
     assert sizes(PipelineHooks.from_hooks([Hasty(), Hasty()])) == {"on_step": 2}
 
 
-def test_there_are_six_channels_and_an_unknown_one_is_refused() -> None:
+def test_there_are_seven_channels_and_an_unknown_one_is_refused() -> None:
     hooks = PipelineHooks()
-    assert list(hooks.hooks) == ["on_loop", "on_epoch", "on_step", "on_batch", "on_model_forward", "on_model_backward"]
+    inside = ["on_batch", "on_model_forward", "on_model_backward", "on_optimizer_step"]
+    assert list(hooks.hooks) == ["on_loop", "on_epoch", "on_step", *inside]
     assert all(isinstance(channel, HookContextChannel) for channel in hooks.hooks.values())
     with pytest.raises(KeyError) as caught:
         hooks.register_hook("on_stpe", HookContext.from_callable())  # type: ignore[arg-type]
     assert str(caught.value) == "unknown channel 'on_stpe'; did you mean 'on_step'?"
-    with pytest.raises(KeyError, match="unknown channel 'on_optimizer_step'; available: on_loop, "):
-        hooks.begin("on_optimizer_step", PipelineHookArgs(None))  # type: ignore[arg-type]
+    with pytest.raises(KeyError, match="unknown channel 'on_render'; available: on_loop, "):
+        hooks.begin("on_render", PipelineHookArgs(None))  # type: ignore[arg-type]
 
 
 def test_hooks_are_added_as_a_whole_and_once() -> None:

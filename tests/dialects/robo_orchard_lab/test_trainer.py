@@ -85,7 +85,7 @@ def test_max_step_ends_an_epoch_in_the_middle() -> None:
     trainer = parts.trainer(max_step=2, hooks=[recorder])
     trainer()
     assert recorder.seen == [">loop e0 s0 g0", ">epoch e0 s0 g0", "<epoch e0 s2 g2", "<loop e1 s0 g2"]
-    assert (trainer.place.epoch, trainer.place.batch, trainer.place.step) == (0, 2, 2)
+    assert (trainer.position.epoch, trainer.position.batch, trainer.position.iter) == (0, 2, 2)
 
 
 def test_the_same_trainer_continues_in_the_epoch_that_max_step_cut_off(caplog: pytest.LogCaptureFixture) -> None:

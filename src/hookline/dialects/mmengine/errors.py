@@ -5,19 +5,31 @@ from __future__ import annotations
 from hookline.errors import ConfigError
 
 
-class ConfigValueError(ConfigError, ValueError):
+class RefusedError(ConfigError, AssertionError):
+    """Something is refused. The original often uses `assert` for this, so callers may catch an AssertionError."""
+
+
+class ConfigValueError(RefusedError, ValueError):
     """A config has an invalid value."""
 
 
-class ConfigTypeError(ConfigError, TypeError):
+class ConfigTypeError(RefusedError, TypeError):
     """A config has a value of the wrong type."""
+
+
+class NotDescribedError(ConfigValueError, RuntimeError):
+    """The config does not describe what is started or built, or describes it twice: the original's RuntimeError."""
+
+
+class WrongParameterError(ConfigValueError, ConfigTypeError):
+    """A parameter of a native part is refused, because of its value or its type: the native error does not tell."""
 
 
 class ConfigAttributeError(ConfigError, AttributeError):
     """An attribute does not exist."""
 
 
-class ConfigKeyError(ConfigError, KeyError):
+class ConfigKeyError(RefusedError, KeyError):
     """A key or name does not exist."""
 
     def __str__(self) -> str:

@@ -6,10 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from hookline.dialects.imix.engine.base_engine import CommonEngine, EngineBase
-from hookline.dialects.imix.engine.organizer import custom_hooks, default_hooks
-from hookline.dialects.imix.engine.settings import choose_prefix, read_settings
-from hookline.dialects.imix.solver import build_optimizer
-from hookline.errors import ConfigError
+from hookline.dialects.imix.engine.organizer import Organizer
+from hookline.dialects.imix.engine.settings import choose_prefix
 
 if TYPE_CHECKING:
     from torch import nn
@@ -28,11 +26,11 @@ class imixEngine(CommonEngine):  # noqa: N801  # the name in iMIX
 
     Args:
         cfg: The config.
-        model: Any module.
-        data_loader: Yields the batches.
+        model: Any module. The default is built from `cfg.model`.
+        data_loader: Yields the batches. The default is built from `cfg.train_data`.
         optimizer: A torch optimizer, or a dict in the form of `cfg.optimizer`. The default is `cfg.optimizer`.
-        loss_fn: Computes the losses: `loss_fn(output)`, `loss_fn(output, target)` or `loss_fn(model, batch)`. Without
-            it, the model returns the losses.
+        loss_fn: Computes the losses: `loss_fn(output)`, `loss_fn(output, target)` or `loss_fn(model, batch)`. The
+            default is built from `cfg.loss`. Without either, the model returns the losses.
         batch_processor: A function that takes the batch and returns the losses. It replaces the model call and
             `loss_fn`.
     """
@@ -46,13 +44,11 @@ class imixEngine(CommonEngine):  # noqa: N801  # the name in iMIX
         loss_fn: Callable[..., Any] | None = None,
         batch_processor: Callable[[Any], Any] | None = None,
     ) -> None:
-        settings = read_settings(cfg)
-        if model is None or data_loader is None:
-            missing = "model" if model is None else "data_loader"
-            raise ConfigError(f"imixEngine needs a {missing}: imixEngine(cfg, model=..., data_loader=..., ...)")
-        if not hasattr(optimizer, "param_groups"):
-            optimizer = build_optimizer(settings.optimizer if optimizer is None else optimizer, model)
-        super().__init__(model, data_loader, optimizer, loss_fn, batch_processor, settings.work_dir)
+        self.organizer = parts = Organizer(cfg, model, data_loader, optimizer, loss_fn)
+        settings = parts.settings
+        super().__init__(
+            parts.model, parts.train_data_loader, parts.optimizer, parts.losses_fn, batch_processor, settings.work_dir
+        )
         self.cfg = settings.cfg
         self.by_epoch, self.max_epoch = settings.by_epoch, settings.total_epochs
         self._limit = settings.limit
@@ -64,11 +60,9 @@ class imixEngine(CommonEngine):  # noqa: N801  # the name in iMIX
         self.load_from, self.resume_from = settings.load_from, settings.resume_from
         self.experiment_name, self.quiet = settings.experiment_name, settings.quiet
         self.recorded_config = settings.recorded
-        self.max_iter = settings.count_iters(data_loader)
-        self._prefix = choose_prefix(settings, model)
-        customs = custom_hooks(settings)
-        self.register_hooks(default_hooks(settings, optimizer, [hook for hook, _ in customs]))
-        for hook, level in customs:
+        self.max_iter = parts.max_iter
+        self._prefix = choose_prefix(settings, parts.model)
+        for hook, level in parts.leveled:
             self._register(hook, level)
 
     @property

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hookline.dialects.imix.engine.hooks.base_hook import HookBase
+from hookline.dialects.imix.engine.hooks.evaluate import EvaluateHook
 from hookline.dialects.imix.engine.hooks.periods.log_buffer_imix import LogBufferStorage, LogBufferWriter
 from hookline.dialects.imix.engine.parts import Parts
-from hookline.dialects.imix.engine.settings import read
 from hookline.dialects.imix.engine.update import HookedOptim, WithoutUpdates
+from hookline.dialects.imix.utils.config import read
+from hookline.engine.host import Host
 from hookline.engine.runner import Runner
 from hookline.errors import ConfigError, blame
 from hookline.hooks.runtime_info import number_of
@@ -32,11 +34,28 @@ class EngineRunner(Runner):
     """A Runner that trains for an engine. It holds only a weak reference to the engine."""
 
     open_points = True
+    strict_start = False
     needs_optim = False
     nan_hint = (
         "clip the gradients: optimizer_config=dict(grad_clip=dict(max_norm=1.0)), or find its source: "
         "custom_hooks=[dict(type='AutogradAnomalyDetectHook')]"
     )
+
+    @property
+    def _evaluations(self) -> list[EvaluateHook]:
+        return [each.hook for each in self.plan if isinstance(each.hook, EvaluateHook) and each.hook.is_run_eval]
+
+    @property
+    def can_validate(self) -> bool:
+        """Return whether there is an EvaluateHook."""
+        return bool(self._evaluations)
+
+    def validate_now(self) -> None:
+        """Let EvaluateHook evaluate. It runs by itself what is due."""
+        for hook in self._evaluations:
+            hook.evaluate(hook.trainer, self.iter)
+
+    validate_if_due = Host.validate_if_due
 
 
 def runner_of(engine: Any, loop: TrainLoop) -> EngineRunner:

@@ -9,7 +9,7 @@ from typing import Any
 
 from hookline.common.checks import check_int
 from hookline.data.batches import length_of
-from hookline.dialects.imix.utils.config import Config
+from hookline.dialects.imix.utils.config import Config, read
 from hookline.dialects.keys import refuse_near_misses
 from hookline.dialects.plain import plain_data
 from hookline.errors import ConfigError
@@ -21,19 +21,12 @@ KEYS = (
     *("total_epochs", "by_iter", "max_iter", "work_dir", "custom_hooks", "experiment_name", "quiet"),
     *("optimizer", "optimizer_config", "gradient_accumulation_steps", "is_lr_accumulation", "fp16", "lr_config"),
     *("log_config", "checkpoint_config", "seed", "model_device", "load_from", "resume_from"),
-    "find_unused_parameters",
+    *("find_unused_parameters", "model", "loss", "train_data", "test_data", "post_processor", "eval_iter_period"),
 )
 SECTIONS = {
     "optimizer_config": ("grad_clip", "gradient_accumulation_steps", "is_lr_accumulation"),
     "log_config": ("period", "hooks"),
 }
-
-
-def read(cfg: Any, name: str, default: Any = None) -> Any:
-    """Return a key of a mapping, or an attribute of any other object."""
-    if isinstance(cfg, Mapping):
-        return cfg.get(name, default)
-    return getattr(cfg, name, default)
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ def build_optimizer(cfg: Any, model: torch.nn.Module) -> Optimizer:
         return cfg
     known = {name: kind for name, kind in vars(torch.optim).items() if _is_a(kind, Optimizer)}
     factory, parameters, name = _look_up(cfg, "type", known, "optimizer")
+    parameters.pop("training_encoder_lr_multiply", None)  # iMIX drops it, too, where all parameters are one group
     optimizer: Optimizer = construct(factory, {"params": model.parameters(), **parameters}, name)
     return optimizer
 

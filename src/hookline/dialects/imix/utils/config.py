@@ -62,6 +62,13 @@ class Config(dict[str, Any]):
         return cls(_read_python(file, ()))
 
 
+def read(cfg: Any, name: str, default: Any = None) -> Any:
+    """Return a key of a mapping, or an attribute of any other object."""
+    if isinstance(cfg, Mapping):
+        return cfg.get(name, default)
+    return getattr(cfg, name, default)
+
+
 def _convert(value: Any) -> Any:
     if isinstance(value, Mapping):
         return Config(value)

@@ -18,7 +18,7 @@ def merge(over: Mapping[Any, Any], under: Any, allow_list_keys: bool = False, pa
     """
     result: Any = copy.copy(under)
     for name, value in over.items():
-        if name == DELETE:
+        if name == DELETE and path:
             continue
         here = f"{path}.{name}" if path else str(name)
         place: Any = name
@@ -35,8 +35,10 @@ def merge(over: Mapping[Any, Any], under: Any, allow_list_keys: bool = False, pa
                     "put _delete_=True into the dict to replace that value"
                 )
             result[place] = merge(value, result[place], allow_list_keys, here)
+        elif isinstance(value, Mapping) and exists:
+            result[place] = ConfigDict({key: each for key, each in value.items() if key != DELETE})
         else:
-            result[place] = strip_markers(value)
+            result[place] = to_config_dicts(value)  # a marker stays if there is nothing to replace, as in MMEngine
     return result
 
 
@@ -46,15 +48,6 @@ def _position(name: Any, items: list[Any], here: str) -> int:
     if int(name) >= len(items):
         raise ConfigKeyError(f"{here}: the list has only {len(items)} entries")
     return int(name)
-
-
-def strip_markers(value: Any) -> Any:
-    """Return a value without the `_delete_` markers in it."""
-    if isinstance(value, Mapping):
-        return ConfigDict({name: strip_markers(inner) for name, inner in value.items() if name != DELETE})
-    if type(value) in (list, tuple):
-        return type(value)(strip_markers(each) for each in value)
-    return value
 
 
 def join_bases(bases: list[tuple[str, dict[str, Any]]]) -> ConfigDict:

@@ -20,7 +20,8 @@ from hookline.dialects.mmengine.config.variables import base_value
 from hookline.dialects.mmengine.errors import ConfigKeyError
 from hookline.errors import ConfigError, blame
 
-Load = Callable[[Path], ConfigDict]
+#: Reads a base, and returns its settings and the names that it imports.
+Load = Callable[[Path], tuple[ConfigDict, dict[str, Any]]]
 #: The name under which a running config finds the function that `{{_base_.x}}` calls.
 READ = "__read_base__"
 
@@ -46,10 +47,11 @@ def find_bases(text: str, file: Path) -> list[str]:
     return []
 
 
-def run(text: str, file: Path, base: ConfigDict, load: Load) -> ConfigDict:
-    """Run a Python config and return the names it assigns, except modules, functions and imported names.
+def run(text: str, file: Path, base: ConfigDict, load: Load) -> tuple[ConfigDict, dict[str, Any]]:
+    """Run a Python config. Return the names it assigns, except modules and functions, and the names it imports.
 
-    What the config changes in `_base_` is changed in `base`, into which the caller merges the result.
+    What the config changes in `_base_` is changed in `base`, into which the caller merges the result. In the newer
+    style, an import that fails is put off until the name is used, and the names that a base imports are known, too.
     """
     tree = _parse(text, file)
     declaration = next(filter(_names_bases, tree.body), None)
@@ -60,13 +62,22 @@ def run(text: str, file: Path, base: ConfigDict, load: Load) -> ConfigDict:
     if declaration is not None or not any(map(_reads_base, tree.body)):  # bases that are imported have no `_base_`
         names["_base_"] = base
     imported: set[str] = set()
+    lazy = any(map(_reads_base, tree.body))
     for statement in tree.body:
         if _reads_base(statement):
-            names.update(_import_bases(statement, file, load))
+            found, known = _import_bases(statement, file, load)
+            names.update({**known, **found})
+            imported |= known.keys() - found.keys()
             continue
-        imported |= (names_here := _imported_names(statement))
+        names_here = _imported_names(statement)
         if names_here != {"read_base"}:  # skip it, whichever package it is from: the bases are read here
-            _execute(statement, file, names)
+            try:
+                _execute(statement, file, names)
+            except ImportError as error:
+                if not lazy or not names_here or "*" in names_here:
+                    raise
+                names.update({name: LazyObject(name, error) for name in names_here})
+        imported = (imported | names_here) - _assigned_names(statement)
         if names.get("_base_", base) is not base:
             raise ConfigError(
                 f"{file}:{statement.lineno}: _base_ must be set once, to a literal path or a list of literal paths, "
@@ -79,7 +90,8 @@ def run(text: str, file: Path, base: ConfigDict, load: Load) -> ConfigDict:
         if not name.startswith("__") and name not in imported and name not in ("_base_", "read_base")
         if not isinstance(value, (types.ModuleType, types.FunctionType))
     }
-    return ConfigDict({name: to_config_dicts(value) for name, value in kept.items()})
+    settings = ConfigDict({name: to_config_dicts(value) for name, value in kept.items()})
+    return settings, {name: names[name] for name in imported if name in names}
 
 
 def _execute(statement: ast.stmt, file: Path, names: dict[str, Any]) -> None:
@@ -118,9 +130,15 @@ def _imported_names(statement: ast.stmt) -> set[str]:
     return {alias.asname or alias.name.partition(".")[0] for alias in statement.names}
 
 
-def _import_bases(statement: ast.stmt, file: Path, load: Load) -> dict[str, Any]:
-    """Return the names that the imports under `with read_base()` define, read from the files they refer to."""
+def _assigned_names(statement: ast.stmt) -> set[str]:
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    return {target.id for target in targets if isinstance(target, ast.Name)}
+
+
+def _import_bases(statement: ast.stmt, file: Path, load: Load) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the names that the imports under `with read_base()` define, and those that the files they read import."""
     found: dict[str, Any] = {}
+    known: dict[str, Any] = {}
     for each in statement.body:  # type: ignore[attr-defined]  # it is a `with`
         if not isinstance(each, ast.ImportFrom) or not each.level:
             raise ConfigError(
@@ -129,13 +147,40 @@ def _import_bases(statement: ast.stmt, file: Path, load: Load) -> dict[str, Any]
         folder = file.parent
         for _ in range(each.level - 1):
             folder = folder.parent
-        base = load(folder.joinpath(*(each.module or "").split(".")).with_suffix(".py"))
+        base, imports = load(folder.joinpath(*(each.module or "").split(".")).with_suffix(".py"))
         for alias in each.names:
             if alias.name == "*":
                 found.update(base)
+                known.update(imports)
+            elif alias.name in imports and alias.name not in base:
+                known[alias.asname or alias.name] = imports[alias.name]
             else:
                 found[alias.asname or alias.name] = base[alias.name]
-    return found
+    return found, known
+
+
+class LazyObject:
+    """Stands for an imported name whose import failed. The error is raised where it is used."""
+
+    def __init__(self, name: str, cause: ImportError) -> None:
+        self.__name__, self._cause = name, cause
+
+    def __getattr__(self, name: str) -> LazyObject:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return LazyObject(f"{self.__name__}.{name}", self._cause)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Raise the error of the import."""
+        raise ConfigError(
+            f"the config uses '{self.__name__}', which cannot be imported: {self._cause}"
+        ) from self._cause
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> LazyObject:
+        return self
+
+    def __repr__(self) -> str:
+        return f"<the name {self.__name__}, which cannot be imported>"
 
 
 class _Unbraced(ast.NodeTransformer):

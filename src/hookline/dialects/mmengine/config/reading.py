@@ -13,7 +13,8 @@ from hookline.common.nodes import plain
 from hookline.common.yaml_text import parse
 from hookline.dialects.mmengine.config import python_file
 from hookline.dialects.mmengine.config.config_dict import ConfigDict, to_config_dicts, to_plain_dicts
-from hookline.dialects.mmengine.config.merging import join_bases, merge, strip_markers
+from hookline.dialects.mmengine.config.external import find_in_project, set_scope
+from hookline.dialects.mmengine.config.merging import join_bases, merge
 from hookline.dialects.mmengine.config.variables import fill_bases, quote_bases, substitute
 from hookline.dialects.script import how_to_allow
 from hookline.errors import ConfigError
@@ -36,6 +37,8 @@ class Reader:
     #: The environment variables that were used, and the texts of all files, ending with the config itself.
     used: dict[str, str] = field(default_factory=dict)
     texts: list[str] = field(default_factory=list)
+    #: The names that each Python file imports.
+    imports: dict[Path, dict[str, Any]] = field(default_factory=dict)
 
     def read(self, file: Path, via: tuple[Path, ...] = ()) -> ConfigDict:
         """Read a file and merge it into its bases."""
@@ -47,7 +50,11 @@ class Reader:
         if file.suffix == ".py":
             names = python_file.find_bases(text, file)
             base = self._bases(names, file, via)
-            found = python_file.run(text, file, base, lambda other: self.read(other, (*via, file)))
+
+            def load(other: Path) -> tuple[ConfigDict, dict[str, Any]]:
+                return self.read(other, (*via, file)), self.imports[other]
+
+            found, self.imports[file] = python_file.run(text, file, base, load)
         else:
             content = _parse(text, file)
             given = content.pop("_base_", [])
@@ -55,7 +62,7 @@ class Reader:
             found = to_config_dicts(content)
         self.texts.append(f"{file}\n{own}")
         found = fill_bases(found, base, str(file))
-        result = merge(found, base) if base else strip_markers(found)
+        result = merge(found, base)
         for name in RESERVED:
             if name in result:
                 raise ConfigError(f"{file}: '{name}' cannot be a key of a config: it names an attribute of Config")
@@ -76,8 +83,13 @@ class Reader:
             raise MissingFileError(f"the config {file}{who} cannot be read: {error.strerror}") from error
 
     def _bases(self, names: Iterable[Any], file: Path, via: tuple[Path, ...]) -> ConfigDict:
-        files = [(file.parent / str(name)).resolve() for name in names]
-        return join_bases([(str(each), self.read(each, (*via, file))) for each in files])
+        found = []
+        for name in names:
+            scope, separator, _ = str(name).partition("::")
+            other = find_in_project(str(name)) if separator else (file.parent / str(name)).resolve()
+            base = self.read(other, (*via, file))
+            found.append((str(other), set_scope(base, scope) if separator else base))
+        return join_bases(found)
 
 
 def _parse(text: str, file: Path) -> dict[str, Any]:

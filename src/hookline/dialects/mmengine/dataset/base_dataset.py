@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import pickle
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
@@ -93,20 +94,27 @@ class BaseDataset(Dataset[Any]):
         lazy_init: bool = False,
         max_refetch: int = 1000,
     ) -> None:
-        prefixes = {"img_path": ""} if data_prefix is None else dict(data_prefix)
-        self.ann_file = join_path(data_root, ann_file) if ann_file and data_root and not is_abs(ann_file) else ann_file
+        self.ann_file = ann_file
         self._metainfo = self._load_metainfo(metainfo)
         self.data_root = data_root
-        self.data_prefix = {name: self._below_root(prefix) for name, prefix in prefixes.items()}
+        self.data_prefix: dict[str, Any] = {"img_path": ""} if data_prefix is None else dict(data_prefix)
         self.filter_cfg = copy.deepcopy(filter_cfg)
         self._indices = indices
         self.serialize_data = serialize_data
         self.test_mode = test_mode
         self.max_refetch = max_refetch
         self.data_list: list[dict[str, Any]] = []
+        if self.data_root is not None:
+            self._join_prefix()
         self.pipeline = Compose(pipeline)
         if not lazy_init:
             self.full_init()
+
+    def _join_prefix(self) -> None:
+        """Let the annotation file and the prefixes start from the data root; a subclass may override this."""
+        if self.ann_file and self.data_root and not is_abs(self.ann_file):
+            self.ann_file = join_path(self.data_root, self.ann_file)
+        self.data_prefix = {name: self._below_root(prefix) for name, prefix in self.data_prefix.items()}
 
     def _below_root(self, prefix: Any) -> str:
         if not isinstance(prefix, str):
@@ -131,7 +139,7 @@ class BaseDataset(Dataset[Any]):
         self.data_list = self.load_data_list()
         self.data_list = self.filter_data()
         if self._indices is not None:
-            self.data_list = self._select(self._indices)
+            self.data_list = self._get_unserialized_subset(self._indices)
         self._fully_initialized = True
 
     def load_data_list(self) -> list[dict[str, Any]]:
@@ -210,21 +218,27 @@ class BaseDataset(Dataset[Any]):
     def __len__(self) -> int:
         return len(self.data_list)
 
-    def _select(self, indices: int | Sequence[int]) -> list[dict[str, Any]]:
+    def _get_unserialized_subset(self, indices: int | Sequence[int]) -> list[dict[str, Any]]:
         if isinstance(indices, int):
             return self.data_list[:indices] if indices >= 0 else self.data_list[indices:]
         if not isinstance(indices, Sequence):
             raise ConfigTypeError(f"indices must be a number or a list of numbers, not a {type(indices).__name__}")
         return [self.data_list[index] for index in indices]
 
+    def _serialize_data(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """Return all samples as bytes, and where each of them ends, for subclasses that call this. The list stays."""
+        pickled = [np.frombuffer(pickle.dumps(each, protocol=4), dtype=np.uint8) for each in self.data_list]
+        ends = np.cumsum([len(each) for each in pickled], dtype=np.int64)
+        return np.concatenate(pickled) if pickled else np.empty(0, np.uint8), ends
+
     @force_full_init
     def get_subset_(self, indices: int | Sequence[int]) -> None:
         """Keep only some of the samples: the first N (if negative, the last N), or those with these indices."""
-        self.data_list = self._select(indices)
+        self.data_list = self._get_unserialized_subset(indices)
 
     @force_full_init
     def get_subset(self, indices: int | Sequence[int]) -> BaseDataset:
         """Return a dataset with some of the samples."""
         other = copy.copy(self)
-        other.data_list = copy.deepcopy(self._select(indices))
+        other.data_list = copy.deepcopy(self._get_unserialized_subset(indices))
         return other

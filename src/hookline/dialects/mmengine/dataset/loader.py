@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, Subset
 
+from hookline.common.checks import check_int
 from hookline.data.loader import ResumableLoader
 from hookline.data.sources import is_plain
 from hookline.dialects.mmengine.dataset.orders import BatchSamplerOrder, create_order
@@ -88,7 +89,8 @@ def build_dataloader(cfg: Any, seed: int | None = None, diff_rank_seed: bool = F
             raise ConfigKeyError(f"unknown dataloader option '{name}'; {did_you_mean(name, (*OTHERS, *OPTIONS))}")
     if "dataset" not in cfg:
         raise ConfigKeyError(f"a dataloader needs a 'dataset'; this one has {sorted(cfg)}")
-    size = int(cfg.get("batch_size", 1))
+    batch_sampler = cfg.get("batch_sampler")
+    size = cfg.get("batch_size", batch_sampler.get("batch_size", 1) if isinstance(batch_sampler, Mapping) else 1)
     dataset = _build_dataset(cfg["dataset"])
     options = {name: cfg[name] for name in OPTIONS if name in cfg and name != "drop_last"}
     options["collate_fn"] = _get_collate(cfg.get("collate_fn"))
@@ -96,10 +98,11 @@ def build_dataloader(cfg: Any, seed: int | None = None, diff_rank_seed: bool = F
     if isinstance(dataset, IterableDataset):
         return DataLoader(dataset, batch_size=size, drop_last=bool(cfg.get("drop_last")), **options)
     if (limit := cfg.get("num_batch_per_epoch")) is not None:
+        check_int("with num_batch_per_epoch, the batch_size of a dataloader", size, least=1)
         dataset = _Part(dataset, range(min(limit * size * get_world_size(), len(dataset))))
-    sampler = _choose_sampler(cfg, dataset)
-    if cfg.get("batch_sampler") is not None:
-        batches = _build_sampler(cfg["batch_sampler"], {"sampler": sampler, "batch_size": size, "dataset": dataset})
+    sampler = _choose_sampler(cfg, dataset, None if diff_rank_seed else seed)
+    if batch_sampler is not None:
+        batches = _build_sampler(batch_sampler, {"sampler": sampler, "batch_size": size, "dataset": dataset})
         return MMDataLoader(dataset, order=BatchSamplerOrder(dataset, batches, sampler, seed or 0), **options)
     order = create_order(dataset, sampler, size, bool(cfg.get("drop_last", False)), seed or 0)
     return MMDataLoader(dataset, order=order, **options)
@@ -139,7 +142,7 @@ def _build_dataset(given: Any) -> Any:
     return dataset
 
 
-def _choose_sampler(cfg: Mapping[str, Any], dataset: Any) -> Any:
+def _choose_sampler(cfg: Mapping[str, Any], dataset: Any, seed: int | None) -> Any:
     given = cfg.get("sampler")
     if given is not None and "shuffle" in cfg:
         raise ConfigValueError(
@@ -147,7 +150,7 @@ def _choose_sampler(cfg: Mapping[str, Any], dataset: Any) -> Any:
         )
     if given is None:
         given = {"type": "DefaultSampler", "shuffle": bool(cfg.get("shuffle", False))}
-    return _build_sampler(given, {"dataset": dataset})
+    return _build_sampler(given, {"dataset": dataset, "seed": seed})
 
 
 def _build_sampler(given: Any, known: Mapping[str, Any]) -> Any:
@@ -156,7 +159,9 @@ def _build_sampler(given: Any, known: Mapping[str, Any]) -> Any:
         return given
     kind = given.get("type")
     factory = DATA_SAMPLERS.get(kind) if isinstance(kind, str) else kind
-    takes = inspect.signature(factory).parameters if factory is not None else {}
+    takes = dict(inspect.signature(factory).parameters) if factory is not None else {}
+    if isinstance(factory, type) and issubclass(factory, _SeededSampler):
+        takes.pop("seed", None)  # it follows the seed of the run, which a resume may change
     anything = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in takes.values())
     return DATA_SAMPLERS.build(
         given, default_args={name: value for name, value in known.items() if anything or name in takes}

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-from hookline.common import rng
-from hookline.data.loader import Order, mix
+from hookline.data.loader import Order
+from hookline.dialects.mmengine.dataset.passes import Passes
 from hookline.dialects.mmengine.dataset.sampler import InfiniteSampler, _SeededSampler
 
 
@@ -23,11 +23,14 @@ class SamplerOrder(Order):
     def __init__(self, dataset: Any, sampler: Any, batch_size: int, drop_last: bool, seed: int) -> None:
         super().__init__(dataset, batch_size, shuffle=False, drop_last=drop_last, seed=seed)
         self.sampler = sampler
+        self._passes = Passes(sampler, sampler)
+        self.length_is_estimate = not isinstance(sampler, _SeededSampler)
 
     def batches(self, seed: int, epoch: int, start: int) -> Iterator[Sequence[int]]:
         """Yield the indices of each batch of an epoch, from batch number `start` on."""
-        indices = draw_pass(self.sampler, self.sampler, seed, epoch)
-        for batch in range(start, len(self)):
+        indices = self._passes.draw(seed, epoch, len(self) * self.batch_size)
+        whole, rest = divmod(len(indices), self.batch_size)
+        for batch in range(start, whole + (rest > 0 and not self.drop_last)):
             yield indices[batch * self.batch_size : (batch + 1) * self.batch_size]
 
     def __len__(self) -> int:
@@ -48,32 +51,23 @@ class EndlessOrder(SamplerOrder):
 
 
 class BatchSamplerOrder(Order):
-    """The batches of a project's own batch sampler."""
+    """The batches of a project's own batch sampler, as many as it yields: its length may be an estimate."""
 
     shares_itself = True
+    length_is_estimate = True
 
     def __init__(self, dataset: Any, batch_sampler: Any, sampler: Any, seed: int) -> None:
-        super().__init__(dataset, getattr(batch_sampler, "batch_size", 1), shuffle=False, drop_last=False, seed=seed)
+        size = getattr(batch_sampler, "batch_size", 1)
+        super().__init__(dataset, sum(size) if isinstance(size, Iterable) else size, False, False, seed)
         self.batch_sampler, self.sampler = batch_sampler, sampler
+        self._passes = Passes(batch_sampler, sampler)
 
     def batches(self, seed: int, epoch: int, start: int) -> Iterator[Sequence[int]]:
         """Yield the indices of each batch of an epoch, from batch number `start` on."""
-        return iter(draw_pass(self.batch_sampler, self.sampler, seed, epoch)[start:])
+        return iter(self._passes.draw(seed, epoch, len(self))[start:])
 
     def __len__(self) -> int:
         return len(self.batch_sampler)
-
-
-def draw_pass(source: Iterable[Any], sampler: Any, seed: int, epoch: int) -> list[Any]:
-    """Return everything that a sampler, or a batch sampler over it, yields in an epoch."""
-    if isinstance(sampler, _SeededSampler) and sampler.follows_run:
-        sampler.seed = seed
-    for each in {id(sampler): sampler, id(source): source}.values():
-        if hasattr(each, "set_epoch"):
-            each.set_epoch(epoch)
-    with rng.preserved():
-        rng.seed_everything(mix(seed, epoch))
-        return list(islice(source, len(source)))  # type: ignore[arg-type]  # samplers have a length
 
 
 def create_order(dataset: Any, sampler: Any, batch_size: int, drop_last: bool, seed: int) -> Order:

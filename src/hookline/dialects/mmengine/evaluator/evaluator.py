@@ -12,7 +12,7 @@ from hookline.dialects.mmengine.errors import ConfigValueError
 from hookline.dialects.mmengine.evaluator.metric import check_metric
 from hookline.dialects.mmengine.registry import METRICS
 from hookline.engine.metrics import Metrics, as_number, copy_of, has_memory, plain
-from hookline.errors import blame
+from hookline.errors import ConfigError, blame
 from hookline.plan.calls import NOTHING
 from hookline.strategies.group import without_collectives
 
@@ -79,12 +79,19 @@ class Evaluator:
     def offline_evaluate(
         self, data_samples: Iterable[Any], data: Iterable[Any] | None = None, chunk_size: int = 1
     ) -> dict[str, Any]:
-        """Compute the metrics of existing predictions, `chunk_size` at a time."""
+        """Compute the metrics of existing predictions, `chunk_size` at a time. The data must be as long as they are."""
         size = 0
         batches = _chunks(data, chunk_size) if data is not None else None
         for chunk in _chunks(data_samples, chunk_size):
-            self.process(chunk, next(batches) if batches is not None else None)
+            batch = next(batches, []) if batches is not None else None
             size += len(chunk)
+            if batch is not None and len(batch) != len(chunk):
+                raise ConfigValueError(
+                    f"offline_evaluate: data ends at {size - len(chunk) + len(batch)}, before data_samples"
+                )
+            self.process(chunk, batch)
+        if batches is not None and next(batches, None):
+            raise ConfigValueError(f"offline_evaluate: there are only {size} data_samples, and more data")
         return self.evaluate(size)
 
 
@@ -137,6 +144,15 @@ class EvaluatorMetrics(Metrics):
         """Return the results of all metrics. They collect the results of all processes by themselves."""
         with without_collectives("the trial of the metrics") if self._alone and is_distributed() else NOTHING:
             return self._compute()
+
+    def try_compute(self) -> tuple[dict[str, Any], dict[str, Exception]]:
+        """Return the results after one batch, or the error of the evaluator, under the empty name."""
+        try:
+            return self.compute(), {}
+        except ConfigError:
+            raise
+        except Exception as error:
+            return {}, {"": error}
 
     def _compute(self) -> dict[str, Any]:
         try:

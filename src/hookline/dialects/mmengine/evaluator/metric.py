@@ -118,8 +118,6 @@ def to_cpu(data: Any) -> Any:
     """Return the data on the CPU: tensors, even inside containers, and objects with a `to` method."""
     if isinstance(data, Tensor):
         return data.detach().cpu()
-    if hasattr(data, "to_dict"):
-        return to_cpu(data.to_dict())
     if isinstance(data, list):
         return [to_cpu(each) for each in data]
     if isinstance(data, tuple):
@@ -128,6 +126,10 @@ def to_cpu(data: Any) -> Any:
     if isinstance(data, Mapping):
         return {name: to_cpu(value) for name, value in data.items()}
     return data.to("cpu") if hasattr(data, "to") else data
+
+
+#: The name under which projects import it.
+_to_cpu = to_cpu
 
 
 def check_metric(given: Any) -> None:

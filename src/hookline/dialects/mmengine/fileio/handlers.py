@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from hookline.dialects.mmengine.errors import ConfigTypeError, ConfigValueError
+from hookline.dialects.mmengine.fileio.tensors import SAFE
 from hookline.errors import StorageError
 
 #: The names that a pickle may use. Anything else could run code.
@@ -103,7 +104,7 @@ class YamlHandler(BaseFileHandler):
 
 
 class PickleHandler(BaseFileHandler):
-    """Reads and writes pickles. It refuses to read anything but plain data and numpy arrays, which could run code."""
+    """Reads and writes pickles. It refuses to read anything but plain data, arrays and tensors: it could run code."""
 
     str_like = False
 
@@ -121,20 +122,22 @@ class PickleHandler(BaseFileHandler):
 
 
 class PlainUnpickler(pickle.Unpickler):
-    """An unpickler that reads only plain data and numpy arrays."""
+    """An unpickler that reads only plain data, numpy arrays and tensors."""
 
     def find_class(self, module: str, name: str) -> Any:
         """Return a class or function that a pickle names, if it is harmless; refuse any other."""
         module = {"__builtin__": "builtins"}.get(module, module)  # its name in Python 2, which protocol 2 still uses
         if (module, name) == ("numpy", "ndarray"):
             return ARRAY
+        if (module, name) in SAFE:
+            return SAFE[module, name]
         if name == "_reconstruct" and name in HARMLESS.get(module, ()):
             return partial(_new_array, super().find_class(module, name))
         if name in HARMLESS.get(module, ()):
             return super().find_class(module, name)
         raise StorageError(
-            f"the pickle holds a {module}.{name}, but only plain data and numpy arrays are read, because other objects "
-            "could run code. If you trust the file, read it with Python's own pickle.load"
+            f"the pickle holds a {module}.{name}, but only plain data, numpy arrays and tensors are read, because "
+            "other objects could run code. If you trust the file, read it with Python's own pickle.load"
         )
 
 

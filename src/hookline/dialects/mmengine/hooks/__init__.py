@@ -7,11 +7,13 @@ from hookline.dialects.mmengine.hooks.empty_cache_hook import EmptyCacheHook
 from hookline.dialects.mmengine.hooks.hook import Hook
 from hookline.dialects.mmengine.hooks.iter_timer_hook import IterTimerHook
 from hookline.dialects.mmengine.hooks.logger_hook import LoggerHook
+from hookline.dialects.mmengine.hooks.naive_visualization_hook import NaiveVisualizationHook
 from hookline.dialects.mmengine.hooks.param_scheduler_hook import ParamSchedulerHook
 from hookline.dialects.mmengine.hooks.profiler_hook import ProfilerHook
 from hookline.dialects.mmengine.hooks.runtime_info_hook import RuntimeInfoHook
 from hookline.dialects.mmengine.hooks.sampler_seed_hook import DistSamplerSeedHook
 from hookline.dialects.mmengine.hooks.sync_buffer_hook import SyncBuffersHook
+from hookline.dialects.mmengine.hooks.test_time_aug_hook import PrepareTTAHook
 
 __all__ = [
     "CheckpointHook",
@@ -22,7 +24,9 @@ __all__ = [
     "Hook",
     "IterTimerHook",
     "LoggerHook",
+    "NaiveVisualizationHook",
     "ParamSchedulerHook",
+    "PrepareTTAHook",
     "ProfilerHook",
     "RuntimeInfoHook",
     "SyncBuffersHook",

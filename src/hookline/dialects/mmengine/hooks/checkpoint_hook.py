@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hookline.common.monitor import AUTO
+from hookline.dialects.mmengine.errors import ConfigTypeError
 from hookline.dialects.mmengine.hooks.hook import Hook
-from hookline.dialects.mmengine.hooks.rules import original_rule
+from hookline.dialects.mmengine.hooks.rules import GREATER, LESS, original_rule
 from hookline.dialects.mmengine.hooks.signatures import with_original_signatures
 from hookline.dialects.mmengine.hooks.storage import refuse_other_storage
 from hookline.hooks import checkpoint
@@ -58,8 +60,8 @@ class CheckpointHook(checkpoint.CheckpointHook, Hook):  # type: ignore[misc]  # 
         save_last: bool = True,
         save_best: str | list[str] | None = None,
         rule: str | list[str] | None = None,
-        greater_keys: list[str] | None = None,
-        less_keys: list[str] | None = None,
+        greater_keys: Any = None,
+        less_keys: Any = None,
         file_client_args: dict[str, Any] | None = None,
         filename_tmpl: str | None = None,
         backend_args: dict[str, Any] | None = None,
@@ -67,6 +69,10 @@ class CheckpointHook(checkpoint.CheckpointHook, Hook):  # type: ignore[misc]  # 
         save_begin: int = 0,
     ) -> None:
         refuse_other_storage("CheckpointHook", file_client_args, backend_args)
+        for name, given in (("save_best", save_best), ("rule", rule)):
+            several = given if isinstance(given, (list, tuple)) else [given]
+            if given is not None and not all(isinstance(each, str) for each in several):
+                raise ConfigTypeError(f"CheckpointHook: {name} must be a text or a list of texts, not {given!r}")
         super().__init__(
             interval=interval,
             by_epoch=by_epoch,
@@ -85,11 +91,14 @@ class CheckpointHook(checkpoint.CheckpointHook, Hook):  # type: ignore[misc]  # 
         )
 
     def _watch(self, name: str) -> Best:
-        if self._rules.get(name, self._rules.get(AUTO)) is None:
-            rule = original_rule(name, "CheckpointHook: save_best", *self._keys)
-            if rule is not None:
-                self._rules[name] = rule
+        if (rule := self._rule_of(name)) is not None:
+            self._rules[name] = rule
         return super()._watch(name)
+
+    def _rule_of(self, name: str) -> str | None:
+        """Return the rule of a metric: the given one, or what its name says, first as MMEngine reads it."""
+        given = self._rules.get(name, self._rules.get(AUTO))
+        return given if given is not None else original_rule(name, "CheckpointHook: save_best", *self._keys)
 
     # -- attributes that code written for MMEngine reads
 
@@ -109,14 +118,25 @@ class CheckpointHook(checkpoint.CheckpointHook, Hook):  # type: ignore[misc]  # 
         return {name: self._as_told(best.top[1]) if best.kept else None for name, best in self.best.items()}
 
     @property
+    def greater_keys(self) -> Sequence[str]:
+        """Return the parts of a metric's name that mean greater is better."""
+        return _listed(self._keys[0], GREATER)
+
+    @property
+    def less_keys(self) -> Sequence[str]:
+        """Return the parts of a metric's name that mean less is better."""
+        return _listed(self._keys[1], LESS)
+
+    @property
     def key_indicators(self) -> list[str]:
-        """Return the metrics whose best checkpoint is kept. They are known after the first validation."""
-        return list(self.best)
+        """Return the metrics whose best checkpoint is kept. `auto` is known after the first validation."""
+        return list(self.best) or [name for name in self.save_best if name != AUTO]
 
     @property
     def rules(self) -> list[str]:
         """Return the rule of each of these metrics: `greater` or `less`."""
-        return [best.monitor.rule for best in self.best.values()]
+        known = {name: best.monitor.rule for name, best in self.best.items()}
+        return [known.get(name) or self._rule_of(name) or "unknown" for name in self.key_indicators]
 
     def _as_told(self, name: str) -> str:
         return str(self.checkpoint_folder(self.runner) / name)
@@ -143,3 +163,7 @@ class CheckpointHook(checkpoint.CheckpointHook, Hook):  # type: ignore[misc]  # 
                 "CheckpointHook counts epochs, but this run trains by iterations, so it is saved only at the end; "
                 "to save at an interval, use dict(type='CheckpointHook', by_epoch=False, interval=...)"
             )
+
+
+def _listed(given: Any, usual: Sequence[str]) -> Sequence[str]:
+    return usual if given is None else (given,) if isinstance(given, str) else given

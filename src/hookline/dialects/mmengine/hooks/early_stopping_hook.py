@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 from hookline.dialects.mmengine.hooks.hook import Hook
 from hookline.dialects.mmengine.hooks.rules import original_rule
 from hookline.dialects.mmengine.hooks.signatures import with_original_signatures
@@ -41,3 +44,30 @@ class EarlyStoppingHook(early_stopping.EarlyStoppingHook, Hook):  # type: ignore
         if rule is None:
             rule = original_rule(monitor, "EarlyStoppingHook")
         super().__init__(monitor, rule, min_delta, strict, check_finite, patience, stopping_threshold)
+
+    @property
+    def rule(self) -> str:
+        """Return whether a `greater` or a `less` value is better."""
+        return self.best.monitor.rule
+
+    @property
+    def best_score(self) -> float:
+        """Return the best value so far; the worst one before the first validation."""
+        if self.best.value is not None:
+            return self.best.value
+        return -math.inf if self.rule == "greater" else math.inf
+
+    @property
+    def wait_count(self) -> int:
+        """Return the number of validations since the best value."""
+        return self.waited
+
+    def watched_metrics(self) -> tuple[str, ...]:
+        """Return the metric if it must exist, or if no rule can be inferred from it, because it may be misspelled."""
+        return (self.monitor,) if self.strict or self._undecided is not None else ()
+
+    def before_train(self, runner: Any) -> None:
+        """Refuse a metric without a rule. Refuse or warn if the run has no validation."""
+        super().before_train(runner)
+        if not runner.val_loops:
+            self._refuse_or_warn({})

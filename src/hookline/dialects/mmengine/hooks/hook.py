@@ -70,7 +70,8 @@ class Hook(hook.Hook):
     @staticmethod
     def is_last_train_epoch(runner: Any) -> bool:
         """Return whether this epoch is the last one. Iteration-based training is one long epoch."""
-        return not runner.train_loop.by_epoch or runner.epoch + 1 == runner.max_epochs
+        loop = getattr(runner, "train_loop", None)
+        return bool(not getattr(loop, "by_epoch", True) or runner.epoch + 1 == runner.max_epochs)
 
     # -- the run
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
+from hookline.dialects.mmengine.errors import ConfigTypeError
 from hookline.dialects.mmengine.hooks.hook import Hook
 from hookline.dialects.mmengine.hooks.signatures import with_original_signatures
 from hookline.dialects.mmengine.hooks.storage import refuse_other_storage
@@ -45,6 +47,7 @@ class LoggerHook(logger.LoggerHook, Hook):  # type: ignore[misc]  # native metho
         backend_args: dict[str, Any] | None = None,
     ) -> None:
         refuse_other_storage("LoggerHook", file_client_args, backend_args)
+        _refuse_wrong_types(ignore_last, out_dir, out_suffix)
         suffixes = (out_suffix,) if isinstance(out_suffix, str) else tuple(out_suffix)
         if suffixes == USUAL_SUFFIXES:
             suffixes += (".csv", ".jsonl", ".txt")
@@ -75,3 +78,13 @@ class LoggerHook(logger.LoggerHook, Hook):  # type: ignore[misc]  # native metho
         """Return the points at which there is nothing to do in this run."""
         self._apply_log_processor(runner)
         return super().idle_points(runner)
+
+
+def _refuse_wrong_types(ignore_last: Any, out_dir: Any, out_suffix: Any) -> None:
+    if not isinstance(ignore_last, bool):
+        raise ConfigTypeError(f"LoggerHook: ignore_last must be True or False, not {ignore_last!r}")
+    if out_dir is not None and not isinstance(out_dir, (str, os.PathLike)):
+        raise ConfigTypeError(f"LoggerHook: out_dir must be the path of a folder, not {out_dir!r}")
+    suffixes = out_suffix if isinstance(out_suffix, (list, tuple)) else (out_suffix,)
+    if not all(isinstance(each, str) for each in suffixes):
+        raise ConfigTypeError(f"LoggerHook: out_suffix must be a suffix or several, not {out_suffix!r}")

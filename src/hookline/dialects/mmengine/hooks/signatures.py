@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from functools import wraps
 from typing import Any, TypeVar
 
+from hookline.dialects.mmengine.errors import RefusedError, WrongParameterError
 from hookline.dialects.mmengine.hooks.hook import STAGES, Hook
+from hookline.errors import ConfigError
 
 H = TypeVar("H", bound=type[Hook])
 
 
 def with_original_signatures(cls: H) -> H:
-    """Give the methods of a hook the full signatures of MMEngine's Hook.
+    """Give the methods of a hook the full signatures of MMEngine's Hook, and its constructor the original's errors.
 
     Methods of native hooks take only the arguments they need. With the full signatures,
     `super().after_train_iter(runner, batch_idx, data_batch, outputs)` works in a subclass.
     """
+    _convert_errors(cls)
     for stage in STAGES:
         method = inspect.getattr_static(cls, stage)
         if method is not inspect.getattr_static(Hook, stage):
@@ -24,6 +28,24 @@ def with_original_signatures(cls: H) -> H:
             if taken != given:
                 setattr(cls, stage, _accept_all_arguments(stage, method))
     return cls
+
+
+def _convert_errors(cls: type[Any]) -> None:
+    """Let the constructor raise errors that are also of the standard types that the original raises."""
+    construct = cls.__init__
+    if construct is object.__init__:
+        return
+
+    @wraps(construct)
+    def construct_or_refuse(self: Any, *args: Any, **kwargs: Any) -> None:
+        try:
+            construct(self, *args, **kwargs)
+        except RefusedError:
+            raise
+        except ConfigError as error:
+            raise WrongParameterError(str(error)) from None
+
+    cls.__init__ = construct_or_refuse
 
 
 def _accept_all_arguments(stage: str, method: Callable[..., Any]) -> Callable[..., Any]:

@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from hookline.dialects.mmengine.errors import ConfigKeyError, ConfigValueError
+from hookline.dialects.mmengine.errors import ConfigKeyError, ConfigTypeError, ConfigValueError
 from hookline.errors import did_you_mean
-from hookline.record.hub import KEPT, History
+from hookline.record.hub import History
 
 
 class HistoryBuffer(History):
@@ -19,7 +19,7 @@ class HistoryBuffer(History):
     Args:
         log_history: The initial values.
         count_history: The counts of these values.
-        max_length: The maximum number of values to keep.
+        max_length: The maximum number of values to keep. A hub keeps fewer.
     """
 
     __slots__ = ("_counts",)
@@ -27,10 +27,9 @@ class HistoryBuffer(History):
     #: Custom statistics, by name.
     _statistics_methods: ClassVar[dict[str, Callable[..., Any]]] = {}
 
-    def __init__(
-        self, log_history: Sequence[float] = (), count_history: Sequence[float] = (), max_length: int = KEPT
-    ) -> None:
+    def __init__(self, log_history: Any = (), count_history: Any = (), max_length: int = 1_000_000) -> None:
         super().__init__()
+        log_history, count_history = (np.asarray(each).reshape(-1).tolist() for each in (log_history, count_history))
         if len(log_history) != len(count_history):
             raise ConfigValueError(
                 f"log_history and count_history must have the same length, not {len(log_history)} and "
@@ -42,8 +41,23 @@ class HistoryBuffer(History):
         if any(count != 1 for count in count_history):
             self._counts = deque(count_history, maxlen=max_length)
 
+    @property
+    def max_length(self) -> int:
+        """Return how many values are kept."""
+        return self.values.maxlen or 0
+
+    @property
+    def _log_history(self) -> np.ndarray[Any, Any]:
+        return self.data[0]
+
+    @property
+    def _count_history(self) -> np.ndarray[Any, Any]:
+        return self.data[1]
+
     def update(self, log_val: Any, count: int = 1) -> None:
         """Add a value and its count."""
+        if np.ndim(log_val) or isinstance(log_val, str):
+            raise ConfigTypeError(f"a HistoryBuffer takes single numbers, not {log_val!r}")
         if count != 1 and self._counts is None:
             self._counts = deque([1] * len(self.values), maxlen=self.values.maxlen)
         if self._counts is not None:

@@ -22,12 +22,34 @@ class MessageHub(hub.MessageHub, ManagerMixin):
     """The scalars of a run, with their histories, and its info.
 
     `MessageHub.get_current_instance()` returns the hub of the newest Runner.
+
+    Args:
+        name: The name to look it up by.
+        log_scalars: The first histories, by name.
+        runtime_info: The first pieces of info, by name.
+        resumed_keys: Whether each of these names is saved in checkpoints.
     """
 
-    def __init__(self, name: str = "mmengine") -> None:
+    def __init__(
+        self,
+        name: str = "mmengine",
+        log_scalars: Mapping[str, HistoryBuffer] | None = None,
+        runtime_info: Mapping[str, Any] | None = None,
+        resumed_keys: Mapping[str, bool] | None = None,
+    ) -> None:
         hub.MessageHub.__init__(self)
         ManagerMixin.__init__(self, name)
         self._warned: set[str] = set()
+        for key, history in (log_scalars or {}).items():
+            if not isinstance(history, HistoryBuffer):
+                raise ConfigTypeError(f"log_scalars must hold HistoryBuffers; '{key}' is {history!r}")
+        self._scalars.update(log_scalars or {})
+        self.info.update(runtime_info or {})
+        for key in resumed_keys or {}:
+            if key not in self._scalars and key not in self.info:
+                known = [*self._scalars, *self.info]
+                raise ConfigKeyError(f"resumed_keys has '{key}', which is not recorded; {did_you_mean(key, known)}")
+        self._not_resumed.update(key for key, resumed in (resumed_keys or {}).items() if not resumed)
 
     @property
     def log_scalars(self) -> Mapping[str, hub.History]:
@@ -43,13 +65,15 @@ class MessageHub(hub.MessageHub, ManagerMixin):
         """Return the history of a name, and create it if necessary."""
         found = self._scalars.get(name)
         if found is None:
-            found = self._scalars[name] = HistoryBuffer()
+            found = self._scalars[name] = HistoryBuffer(max_length=hub.KEPT)
             found.keep(self._kept)
         assert isinstance(found, HistoryBuffer)
         return found
 
     def update_scalar(self, key: str, value: Any, count: int = 1, resumed: bool = True) -> None:
         """Record a number, or an array or tensor with one element; `HistoryBuffer` explains the count."""
+        if isinstance(value, (str, list, tuple, dict)):
+            raise ConfigTypeError(f"the scalar '{key}' must be a number or a tensor with one element, not {value!r}")
         value = value.item() if getattr(value, "size", None) == 1 else value  # a numpy value
         if count == 1:
             super().update_scalar(key, value, resumed=resumed)
@@ -104,11 +128,25 @@ class MessageHub(hub.MessageHub, ManagerMixin):
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore the state that `state_dict` returned."""
+        """Restore the state that `state_dict` returned, or the original's, with `log_scalars` and `runtime_info`."""
+        if "log_scalars" in state or "runtime_info" in state:
+            self._load_original(state)
+            return
         super().load_state_dict(state)
         for name, saved in state["scalars"].items():
             if "counts" in saved:
                 self.history(name).set_counts(saved["counts"].tolist())
+
+    def _load_original(self, state: Mapping[str, Any]) -> None:
+        """Restore the state of the original's hub. What is not a HistoryBuffer among its scalars is left out."""
+        resumed = state.get("resumed_keys", {})
+        for name, history in state.get("log_scalars", {}).items():
+            if isinstance(history, HistoryBuffer):
+                self._scalars[name] = history
+            else:
+                log.warning("the scalar '%s' is left out: it must be a HistoryBuffer, not %r", name, history)
+        for name, value in state.get("runtime_info", {}).items():
+            self.update_info(name, value, resumed.get(name, True))
 
     def _histories_with_counts(self) -> dict[str, HistoryBuffer]:
         return {

@@ -8,10 +8,12 @@ from hookline.dialects.mmengine.model.averaged_model import (
 )
 from hookline.dialects.mmengine.model.base_model import BaseDataPreprocessor, BaseModel, ImgDataPreprocessor
 from hookline.dialects.mmengine.model.base_module import BaseModule, ModuleDict, ModuleList, Sequential
+from hookline.dialects.mmengine.model.test_time_aug import BaseTTAModel
 from hookline.dialects.mmengine.model.utils import (
     convert_sync_batchnorm,
     detect_anomalous_params,
     merge_dict,
+    revert_sync_batchnorm,
     stack_batch,
 )
 from hookline.dialects.mmengine.model.weight_init import (
@@ -30,8 +32,10 @@ from hookline.dialects.mmengine.model.weight_init import (
     initialize,
     kaiming_init,
     normal_init,
+    trunc_normal_,
     trunc_normal_init,
     uniform_init,
+    update_init_info,
     xavier_init,
 )
 from hookline.dialects.mmengine.model.wrappers import (
@@ -46,6 +50,7 @@ __all__ = [
     "BaseInit",
     "BaseModel",
     "BaseModule",
+    "BaseTTAModel",
     "Caffe2XavierInit",
     "ConstantInit",
     "ExponentialMovingAverage",
@@ -73,8 +78,11 @@ __all__ = [
     "kaiming_init",
     "merge_dict",
     "normal_init",
+    "revert_sync_batchnorm",
     "stack_batch",
+    "trunc_normal_",
     "trunc_normal_init",
     "uniform_init",
+    "update_init_info",
     "xavier_init",
 ]

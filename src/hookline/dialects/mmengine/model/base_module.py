@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from hookline.dialects.mmengine.model.weight_init import initialize
+from hookline.dialects.mmengine.model.weight_init import PretrainedInit, initialize
 
 log = logging.getLogger("hookline")
 
@@ -39,23 +39,34 @@ class BaseModule(nn.Module):
     def init_weights(self) -> None:
         """Initialize the weights once.
 
-        First, `init_cfg` is applied. Then the children initialize themselves, or, if `init_cfg` has pretrained weights,
-        those are loaded instead.
+        First, `init_cfg` is applied. Then the children initialize themselves. If `init_cfg` has pretrained weights,
+        they are loaded at the end.
         """
         if self._is_init:
             log.warning("init_weights of %s was already called; the weights are not changed", type(self).__name__)
             return
         given = self.init_cfg or []
         described = [given] if isinstance(given, Mapping) else list(given)
-        pretrained = [each for each in described if isinstance(each, Mapping) and each.get("type") == "Pretrained"]
+        pretrained = [each for each in described if _is_pretrained(each)]
         initialize(self, [each for each in described if each not in pretrained])
-        if not pretrained:
-            for child in self.children():
-                begin = getattr(child, "init_weights", None)
-                if begin is not None and not getattr(child, "is_init", False):
-                    begin()
+        for child in self.children():
+            begin = getattr(_without_wrapper(child), "init_weights", None)
+            if begin is not None and not getattr(child, "is_init", False):
+                begin()
         initialize(self, pretrained)
         self._is_init = True
+
+
+def _without_wrapper(module: nn.Module) -> nn.Module:
+    from hookline.dialects.mmengine.model.wrappers import is_model_wrapper
+
+    if hasattr(module, "init_weights") or not is_model_wrapper(module):
+        return module
+    return module.module  # type: ignore[return-value]  # what every wrapper has
+
+
+def _is_pretrained(described: Any) -> bool:
+    return isinstance(described, Mapping) and described.get("type") in ("Pretrained", PretrainedInit)
 
 
 class Sequential(BaseModule, nn.Sequential):

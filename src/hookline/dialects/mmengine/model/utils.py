@@ -69,3 +69,29 @@ def convert_sync_batchnorm(module: nn.Module, implementation: str = "torch") -> 
         raise ConfigValueError(f"sync_bn must be 'torch', not {implementation!r}")
     converted: nn.Module = nn.SyncBatchNorm.convert_sync_batchnorm(module)  # type: ignore[no-untyped-call]  # torch's
     return converted
+
+
+class _BatchNormXd(nn.modules.batchnorm._BatchNorm):
+    """A batch norm for inputs of any number of dimensions."""
+
+    def _check_input_dim(self, input: Tensor) -> None:
+        """Accept all inputs."""
+
+
+def revert_sync_batchnorm(module: nn.Module) -> nn.Module:
+    """Replace all batch norms over several processes by ordinary ones, which also work on a CPU.
+
+    >>> net = convert_sync_batchnorm(nn.Sequential(nn.BatchNorm1d(2)))
+    >>> revert_sync_batchnorm(net)(torch.zeros(3, 2)).shape
+    torch.Size([3, 2])
+    """
+    for name, child in module.named_children():
+        module.add_module(name, revert_sync_batchnorm(child))
+    if not isinstance(module, nn.SyncBatchNorm):
+        return module
+    made = _BatchNormXd(module.num_features, module.eps, module.momentum, module.affine, module.track_running_stats)
+    if module.affine:
+        made.weight, made.bias = module.weight, module.bias
+    made.running_mean, made.running_var = module.running_mean, module.running_var
+    made.num_batches_tracked = module.num_batches_tracked
+    return made.train(module.training)

@@ -3,27 +3,32 @@
     init_cfg = dict(type="Kaiming", layer="Conv2d")
     init_cfg = [dict(type="Normal", std=0.01, layer="Linear"), dict(type="Constant", val=1, layer="BatchNorm2d")]
 
-Without `layer`, an initializer changes all modules that have a weight. `override` has settings for the child with the
-given `name`.
+An initializer changes the modules of the classes in `layer`, children first. Without `layer`, it changes nothing.
+`override` has settings for the child with the given `name`, and for everything in it.
 """
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping
 from typing import Any
 
-from torch import nn
+import numpy as np
+import torch
+from torch import Tensor, nn
 
 from hookline.dialects.mmengine.errors import ConfigTypeError, ConfigValueError
 from hookline.dialects.mmengine.registry import WEIGHT_INITIALIZERS
 
+log = logging.getLogger("hookline")
+
 
 def _fill(module: nn.Module, fill: Any, bias: float) -> None:
     weight, own = getattr(module, "weight", None), getattr(module, "bias", None)
-    if isinstance(weight, nn.Parameter):
+    if isinstance(weight, Tensor):
         fill(weight)
-    if isinstance(own, nn.Parameter):
+    if isinstance(own, Tensor):
         nn.init.constant_(own, bias)
 
 
@@ -41,7 +46,18 @@ def trunc_normal_init(
     module: nn.Module, mean: float = 0, std: float = 1, a: float = -2, b: float = 2, bias: float = 0
 ) -> None:
     """Draw the weights from a normal distribution, truncated to the range from a to b."""
-    _fill(module, lambda weight: nn.init.trunc_normal_(weight, mean, std, a, b), bias)
+    _fill(module, lambda weight: trunc_normal_(weight, mean, std, a, b), bias)
+
+
+def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0) -> Tensor:
+    """Draw from a normal distribution, truncated to the range from a to b, by inverting its cumulative distribution."""
+
+    def cumulative(bound: float) -> float:
+        return (1.0 + math.erf((bound - mean) / std / math.sqrt(2.0))) / 2.0
+
+    with torch.no_grad():
+        tensor.uniform_(2 * cumulative(a) - 1, 2 * cumulative(b) - 1).erfinv_()
+        return tensor.mul_(std * math.sqrt(2.0)).add_(mean).clamp_(min=a, max=b)
 
 
 def uniform_init(module: nn.Module, a: float = 0, b: float = 1, bias: float = 0) -> None:
@@ -79,7 +95,7 @@ def bias_init_with_prob(prior_prob: float) -> float:
     >>> round(bias_init_with_prob(0.01), 4)
     -4.5951
     """
-    return float(-math.log((1 - prior_prob) / prior_prob))
+    return float(-np.log((1 - prior_prob) / prior_prob))
 
 
 def _check_distribution(distribution: str) -> str:
@@ -98,18 +114,20 @@ class BaseInit:
     Args:
         bias: The initial value of biases.
         bias_prob: Replaces `bias`: the probability at which a sigmoid starts.
-        layer: Class names of the modules to change. By default, all modules with weights.
+        layer: Class names of the modules to change, or of their direct bases.
         **settings: Arguments of the function.
     """
 
     function: Any = None
     needed: tuple[str, ...] = ()
+    #: Whether to change all modules, whatever their classes: so for the module that `override` names.
+    wholemodule = False
 
     def __init__(
         self, *, bias: float = 0, bias_prob: float | None = None, layer: str | list[str] | None = None, **settings: Any
     ) -> None:
         self.bias = bias if bias_prob is None else bias_init_with_prob(bias_prob)
-        self.layers = [layer] if isinstance(layer, str) else layer
+        self.layer = [layer] if isinstance(layer, str) else layer or []
         self.settings = settings
         for name in self.needed:
             if name not in settings:
@@ -117,10 +135,12 @@ class BaseInit:
 
     def __call__(self, module: nn.Module) -> None:
         """Initialize the selected modules inside this module."""
-        for each in module.modules():
-            names = {kind.__name__ for kind in type(each).__mro__}
-            if self.layers is None or names.intersection(self.layers):
-                type(self).function(each, bias=self.bias, **self.settings)
+        module.apply(self._initialize)
+
+    def _initialize(self, module: nn.Module) -> None:
+        kind = type(module)
+        if self.wholemodule or {each.__name__ for each in (kind, *kind.__bases__)}.intersection(self.layer):
+            type(self).function(module, bias=self.bias, **self.settings)
 
 
 class ConstantInit(BaseInit):
@@ -181,10 +201,13 @@ class PretrainedInit:
 
     def __call__(self, module: nn.Module) -> None:
         """Load the weights that fit the module."""
-        from hookline.dialects.mmengine.runner.checkpoint import load_checkpoint
+        from hookline.dialects.mmengine.runner import checkpoint
 
-        revise = [] if self.prefix is None else [(rf"^{self.prefix}\.", "")]
-        load_checkpoint(module, self.checkpoint, revise_keys=[(r"^module\.", ""), *revise])
+        if self.prefix is None:
+            checkpoint.load_checkpoint(module, self.checkpoint)
+        else:
+            found = checkpoint._load_checkpoint_with_prefix(self.prefix, self.checkpoint)
+            checkpoint.load_state_dict(module, found)
 
 
 def initialize(module: nn.Module, init_cfg: Mapping[str, Any] | list[Mapping[str, Any]]) -> None:
@@ -194,12 +217,26 @@ def initialize(module: nn.Module, init_cfg: Mapping[str, Any] | list[Mapping[str
             raise ConfigTypeError(f"init_cfg must be a dict with a 'type' or a list of such dicts, not {given!r}")
         described = dict(given)
         override = described.pop("override", None)
-        if override is None or "layer" in described:
-            WEIGHT_INITIALIZERS.build(described)(module)
+        initializer = WEIGHT_INITIALIZERS.build(described)
+        if override is None and isinstance(initializer, BaseInit) and not initializer.layer:
+            log.warning(
+                "the init_cfg of %s changes nothing, because it has no 'layer': %s", type(module).__name__, described
+            )
+        initializer(module)
+        described.pop("layer", None)
         for each in [override] if isinstance(override, Mapping) else override or []:
-            own = dict(each)
-            name = own.pop("name")
-            child = getattr(module, name, None)
-            if not isinstance(child, nn.Module):
-                raise ConfigValueError(f"init_cfg overrides '{name}', but {type(module).__name__} has no such module")
-            WEIGHT_INITIALIZERS.build({**described, **own} if "type" not in own else own)(child)
+            _override(module, each, described)
+
+
+def _override(module: nn.Module, given: Mapping[str, Any], described: Mapping[str, Any]) -> None:
+    """Initialize a child and everything in it, with its own settings or with those of its parent."""
+    own = dict(given)
+    name = own.pop("name", None)
+    if name is None or (own and "type" not in own):
+        raise ConfigValueError(f"an override in init_cfg needs a 'name' and, for other settings, a 'type': {given!r}")
+    child = getattr(module, name, None)
+    if not isinstance(child, nn.Module):
+        raise ConfigValueError(f"init_cfg overrides '{name}', but {type(module).__name__} has no such module")
+    initializer = WEIGHT_INITIALIZERS.build(own or described)
+    initializer.wholemodule = True
+    initializer(child)

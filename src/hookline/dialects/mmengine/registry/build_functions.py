@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from hookline.dialects.mmengine.errors import ConfigKeyError, ConfigTypeError
+from hookline.dialects.mmengine.instances import ManagerMixin
 from hookline.errors import ConfigError, did_you_mean
 from hookline.plan.registry import construct
 
@@ -19,14 +20,19 @@ def build_from_cfg(cfg: Any, registry: Registry, default_args: Mapping[str, Any]
     if not isinstance(cfg, Mapping):
         raise ConfigTypeError(f"a {registry.name} must be described by a dict with a 'type', not by {cfg!r}")
     parameters = {**(default_args or {}), **cfg}
-    parameters.pop("_scope_", None)
+    scope = parameters.pop("_scope_", None)
+    parameters.pop("_delete_", None)  # a marker for merging that had nothing to replace
     if "type" not in parameters:
         raise ConfigKeyError(f"a {registry.name} given as a dict needs a 'type'; this one has {sorted(parameters)}")
-    factory, who = _factory(parameters.pop("type"), registry)
-    make = getattr(factory, "get_instance", None) if inspect.isclass(factory) else None
-    if make is not None:  # its class looks up instances by name
+    with registry.switch_scope_and_registry(scope) as of_scope:  # also for what the constructor builds
+        factory, who = _factory(parameters.pop("type"), of_scope, registry)
+        return _build(factory, parameters, who, registry)
+
+
+def _build(factory: Callable[..., Any], parameters: dict[str, Any], who: str, registry: Registry) -> Any:
+    if inspect.isclass(factory) and issubclass(factory, ManagerMixin):  # its class looks up instances by name
         parameters.setdefault("name", who.lower())
-        return make(**parameters)
+        return factory.get_instance(**parameters)
     try:
         return construct(factory, parameters, who)
     except ConfigError as error:
@@ -35,9 +41,11 @@ def build_from_cfg(cfg: Any, registry: Registry, default_args: Mapping[str, Any]
         raise
 
 
-def _factory(kind: Any, registry: Registry) -> tuple[Callable[..., Any], str]:
+def _factory(kind: Any, registry: Registry, other: Registry | None = None) -> tuple[Callable[..., Any], str]:
     if isinstance(kind, str):
         found = registry.get(kind)
+        if found is None and other is not None:
+            found = other.get(kind)
         if found is None:
             raise ConfigKeyError(f"unknown {registry.name} '{kind}'; {did_you_mean(kind, registry)}")
         return found, kind

@@ -10,6 +10,7 @@ from typing import ClassVar
 class DefaultScope:
     """The scope of the current run."""
 
+    _instance_dict: ClassVar[dict[str, DefaultScope]] = {}
     _current: ClassVar[DefaultScope | None] = None
 
     def __init__(self, name: str, scope_name: str) -> None:
@@ -19,7 +20,7 @@ class DefaultScope:
     @classmethod
     def get_instance(cls, name: str, scope_name: str = "mmengine") -> DefaultScope:
         """Create a scope and make it the current one."""
-        cls._current = cls(name, scope_name)
+        cls._current = cls._instance_dict[name] = cls(name, scope_name)
         return cls._current
 
     @classmethod
@@ -28,12 +29,18 @@ class DefaultScope:
         return cls._current
 
     @classmethod
+    def check_instance_created(cls, name: str) -> bool:
+        """Return whether a scope was created under this name."""
+        return name in cls._instance_dict
+
+    @classmethod
     @contextmanager
     def overwrite_default_scope(cls, scope_name: str | None) -> Iterator[None]:
         """Use another scope inside a `with` block; None keeps the current one."""
-        before = cls._current
-        if scope_name is not None:
-            cls.get_instance(scope_name, scope_name)
+        if scope_name is None:
+            yield
+            return
+        before, cls._current = cls._current, cls(scope_name, scope_name)
         try:
             yield
         finally:

@@ -6,11 +6,13 @@ import importlib
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from hookline.dialects import registry
 from hookline.dialects.mmengine.registry.build_functions import build_from_cfg
-from hookline.dialects.mmengine.registry.default_scope import current_scope
+from hookline.dialects.mmengine.registry.default_scope import DefaultScope, current_scope
+from hookline.dialects.mmengine.registry.projects import import_registry
 from hookline.errors import ConfigError
 
 
@@ -19,7 +21,7 @@ class Registry(registry.Registry):
 
     A project's own registry has the registry here with the same purpose as its parent, which it searches for names it
     does not have. The parent finds the project's classes as `scope.Name`, or by name while the project's scope is the
-    current one.
+    current one. For this, the module `registry` of the project is imported, if it has one.
 
     Args:
         name: The kind of object that is registered here: `hook`, `model`.
@@ -80,18 +82,23 @@ class Registry(registry.Registry):
         return add if module is None else add(module)
 
     def import_from_location(self) -> None:
-        """Import the modules that register classes here."""
-        while self._locations:
-            importlib.import_module(self._locations.pop())
+        """Import the modules that register classes here, once."""
+        pending, self._locations = self._locations, []  # while they are imported, they may look up names here
+        try:
+            for location in pending:
+                importlib.import_module(location)
+        except BaseException:
+            self._locations = pending
+            raise
 
     def get(self, key: str) -> Any:
         """Return the class or function registered under a name or `scope.Name`, or None."""
-        scope, dot, name = key.partition(".")
-        if dot and (chosen := self.root._find_scope(scope)) is not None:
-            return chosen._get_own(name)
-        child = self.root._find_scope(current_scope())
+        scope, name = self.split_scope_key(key)
+        if scope is not None and (chosen := self._of_scope(scope)) is not None:
+            return chosen._get_own(name) or chosen._get_by_path(key)
+        child = self._of_scope(current_scope()) if self.parent is None else None
         searched: Registry | None = self
-        if child is not None and self.parent is None and (found := child._get_own(key)) is not None:
+        if child is not None and (found := child._get_own(key)) is not None:
             return found
         while searched is not None:
             if (found := searched._get_own(key)) is not None:
@@ -103,6 +110,39 @@ class Registry(registry.Registry):
         if not self._holds(name):
             self.import_from_location()
         return super().get(name) if self._holds(name) else None
+
+    def _get_by_path(self, path: str) -> Any:
+        """Return the class with this path, such as `mmdet.models.RetinaNet`, if it is registered here."""
+        module, _, name = path.rpartition(".")
+        found = self._get_own(name)
+        return found if found is not None and f"{found.__module__}.".startswith(f"{module}.") else None
+
+    @contextmanager
+    def switch_scope_and_registry(self, scope: str | None) -> Iterator[Registry]:
+        """Make a scope the current one in a `with` block, and yield its registry; with None, that of the current scope.
+
+        If the scope has no registry of this purpose, yield this one.
+        """
+        with DefaultScope.overwrite_default_scope(scope):
+            current = DefaultScope.get_current_instance()
+            yield self if current is None else self._of_scope(current.scope_name) or self
+
+    def _of_scope(self, scope: str) -> Registry | None:
+        """Return the registry of a project, whose module `registry` is imported first."""
+        found = self.root._find_scope(scope)
+        if found is None and import_registry(scope):
+            found = self.root._find_scope(scope)
+        return found
+
+    @staticmethod
+    def split_scope_key(key: str) -> tuple[str | None, str]:
+        """Return the scope, or None, and the rest of `scope.Name`.
+
+        >>> Registry.split_scope_key("mmdet.ResNet"), Registry.split_scope_key("ResNet")
+        (('mmdet', 'ResNet'), (None, 'ResNet'))
+        """
+        scope, dot, name = key.partition(".")
+        return (scope, name) if dot else (None, key)
 
     def _find_scope(self, scope: str) -> Registry | None:
         if scope == self.scope:

@@ -35,7 +35,15 @@ HOOKS = Registry(
     builtin=_in(
         f"{HERE}.hooks",
         *("CheckpointHook", "DistSamplerSeedHook", "EMAHook", "EarlyStoppingHook", "EmptyCacheHook", "IterTimerHook"),
-        *("LoggerHook", "ParamSchedulerHook", "ProfilerHook", "RuntimeInfoHook", "SyncBuffersHook"),
+        *(
+            "LoggerHook",
+            "NaiveVisualizationHook",
+            "ParamSchedulerHook",
+            "PrepareTTAHook",
+            "ProfilerHook",
+            "RuntimeInfoHook",
+            "SyncBuffersHook",
+        ),
     )
     | _in(  # hookline's own hooks, which can be named like any other
         "hookline.hooks",
@@ -55,7 +63,7 @@ MODELS = Registry(
     build_model_from_cfg,
     builtin=_in(
         f"{HERE}.model",
-        *("BaseDataPreprocessor", "ImgDataPreprocessor"),
+        *("BaseDataPreprocessor", "BaseTTAModel", "ImgDataPreprocessor"),
         *("ExponentialMovingAverage", "MomentumAnnealingEMA", "StochasticWeightAverage"),
     ),
 )

@@ -1,5 +1,6 @@
 """Runner, its loops, checkpoints and log processing."""
 
+from hookline.dialects.mmengine.runner.activation_checkpointing import turn_on_activation_checkpointing
 from hookline.dialects.mmengine.runner.amp import autocast
 from hookline.dialects.mmengine.runner.base_loop import BaseLoop
 from hookline.dialects.mmengine.runner.checkpoint import (
@@ -35,5 +36,6 @@ __all__ = [
     "load_state_dict",
     "save_checkpoint",
     "set_random_seed",
+    "turn_on_activation_checkpointing",
     "weights_to_cpu",
 ]

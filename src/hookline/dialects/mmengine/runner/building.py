@@ -11,14 +11,18 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from hookline.common.checks import check_int
-from hookline.dialects.mmengine.errors import ConfigTypeError, ConfigValueError
+from hookline.dialects.mmengine.errors import ConfigTypeError, ConfigValueError, NotDescribedError
 from hookline.dialects.mmengine.registry import HOOKS, LOOPS, MODELS
+from hookline.dialects.mmengine.runner import adopted_loops
+from hookline.dialects.mmengine.runner.base_loop import BaseLoop
 from hookline.engine.loop_specs import EvalLoop, TrainLoop
 from hookline.errors import HookError, did_you_mean, nearest
 from hookline.plan.hook import Hook
 
 if TYPE_CHECKING:
     import torch
+
+log = logging.getLogger("hookline")
 
 #: The hooks of every run, by their key in `default_hooks`.
 DEFAULT_HOOKS: dict[str, dict[str, Any]] = {
@@ -73,6 +77,13 @@ def randomness(given: Mapping[str, Any] | None) -> dict[str, Any]:
     return found
 
 
+def report_unused_settings(cfg: Mapping[str, Any]) -> None:
+    """Report settings of a config that make training faster in MMEngine, and change nothing here."""
+    for name in ("compile", "efficient_conv_bn_eval"):
+        if cfg.get(name):
+            log.warning("the config has '%s', which has no effect here; the model trains as it is", name)
+
+
 def refuse_wrong_types(work_dir: Any, resume: Any, custom_hooks: Any) -> None:
     """Refuse arguments of wrong types, which would otherwise fail much later or not at all."""
     if not isinstance(work_dir, (str, os.PathLike)):
@@ -112,30 +123,41 @@ def refuse_without(model: nn.Module, step: str) -> None:
 
 def build_train_loop(given: Any, runner: Any, dataloader: Any) -> TrainLoop:
     """Return the training loop: the one named by `type`, or an epoch-based one unless `by_epoch` is false."""
-    if isinstance(given, TrainLoop):
-        return given
+    if isinstance(given, (TrainLoop, BaseLoop)):
+        return _as_train_loop(given)
     described = dict(_check_mapping("train_cfg", given))
     if "type" in described and "by_epoch" in described:
-        raise ConfigValueError("train_cfg: set type or by_epoch, not both")
+        raise NotDescribedError("train_cfg: set type or by_epoch, not both")
     by_epoch = described.pop("by_epoch", True)
     described.setdefault("type", "EpochBasedTrainLoop" if by_epoch else "IterBasedTrainLoop")
     built = LOOPS.build(described, default_args={"runner": runner, "dataloader": dataloader})
-    if not isinstance(built, TrainLoop):
-        raise ConfigTypeError(f"train_cfg describes a {type(built).__name__}, which is not a training loop")
-    return built
+    return _as_train_loop(built)
+
+
+def _as_train_loop(given: Any) -> TrainLoop:
+    if isinstance(given, TrainLoop):
+        return given
+    if isinstance(given, BaseLoop) and not isinstance(given, EvalLoop):
+        return adopted_loops.adopt_train_loop(given)
+    raise ConfigTypeError(f"train_cfg describes a {type(given).__name__}, which is not a training loop")
 
 
 def build_eval_loop(given: Any, runner: Any, dataloader: Any, evaluator: Any, stage: str) -> EvalLoop:
     """Return the loop of a validation or a test."""
-    if isinstance(given, EvalLoop):
-        return given
+    if isinstance(given, (EvalLoop, BaseLoop)):
+        return _as_eval_loop(given, stage)
     described = dict(_check_mapping(f"{stage}_cfg", given))
     described.setdefault("type", "ValLoop" if stage == "val" else "TestLoop")
     more = {"runner": runner, "dataloader": dataloader, "evaluator": evaluator}
-    built = LOOPS.build(described, default_args=more)
-    if not isinstance(built, EvalLoop):
-        raise ConfigTypeError(f"{stage}_cfg describes a {type(built).__name__}, which is not an evaluation loop")
-    return built
+    return _as_eval_loop(LOOPS.build(described, default_args=more), stage)
+
+
+def _as_eval_loop(given: Any, stage: str) -> EvalLoop:
+    if isinstance(given, EvalLoop):
+        return given
+    if isinstance(given, BaseLoop) and not isinstance(given, TrainLoop):
+        return adopted_loops.adopt_eval_loop(given, stage)
+    raise ConfigTypeError(f"{stage}_cfg describes a {type(given).__name__}, which is not an evaluation loop")
 
 
 def _check_mapping(name: str, given: Any) -> Mapping[str, Any]:
@@ -161,18 +183,20 @@ def default_hooks(changes: Mapping[str, Any] | None) -> Iterator[Any]:
     yield from (value for value in chosen.values() if value is not None)
 
 
-def build_hook(given: Any) -> tuple[Any, Any, Any]:
-    """Return the hook, and the `priority` and `on_error` of its dict."""
+def build_hook(given: Any) -> tuple[Any, Any, Any, dict[str, Any]]:
+    """Return the hook, and the `priority`, the `on_error` and the budget of its dict."""
     priority = on_error = None
+    budget: dict[str, Any] = {}
     if isinstance(given, str):
         given = {"type": given}
     if isinstance(given, Mapping):
         described = dict(given)
         priority, on_error = described.pop("priority", None), described.pop("on_error", None)
+        budget = {key: described.pop(key) for key in ("budget", "budget_action") if key in described}
         given = HOOKS.build(described)
     if isinstance(given, type) or (not isinstance(given, Hook) and not hasattr(given, "get_triggered_stages")):
         raise HookTypeError(f"a hook must inherit from Hook or be a dict with a 'type'; {given!r} is neither")
-    return given, priority, on_error
+    return given, priority, on_error, budget
 
 
 def tell_folder(hook: Any) -> None:

@@ -14,8 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from hookline.checkpoint import store
-from hookline.checkpoint.compatibility import misfits
+from hookline.checkpoint.compatibility import misfits, with_versions
 from hookline.dialects.mmengine.hooks.storage import refuse_other_storage
+from hookline.dialects.mmengine.model.test_time_aug import BaseTTAModel
 from hookline.dialects.mmengine.runner import foreign
 from hookline.engine.snapshot import load_fitting
 from hookline.errors import StorageError
@@ -31,6 +32,14 @@ class StateDictError(StorageError, RuntimeError):
     """The weights do not fit the model."""
 
 
+class NoFileError(StorageError, FileNotFoundError):
+    """There is no such file."""
+
+
+class NoWeightsError(StorageError, AssertionError):
+    """A file has none of the weights that are looked for."""
+
+
 def read_checkpoint(filename: Any) -> dict[str, Any]:
     """Read a checkpoint file onto the CPU, without running any code in it."""
     if re.match(r"^\w+://", str(filename)):
@@ -41,12 +50,25 @@ def read_checkpoint(filename: Any) -> dict[str, Any]:
 def weights_of(checkpoint: Mapping[str, Any], revise_keys: Sequence[tuple[str, str]] = tuple(REVISE)) -> dict[str, Any]:
     """Return the weights in a checkpoint, with `revise_keys` applied to their names."""
     state = checkpoint.get("state_dict", checkpoint)
-    revised = {}
+    revised: OrderedDict[str, Any] = OrderedDict()
     for name, value in state.items():
         for pattern, replacement in revise_keys:
             name = re.sub(pattern, replacement, name)
         revised[name] = value
-    return revised
+    return with_versions(revised, state)
+
+
+def inside_of(state: dict[str, Any], model: nn.Module) -> dict[str, Any]:
+    """Return the weights of a model with the names that they have inside of a BaseTTAModel, if it is one."""
+    if not isinstance(model, BaseTTAModel):
+        return state
+    named = OrderedDict((f"module.{name}", value) for name, value in state.items())
+    versions = getattr(state, "_metadata", None)
+    if versions is not None:
+        named._metadata = {  # type: ignore[attr-defined]  # as torch does
+            f"module.{name}".rstrip("."): version for name, version in versions.items()
+        }
+    return named
 
 
 class CheckpointLoader:
@@ -56,6 +78,14 @@ class CheckpointLoader:
     def load_checkpoint(cls, filename: Any, map_location: Any = None, logger: Any = None) -> dict[str, Any]:
         """Read a checkpoint file; see `read_checkpoint`."""
         return _load_checkpoint(filename, map_location, logger)
+
+
+def load_from_local(filename: Any, map_location: Any = None) -> dict[str, Any]:
+    """Read a checkpoint file of this machine; `~` is the home folder."""
+    path = Path(filename).expanduser()
+    if not path.is_file():
+        raise NoFileError(f"{path} is not a file")
+    return read_checkpoint(path)
 
 
 def _load_checkpoint(filename: Any, map_location: Any = None, logger: Any = None) -> dict[str, Any]:
@@ -71,7 +101,7 @@ def _load_checkpoint_with_prefix(prefix: str, filename: Any, map_location: Any =
         if name.startswith(start)
     }
     if not found:
-        raise StorageError(f"{filename} has no weights whose names start with '{start}'")
+        raise NoWeightsError(f"{filename} has no weights whose names start with '{start}'")
     return found
 
 
@@ -100,7 +130,8 @@ def _load_checkpoint_to_model(
     revise_keys: Sequence[tuple[str, str]] = tuple(REVISE),
     path: str = "the checkpoint",
 ) -> None:
-    state, model = weights_of(checkpoint, revise_keys), unwrap(model)
+    model = unwrap(model)
+    state = inside_of(weights_of(checkpoint, revise_keys), model)
     if strict and (problems := misfits(model, state)):
         raise StateDictError(f"{path} does not fit the model:\n  " + "\n  ".join(problems))
     left_out = load_fitting(model, state, path)
@@ -139,7 +170,8 @@ def save_checkpoint(
     path = Path(filename)
     path.parent.mkdir(parents=True, exist_ok=True)
     with store.replacing(path) as file:
-        torch.save(dict(checkpoint), file)
+        # An OrderedDict of weights has the versions of the modules, as an attribute.
+        torch.save(checkpoint if isinstance(checkpoint, OrderedDict) else dict(checkpoint), file)
 
 
 def find_latest_checkpoint(path: Any) -> str | None:

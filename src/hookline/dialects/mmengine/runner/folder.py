@@ -14,6 +14,12 @@ class WorkDir(_Path):  # type: ignore[misc, valid-type]  # depends on the platfo
     ('runs/one/best', True)
     """
 
+    def __eq__(self, other: object) -> bool:
+        """Compare with a path or a text: `runner.work_dir == cfg.work_dir`."""
+        return bool(super().__eq__(Path(other) if isinstance(other, str) else other))
+
+    __hash__ = _Path.__hash__
+
     def __add__(self, other: str) -> str:
         return str(self) + other
 

@@ -53,6 +53,9 @@ class LogProcessor:
         self.mean_pattern = re.compile(mean_pattern)
         self._words = words[1].split("|")
         names = [each.get("log_name", each.get("data_src")) for each in self.custom_cfg]
+        for each in self.custom_cfg:
+            if not by_epoch and each.get("window_size") == "epoch":
+                raise ConfigValueError("LogProcessor: window_size='epoch' in custom_cfg needs by_epoch=True")
         for number, name in enumerate(names):
             if name in names[:number]:
                 raise ConfigKeyError(f"LogProcessor: two entries of custom_cfg have the name '{name}'")

@@ -6,6 +6,7 @@ import logging
 import time
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -19,16 +20,24 @@ from hookline.dialects.keys import refuse_near_misses
 from hookline.dialects.mmengine.config import Config
 from hookline.dialects.mmengine.dist import broadcast_object_list, init_dist, is_distributed, master_only
 from hookline.dialects.mmengine.dist.launchers import check_launcher
-from hookline.dialects.mmengine.errors import ConfigKeyError, ConfigTypeError, ConfigValueError
+from hookline.dialects.mmengine.errors import (
+    ConfigKeyError,
+    ConfigTypeError,
+    ConfigValueError,
+    NotDescribedError,
+)
 from hookline.dialects.mmengine.evaluator import Evaluator
 from hookline.dialects.mmengine.hooks.hook import unused_points
 from hookline.dialects.mmengine.hooks.storage import refuse_other_storage
 from hookline.dialects.mmengine.logging import MessageHub, MMLogger
 from hookline.dialects.mmengine.model import BaseModel, convert_sync_batchnorm, is_model_wrapper
+from hookline.dialects.mmengine.model.utils import revert_sync_batchnorm
 from hookline.dialects.mmengine.optim import build_optim_wrapper, build_param_schedulers
 from hookline.dialects.mmengine.registry import EVALUATOR, LOG_PROCESSORS, VISUALIZERS, init_default_scope
-from hookline.dialects.mmengine.runner import building, checkpoint
+from hookline.dialects.mmengine.runner import adopted_loops, building, checkpoint, own_loops
 from hookline.dialects.mmengine.runner import strategy as strategies
+from hookline.dialects.mmengine.runner.activation_checkpointing import turn_on_activation_checkpointing
+from hookline.dialects.mmengine.runner.counters import Counters
 from hookline.dialects.mmengine.runner.folder import WorkDir
 from hookline.dialects.mmengine.runner.log_processor import LogProcessor
 from hookline.dialects.mmengine.runner.utils import set_random_seed
@@ -36,6 +45,7 @@ from hookline.dialects.plain import plain_data
 from hookline.engine import runner as native
 from hookline.engine import snapshot
 from hookline.engine.optims import Optims
+from hookline.engine.requests import SaveRequest
 from hookline.errors import HookError
 from hookline.plan.calls import call_in_progress
 from hookline.plan.registry import DEFAULT_HOOKS
@@ -46,7 +56,7 @@ if TYPE_CHECKING:
 
     from hookline.engine.loop_specs import EvalLoop, TrainLoop
 
-#: Points at which no step is half done, so a checkpoint can be written immediately.
+#: Points at which no step is half done, so a run can resume from a checkpoint that is written there.
 AT_REST = ("before_run", "before_train", "after_train", "after_run")
 
 
@@ -86,9 +96,13 @@ class Runner(native.Runner):
     """
 
     open_points: ClassVar[bool] = True
+    strict_start: ClassVar[bool] = False
     weighs_samples: ClassVar[bool] = False
     closure_hint: ClassVar[str] = "override train_step in the model, and call optim_wrapper.optimizer.step(closure)"
     cfg: Any
+    #: What a loop of the project passed to the hooks of the last iteration, and of the last evaluation.
+    outputs_of_hooks: Any = None
+    metrics_of_hooks: Mapping[str, Any]
     hub: MessageHub
     message_hub: MessageHub
 
@@ -140,8 +154,10 @@ class Runner(native.Runner):
         self.setup_env(env_cfg or {})
         self.set_randomness(**building.randomness(randomness))
         chosen = self.seed_is_chosen
+        built = self.build_model(building.with_preprocessor(model, data_preprocessor))
+        self._state_after_model = rng.state()
         super().__init__(
-            self.build_model(building.with_preprocessor(model, data_preprocessor)),
+            built,
             default_hooks=dict.fromkeys(DEFAULT_HOOKS),
             work_dir=work_dir,
             experiment_name=experiment_name,
@@ -177,26 +193,68 @@ class Runner(native.Runner):
 
     def train(self) -> nn.Module:
         """Train until the end or a stop, and return the trained model."""
-        building.refuse_without(self.model, "train_step")
-        _ = self.train_loop
+        if not isinstance(self.train_loop, adopted_loops.OwnTrainLoop):
+            building.refuse_without(self.model, "train_step")
         if not self.optims:
             self._build_optim()
-        if self._given["val"]["val_cfg"] is not None:
+        if self.has_validation:
             _ = self.val_loop
         self._begin_weights()
+        if (modules := self.cfg.get("activation_checkpointing")) is not None:
+            turn_on_activation_checkpointing(self.model, modules)
+        building.report_unused_settings(self.cfg)
         return super().train()
 
     def val(self) -> dict[str, Any]:
         """Validate once and return the metrics."""
-        building.refuse_without(self.model, "val_step")
-        _ = self.val_loop
+        if not isinstance(self.val_loop, adopted_loops.OwnEvalLoop):
+            building.refuse_without(self.model, "val_step")
         return super().val()
 
     def test(self) -> dict[str, Any]:
         """Test once and return the metrics."""
-        building.refuse_without(self.model, "test_step")
-        _ = self.test_loop
+        if not isinstance(self.test_loop, adopted_loops.OwnEvalLoop):
+            building.refuse_without(self.model, "test_step")
         return super().test()
+
+    def run_training(self) -> None:
+        """Train with hookline's loop, or with that of the project."""
+        loop: Any = self.train_loop
+        if getattr(loop, "is_own", False):
+            own_loops.train(self, loop)
+        else:
+            super().run_training()
+
+    def evaluate(self, stage: Literal["val", "test"]) -> dict[str, Any]:
+        """Evaluate with hookline's loop, or with that of the project."""
+        loop: Any = self.val_loop if stage == "val" else self.test_loop
+        self._follow_loop()
+        if getattr(loop, "is_own", False):
+            return own_loops.evaluate(self, loop, stage)
+        return super().evaluate(stage)
+
+    def in_mode(self, training: bool) -> AbstractContextManager[None]:
+        """Return a context that leaves the modes to the loops, which call `train()` and `eval()` as in MMEngine."""
+        return torch.set_grad_enabled(training)
+
+    def call_hook(self, point: str, **arguments: Any) -> None:
+        """Call the hooks at a point, and keep what a loop of the project passes to them."""
+        if point == "after_train_iter":
+            self.outputs_of_hooks = arguments.get("outputs")
+        elif point in ("after_val_epoch", "after_test_epoch"):
+            self.metrics_of_hooks = arguments.get("metrics") or {}
+        self._follow_loop()
+        super().call_hook(point, **arguments)
+
+    def _follow_loop(self) -> None:
+        """Take the counts of a training loop that keeps its own."""
+        if isinstance(self._train_loop, Counters):
+            self._train_loop.follow()
+
+    @property
+    def has_validation(self) -> bool:
+        """Return whether there is a validation loop."""
+        return self._given["val"]["val_cfg"] is not None
 
     def _build_optim(self) -> None:
         self.use_optims(self.build_optim_wrapper(self._given["train"]["optim_wrapper"]))
@@ -229,10 +287,12 @@ class Runner(native.Runner):
         modes.train(self.model)
 
     def _begin_weights(self) -> None:
-        """Call the model's `init_weights` once, with the seed of the run."""
+        """Call the model's `init_weights` once. It goes on with the random numbers that the constructor drew from."""
         begin = getattr(self.model, "init_weights", None)
         if not self._weights_begun and not self.saving.started and begin is not None:
-            rng.seed_everything(self.seed)
+            rng.restore(self._state_after_model)
+            if not self.train_loop.by_epoch:  # MMEngine's loop has created an iterator by now, which draws a number
+                torch.empty((), dtype=torch.int64).random_()
             begin()
         self._weights_begun = True
 
@@ -244,7 +304,7 @@ class Runner(native.Runner):
         if self._train_loop is None:
             given = self._given["train"]
             if given["train_cfg"] is None:
-                raise ConfigValueError("this run has no training: set train_dataloader, train_cfg and optim_wrapper")
+                raise NotDescribedError("this run has no training: set train_dataloader, train_cfg and optim_wrapper")
             self._train_loop = self.build_train_loop(given["train_cfg"])
         return self._train_loop
 
@@ -273,7 +333,7 @@ class Runner(native.Runner):
     def _needed(self, stage: str) -> Any:
         given = self._given[stage]
         if given[f"{stage}_cfg"] is None:
-            raise ConfigValueError(f"this run has no {stage} loop: set {', '.join(given)}")
+            raise NotDescribedError(f"this run has no {stage} loop: set {', '.join(given)}")
         return given[f"{stage}_cfg"]
 
     @property
@@ -306,10 +366,25 @@ class Runner(native.Runner):
         """Return the optim, or several by name. Before training, return its config."""
         return self.optim if self.optim is not None else self._given["train"]["optim_wrapper"]
 
+    @optim_wrapper.setter
+    def optim_wrapper(self, optim_wrapper: Any) -> None:
+        self._given["train"]["optim_wrapper"] = optim_wrapper
+        if self.optim is not None or hasattr(optim_wrapper, "update_params"):
+            self.optim = optim_wrapper
+
     @property
     def param_schedulers(self) -> Any:
         """Return the schedulers as a list, or as a dict of lists for several optims. Before training: their config."""
         return self._param_scheduler if self._param_schedulers is None else self._param_schedulers
+
+    @param_schedulers.setter
+    def param_schedulers(self, given: Any) -> None:
+        """Set the config of the schedulers, before training builds them."""
+        if self._param_schedulers is not None:
+            raise ConfigValueError(
+                "the schedulers are already built; change them in place, or set them before training"
+            )
+        self._param_scheduler = given
 
     @property
     def wrapped(self) -> nn.Module:
@@ -369,8 +444,9 @@ class Runner(native.Runner):
         return self.seed + (self.rank if self.diff_rank_seed else 0)
 
     def build_model(self, model: Any) -> nn.Module:
-        """Build the model from its config."""
-        return building.build_model(model)
+        """Build the model from its config. In one process, batch norms over several become ordinary ones."""
+        built = building.build_model(model)
+        return revert_sync_batchnorm(built) if self.launcher == "none" else built
 
     def build_message_hub(self, message_hub: Mapping[str, Any] | None = None) -> MessageHub:
         """Build the message hub of this run."""
@@ -378,7 +454,7 @@ class Runner(native.Runner):
 
     def build_logger(self, log_level: int | str = "INFO", log_file: str | None = None, **kwargs: Any) -> MMLogger:
         """Build the logger of this run."""
-        made = MMLogger(self.experiment_name, log_file=log_file, log_level=log_level, **kwargs)
+        made = MMLogger(**{"name": self.experiment_name, "log_file": log_file, "log_level": log_level, **kwargs})
         made.show_in(self.terminal)
         return MMLogger.make_current(made)
 
@@ -477,14 +553,22 @@ class Runner(native.Runner):
             self.register_hook(hook)
 
     def register_hook(
-        self, hook: Any, priority: Any = None, on_error: Literal["raise", "disable"] | None = None
+        self,
+        hook: Any,
+        priority: Any = None,
+        on_error: Literal["raise", "disable"] | None = None,
+        budget: str | float | None = None,
+        budget_action: Literal["warn", "throttle"] | None = None,
     ) -> None:
         """Add a hook, even during training: an object or a dict with a `type`. Hooks of the mmengine package work."""
-        made, placed, tolerance = building.build_hook(hook)
+        made, placed, tolerance, limits = building.build_hook(hook)
         building.tell_folder(made)
         where = "argument" if priority is not None else "config"
         wanted = placed if priority is None else priority
-        self.plan.add(made, wanted, tolerance if on_error is None else on_error, where, unused_points(made))
+        limits |= {"budget": budget} if budget is not None else {}
+        limits |= {"budget_action": budget_action} if budget_action is not None else {}
+        policy = tolerance if on_error is None else on_error
+        self.plan.add(made, wanted, policy, where, unused_points(made), **limits)
 
     @property
     def hooks(self) -> list[Any]:  # type: ignore[override]  # hooks written for MMEngine expect a list
@@ -571,7 +655,7 @@ class Runner(native.Runner):
         """Read a checkpoint file, even one from MMEngine, without running any code in it."""
         found = checkpoint.read_checkpoint(path)
         if isinstance(found.get("state_dict"), Mapping):
-            found["state_dict"] = checkpoint.weights_of(found)
+            found["state_dict"] = checkpoint.inside_of(checkpoint.weights_of(found), self.model)
         return found
 
     def load_checkpoint(
@@ -599,28 +683,33 @@ class Runner(native.Runner):
         by_epoch: bool = True,
         backend_args: Any = None,
     ) -> None:
-        """Save a checkpoint: in the middle of training at the end of the iteration, epoch or validation; else now.
+        """Write a checkpoint now. In the middle of training, it may hold half a step, so no run can resume from it yet.
 
-        Only the main process writes. It does not wait for the others here, because it may be the only one that saves.
+        At the end of the iteration, epoch or validation, a file that is still there is replaced by the state of that
+        moment, from which a run can resume. Only the main process writes. It does not wait for the others here, because
+        it may be the only one that saves.
         """
         refuse_other_storage("save_checkpoint", file_client_args, backend_args)
         more = without_numpy(dict(meta or {}))
         check_plain(more, "the meta of a checkpoint")
-        call = call_in_progress(self)
+        call, is_main = call_in_progress(self), self.strategy.is_main
         at_rest = call is not None and call.point.name in AT_REST and self.saving.pending is None
-        if self.running == "train" and not at_rest:
-            name = str(filename).replace("{", "{{").replace("}", "}}")
-            self.request_save(
-                name,
-                by_epoch=False,
-                folder=Path(out_dir),
-                optimizer=save_optimizer,
-                schedulers=save_param_scheduler,
-                meta=more,
+        whole = self.running != "train" or at_rest
+        resumable = bool(save_optimizer and save_param_scheduler and self.optims)
+        if not whole and (resumable or not is_main):
+            self.requests.ask_save(
+                SaveRequest(
+                    str(filename).replace("{", "{{").replace("}", "}}"),
+                    by_epoch=False,
+                    folder=Path(out_dir),
+                    optimizer=save_optimizer,
+                    schedulers=save_param_scheduler,
+                    meta=more,
+                    replaces=is_main,
+                )
             )
+        if not is_main:
             return
-        if not self.strategy.is_main:
-            return
-        complete = bool(save_optimizer and save_param_scheduler and self.optims)
+        complete = whole and resumable
         taken = snapshot.with_meta(snapshot.take(self, save_optimizer, save_param_scheduler, alone=True), more)
-        store.write(taken, Path(out_dir) / filename, seal.Note(self.iter, self.validations, complete))
+        store.write_verified(taken, Path(out_dir) / filename, seal.Note(self.iter, self.validations, complete))

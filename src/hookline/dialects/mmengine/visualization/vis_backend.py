@@ -127,15 +127,20 @@ class BackendWriter(Writer):
 
 
 class ImageFolderWriter(Writer):
-    """Writes images as PNG files: `vis_image/<name>_<step>.png` in the run's folder."""
+    """Writes images as PNG files: `vis_image/<name>_<step>.png` in the run's folder, or in another one."""
 
     def __init__(self, folder: str = "vis_image") -> None:
         self.folder = folder
         self._path: Path | None = None
+        self._elsewhere: Path | None = None
+
+    def write_to(self, save_dir: Path) -> None:
+        """Write to `save_dir/vis_data`, and not to the run's folder: `tools/test.py --show-dir` asks for this."""
+        self._elsewhere = save_dir / FOLDER / self.folder
 
     def begin(self, work_dir: Path, experiment_name: str) -> None:
         """Set the folder, which is created with the first image."""
-        self._path = work_dir / self.folder
+        self._path = work_dir / self.folder if self._elsewhere is None else self._elsewhere
 
     def write_scalar(self, name: str, value: float, step: int) -> None:
         """Do nothing: another writer records numbers."""
@@ -155,8 +160,8 @@ class ImageFolderWriter(Writer):
             file.write(as_png(image))
 
     def files(self) -> Iterable[str]:
-        """Return the folder."""
-        return [self.folder]
+        """Return the folder, if it is in the run's."""
+        return [self.folder] if self._elsewhere is None else []
 
 
 class LocalVisBackend(BaseVisBackend):

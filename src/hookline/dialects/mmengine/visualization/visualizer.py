@@ -1,4 +1,4 @@
-"""Visualizer: passes a project's records to the writers of the run."""
+"""Visualizer: passes a project's records to the writers of the run, and draws on images."""
 
 from __future__ import annotations
 
@@ -7,32 +7,31 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hookline.dialects.mmengine.dist import master_only
-from hookline.dialects.mmengine.errors import ConfigAttributeError, ConfigTypeError, ConfigValueError
+from hookline.dialects.mmengine.errors import ConfigTypeError, ConfigValueError
 from hookline.dialects.mmengine.instances import ManagerMixin
 from hookline.dialects.mmengine.registry import VISBACKENDS
-from hookline.dialects.mmengine.visualization.vis_backend import FOLDER, BaseVisBackend
-from hookline.errors import ConfigError
+from hookline.dialects.mmengine.visualization.drawing import Canvas
+from hookline.dialects.mmengine.visualization.utils import import_matplotlib, wait_continue
+from hookline.dialects.mmengine.visualization.vis_backend import FOLDER, BaseVisBackend, ImageFolderWriter
 from hookline.record.images import as_image
 from hookline.writers.router import Writers
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from hookline.engine.runner import Runner
     from hookline.writers.base import Writer
 
 
-class Visualizer(ManagerMixin):
-    """Passes numbers, images and the config to the writers of the run.
+class Visualizer(ManagerMixin, Canvas):
+    """Passes numbers, images and the config to the writers of the run, and draws on an image (`draw_bboxes`, ...).
 
     Args:
         name: The name to look it up by.
         image: The image to work on.
         vis_backends: One or more backends: objects, or dicts that describe them, which may include a `name`.
-        save_dir: The folder of a visualizer without a run. The visualizer of a run writes to the run's folder.
-        fig_save_cfg: Accepted, but has no effect.
-        fig_show_cfg: Accepted, but has no effect.
+        save_dir: The folder of a visualizer without a run. The visualizer of a run writes numbers to the run's folder,
+            and images to `vis_data/vis_image` in this one, if it is another.
+        fig_save_cfg: Options of the figure of matplotlib that it draws on.
+        fig_show_cfg: Options of the window that `show` opens.
     """
 
     def __init__(
@@ -44,9 +43,10 @@ class Visualizer(ManagerMixin):
         fig_save_cfg: Mapping[str, Any] | None = None,
         fig_show_cfg: Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__(name)
+        ManagerMixin.__init__(self, name)
+        Canvas.__init__(self, fig_save_cfg)
+        self.fig_show_cfg = {"frameon": False} if fig_show_cfg is None else dict(fig_show_cfg)
         self._dataset_meta: dict[str, Any] | None = None
-        self._image: NDArray[np.uint8] | None = None
         self._save_dir = None if save_dir is None else Path(save_dir)
         self._vis_backends = _build_backends(vis_backends, self._save_dir)
         self._writers: Writers | None = None
@@ -63,12 +63,12 @@ class Visualizer(ManagerMixin):
 
     def join(self, runner: Runner) -> None:
         """Add the backends' writers to those of a run, and send everything to the run's writers from now on."""
-        present = runner.writers.all
-        more = [
-            writer
-            for writer in self.native_writers()
-            if not any(_writes_same_files(writer, other) for other in present)
-        ]
+        present, own = runner.writers.all, self.native_writers()
+        if self._save_dir is not None and self._save_dir.resolve() != runner.work_dir.resolve():
+            for writer in own:
+                if isinstance(writer, ImageFolderWriter):
+                    writer.write_to(self._save_dir)
+        more = [writer for writer in own if not any(_writes_same_files(writer, other) for other in present)]
         runner.writers = Writers([*present, *more], main=runner.rank == 0)
         self._writers, self._of_run = runner.writers, True
         for kind in (type(self), Visualizer):  # components look it up in the base class, whatever class the run uses
@@ -153,16 +153,6 @@ class Visualizer(ManagerMixin):
     def dataset_meta(self, dataset_meta: dict[str, Any]) -> None:
         self._dataset_meta = dataset_meta
 
-    def set_image(self, image: Any) -> None:
-        """Set the image to work on."""
-        self._image = as_image(image)
-
-    def get_image(self) -> NDArray[np.uint8]:
-        """Return the image."""
-        if self._image is None:
-            raise ConfigValueError("there is no image yet; call set_image first")
-        return self._image
-
     def show(
         self,
         drawn_img: Any = None,
@@ -171,27 +161,18 @@ class Visualizer(ManagerMixin):
         continue_key: str = " ",
         backend: str = "matplotlib",
     ) -> None:
-        """Show an image in a window, with matplotlib."""
-        try:
-            from matplotlib import pyplot
-        except ImportError:
-            raise ConfigError(
-                "Visualizer.show needs matplotlib, which is not installed; to write the image instead, call add_image"
-            ) from None
-        pyplot.figure(win_name)
-        pyplot.imshow(self.get_image() if drawn_img is None else as_image(drawn_img))
-        pyplot.axis("off")
-        pyplot.show(block=wait_time == 0)
-        if wait_time:
-            pyplot.pause(wait_time)
+        """Show an image in a window until the key is pressed or the time is over."""
+        if backend != "matplotlib":
+            raise ConfigValueError(f"images are shown with matplotlib, not with {backend!r}")
+        import_matplotlib()
+        from matplotlib import pyplot
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("draw_"):
-            raise ConfigAttributeError(
-                f"Visualizer.{name} is not supported: draw with a library of your choice, and pass the image to "
-                "set_image or add_image"
-            )
-        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+        figure = pyplot.figure(win_name, **self.fig_show_cfg)
+        figure.clear()
+        axes = figure.add_axes((0, 0, 1, 1))
+        axes.axis("off")
+        axes.imshow(self.get_image() if drawn_img is None else as_image(drawn_img))
+        wait_continue(figure, wait_time, continue_key)
 
 
 def _writes_same_files(writer: Writer, other: Writer) -> bool:

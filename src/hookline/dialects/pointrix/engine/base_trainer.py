@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import nn
 
@@ -19,6 +20,7 @@ from hookline.dialects.pointrix.engine import parts
 from hookline.dialects.pointrix.engine.running import begin_writer, close_writer, hooks_see_failures
 from hookline.dialects.pointrix.engine.state import parts_of
 from hookline.dialects.pointrix.hook import parse_hooks
+from hookline.dialects.pointrix.hook.hooks import HookList
 from hookline.dialects.pointrix.hook.points import POINTS, SCOPES
 from hookline.dialects.pointrix.logger import Logger
 from hookline.dialects.pointrix.utils.checkpoints import NAME, NAMES
@@ -29,6 +31,7 @@ from hookline.engine.position import Position
 from hookline.engine.requests import Requests, SaveRequest
 from hookline.engine.saving import Saving
 from hookline.errors import ConfigError, HookError, NumericsError, StorageError
+from hookline.hooks.report import ReportHook
 from hookline.hooks.runtime_info import number_of
 from hookline.plan.plan import Plan
 from hookline.strategies import one_process, pick_device
@@ -36,6 +39,19 @@ from hookline.strategies import one_process, pick_device
 
 class WrongCallError(HookError, TypeError):
     """Raised for a call of a point with a wrong name or wrong arguments."""
+
+
+#: A text that can only be meant as a device, even if this machine or torch has no such device.
+DEVICE = re.compile(r"(auto|cpu|cuda|gpu|mps|xpu|npu|hpu|mtia|meta)[:_ ]?\d*", re.IGNORECASE)
+
+
+def looks_like_device(text: str) -> bool:
+    """Return whether a text names a device, or is a near miss of such a name, and not the name of an experiment.
+
+    >>> [looks_like_device(text) for text in ("cuda:1", "CUDA0", "gpu", "garden", "cuda-garden")]
+    [True, True, True, False, False]
+    """
+    return not text or DEVICE.fullmatch(text) is not None
 
 
 class BaseTrainer(Host):
@@ -48,10 +64,12 @@ class BaseTrainer(Host):
     Args:
         cfg: The fields of `Config`: a mapping, an OmegaConf node or a `Config`. It is not changed.
         exp_dir: The folder of the run.
-        device: The device of the model. The default is the device of the config.
+        device: The device of the model. The default is the device of the config. A text that is not like the name of a
+            device is the name of the experiment, as in Pointrix's launch scripts.
         name: The name of the experiment. The default is the name of the folder.
     """
 
+    resume_hint: ClassVar[str] = "the same trainer with resume: true in its config"
     #: The parts. They do not exist yet in `before_run`; afterwards, a part that was not built is None.
     datapipeline: Any
     model: Any
@@ -95,6 +113,8 @@ class BaseTrainer(Host):
         enable_gui: bool = True
         #: True resumes from the newest checkpoint of the folder, a path from that checkpoint.
         resume: Any = False
+        #: Write report.html, a page about the run, when it has ended.
+        report: bool = True
         #: The seed for all random generators, set before anything is built; None does not seed them.
         seed: int | None = None
 
@@ -108,6 +128,8 @@ class BaseTrainer(Host):
         self.start_steps = 1
         self.global_step = 0
         self.cfg: Any = parse_structured(self.Config, cfg)
+        if name is None and isinstance(device, str) and not looks_like_device(device):
+            device, name = None, device
         self.device = self._choose_device(cfg, device)
         self.name = name or Path(exp_dir).resolve().name
         self.terminal = Logger.terminal
@@ -137,16 +159,13 @@ class BaseTrainer(Host):
     # -- hooks
 
     @property
-    def hooks(self) -> tuple[Any, ...]:
-        """Return the hooks in the order in which they run. Assign to replace them all; `register_hook` adds one."""
-        return tuple(entry.hook for entry in self.plan)
+    def hooks(self) -> HookList:
+        """Return the hooks in the order in which they run, as a list that may be changed. Assign to replace them."""
+        return HookList(self.plan)
 
     @hooks.setter
     def hooks(self, hooks: Iterable[Any] | None) -> None:
-        for hook in self.hooks:
-            self.plan.remove(hook)
-        for hook in hooks or ():
-            self.plan.add(hook)
+        HookList(self.plan).replace(hooks or ())
 
     def register_hook(self, hook: Any, priority: str | int | None = None) -> None:
         """Add a hook, even during training. It is called from the next point on."""
@@ -215,6 +234,7 @@ class BaseTrainer(Host):
     def clear_requests(self) -> None:
         """Reset the requests and forget earlier saves: each `train_loop` starts at its first step or a checkpoint."""
         super().clear_requests()
+        self.requests.resume_training()
         self.saving.forget()
 
     def write_description(self) -> None:
@@ -234,6 +254,11 @@ class BaseTrainer(Host):
         """Close the writer."""
         close_writer(self)
 
+    def when_closed(self) -> None:
+        """Write report.html."""
+        if self.cfg.report:
+            ReportHook().when_closed(self)
+
     def failures_shown(self) -> AbstractContextManager[None]:
         """Show failures to hooks at `exception`."""
         return hooks_see_failures(self.plan)
@@ -252,6 +277,10 @@ class BaseTrainer(Host):
                 f"the loss has become {float(loss)} by step {self.position.iter}, so training cannot continue; check "
                 "the learning rate and the data"
             )
+
+    def tensor_holders(self) -> Iterable[Any]:
+        """Return the model and the optimizer."""
+        return self.model, self.optimizer
 
     def weight_names(self) -> list[str]:
         """Return the names of the model's parameters."""
@@ -310,10 +339,13 @@ class BaseTrainer(Host):
         return self.saving.write_now(Path(path) if path is not None else self.saving.path(), complete=not self.running)
 
     def load_model(self, path: str | Path) -> None:
-        """Load only the model's weights from a checkpoint."""
-        checkpoint = store.read(Path(path), sealed=False)
+        """Load only the model's weights from a checkpoint, also from one that Pointrix wrote."""
+        checkpoint = parts.with_native_keys(store.read(Path(path), sealed=False), self.model)
         if "state_dict" not in checkpoint:
-            raise StorageError(f"{path} has no weights: it has no state_dict, only {', '.join(map(str, checkpoint))}")
+            raise StorageError(
+                f"{path} has no weights: it has no state_dict, model or point_cloud, only "
+                f"{', '.join(map(str, checkpoint)) or 'nothing'}"
+            )
         self.call_hook("after_load_checkpoint", checkpoint=checkpoint)
         self.grow_model(checkpoint)
         problems = parts.model_misfits(self.model, checkpoint["state_dict"])

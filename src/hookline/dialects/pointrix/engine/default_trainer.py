@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import torch
@@ -22,7 +23,7 @@ class DefaultTrainer(BaseTrainer):
         """Train from step `start_steps` to `max_steps`, and validate in between."""
         parts.refuse_missing(self)
         with session(self, "train"), self.plan.around("train"):
-            interval, last = self.cfg.val_interval, self.cfg.max_steps
+            interval, last, ledger = self.cfg.val_interval, self.cfg.max_steps, self.plan.ledger
             self.global_step, self.loss_dict = self.start_steps, {}
             self.call_hook("before_train")
             if self.saving.restore() and self.is_validation_due(self.start_steps - 1, interval, last):
@@ -34,10 +35,16 @@ class DefaultTrainer(BaseTrainer):
                 else:
                     self.train_iter(iteration)
                 self.global_step += 1
+                if self.position.iter >= ledger.next_turn:
+                    ledger.turn()
                 if self.requests.pending:
                     handle_requests(self)
+                    if self.requests.stopped:
+                        break
                 if interval > 0 and (iteration % interval == 0 or iteration == last):
                     self.validate(iteration)
+                    if self.requests.stopped:
+                        break
             self.check_loss()
             self.call_hook("after_train")
             handle_requests(self)
@@ -48,13 +55,19 @@ class DefaultTrainer(BaseTrainer):
         if plan.before_train_iter:  # the check is cheaper than a call without hooks
             self.call_hook("before_train_iter")
         try:
+            began = time.perf_counter()
             batch = self.datapipeline.next_train(self.global_step)
+            plan.ledger.parts["data"].add(time.perf_counter() - began)
             if self.renderer is not None:
                 self.renderer.update_sh_degree(iteration)
             if self.schedulers is not None:
                 self.schedulers.step(self.global_step, self.optimizer)
             self.train_step(batch)
-            self.optimizer.update_model(**self.optimizer_dict)
+            if plan.around_optimizer_step:
+                with plan.around("optimizer_step"):
+                    self.optimizer.update_model(**self.optimizer_dict)
+            else:
+                self.optimizer.update_model(**self.optimizer_dict)
         except Exception as error:
             blame_step(error, self)
             raise
@@ -64,9 +77,17 @@ class DefaultTrainer(BaseTrainer):
 
     def train_step(self, batch: Any) -> None:
         """Compute the loss and the gradients of a batch. Set `loss_dict`, and `optimizer_dict` for the optimizer."""
-        render_results = self.render(batch)
-        losses = self.model.get_loss_dict(render_results, batch)
-        parts.backward(self.model, losses)
+        plan = self.plan
+        if plan.around_forward:
+            with plan.around("forward"):
+                render_results, losses = self._forward(batch)
+        else:
+            render_results, losses = self._forward(batch)
+        if plan.around_backward:
+            with plan.around("backward"):
+                parts.backward(self.model, losses)
+        else:
+            parts.backward(self.model, losses)
         # Detached, so that no graph is left when a hook changes the number of points.
         self.loss_dict = {
             name: value.detach() if isinstance(value, Tensor) else value for name, value in losses.items()
@@ -74,12 +95,30 @@ class DefaultTrainer(BaseTrainer):
         if hasattr(self.model, "get_optimizer_dict"):
             self.optimizer_dict = self.model.get_optimizer_dict(self.loss_dict, render_results, self.white_bg)
 
+    def _forward(self, batch: Any) -> tuple[Any, Any]:
+        """Return the output of the model, and its losses."""
+        get_losses = self.model.get_loss_dict
+        more = {"step": self.global_step} if parts.takes(get_losses, "step") else {}
+        render_results = self.render(batch)
+        return render_results, get_losses(render_results, batch, **more)
+
     def render(self, batch: Any) -> Any:
-        """Return the model's output for a batch, rendered if there is a renderer."""
-        render_dict = self.model(batch)
+        """Return the model's output for a batch, rendered if there is a renderer. Newer models get step or mode."""
+        name, value = ("iteration", self.global_step) if torch.is_grad_enabled() else ("training", False)
+        more = {name: value} if parts.takes(getattr(self.model, "forward", self.model), name) else {}
+        render_dict = self.model(batch, **more)
         return render_dict if self.renderer is None else self.renderer.render_batch(render_dict, batch)
 
     # -- validation
+
+    @property
+    def can_validate(self) -> bool:
+        """Return whether there is data to validate on."""
+        return getattr(self.datapipeline, "validation_dataset", None) is not None
+
+    def validate_now(self) -> None:
+        """Run a validation that was requested from outside."""
+        self.validate(self.position.iter)
 
     def is_validation_due(self, iteration: int, interval: int, last: int) -> bool:
         """Return whether a resumed run must still validate after the step at which it was saved."""
@@ -88,12 +127,13 @@ class DefaultTrainer(BaseTrainer):
 
     def validate(self, iteration: int) -> None:
         """Run a validation with its points, and handle the requests that hooks made in it."""
-        with self.plan.around("val"), parts.evaluating(self.model):
+        with self.plan.ledger.part("validation"), self.plan.around("val"), parts.evaluating(self.model):
             self.call_hook("before_val")
             self.validation()
             self.call_hook("after_val")
         self.position.validated_at = iteration
         self.position.validations += 1
+        self.journal.note("validation")
         handle_requests(self)
 
     @torch.no_grad()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from functools import cache
+from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -151,12 +153,45 @@ def evaluating(model: Any) -> AbstractContextManager[Any]:
 # -- states
 
 
+def takes(function: Any, name: str) -> bool:
+    """Return whether a function takes a keyword. Newer models take the step and the mode, which older ones do not."""
+    names = _names_of_keywords(getattr(function, "__func__", function))
+    return names is None or name in names
+
+
+@cache
+def _names_of_keywords(function: Any) -> frozenset[str] | None:
+    """Return the names of a function's parameters, except the first; None if it takes any keyword."""
+    parameters = list(signature(function).parameters.values())
+    if any(each.kind is Parameter.VAR_KEYWORD for each in parameters):
+        return None
+    return frozenset(each.name for each in parameters[1:])
+
+
 def get_state(part: Any) -> Any:
     """Return the state of a part; an empty dict if it has none."""
     for name in ("get_state_dict", "state_dict"):
         if hasattr(part, name):
             return getattr(part, name)()
     return {}
+
+
+def with_native_keys(checkpoint: dict[str, Any], model: Any) -> dict[str, Any]:
+    """Return a checkpoint of Pointrix with the weights of the model as `state_dict`; any other checkpoint as it is.
+
+    Pointrix's trainer saves the `model`, with numbers such as `num_pts` that only a model with its own
+    `load_state_dict` knows. Its CheckPointHook saves the `point_cloud` alone; the rest of the model then
+    stays as it is.
+    """
+    if "state_dict" in checkpoint:
+        return checkpoint
+    if isinstance(saved := checkpoint.get("model"), Mapping):
+        known = has_own_loading(model)
+        return checkpoint | {"state_dict": {k: v for k, v in saved.items() if known or isinstance(v, Tensor)}}
+    if isinstance(points := checkpoint.get("point_cloud"), Mapping):
+        rest = {name: value for name, value in get_state(model).items() if not name.startswith("point_cloud.")}
+        return checkpoint | {"state_dict": rest | {f"point_cloud.{name}": value for name, value in points.items()}}
+    return checkpoint
 
 
 def may_lose_state(datapipeline: Any) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 from hookline.dialects.pointrix.hook.base_hook import Hook
 from hookline.dialects.pointrix.logger.console import Logger
 from hookline.dialects.pointrix.logger.progress import ProgressLogger
+from hookline.dialects.pointrix.utils.visualize import visualize_depth
 from hookline.record.hub import read_numbers
 from hookline.record.smoothing import ExponentialMean
 
@@ -88,7 +89,9 @@ class LogHook(Hook):
             view = os.path.basename(str(metrics.get("rgb_file_name", "0")))
             for name, key in IMAGES.items():
                 if key in metrics:
-                    trainner.writer.write_image(f"test_view_{view}/{name}", metrics[key].squeeze(), trainner.iter)
+                    image = metrics[key].squeeze()
+                    shown = visualize_depth(image, tensorboard=True) if key == "depth" and image.ndim == 2 else image
+                    trainner.writer.write_image(f"test_view_{view}/{name}", shown, trainner.iter)
 
     def after_val(self, trainner: Any) -> None:
         """Write and show the means of the validation."""

@@ -17,7 +17,8 @@
       after_run
 
 `exception` is called once when anything fails, including the constructor. `around_train`, `around_train_iter`,
-`around_val` and `around_val_iter` wrap these parts of the loop.
+`around_val` and `around_val_iter` wrap these parts of the loop. `around_forward`, `around_backward` and
+`around_optimizer_step` wrap the parts of a step, which the ledger measures.
 """
 
 from __future__ import annotations
@@ -48,6 +49,9 @@ SCOPES: dict[str, Point] = {
     for scope in [
         Point("around_train"),
         Point("around_train_iter", (), "iteration"),
+        Point("around_forward", (), "iteration"),
+        Point("around_backward", (), "iteration"),
+        Point("around_optimizer_step", (), "iteration"),
         Point("around_val", (), "validation"),
         Point("around_val_iter", (), "validation"),
     ]

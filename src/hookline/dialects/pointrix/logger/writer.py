@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ __all__ = [
     "TensorboardWriter",
     "WandbWriter",
     "Writer",
+    "logproject",
 ]
 
 LOGGER_REGISTRY = Registry(
@@ -32,6 +35,24 @@ LOGGER_REGISTRY = Registry(
         for name in ("JsonlWriter", "TensorboardWriter", "WandbWriter")
     },
 )
+
+
+def logproject(file_dir: str | Path, save_dir: str | Path, suffix: str | Iterable[str]) -> None:
+    """Copy the files below a folder whose names end in one of the suffixes (`["py", "yaml"]`) into another folder.
+
+    Each file keeps its place relative to the folder, so two files of one name are both kept. Links, folders whose names
+    begin with a dot, and the target itself are left out.
+    """
+    source, target = Path(file_dir).resolve(), Path(save_dir).resolve()
+    wanted = {f".{each.lstrip('.')}" for each in ([suffix] if isinstance(suffix, str) else suffix)}
+    target.mkdir(parents=True, exist_ok=True)
+    for folder, names, files in os.walk(source):
+        names[:] = sorted(name for name in names if name[:1] != "." and Path(folder, name) != target)
+        for path in (Path(folder, name) for name in files):
+            if path.suffix in wanted and path.is_file() and not path.is_symlink():
+                copy = target / path.relative_to(source)
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(path, copy)
 
 
 class Writer(writers.Writer):

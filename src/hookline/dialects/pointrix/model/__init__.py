@@ -1,4 +1,4 @@
-"""The registry of models. It has no built-in entries: users write the model, its losses and its metrics."""
+"""The registry of models. Users write the model; `base_model.BaseModel` has losses and metrics of images."""
 
 from __future__ import annotations
 

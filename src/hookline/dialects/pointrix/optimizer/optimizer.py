@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from hookline.dialects.pointrix.utils.base import BaseObject
 from hookline.dialects.pointrix.utils.registry import Registry
+from hookline.engine.optim import zero_gradients
 from hookline.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class BaseOptimizer(BaseObject):
     def update_model(self, **kwargs: Any) -> None:
         """Make one step; the gradients are already computed. The keywords are the trainer's `optimizer_dict`."""
         self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+        zero_gradients(self.optimizer)
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:

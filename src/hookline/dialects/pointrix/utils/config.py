@@ -64,6 +64,11 @@ def load_config(*yamls: str | Path, cli_args: Iterable[str] = (), from_string: b
     return parse_structured(ExperimentConfig, merged)
 
 
+def load_yaml(path: str | Path) -> Any:
+    """Return the contents of a YAML file as plain data."""
+    return config_to_primitive(_omegaconf().load(path))
+
+
 def parse_structured(fields: Callable[..., Any], cfg: Any = None) -> Any:
     """Return a config with the fields of a dataclass, as an OmegaConf node. The given config is not changed.
 

@@ -182,21 +182,27 @@ class HookContextChannel(Generic[T]):
 
     Hooks can be added and removed at any time. A pass that is in progress finishes with the hooks it began with. A hook
     that is added to a channel or removed from it is also added to or removed from all channels that contain it.
+
+    Args:
+        name: The name of the channel.
+        plan: The plan that calls the hooks; by default, the channel has its own.
+        scope: The scope of this plan that the channel is.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, plan: Plan | None = None, scope: str = "") -> None:
         self.name = name
-        self._scope = name if name.isidentifier() else "channel"
         #: The hooks, each with its generators in the plan. If it is empty, callers may skip the wrapping.
         self.entries: list[tuple[HookContext[T], Arounds]] = []
         #: The reasons for each hook, by its id: every registration, and every linked channel that contains it.
         self._reasons: dict[int, list[object]] = {}
         self._sources: list[_Link] = []
         self._takers: weakref.WeakSet[_Link] = weakref.WeakSet()
-        self._plan = Plan(self, table={}, scopes={})
-        self._plan.add_scope(self._scope, ("args",), left_in_order=True, known_as=name)
+        if plan is None:
+            plan, scope = Plan(self, table={}, scopes={}), name if name.isidentifier() else "channel"
+            plan.add_scope(scope, ("args",), left_in_order=True, known_as=name)
+        self._plan, self._scope = plan, scope
         #: Wraps one pass, called with its argument. It is cheaper than `begin`, and does not return the argument.
-        self.around: Callable[[T], AbstractContextManager[Any]] = partial(self._plan.around, self._scope)
+        self.around: Callable[[T], AbstractContextManager[Any]] = partial(plan.around, scope)
         #: The position of the pass that failed, for the core's notes. Plain numbers, so that no batch is kept alive.
         self.epoch = self.iter = self.rank = 0
 

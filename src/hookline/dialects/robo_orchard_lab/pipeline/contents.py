@@ -89,7 +89,7 @@ def refuse_infinite(accelerator: Accelerator, step: int) -> None:
 def read_state(folder: Path, accelerator: Accelerator) -> dict[str, Any]:
     """Read the trainer's part of an intact checkpoint, with the states of this process's random generators."""
     state = store.read(folder / folders.SEAL, sealed=True, verified=True)
-    missing = [key for key in ("place", "seed", "kinds", "hooks", "hook_names") if key not in state]
+    missing = [key for key in ("position", "seed", "kinds", "hooks", "hook_names") if key not in state]
     if missing:
         raise StorageError(
             f"{folder} has no {', '.join(missing)}: it was not saved by a trainer, so a trainer cannot resume from it"

@@ -8,6 +8,7 @@ is detected and skipped.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -17,14 +18,16 @@ from pathlib import Path
 from typing import Any
 
 from hookline.checkpoint import seal, store
-from hookline.common.files import storage_errors
+from hookline.checkpoint.folders import SUFFIX
+from hookline.common.files import PARTIAL as UNFINISHED
+from hookline.common.files import storage_errors, sync_folder
 from hookline.errors import StorageError
 
 SEAL = "trainer_state.pth"
 NAME = re.compile(r"checkpoint_([0-9]+)")
 MODEL = re.compile(r"model_epoch_([0-9]+)_step_([0-9]+)")
-#: Suffixes of folders that are being written or removed. A kill may leave such folders behind; `sweep` removes them.
-PARTIAL, REMOVED = ".partial", ".removed"
+#: Suffixes of folders that are being written or removed. A kill may leave them behind; `store.sweep` removes them.
+PARTIAL, REMOVED = f"{SUFFIX}{UNFINISHED}", f".removed{SUFFIX}{UNFINISHED}"
 
 
 def number_of(folder: Path) -> int:
@@ -73,7 +76,7 @@ def sync_files(folder: Path) -> dict[str, str]:
 def seal_folder(folder: Path, state: Mapping[str, Any], step: int) -> None:
     """Write the seal of a folder after all of its files are written."""
     files = sync_files(folder)
-    store.write({**state, "files": files}, folder / SEAL, seal.Note(step, 0, complete=True))
+    store.write_verified({**state, "files": files}, folder / SEAL, seal.Note(step, 0, complete=True))
 
 
 def publish(written: Path, folder: Path) -> None:
@@ -88,18 +91,26 @@ def publish(written: Path, folder: Path) -> None:
     sync_folder(folder.parent)
 
 
-def sync_folder(folder: Path) -> None:
-    """Sync the names in a folder to disk, if the system supports that."""
-    try:
-        descriptor = os.open(folder, os.O_RDONLY)
-    except OSError:
-        return
-    try:
-        os.fsync(descriptor)
-    except OSError:
-        pass
-    finally:
-        os.close(descriptor)
+def link_files(folder: Path) -> None:
+    """Let links beside a checkpoint lead to its files: `root/optimizer.bin` to `root/checkpoint_5/optimizer.bin`.
+
+    Each link is replaced in one step. Links to another checkpoint whose files this one does not have are removed. Files
+    that are not such links stay as they are, and so does everything if the system has no links.
+    """
+    root = folder.parent
+    names = {path.name for path in folder.iterdir() if not path.name.startswith("trainer_")}
+    old = {
+        path.name for path in root.iterdir() if path.is_symlink() and NAME.fullmatch(Path(os.readlink(path)).parts[0])
+    }
+    with contextlib.suppress(OSError, NotImplementedError):
+        for name in sorted(names):
+            if name in old or not os.path.lexists(root / name):
+                new = root / f".{name}.link"
+                new.unlink(missing_ok=True)
+                new.symlink_to(Path(folder.name, name))
+                os.replace(new, root / name)
+        for name in old - names:
+            (root / name).unlink()
 
 
 def remove(folder: Path, beside: Path) -> None:
@@ -115,14 +126,6 @@ def keep_newest(parent: Path, limit: int, beside: Path) -> None:
     with storage_errors(parent, "removed", inside=True):
         for folder in checkpoints(parent)[: -max(limit, 1)]:
             remove(folder, beside)
-
-
-def sweep(beside: Path) -> None:
-    """Remove the temporary folders that a kill in the middle of writing or removing left behind."""
-    for ending in (PARTIAL, REMOVED):
-        for leftover in beside.glob(f".*{ending}"):
-            if leftover.is_dir():
-                shutil.rmtree(leftover, ignore_errors=True)
 
 
 # -- reading

@@ -26,16 +26,17 @@ from hookline.dialects.robo_orchard_lab.pipeline.hooks.mixin import (
 )
 from hookline.dialects.robo_orchard_lab.pipeline.hooks.optimizer import OptimizerHook, OptimizerHookConfig
 from hookline.dialects.robo_orchard_lab.pipeline.hooks.validation import ValidationHookConfig
+from hookline.dialects.robo_orchard_lab.pipeline.host import TrainerHost
+from hookline.dialects.robo_orchard_lab.pipeline.log_terminal import LogTerminal
 from hookline.dialects.robo_orchard_lab.pipeline.passes import Passes
-from hookline.dialects.robo_orchard_lab.pipeline.progress import Place, TrainerProgressState
+from hookline.dialects.robo_orchard_lab.pipeline.progress import TrainerProgressState
+from hookline.dialects.robo_orchard_lab.pipeline.records import Records
 from hookline.engine import hook_states
-from hookline.engine.host import Host
 from hookline.engine.loops import handle_requests
 from hookline.engine.position import Position
 from hookline.engine.requests import Requests
+from hookline.engine.session import refuse_inside_a_run, session, session_without_folder
 from hookline.errors import blame
-from hookline.plan.plan import Plan
-from hookline.screen.terminal import Terminal
 
 if TYPE_CHECKING:
     from accelerate import Accelerator  # type: ignore[import-untyped]
@@ -82,7 +83,7 @@ class ResumeCheckpointConfig(Config):
         contents.load_accelerator(accelerator, self.find())
 
 
-class HookBasedTrainer(Host):
+class HookBasedTrainer(TrainerHost):
     """Trains a model, with hooks at the channels of the pipeline.
 
     Args:
@@ -100,7 +101,8 @@ class HookBasedTrainer(Host):
         resume_from: The checkpoint to resume from.
     """
 
-    saving: saves.FolderSaving
+    #: The loss of the newest step.
+    _loss: Any = None
 
     def __init__(
         self,
@@ -128,7 +130,9 @@ class HookBasedTrainer(Host):
         self.batch_processor = batch_processor
         self.max_step = max_step
         self.max_epoch = max_epoch
-        self.hooks = PipelineHooks()
+        self.plan, self.hooks = PipelineHooks.of_host(self)
+        #: The channel around the optimizer's step.
+        self.on_update = self.hooks.hooks["on_optimizer_step"]
         for own in (grad_clip, OptimizerHookConfig(), validation):
             if own is not None:
                 self.hooks += own()
@@ -141,14 +145,16 @@ class HookBasedTrainer(Host):
             batch_processor.prepare(accelerator)
         self.passes = Passes(dataloader, self.dataloader, accelerator)
         self.trainer_progress_state = TrainerProgressState()
-        #: True when the loop has ended.
-        self._ended = False
-        #: The position of the training in the data.
-        self.place = Place()
-        self.terminal, self.strategy, self.requests = Terminal(), processes.strategy_of(accelerator), Requests()
-        self.plan = Plan(self, table={}, scopes={})
+        self.has_ended = False
+        #: The position in the data. A pass that `max_step` cut off is not finished, although hooks see the next epoch.
+        self.position = Position()
+        self.terminal = LogTerminal(quiet=not accelerator.is_main_process)
+        self.strategy, self.requests = processes.strategy_of(accelerator), Requests()
         self.saving = saves.FolderSaving(self)
-        self._resumed: Path | None = None
+        self.records = Records(self)
+        #: The checkpoint that this trainer has resumed from.
+        self.resumed: Path | None = None
+        self.targets = []
         #: The saved states of hooks and random generators, until training reaches the position of the checkpoint.
         self._pending: dict[str, Any] | None = None
         if resume_from is not None:
@@ -177,19 +183,19 @@ class HookBasedTrainer(Host):
         folder = resume_from.find()
         state = contents.read_state(folder, self.accelerator)
         contents.load_accelerator(self.accelerator, folder)
-        self.place.load_state_dict(state["place"])
+        self.position.load_state_dict(state["position"])
         self._set_counters()
         self.passes.seed = int(state["seed"])
         if state.get("batches") != self.passes.length:
             had, has = state.get("batches"), self.passes.length
             log.warning("an epoch had %s batches when %s was saved, but now it has %s", had, folder, has)
-        self._resumed, self._pending = folder, state
-        log.info("resumed from %s: epoch %d, step %d", folder, self.place.epoch, self.place.batch)
+        self.resumed, self._pending = folder, state
+        log.info("resumed from %s: epoch %d, step %d", folder, self.position.epoch, self.position.batch)
 
     def _set_counters(self) -> None:
         """Set the counters of the hooks to the position in the data. An epoch that `max_step` cut off continues."""
-        progress, place = self.trainer_progress_state, self.place
-        progress.epoch_id, progress.step_id, progress.global_step_id = place.epoch, place.batch, place.step
+        progress, position = self.trainer_progress_state, self.position
+        progress.epoch_id, progress.step_id, progress.global_step_id = position.epoch, position.batch, position.iter
 
     def _restore_early(self) -> None:
         """Restore the states of hooks early, for their befores of the loop and of the epoch.
@@ -203,12 +209,19 @@ class HookBasedTrainer(Host):
                 with contextlib.suppress(Exception):
                     hook.load_state_dict(copy.deepcopy(states[name]))
 
+    def forget_records(self) -> None:
+        """Begin new records: the checkpoint is that of a run in another folder."""
+        if self._pending is not None:
+            self._pending.pop("writers", None)
+
     def _restore(self) -> None:
         """Restore the states of the hooks, then of the random generators, because hooks may draw random numbers."""
         state, self._pending = self._pending, None
         if state is None:
             return
         hook_states.restore(contents.find_stateful(self.hooks), state["hooks"], state["hook_names"], log.warning)
+        self.records.writers.load_state_dict(state.get("writers", {}), self.position.iter)
+        self.records.begin()
         if "rng" in state:
             rng.restore(state["rng"])
 
@@ -216,65 +229,75 @@ class HookBasedTrainer(Host):
 
     def __call__(self) -> None:
         """Train. A second call continues at the step that failed, or, with larger limits, where training ended."""
+        refuse_inside_a_run(self, "train")
         self._check_hooks()
-        place = self.place
-        if TrainerProgressState(place.epoch, place.batch, place.step).is_training_end(self.max_step, self.max_epoch):
+        position = self.position
+        done = TrainerProgressState(position.epoch, position.batch, position.iter)
+        if done.is_training_end(self.max_step, self.max_epoch):
             log.warning("training is already complete: %s", self.trainer_progress_state)
             return
         self._set_counters()
         hooks = [hook for hook in self.hooks.members() if isinstance(hook, SavingHook)]
-        targets = list(dict.fromkeys(hook.target(self.accelerator) for hook in hooks))
+        self.targets = list(dict.fromkeys(hook.target(self.accelerator) for hook in hooks))
         if hooks:
             contents.refuse_unreadable(self.accelerator)
             hook_states.check_states_can_be_saved(contents.find_stateful(self.hooks))
-        with self.saving.session(targets, self._resumed):
+        with self.saving.locks(), session(self, "train") if self.folders else session_without_folder(self, "train"):
             self._common, self._plain = self._common_args(), is_plain(self.accelerator)
             self.optimizer.zero_grad()
             if self._pending is not None:
                 contents.restore_open_gradients(self.accelerator, self._pending.get("gradients"))
             switch_mode(self.model, training=True)
             self._restore_early()
-            self._ended = False
+            self.has_ended = False
+            self.records.begin()
             self._loop()
 
     def _loop(self) -> None:
-        args = self._args()
+        args = self.arguments()
         with self.hooks.hooks["on_loop"].around(args):
-            if self.place.batch == 0:
+            if self.position.batch == 0:
                 self._restore()
-            while not self._is_end():
+            while not self._is_end() and not self.requests.stopped:
                 try:
                     self._epoch()
                 finally:
                     vars(args).update(vars(self.trainer_progress_state))
-        self._ended = True  # if training ends inside an accumulation window, its checkpoint holds those gradients
+        self.has_ended = True  # if training ends inside an accumulation window, its checkpoint holds those gradients
         if self.requests.pending:
             handle_requests(self)
 
     def _epoch(self) -> None:
-        place, progress = self.place, self.trainer_progress_state
-        args, finished = self._args(), True
+        position, progress, requests = self.position, self.trainer_progress_state, self.requests
+        args, finished, ledger = self.arguments(), True, self.plan.ledger
         with self.hooks.hooks["on_epoch"].around(args):
             try:
-                batches = self.passes.begin(place.epoch, place.batch, self.saving.end_if_signaled)
+                waiting = ledger.parts["data"]
+                batches = self.passes.begin(position.epoch, position.batch, self.saving.end_if_signaled, waiting)
                 self._restore()
                 for batch in batches:
                     self._step(batch)
                     progress.update_step()
-                    place.batch += 1
-                    place.step += 1
-                    if self.requests.pending:
+                    position.batch += 1
+                    position.iter += 1
+                    if position.iter >= ledger.next_turn:
+                        ledger.turn()
+                        vars(self._common)["_measured"] = self.plan.is_sampling
+                    if position.iter == self.records.due:
+                        self.records.write(self._loss)
+                    if requests.pending:
                         handle_requests(self)
-                    if place.step == self.max_step:
-                        finished = place.batch == self.passes.length
+                    if position.iter == self.max_step or requests.stopped:
+                        finished = position.batch == self.passes.length
                         break
+                self.records.write(self._loss)
             finally:
                 vars(args).update(vars(progress))
                 self.passes.end()
         progress.update_epoch()
         if finished:
-            place.epoch, place.batch = place.epoch + 1, 0
-        if self.requests.pending:
+            position.epoch, position.batch = position.epoch + 1, 0
+        if requests.pending:
             handle_requests(self)
 
     def _step(self, batch: Any) -> None:
@@ -292,7 +315,7 @@ class HookBasedTrainer(Host):
             raise
 
     def _process(self, batch: Any, direct: bool) -> None:
-        args, hooks = self._args(), self.hooks
+        args, hooks = self.arguments(), self.hooks
         args.__dict__["_direct"] = direct
         with hooks.hooks["on_step"].around(args):
             on_batch = hooks.hooks["on_batch"]
@@ -307,40 +330,14 @@ class HookBasedTrainer(Host):
                     self.batch_processor(pipeline_hooks=hooks, on_batch_hook_args=args, model=self.model)
                 finally:
                     args.batch = None
-
-    # -- as a host; see `hookline.engine.host`
-
-    @property
-    def position(self) -> Position:  # type: ignore[override]  # derived from the position in the data
-        """Return the counters."""
-        place = self.place
-        return Position(place.epoch, place.step, place.batch)
-
-    @property
-    def progress_text(self) -> str:
-        """Return how far the run is, for messages."""
-        return f"step {self.place.step}"
-
-    @property
-    def accumulating(self) -> bool:
-        """Return whether gradients are being accumulated, and training continues."""
-        return not self._ended and not self.accelerator.sync_gradients
-
-    def while_accumulating(self) -> None:
-        """Write requested models; checkpoints wait."""
-        if any(map(saves.is_model, self.requests.saves)):
-            self.saving.save_models()
-
-    def report(self, text: str) -> None:
-        """Log a line, in the main process."""
-        if self.accelerator.is_main_process:
-            log.warning("%s", text)
+            args.__dict__["_processed"] = True
+        self._loss = args.reduce_loss
 
     def request_checkpoints(self) -> None:
         """Let every hook that saves checkpoints request one."""
         for hook in self.hooks.members():
             if isinstance(hook, SaveCheckpoint):
-                hook.save(self._args(), f"step {self.place.step - 1}")
+                hook.save(self.arguments(), f"step {self.position.iter - 1}")
 
     def _is_end(self) -> bool:
         return self.trainer_progress_state.is_training_end(self.max_step, self.max_epoch)
@@ -358,13 +355,13 @@ class HookBasedTrainer(Host):
             optimizer=self.optimizer,
             lr_scheduler=self.lr_scheduler,
         )
-        vars(args)["_saves"] = self.saving
+        vars(args)["_trainer"] = self
         return args
 
-    def _args(self) -> PipelineHookArgs:
+    def arguments(self) -> PipelineHookArgs:
         """Return the arguments of hooks for one pass through a channel."""
-        args = self._common.copy()
-        args.__dict__.update(self.trainer_progress_state.__dict__)
+        args = object.__new__(PipelineHookArgs)
+        args.__dict__ = {**self._common.__dict__, **self.trainer_progress_state.__dict__}
         return args
 
 

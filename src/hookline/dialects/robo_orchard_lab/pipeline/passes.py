@@ -7,6 +7,7 @@ among the processes and moves them to the device.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,8 @@ from hookline.errors import DataError
 
 if TYPE_CHECKING:
     from accelerate import Accelerator  # type: ignore[import-untyped]
+
+    from hookline.plan.costs import Cost
 
 log = logger_of(__name__)
 
@@ -50,8 +53,11 @@ class Passes:
         #: The loader of the current pass.
         self._current: Any = None
 
-    def begin(self, epoch: int, start: int, on_failure: Callable[[], None]) -> Iterator[Any]:
-        """Yield the batches of a pass from number `start` on; call `on_failure` if loading a batch fails."""
+    def begin(self, epoch: int, start: int, on_failure: Callable[[], None], waiting: Cost) -> Iterator[Any]:
+        """Yield the batches of a pass from number `start` on; call `on_failure` if loading a batch fails.
+
+        The time spent waiting for the loader is added to `waiting`.
+        """
         self.end()
         if self._resumable is not None:
             found = self._begin_resumable(self._resumable, epoch, start)
@@ -61,7 +67,7 @@ class Passes:
             found = iterator(self._loader, seed=self.seed, epoch=epoch, start=start, state=None, resuming=start > 0)
             if self._device.type != "cpu":
                 found = (to_device(batch, self._device) for batch in found)
-        return self._checked(found, start, on_failure)
+        return self._checked(found, start, on_failure, waiting)
 
     def _begin_resumable(self, loader: ResumableLoader, epoch: int, start: int) -> Iterator[Any]:
         if not self._own_seed:
@@ -85,13 +91,18 @@ class Passes:
             )
         return iter(self._current) if self._stateful else seeded(self._current, mix(self.seed, epoch))
 
-    def _checked(self, found: Iterator[Any], start: int, on_failure: Callable[[], None]) -> Iterator[Any]:
+    def _checked(
+        self, found: Iterator[Any], start: int, on_failure: Callable[[], None], waiting: Cost
+    ) -> Iterator[Any]:
         """Yield the batches. Refuse data without any batch, because training would never end."""
-        count = start
+        count, read = start, time.perf_counter
+        began = read()
         try:
             for batch in found:
+                waiting.add(read() - began)
                 count += 1
                 yield batch
+                began = read()
         except Exception:
             on_failure()
             raise

@@ -9,7 +9,7 @@ from hookline.dialects.imix.engine.hooks.base_hook import HookBase
 from hookline.hooks.autograd_anomaly import AutogradAnomalyHook
 
 
-class AutogradAnomalyDetectHook(AutogradAnomalyHook, HookBase):  # type: ignore[misc]  # its points take the runner
+class AutogradAnomalyDetectHook(AutogradAnomalyHook, HookBase):
     """Names the line of the forward pass if the backward pass fails or produces a NaN.
 
     Args:

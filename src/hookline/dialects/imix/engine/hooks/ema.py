@@ -151,7 +151,7 @@ class EMAEpochHook(HookBase):
         if average is not None and trainer.runner.strategy.is_main:
             path = Path(trainer.work_dir) / f"{trainer.prefix}_epoch{trainer.epoch}_ema.pth"
             averaged = average.state_dict(trainer.runner.model)["averaged"]
-            store.write({"state_dict": averaged}, path, Note(trainer.iter, trainer.runner.validations))
+            store.write_verified({"state_dict": averaged}, path, Note(trainer.iter, trainer.runner.validations))
 
     def _save_of_model(self) -> Callable[[], Any]:
         """Return `save_checkpoint_ema` of the model with its arguments: iMIX's two, or those it asks for by name."""

@@ -84,12 +84,12 @@ class EvaluateHook(HookBase):
         last = not trainer.by_epoch and done == trainer.max_iter
         self._owed = self._owed or last or (period is not None and done % period == 0)
         if self._owed and not trainer.runner.accumulating:
-            self._evaluate(trainer, done)
+            self.evaluate(trainer, done)
 
     def after_train_epoch(self) -> None:
         """Evaluate, unless there is an `eval_iter_period`."""
         if self.eval_iter_period is None:
-            self._evaluate(self.trainer, self.trainer.iter)
+            self.evaluate(self.trainer, self.trainer.iter)
 
     def after_train(self) -> None:
         """Print the best result and save its weights."""
@@ -99,13 +99,13 @@ class EvaluateHook(HookBase):
         path, is_main = Path(trainer.work_dir) / BEST, trainer.runner.strategy.is_main
         if is_main and path.exists() and (note := read_note(path)) is not None:
             weights = store.read(path, sealed=True)["state_dict"]
-            store.write({"state_dict": weights}, path.with_name(BEST_MODEL), Note(note.step, note.validations))
+            store.write_verified({"state_dict": weights}, path.with_name(BEST_MODEL), Note(note.step, note.validations))
         place_of_best = f"epoch {best['epoch']}" if "epoch" in best else f"iteration {best['iter']}"
         trainer.runner.terminal.say(f"the best evaluation was at {place_of_best}: {format_metrics(best)}")
 
     # -- one evaluation
 
-    def _evaluate(self, trainer: Any, done: int) -> None:
+    def evaluate(self, trainer: Any, done: int) -> None:
         """Evaluate after `done` finished iterations."""
         self._owed = False
         # Each process may have evaluated a part of the data. The main one decides for all, as in iMIX.
@@ -116,6 +116,7 @@ class EvaluateHook(HookBase):
         if trainer.by_epoch:
             result |= {"epoch": trainer.epoch, "max_epoch": trainer.max_epoch}
         result["metrics"] = measured
+        trainer.runner.journal.note("validation", step=done)
         self.results.append(result)
         self._write(trainer)
         buffer = trainer.log_buffer

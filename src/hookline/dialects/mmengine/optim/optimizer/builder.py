@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch.optim import Optimizer
 
-from hookline.dialects.mmengine.errors import ConfigTypeError
+from hookline.dialects.mmengine.errors import ConfigTypeError, ConfigValueError
 from hookline.dialects.mmengine.optim.optimizer.optimizer_wrapper_dict import OptimWrapperDict
 from hookline.dialects.mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS, OPTIM_WRAPPERS, OPTIMIZERS
 from hookline.engine.optim import Optim
@@ -37,6 +37,12 @@ def build_optim_wrapper(model: nn.Module, cfg: Any) -> Any:
         return OPTIM_WRAPPERS.build({"type": "OptimWrapper", **cfg})
     if "optimizer" not in cfg and "constructor" not in cfg and cfg and all(isinstance(v, Optim) for v in cfg.values()):
         return OptimWrapperDict(**{str(name): wrapper for name, wrapper in cfg.items()})
+    if "optimizer" not in cfg and "constructor" not in cfg and any(isinstance(v, Optim) for v in cfg.values()):
+        others = [str(name) for name, value in cfg.items() if not isinstance(value, Optim)]
+        raise ConfigValueError(
+            f"optim_wrapper has OptimWrappers by name, but {', '.join(others)} is none; build it, too, or name a "
+            "constructor that builds all of them"
+        )
     given = copy.deepcopy(dict(cfg))  # a custom constructor may remove entries
     constructor = OPTIM_WRAPPER_CONSTRUCTORS.build(
         {

@@ -9,16 +9,73 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Mapping, Sequence
+import warnings
+import weakref
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from torch.optim.lr_scheduler import LRScheduler
 
-from hookline.dialects.mmengine.errors import ConfigKeyError, ConfigTypeError, ConfigValueError
+from hookline.dialects.mmengine.errors import (
+    ConfigKeyError,
+    ConfigTypeError,
+    ConfigValueError,
+)
 
 INF = int(1e9)
 
 log = logging.getLogger("hookline")
+
+
+#: The parameters that all schedulers have, and their defaults.
+COMMON: tuple[str, ...] = ("begin", "end", "last_step", "by_epoch", "verbose")
+DEFAULTS = {"begin": 0, "end": INF, "last_step": -1, "by_epoch": True, "verbose": False}
+
+
+def _signature_with(configure: Callable[..., None], common: Sequence[str]) -> inspect.Signature:
+    """Return the signature of a scheduler: the optimizer, its own parameters, and the common ones.
+
+    A keyword-only parameter of its own comes last, as in the original's constructor.
+    """
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    own = list(inspect.signature(configure).parameters.values())[1:]
+    late = [each.replace(kind=kind) for each in own if each.kind is inspect.Parameter.KEYWORD_ONLY]
+    first = [inspect.Parameter(name, kind) for name in ("optimizer", "param_name")]
+    shared = [inspect.Parameter(name, kind, default=DEFAULTS[name]) for name in common]
+    return inspect.Signature([*first, *(each for each in own if each.kind is kind), *shared, *late])
+
+
+class StepOrder:
+    """Notices whether an optimizer steps before its scheduler does."""
+
+    def __init__(self, optimizer: Any) -> None:
+        inner = getattr(optimizer, "optimizer", optimizer)
+        self._handle: Any = None
+        if hasattr(inner, "register_step_post_hook"):
+            stepped: list[bool] = []
+            self._handle = inner.register_step_post_hook(lambda *_: stepped.append(True))
+            self._stepped = stepped
+
+    def ignore(self) -> None:
+        """Stop watching. A run knows the order itself: an update may be skipped or accumulated."""
+        if self._handle is not None:
+            self._handle.remove()
+            self._handle = None
+
+    def check(self, who: str) -> None:
+        """Warn, as torch does, if the first step of a scheduler comes before that of its optimizer."""
+        if self._handle is not None and not self._stepped:
+            warnings.warn(
+                f"{who}.step() was called before optimizer.step(), or that was replaced; the first value is skipped. "
+                "See https://pytorch.org/docs/stable/optim.html#how-to-adjust-learning-rate",
+                UserWarning,
+                stacklevel=3,
+            )
+        self.ignore()
+
+
+#: The order of steps of each scheduler. It is no attribute, because all attributes of a scheduler are its state.
+ORDERS: weakref.WeakKeyDictionary[LRScheduler, StepOrder] = weakref.WeakKeyDictionary()
 
 
 class _ParamScheduler(LRScheduler):
@@ -38,24 +95,47 @@ class _ParamScheduler(LRScheduler):
     counts_steps: ClassVar[tuple[str, ...]] = ()
     #: True if `step` is also called with the metrics of a validation.
     need_val_args: ClassVar[bool] = False
+    begin: int
+    end: int
+    last_step: int
+    #: The common parameters, in the order of the constructor.
+    common: ClassVar[tuple[str, ...]] = COMMON
 
-    def __init__(
-        self,
-        optimizer: Any,
-        param_name: str,
-        begin: int = 0,
-        end: int = INF,
-        last_step: int = -1,
-        by_epoch: bool = True,
-        verbose: bool = False,
-    ) -> None:
+    #: The parameters of the constructor: `optimizer`, `param_name`, those of `_configure`, and the common ones.
+    _parameters: ClassVar[inspect.Signature] = _signature_with(lambda self: None, COMMON)
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Derive the constructor's parameters from `_configure`, unless the class has its own constructor."""
+        super().__init_subclass__(**kwargs)
+        if "_configure" in vars(cls):
+            cls._parameters = _signature_with(cls._configure, cls.common)
+        own = inspect.signature(vars(cls)["__init__"]) if "__init__" in vars(cls) else None
+        shown = cls._parameters if own is None else own.replace(parameters=list(own.parameters.values())[1:])
+        cls.__signature__ = shown  # type: ignore[attr-defined]  # the registry checks configs with it
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         # torch's own constructor is not called: it would schedule `lr` and step immediately.
-        self._attach(optimizer, param_name, begin, end, last_step, by_epoch, verbose)
+        given = self._parameters.bind(*args, **kwargs)
+        given.apply_defaults()
+        attached = {name: given.arguments.pop(name) for name in ("optimizer", "param_name", *COMMON)}
+        self.begin, self.end = attached["begin"], attached["end"]
+        self._configure(**given.arguments)
+        self._attach(**attached)
         self._global_step = -1
         self.step()
 
+    def _configure(self, *args: Any, **kwargs: Any) -> None:
+        """Keep the parameters of this kind of scheduler; `begin` and `end` are already known. A subclass has more."""
+
     def _attach(
-        self, optimizer: Any, param_name: str, begin: int, end: int, last_step: int, by_epoch: bool, verbose: bool
+        self,
+        optimizer: Any,
+        param_name: str,
+        begin: int,
+        end: int,
+        last_step: int,
+        by_epoch: bool,
+        verbose: bool,
     ) -> None:
         who = type(self).__name__
         if not hasattr(optimizer, "param_groups"):
@@ -65,7 +145,12 @@ class _ParamScheduler(LRScheduler):
         if not isinstance(last_step, int) or last_step < -1:
             raise ConfigValueError(f"{who}: last_step must be an int of at least -1, not {last_step!r}")
         self.optimizer, self.param_name = optimizer, param_name
-        self.begin, self.end, self.by_epoch, self.verbose = begin, end, by_epoch, verbose
+        self.begin, self.end, self.by_epoch, self.verbose = (
+            begin,
+            end,
+            by_epoch,
+            verbose,
+        )
         initial = f"initial_{param_name}"
         for number, group in enumerate(optimizer.param_groups):
             if param_name not in group:
@@ -79,6 +164,7 @@ class _ParamScheduler(LRScheduler):
                 )
         self.base_values = [group[initial] for group in optimizer.param_groups]
         self.last_step = last_step
+        ORDERS[self] = StepOrder(optimizer)
 
     def _value(self, value: float, base: float) -> float:
         """Return a group's new value at step `self.last_step`. `base` is the value before any schedule."""
@@ -92,6 +178,8 @@ class _ParamScheduler(LRScheduler):
 
     def step(self, metrics: Any = None) -> None:
         """Set the values for the next epoch or iteration."""
+        if self._global_step == 0:
+            ORDERS[self].check(type(self).__name__)
         self._global_step += 1
         if self.begin <= self._global_step < self.end:
             self.last_step += 1
@@ -106,7 +194,13 @@ class _ParamScheduler(LRScheduler):
     def print_value(self, is_verbose: bool, group: int, value: float) -> None:
         """Log a new value if `is_verbose` is set."""
         if is_verbose:
-            log.info("%s: %s of group %d is now %.4e", type(self).__name__, self.param_name, group, value)
+            log.info(
+                "%s: %s of group %d is now %.4e",
+                type(self).__name__,
+                self.param_name,
+                group,
+                value,
+            )
 
     def get_last_value(self) -> list[float]:
         """Return the values of all groups after the last step."""
@@ -157,8 +251,8 @@ class OneParameter:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        takes = next(each for each in cls.__mro__ if "__init__" in vars(each) and OneParameter not in each.__bases__)
-        signature = inspect.signature(vars(takes)["__init__"])
-        kept = [each for name, each in signature.parameters.items() if name not in ("self", "param_name")]
-        # The signature lets the registry report a wrong parameter in a config before anything is built.
-        cls.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]
+        takes = next((each for each in cls.__mro__[1:] if "__signature__" in vars(each)), None)
+        if takes is not None:
+            kept = [each for name, each in inspect.signature(takes).parameters.items() if name != "param_name"]
+            # The signature lets the registry report a wrong parameter in a config before anything is built.
+            cls.__signature__ = inspect.Signature(kept)  # type: ignore[attr-defined]

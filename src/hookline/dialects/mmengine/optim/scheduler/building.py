@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch.optim.lr_scheduler import LRScheduler
 
 from hookline.dialects.mmengine.errors import ConfigTypeError, ConfigValueError
+from hookline.dialects.mmengine.optim.scheduler.base import ORDERS
 from hookline.dialects.mmengine.registry import PARAM_SCHEDULERS
-from hookline.engine.optim import Optim, Scheduled, When
 from hookline.engine.optims import Optims
+from hookline.engine.scheduled import Scheduled, When
 from hookline.errors import did_you_mean
+
+if TYPE_CHECKING:
+    from hookline.engine.optim import Optim
 
 
 def build_param_schedulers(
@@ -53,6 +57,9 @@ def build_param_schedulers(
 def _build_for(optim: Optim, cfg: Any, epoch_length: int | None, ends: Mapping[bool, int | None]) -> list[Any]:
     given = [] if cfg is None else list(cfg) if isinstance(cfg, Sequence) and not isinstance(cfg, str) else [cfg]
     schedulers = [_build(optim, each, epoch_length, ends) for each in given]
+    for scheduler in schedulers:
+        if scheduler in ORDERS:
+            ORDERS[scheduler].ignore()
     optim.schedulers = [Scheduled(scheduler, get_step_timing(scheduler)) for scheduler in schedulers]
     return schedulers
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from hookline.dialects.mmengine.errors import ConfigValueError
-from hookline.dialects.mmengine.optim.scheduler.base import INF, _ParamScheduler
+from hookline.dialects.mmengine.optim.scheduler.base import _ParamScheduler
 
 
 class _CosineScheduler(_ParamScheduler):
@@ -35,22 +34,15 @@ class CosineAnnealingParamScheduler(_CosineScheduler):
 
     counts_steps = ("T_max",)
 
-    def __init__(
+    def _configure(
         self,
-        optimizer: Any,
-        param_name: str,
         T_max: int | None = None,  # noqa: N803  # the usual spelling
         eta_min: float | None = None,
-        begin: int = 0,
-        end: int = INF,
-        last_step: int = -1,
-        by_epoch: bool = True,
-        verbose: bool = False,
+        *,
         eta_min_ratio: float | None = None,
     ) -> None:
         self._choose_minimum(0.0 if eta_min is None and eta_min_ratio is None else eta_min, eta_min_ratio)
-        self.T_max = T_max or end - begin
-        super().__init__(optimizer, param_name, begin, end, last_step, by_epoch, verbose)
+        self.T_max = T_max or self.end - self.begin
 
     def _value(self, value: float, base: float) -> float:
         if self.last_step == 0:
@@ -66,19 +58,12 @@ class CosineRestartParamScheduler(_CosineScheduler):
 
     counts_steps = ("periods",)
 
-    def __init__(
+    def _configure(
         self,
-        optimizer: Any,
-        param_name: str,
         periods: Sequence[int],
         restart_weights: Sequence[float] = (1,),
         eta_min: float | None = None,
         eta_min_ratio: float | None = None,
-        begin: int = 0,
-        end: int = INF,
-        last_step: int = -1,
-        by_epoch: bool = True,
-        verbose: bool = False,
     ) -> None:
         self._choose_minimum(eta_min, eta_min_ratio)
         if len(periods) != len(restart_weights):
@@ -88,7 +73,6 @@ class CosineRestartParamScheduler(_CosineScheduler):
             )
         self.periods, self.restart_weights = list(periods), list(restart_weights)
         self.cumulative_periods = [sum(self.periods[: number + 1]) for number in range(len(self.periods))]
-        super().__init__(optimizer, param_name, begin, end, last_step, by_epoch, verbose)
 
     def _value(self, value: float, base: float) -> float:
         number = self.get_position_from_periods(self.last_step, self.cumulative_periods)
@@ -102,4 +86,7 @@ class CosineRestartParamScheduler(_CosineScheduler):
     @staticmethod
     def get_position_from_periods(iteration: int, cumulative_periods: Sequence[int]) -> int | None:
         """Return the index of the period that contains a step, or None after the last period."""
-        return next((number for number, until in enumerate(cumulative_periods) if iteration < until), None)
+        return next(
+            (number for number, until in enumerate(cumulative_periods) if iteration < until),
+            None,
+        )

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
 from hookline.dialects.mmengine.errors import ConfigTypeError, ConfigValueError
-from hookline.dialects.mmengine.optim.scheduler.base import INF, _ParamScheduler
+from hookline.dialects.mmengine.optim.scheduler.base import _ParamScheduler
 
 
 def _check_factor(who: object, name: str, value: float) -> float:
@@ -21,20 +20,8 @@ class StepParamScheduler(_ParamScheduler):
 
     counts_steps = ("step_size",)
 
-    def __init__(
-        self,
-        optimizer: Any,
-        param_name: str,
-        step_size: int,
-        gamma: float = 0.1,
-        begin: int = 0,
-        end: int = INF,
-        last_step: int = -1,
-        by_epoch: bool = True,
-        verbose: bool = False,
-    ) -> None:
+    def _configure(self, step_size: int, gamma: float = 0.1) -> None:
         self.step_size, self.gamma = step_size, gamma
-        super().__init__(optimizer, param_name, begin, end, last_step, by_epoch, verbose)
 
     def _value(self, value: float, base: float) -> float:
         due = self.last_step != 0 and self.last_step % self.step_size == 0
@@ -45,25 +32,14 @@ class MultiStepParamScheduler(_ParamScheduler):
     """Multiplies by gamma at every milestone. A milestone that is listed twice counts twice."""
 
     counts_steps = ("milestones",)
+    common = ("last_step", "begin", "end", "by_epoch", "verbose")
 
-    def __init__(
-        self,
-        optimizer: Any,
-        param_name: str,
-        milestones: Sequence[int],
-        gamma: float = 0.1,
-        last_step: int = -1,
-        begin: int = 0,
-        end: int = INF,
-        by_epoch: bool = True,
-        verbose: bool = False,
-    ) -> None:
+    def _configure(self, milestones: Sequence[int], gamma: float = 0.1) -> None:
         if isinstance(milestones, str) or not all(isinstance(each, int) for each in milestones):
             raise ConfigTypeError(
                 f"{type(self).__name__}: milestones must be a list of steps such as [8, 11], not {milestones!r}"
             )
         self.milestones, self.gamma = Counter(milestones), gamma
-        super().__init__(optimizer, param_name, begin, end, last_step, by_epoch, verbose)
 
     def _value(self, value: float, base: float) -> float:
         times = self.milestones[self.last_step]
@@ -73,20 +49,9 @@ class MultiStepParamScheduler(_ParamScheduler):
 class ConstantParamScheduler(_ParamScheduler):
     """Multiplies by a factor at the first step and undoes it at the last step."""
 
-    def __init__(
-        self,
-        optimizer: Any,
-        param_name: str,
-        factor: float = 1.0 / 3,
-        begin: int = 0,
-        end: int = INF,
-        last_step: int = -1,
-        by_epoch: bool = True,
-        verbose: bool = False,
-    ) -> None:
+    def _configure(self, factor: float = 1.0 / 3) -> None:
         self.factor = _check_factor(self, "factor", factor)
-        self.total_iters = end - begin - 1
-        super().__init__(optimizer, param_name, begin, end, last_step, by_epoch, verbose)
+        self.total_iters = self.end - self.begin - 1
 
     def _value(self, value: float, base: float) -> float:
         if self.last_step == 0:
@@ -99,19 +64,8 @@ class ConstantParamScheduler(_ParamScheduler):
 class ExponentialParamScheduler(_ParamScheduler):
     """Multiplies by gamma at every step."""
 
-    def __init__(
-        self,
-        optimizer: Any,
-        param_name: str,
-        gamma: float,
-        begin: int = 0,
-        end: int = INF,
-        last_step: int = -1,
-        by_epoch: bool = True,
-        verbose: bool = False,
-    ) -> None:
+    def _configure(self, gamma: float) -> None:
         self.gamma = gamma
-        super().__init__(optimizer, param_name, begin, end, last_step, by_epoch, verbose)
 
     def _value(self, value: float, base: float) -> float:
         return value if self.last_step == 0 else value * self.gamma
@@ -120,22 +74,10 @@ class ExponentialParamScheduler(_ParamScheduler):
 class LinearParamScheduler(_ParamScheduler):
     """Multiplies by a factor that changes linearly from `start_factor` to `end_factor`."""
 
-    def __init__(
-        self,
-        optimizer: Any,
-        param_name: str,
-        start_factor: float = 1.0 / 3,
-        end_factor: float = 1.0,
-        begin: int = 0,
-        end: int = INF,
-        last_step: int = -1,
-        by_epoch: bool = True,
-        verbose: bool = False,
-    ) -> None:
+    def _configure(self, start_factor: float = 1.0 / 3, end_factor: float = 1.0) -> None:
         self.start_factor = _check_factor(self, "start_factor", start_factor)
         self.end_factor = _check_factor(self, "end_factor", end_factor)
-        self.total_iters = end - begin - 1
-        super().__init__(optimizer, param_name, begin, end, last_step, by_epoch, verbose)
+        self.total_iters = self.end - self.begin - 1
 
     def _value(self, value: float, base: float) -> float:
         if self.last_step == 0:
@@ -149,21 +91,9 @@ class LinearParamScheduler(_ParamScheduler):
 class PolyParamScheduler(_ParamScheduler):
     """Decays to `eta_min` along a polynomial."""
 
-    def __init__(
-        self,
-        optimizer: Any,
-        param_name: str,
-        eta_min: float = 0,
-        power: float = 1.0,
-        begin: int = 0,
-        end: int = INF,
-        last_step: int = -1,
-        by_epoch: bool = True,
-        verbose: bool = False,
-    ) -> None:
+    def _configure(self, eta_min: float = 0, power: float = 1.0) -> None:
         self.eta_min, self.power = eta_min, power
-        self.total_iters = end - begin - 1
-        super().__init__(optimizer, param_name, begin, end, last_step, by_epoch, verbose)
+        self.total_iters = self.end - self.begin - 1
 
     def _value(self, value: float, base: float) -> float:
         if self.last_step == 0:

@@ -27,9 +27,12 @@ def mmcv_full_available() -> bool:
 
 
 def tensor2imgs(tensor: Tensor, mean: Any = None, std: Any = None, to_bgr: bool = True) -> list[Any]:
-    """Convert images (N, C, H, W) to a list of uint8 arrays (H, W, C), and undo the scaling by mean and std."""
+    """Convert images (N, C, H, W) to arrays (H, W, C) of the same type, and undo the scaling by mean and std."""
+    assert torch.is_tensor(tensor), "as in MMEngine, whose callers catch this type"
+    assert tensor.ndim == 4, "images have the shape (N, C, H, W)"
     channels = tensor.shape[1]
-    scale = torch.tensor(std if std is not None else (1,) * channels).view(-1, 1, 1)
-    shift = torch.tensor(mean if mean is not None else (0,) * channels).view(-1, 1, 1)
-    images = (tensor.detach().cpu() * scale + shift).clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1)
-    return [(image.flip(-1) if to_bgr and channels == 3 else image).contiguous().numpy() for image in images]
+    mean, std = (0,) * channels if mean is None else mean, (1,) * channels if std is None else std
+    assert channels == len(mean) == len(std), "mean and std have a number per channel"
+    assert channels == 3 or (channels == 1 and not to_bgr), "images have three channels, or one and to_bgr=False"
+    images = tensor.permute(0, 2, 3, 1) * tensor.new_tensor(std) + tensor.new_tensor(mean)
+    return [(image.flip(-1) if to_bgr else image).contiguous().numpy() for image in images.detach().cpu()]

@@ -37,6 +37,8 @@ class SimpleBatchProcessor(BatchProcessorMixin):
     #: Defaults for a subclass whose constructor does not call this one.
     need_backward = True
     transforms: Sequence[Callable[[Any], Any]] = ()
+    #: The Accelerator of the training; None until the processor is prepared or called.
+    accelerator: Accelerator | None = None
     _prepared = False
 
     def __init__(
@@ -58,7 +60,7 @@ class SimpleBatchProcessor(BatchProcessorMixin):
         if not callable(forward):
             raise HookTypeError(f"from_callable needs a function that takes the model and a batch, not {forward!r}")
         refuse_wrong_forward(forward)
-        return _FromCallable(forward, need_backward, transforms)
+        return BatchProcessorFromCallable(forward, need_backward, transforms)
 
     def forward(self, model: Callable[..., Any], batch: Any) -> tuple[Any, Any]:
         """Return the outputs of the model and the loss; defined by a subclass."""
@@ -66,6 +68,7 @@ class SimpleBatchProcessor(BatchProcessorMixin):
 
     def prepare(self, accelerator: Accelerator) -> None:
         """Move the modules of this processor, such as a criterion, to the device; prepare those with parameters."""
+        self.accelerator = accelerator
         if self._prepared:
             return
         self._prepared = True
@@ -79,13 +82,13 @@ class SimpleBatchProcessor(BatchProcessorMixin):
     ) -> None:
         """Run the forward and backward pass of one batch, with the hooks around them."""
         args, hooks = on_batch_hook_args, pipeline_hooks.hooks
-        if not self._prepared:
+        if not self._prepared or self.accelerator is None:
             self.prepare(args.accelerator)
         batch = args.batch
         for transform in self.transforms:
             batch = transform(batch)
         surround = hooks["on_model_forward"]
-        if surround.entries:
+        if surround.entries or args._measured:
             inner = args.copy_with_updates(batch=batch)
             with surround.around(inner):
                 inner.model_outputs, inner.reduce_loss = outputs, loss = self._forward(model, batch)
@@ -98,7 +101,7 @@ class SimpleBatchProcessor(BatchProcessorMixin):
                     "with need_backward=False"
                 )
             surround = hooks["on_model_backward"]
-            if surround.entries:
+            if surround.entries or args._measured:
                 with surround.around(args.copy_with_updates(batch=batch, model_outputs=outputs, reduce_loss=loss)):
                     backward(args, loss)
             else:
@@ -150,7 +153,9 @@ def refuse_misspelled_forward(processor: SimpleBatchProcessor) -> None:
             )
 
 
-class _FromCallable(SimpleBatchProcessor):
+class BatchProcessorFromCallable(SimpleBatchProcessor):
+    """A processor whose forward is a function."""
+
     def __init__(self, forward: Callable[[Any, Any], tuple[Any, Any]], need_backward: bool, transforms: Any) -> None:
         super().__init__(need_backward, transforms)
         vars(self)["forward"] = forward  # the function itself, which saves a method call per step

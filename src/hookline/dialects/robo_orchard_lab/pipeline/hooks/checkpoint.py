@@ -4,6 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
+from hookline.dialects.robo_orchard_core.utils.function_info import logger_of
+from hookline.dialects.robo_orchard_lab.pipeline.folder_writer import (
+    FolderRequest,
+    Target,
+    checkpoint_target,
+    model_target,
+    write_checkpoint,
+    write_model,
+)
 from hookline.dialects.robo_orchard_lab.pipeline.hooks.frequency import (
     check_frequencies,
     due_after_epoch,
@@ -15,19 +24,13 @@ from hookline.dialects.robo_orchard_lab.pipeline.hooks.mixin import (
     PipelineHooks,
     PipelineHooksConfig,
 )
-from hookline.dialects.robo_orchard_lab.pipeline.saves import (
-    FolderRequest,
-    Target,
-    checkpoint_target,
-    model_target,
-    write_checkpoint,
-    write_model,
-)
 
 if TYPE_CHECKING:
     from accelerate import Accelerator  # type: ignore[import-untyped]
 
 __all__ = ["SaveCheckpoint", "SaveCheckpointConfig", "SaveModel", "SaveModelConfig"]
+
+logger = logger_of(__name__)
 
 SaveT = TypeVar("SaveT", bound=PipelineHooks)
 
@@ -53,9 +56,16 @@ class SavingHook(PipelineHooks):
     it is written at once.
     """
 
+    _warned = False
+
     def __init__(self, cfg: SaveHookConfig[SavingHook]) -> None:
         super().__init__()
         self.cfg = cfg
+        self.save_root, self.save_epoch_freq, self.save_step_freq = (
+            cfg.save_root,
+            cfg.save_epoch_freq,
+            cfg.save_step_freq,
+        )
         if cfg.save_when_loop_end:
             self.register_hook("on_loop", HookContext.from_callable(after=self._on_loop_end))
         if cfg.save_epoch_freq is not None:
@@ -70,6 +80,19 @@ class SavingHook(PipelineHooks):
     def save(self, args: PipelineHookArgs, when: str) -> None:
         """Request a save, or write it at once without a trainer."""
         raise NotImplementedError
+
+    def _warn_of_root(self, accelerator: Accelerator) -> None:
+        """Warn once if `save_root` has no effect."""
+        automatic = accelerator.project_configuration.automatic_checkpoint_naming
+        if automatic and self.save_root is not None and not self._warned and accelerator.is_main_process:
+            self._warned = True
+            logger.warning(
+                "%s: save_root=%r is ignored, because the Accelerator has automatic_checkpoint_naming: saves are in "
+                "its project_dir, %s",
+                type(self).__name__,
+                self.save_root,
+                accelerator.project_dir,
+            )
 
     def _on_step_end(self, args: PipelineHookArgs) -> None:
         if due_after_step(args, self.cfg.save_step_freq):
@@ -88,19 +111,21 @@ class SaveCheckpoint(SavingHook):
     """Saves the complete state of a run, so that it can be resumed exactly.
 
     Checkpoints are `checkpoints/checkpoint_<n>` in accelerate's project; the oldest are removed if there are more than
-    its `total_limit`. Without automatic names, they are `checkpoint_<n>` in `save_root`. With `save_model`, each one
+    its `total_limit`. Without automatic names, they are `checkpoint_<n>` in `save_root`, which also has links to the
+    files of the newest one. With `save_model`, each one
     also contains the weights as a model that can be loaded separately.
     """
 
     def target(self, accelerator: Accelerator) -> Target:
         """Return the destination of this hook's saves."""
+        self._warn_of_root(accelerator)
         return checkpoint_target(accelerator, self.cfg.save_root)
 
     def save(self, args: PipelineHookArgs, when: str) -> None:
         """Request a checkpoint, or write it at once without a trainer."""
         request = FolderRequest(target=self.target(args.accelerator), when=when, with_model=self.cfg.save_model)
-        if args._saves is not None:
-            args._saves.request(request)
+        if args._trainer is not None:
+            args._trainer.saving.request(request)
         else:
             write_checkpoint(args.accelerator, request, {}, args.global_step_id + 1)
 
@@ -110,14 +135,15 @@ class SaveModel(SavingHook):
 
     def target(self, accelerator: Accelerator) -> Target:
         """Return the destination of this hook's saves."""
+        self._warn_of_root(accelerator)
         return model_target(accelerator, self.cfg.save_root)
 
     def save(self, args: PipelineHookArgs, when: str) -> None:
         """Request a save of the weights, or write them at once without a trainer."""
         name = f"model_epoch_{args.epoch_id}_step_{args.step_id}"
         request = FolderRequest(target=self.target(args.accelerator), when=when, label=name)
-        if args._saves is not None:
-            args._saves.request(request)
+        if args._trainer is not None:
+            args._trainer.saving.request(request)
         else:
             write_model(args.accelerator, request, args.global_step_id + 1)
 

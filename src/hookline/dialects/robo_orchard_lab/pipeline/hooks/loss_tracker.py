@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LossMovingAverageTracker", "LossMovingAverageTrackerConfig", "LossTracker", "LossTrackerConfig"]
 
-log = logger_of(__name__)
+logger = logger_of(__name__)
 
 
 class LossTracker(PipelineHooks):
@@ -75,7 +75,7 @@ class LossTracker(PipelineHooks):
             total = sum(found.values())
             parts.append(f"total_loss[{total:.4f}]")
             records["Loss/Total_Loss"] = total
-        log.info("%s%s", format_place(args), "\t".join(parts))
+        logger.info("%s%s", format_place(args), "\t".join(parts))
         args.accelerator.log(records, step=args.global_step_id)
 
     def state_dict(self) -> dict[str, Any]:

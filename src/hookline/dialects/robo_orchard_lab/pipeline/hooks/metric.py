@@ -23,7 +23,7 @@ from hookline.dialects.robo_orchard_lab.utils import as_sequence
 
 __all__ = ["MetricEntry", "MetricTracker", "MetricTrackerConfig"]
 
-log = logger_of(__name__)
+logger = logger_of(__name__)
 
 
 @dataclass
@@ -76,7 +76,7 @@ class MetricTracker(PipelineHooks, metaclass=ABCMeta):
         # All processes compute, because a metric may gather data from all of them.
         found = [f"{name}[{format_value(value)}]" for entry in self.metric_entrys for name, value in entry.get()]
         if args.accelerator.is_main_process or not self.cfg.log_main_process_only:
-            log.info("%s%s", where, " ".join(found))
+            logger.info("%s%s", where, " ".join(found))
 
     def _on_loop_begin(self, args: PipelineHookArgs) -> None:
         for metric in self.metrics:

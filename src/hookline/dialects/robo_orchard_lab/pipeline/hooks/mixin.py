@@ -8,7 +8,8 @@ A run uses its channels in this order:
                 with on_batch:
                     with on_model_forward:  the batch processor's forward
                     with on_model_backward: the backward pass
-                                            at the end of on_step, before other hooks: clip, optimizer, scheduler
+                                            at the end of on_step, before other hooks: clip, then
+                    with on_optimizer_step: optimizer and scheduler
 """
 
 from __future__ import annotations
@@ -29,17 +30,21 @@ from hookline.dialects.robo_orchard_core.utils.hook import (
     RemoveableHandle,
 )
 from hookline.errors import did_you_mean
+from hookline.plan.plan import Plan
+from hookline.plan.points import Point
 
 if TYPE_CHECKING:
     from accelerate import Accelerator  # type: ignore[import-untyped]
 
-    from hookline.dialects.robo_orchard_lab.pipeline.saves import FolderSaving
+    from hookline.dialects.robo_orchard_lab.pipeline.hook_based_trainer import HookBasedTrainer
+    from hookline.plan.points import Unit
 
 __all__ = [
     "ClassType",
     "HookContext",
     "HookContextChannel",
     "HookContextFromCallable",
+    "MicroStepProgressState",
     "ModelOutput",
     "ModelOutputHasLossKeys",
     "PipelineHookArgs",
@@ -49,8 +54,26 @@ __all__ = [
     "RemoveableHandle",
 ]
 
-PipelineHookChanelType = Literal["on_loop", "on_epoch", "on_step", "on_batch", "on_model_forward", "on_model_backward"]
+PipelineHookChanelType = Literal[
+    "on_loop",
+    "on_epoch",
+    "on_step",
+    "on_batch",
+    "on_model_forward",
+    "on_model_backward",
+    "on_optimizer_step",
+]
 CHANNELS: tuple[PipelineHookChanelType, ...] = get_args(PipelineHookChanelType)
+#: The scope of the core for each channel, and what it counts. So the ledger knows the parts of a step.
+SCOPES: dict[PipelineHookChanelType, tuple[str, Unit | None]] = {
+    "on_loop": ("train", None),
+    "on_epoch": ("train_epoch", "epoch"),
+    "on_step": ("train_iter", "iteration"),
+    "on_batch": ("batch", "iteration"),
+    "on_model_forward": ("forward", "iteration"),
+    "on_model_backward": ("backward", "iteration"),
+    "on_optimizer_step": ("optimizer_step", "update"),
+}
 
 
 @runtime_checkable
@@ -71,6 +94,14 @@ class ModelOutputHasLossKeys(ModelOutput, Protocol):
     def loss_keys(self) -> Iterable[str]:
         """Return the names of the losses."""
         ...
+
+
+@dataclass
+class MicroStepProgressState:
+    """The number of finished batches, in the epoch and in the run."""
+
+    epoch_step_id: int = 0
+    global_step_id: int = 0
 
 
 @dataclass
@@ -96,10 +127,19 @@ class PipelineHookArgs:
     model_outputs: Any = None
     reduce_loss: Any = None
     exception: BaseException | None = None
-    #: Takes requests for checkpoints, in a trainer. They are written at the end of the step, the epoch or the loop.
-    _saves: ClassVar[FolderSaving | None] = None
+    #: True in the `after` of a step that was processed.
+    _processed: ClassVar[bool] = False
+    #: The trainer, if there is one. It takes requests for checkpoints.
+    _trainer: ClassVar[HookBasedTrainer | None] = None
+    #: True in a step whose parts are measured, even without hooks around them.
+    _measured: ClassVar[bool] = False
     #: True if the trainer found that torch itself does the backward pass and the step; see `direct.py`.
     _direct: ClassVar[bool] = False
+
+    @property
+    def micro_step(self) -> MicroStepProgressState:
+        """Return how many batches are finished, as later versions count: one more in the `after` of a step."""
+        return MicroStepProgressState(self.step_id + self._processed, self.global_step_id + self._processed)
 
     def copy_with_updates(self, **fields: Any) -> Self:
         """Return a copy with other values. Attributes that a hook has added are copied, too."""
@@ -137,6 +177,17 @@ class PipelineHooks(ClassInitFromConfigMixin):
         created = super().__new__(cls)
         created.hooks, created._parts = {name: HookContextChannel(name) for name in CHANNELS}, []
         return created
+
+    @classmethod
+    def of_host(cls, host: Any) -> tuple[Plan, Self]:
+        """Create the plan of a host, and hooks whose channels are its scopes."""
+        points = [
+            Point(f"around_{scope}", ("args",), counts, left_in_order=True, known_as=name)
+            for name, (scope, counts) in SCOPES.items()
+        ]
+        plan, created = Plan(host, table={}, scopes={point.name: point for point in points}), cls()
+        created.hooks = {name: HookContextChannel(name, plan, scope) for name, (scope, _) in SCOPES.items()}
+        return plan, created
 
     def _channel(self, name: str) -> HookContextChannel[PipelineHookArgs]:
         if name not in self.hooks:

@@ -11,6 +11,7 @@ from hookline.dialects.robo_orchard_lab.pipeline.hooks.mixin import (
     PipelineHooks,
     PipelineHooksConfig,
 )
+from hookline.engine.optim import zero_gradients
 
 __all__ = ["OptimizerHook", "OptimizerHookConfig"]
 
@@ -31,15 +32,27 @@ class OptimizerHook(PipelineHooks):
     def _optimizer_step(self, args: PipelineHookArgs) -> None:
         if args.exception is not None:
             return
-        optimizer = args.optimizer
-        if args._direct:
-            if optimizer is not self._outer:
-                self._outer, self._inner = optimizer, inner_optimizer(optimizer)
-            optimizer = self._inner
-        optimizer.step()
+        trainer = args._trainer
+        if trainer is not None and (trainer.on_update.entries or args._measured) and args.accelerator.sync_gradients:
+            with trainer.on_update.around(args):
+                self._update(args)
+        else:
+            self._update(args)
+
+    def _update(self, args: PipelineHookArgs) -> None:
+        outer = args.optimizer
+        if not args._direct:
+            outer.step()
+        else:
+            if outer is not self._outer:
+                self._outer, self._inner = outer, inner_optimizer(outer)
+            self._inner.step()
         if args.lr_scheduler is not None:
             args.lr_scheduler.step()
-        optimizer.zero_grad()
+        if args._direct and self._inner is not outer:
+            zero_gradients(self._inner)
+        else:
+            outer.zero_grad()
 
 
 class OptimizerHookConfig(PipelineHooksConfig[OptimizerHook]):

@@ -20,7 +20,7 @@ from hookline.dialects.robo_orchard_lab.pipeline.hooks.mixin import (
 
 __all__ = ["StatsMonitor", "StatsMonitorConfig"]
 
-log = logger_of(__name__)
+logger = logger_of(__name__)
 
 
 class StatsMonitor(PipelineHooks):
@@ -33,6 +33,8 @@ class StatsMonitor(PipelineHooks):
     def __init__(self, cfg: StatsMonitorConfig) -> None:
         super().__init__()
         self.cfg = cfg
+        self.batch_size, self.steps_per_epoch = cfg.batch_size, cfg.steps_per_epoch
+        self.step_log_freq, self.epoch_log_freq = cfg.step_log_freq, cfg.epoch_log_freq
         self._times: deque[float] = deque(maxlen=cfg.window_size)
         self._samples: deque[int] = deque(maxlen=cfg.window_size)
         self._since = 0.0
@@ -52,38 +54,39 @@ class StatsMonitor(PipelineHooks):
         self._waited = _get_save_time(args)
 
     def _on_batch_end(self, args: PipelineHookArgs) -> None:
-        self._samples.append(self.cfg.batch_size or batch_size(args.batch))
+        self._samples.append(self.batch_size or batch_size(args.batch))
 
     def _on_step_end(self, args: PipelineHookArgs) -> None:
         now, waited = clock(), _get_save_time(args)
         self._times.append(now - self._since - (waited - self._waited))
         self._since, self._waited = now, waited
-        if due_after_step(args, self.cfg.step_log_freq):
+        if due_after_step(args, self.step_log_freq):
             where = f"Epoch[{args.epoch_id}] Step[{args.step_id}] GlobalStep[{args.global_step_id}]: "
             self._log(where, args, args.global_step_id + 1)
             rates = {f"LR/group{number}": rate for number, rate in enumerate(_rates(args))}
             args.accelerator.log(rates, step=args.global_step_id)
 
     def _on_epoch_end(self, args: PipelineHookArgs) -> None:
-        if due_after_epoch(args, self.cfg.epoch_log_freq):
+        if due_after_epoch(args, self.epoch_log_freq):
             where = f"Epoch[{args.epoch_id}] completed in {clock() - self._epoch_since:.2f} s: "
             self._log(where, args, args.global_step_id)
 
     def _log(self, where: str, args: PipelineHookArgs, done: int) -> None:
-        if not args.accelerator.is_main_process or not self._times:
+        if not args.accelerator.is_main_process:
             return
-        spent = sum(self._times)
-        step_time = spent / len(self._times)
-        left = self._count_left(args, done)
-        parts = [f"speed {sum(self._samples) * args.accelerator.num_processes / spent:.2f} samples/s"] if spent else []
-        parts.append(f"step time {step_time:.4f} s")
-        parts.append(f"remaining {'NA' if left is None else timedelta(seconds=int(left * step_time))}")
+        parts, spent = [], sum(self._times)
+        if self._times:
+            step_time, left = spent / len(self._times), self._count_left(args, done)
+            speed = sum(self._samples) * args.accelerator.num_processes / spent if spent else None
+            parts += [f"speed {speed:.2f} samples/s"] if speed is not None else []
+            parts.append(f"step time {step_time:.4f} s")
+            parts.append(f"remaining {'NA' if left is None else timedelta(seconds=int(left * step_time))}")
         parts += [f"lr group {number} {rate:.5e}" for number, rate in enumerate(_rates(args))]
-        log.info("%s%s", where, "\t".join(parts))
+        logger.info("%s%s", where, "\t".join(parts))
 
     def _count_left(self, args: PipelineHookArgs, done: int) -> int | None:
         """Return the number of remaining steps; None if it is unknown."""
-        of_epoch = self.cfg.steps_per_epoch or length_of(args.dataloader)
+        of_epoch = self.steps_per_epoch or length_of(args.dataloader)
         ends = [] if args.max_step is None else [args.max_step]
         if args.max_epoch is not None and of_epoch is not None:
             ends.append(args.max_epoch * of_epoch)
@@ -92,7 +95,7 @@ class StatsMonitor(PipelineHooks):
 
 def _get_save_time(args: PipelineHookArgs) -> float:
     """Return the seconds that training has waited for saves so far."""
-    return 0.0 if args._saves is None else args._saves.seconds
+    return 0.0 if args._trainer is None else args._trainer.saving.seconds
 
 
 def _rates(args: PipelineHookArgs) -> list[float]:

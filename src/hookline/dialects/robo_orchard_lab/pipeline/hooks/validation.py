@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -47,13 +48,16 @@ class ValidationHook(PipelineHooks):
             self.register_hook("on_step", HookContext.from_callable(after=self._on_step_end))
 
     def evaluate(self, args: PipelineHookArgs) -> None:
-        """Call the callback."""
-        with rng.preserved():
+        """Call the callback. If it returns numbers by name, they are recorded."""
+        trainer = args._trainer
+        with rng.preserved(), nullcontext() if trainer is None else trainer.plan.ledger.part("validation"):
             if args.model is None:
-                self.cfg.eval_callback()
-                return
-            with in_mode(args.model, training=False), torch.enable_grad():
-                self.cfg.eval_callback(*[args.model] * self.takes_model)
+                found = self.cfg.eval_callback()
+            else:
+                with in_mode(args.model, training=False), torch.enable_grad():
+                    found = self.cfg.eval_callback(*[args.model] * self.takes_model)
+        if trainer is not None:
+            trainer.note_validation(found, args.micro_step.global_step_id)
 
     def _on_loop_begin(self, args: PipelineHookArgs) -> None:
         if args.global_step_id == 0:

@@ -1,0 +1,131 @@
+"""Restoring what data and models remember between two calls: counters, random generators, and iterators.
+
+The trial before training reads a batch of a data set that may count its passes, draw from its own generator or continue
+its own iterator, and calls a model that may count its calls. Afterwards, all of this is as before, so that the trial
+changes no result.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+#: The limits of the search: objects in all, and the entries of one list or mapping.
+MAX_OBJECTS, MAX_ENTRIES = 2000, 100
+SCALARS = (bool, int, float, str)
+#: What the search does not look into.
+OPAQUE = (type, ModuleType, Tensor, nn.Module, np.ndarray, np.generic, *SCALARS, bytes)
+#: Objects whose counters and iterators are restored. Those of other objects, such as a connection, may not be touched.
+DATA = (DataLoader, Dataset, Sampler)
+#: Iterators whose copies continue at the same place.
+_EMPTY: list[Iterable[Any]] = [[], (), range(0), "", b"", {}, {}.values(), {}.items(), set()]
+COPYABLE = tuple(type(iter(each)) for each in _EMPTY)
+
+
+class ConsumedError(Exception):
+    """An object has an iterator that cannot be copied, so what it returns next would be lost."""
+
+
+@contextmanager
+def untouched(loader: object) -> Iterator[None]:
+    """Restore the counters, generators and iterators of a loader, and of the data sets and samplers in it.
+
+    An attribute that is set for the first time, such as a file that is opened when it is needed, is kept.
+    """
+    restoring: list[Callable[[], object]] = []
+    for each in _reachable(loader):
+        restoring += _generator(each)
+        if each is loader or isinstance(each, DATA):
+            restoring += _memory(each)
+    with _restored(restoring):
+        yield
+
+
+@contextmanager
+def modules_untouched(model: nn.Module) -> Iterator[None]:
+    """Restore the numbers and texts that are attributes of a model and of the modules in it."""
+    with _restored([restore for module in model.modules() for restore in _scalars(module)]):
+        yield
+
+
+@contextmanager
+def _restored(restoring: list[Callable[[], object]]) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        for restore in restoring:
+            restore()
+
+
+def _reachable(root: object) -> list[Any]:
+    """Return an object and those in its attributes, also inside of short lists and mappings."""
+    found: dict[int, Any] = {}
+    waiting = [root]
+    while waiting and len(found) < MAX_OBJECTS:
+        each = waiting.pop()
+        if id(each) in found:
+            continue
+        found[id(each)] = each
+        if isinstance(each, (list, tuple)):
+            inner: Iterable[Any] = each[:MAX_ENTRIES]
+        else:
+            entries = each if isinstance(each, dict) else _attributes(each)
+            inner = list(entries.values())[:MAX_ENTRIES]
+        waiting += [value for value in inner if value is not None and not isinstance(value, OPAQUE)]
+    return list(found.values())
+
+
+def _attributes(each: object) -> dict[str, Any]:
+    try:  # without __getattr__, which is code of the user
+        found = object.__getattribute__(each, "__dict__")
+    except AttributeError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _generator(each: Any) -> Iterator[Callable[[], object]]:
+    if isinstance(each, torch.Generator):
+        yield _call(each.set_state, each.get_state())
+    elif isinstance(each, random.Random):
+        yield _call(each.setstate, each.getstate())
+    elif isinstance(each, np.random.RandomState):
+        yield _call(each.set_state, each.get_state())
+    elif isinstance(each, np.random.Generator):
+        yield _call(setattr, each.bit_generator, "state", copy.deepcopy(each.bit_generator.state))
+
+
+def _memory(each: object) -> Iterator[Callable[[], object]]:
+    yield from _scalars(each)
+    attributes = _attributes(each)
+    for name, value in attributes.items():
+        if isinstance(value, Iterator) and not _attributes(value) and not hasattr(value, "readable"):  # not a file
+            if not isinstance(value, COPYABLE):
+                raise ConsumedError(f"{type(each).__name__}.{name} is a {type(value).__name__}, which yields data once")
+            yield _call(attributes.__setitem__, name, copy.copy(value))
+    if isinstance(each, DataLoader) and attributes.get("_iterator", ...) is None:  # one with persistent workers
+        yield _call(attributes.__setitem__, "_iterator", None)
+
+
+def _scalars(each: object) -> Iterator[Callable[[], object]]:
+    attributes = _attributes(each)
+    for name, value in attributes.items():
+        if isinstance(value, SCALARS):
+            yield _call(_set_back, attributes, name, value)
+
+
+def _set_back(attributes: dict[str, Any], name: str, value: Any) -> None:
+    if name in attributes and attributes[name] is not value:
+        attributes[name] = value
+
+
+def _call(function: Callable[..., object], *arguments: Any) -> Callable[[], object]:
+    return lambda: function(*arguments)

@@ -1,0 +1,76 @@
+"""The records of a training: metrics.jsonl, with the names that native runs use, for reports and comparisons."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from numbers import Real
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from hookline.common.durations import clock
+from hookline.writers.jsonl import JsonlWriter
+from hookline.writers.router import Writers
+
+if TYPE_CHECKING:
+    from hookline.dialects.robo_orchard_lab.pipeline.hook_based_trainer import HookBasedTrainer
+
+#: The number of steps between two records.
+INTERVAL = 10
+
+
+class Records:
+    """Writes the loss, the learning rate and the times every ten steps, and at the end of an epoch."""
+
+    def __init__(self, trainer: HookBasedTrainer) -> None:
+        self._trainer = trainer
+        self.writers = Writers([JsonlWriter()], main=trainer.accelerator.is_main_process)
+        #: The number of finished steps at which the next record is due.
+        self.due = 0
+        self.begin()
+
+    def begin(self) -> None:
+        """Start to measure the time of steps at the current position."""
+        trainer = self._trainer
+        self._since = trainer.position.iter
+        self.due = self._since - self._since % INTERVAL + INTERVAL
+        self._clock, self._saving, self._data = clock(), trainer.saving.seconds, self._waited
+
+    @property
+    def _waited(self) -> float:
+        return self._trainer.plan.ledger.parts["data"].seconds
+
+    def write(self, loss: Any) -> None:
+        """Write a record of the steps since the last one, if there are any."""
+        trainer = self._trainer
+        steps = trainer.position.iter - self._since
+        if steps and self.writers.deliveries:
+            spent = clock() - self._clock - (trainer.saving.seconds - self._saving)
+            numbers = {
+                "epoch": trainer.trainer_progress_state.epoch_id + 1,
+                **_rates(trainer.optimizer),
+                "train/data_time": (self._waited - self._data) / steps,
+                "train/time": spent / steps,
+            }
+            if isinstance(loss, torch.Tensor) and loss.numel() == 1:
+                numbers["train/loss"] = float(loss)
+            self.writers.write_scalars(numbers, trainer.position.iter)
+        self.begin()
+
+    def write_metrics(self, found: Any, step: int) -> None:
+        """Write the numbers that a validation has returned, if it is a mapping with numbers."""
+        items = found.items() if isinstance(found, Mapping) else ()
+        numbers = {f"val/{name}": float(value) for name, value in items if isinstance(name, str) and _is_number(value)}
+        if numbers:
+            self.writers.write_scalars({"epoch": self._trainer.trainer_progress_state.epoch_id + 1, **numbers}, step)
+
+
+def _rates(optimizer: Any) -> dict[str, float]:
+    rates = [float(group["lr"]) for group in optimizer.param_groups]
+    return {"train/lr" if not number else f"train/lr_{number}": rate for number, rate in enumerate(rates)}
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, torch.Tensor):
+        return value.numel() == 1 and not value.is_complex()
+    return isinstance(value, Real) and not isinstance(value, bool)

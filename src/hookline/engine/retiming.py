@@ -1,0 +1,158 @@
+"""Stretching a schedule: the rest of its curve is re-timed to the steps that are left.
+
+A run that is extended or shortened keeps the curve of its checkpoint, but follows it at another speed. At step `step`,
+the schedule was at `position` of its curve, which ends at `until`. From there on, it moves in equal parts, so that it
+reaches the end of the curve at step `end`:
+
+    position of the curve at step t = position + (t - step) * (until - position) / (end - step)
+
+So the rate does not jump where the run continues, and the curve ends with the run. These four numbers are an attribute
+of the scheduler, so they are saved and restored with its state. A run can be stretched again: the next four numbers
+begin where the schedule is then.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any, cast
+
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler, OneCycleLR
+
+from hookline.common.checks import is_finite
+
+#: The attribute of a scheduler with the four numbers, and their names.
+ATTRIBUTE = "retiming"
+NUMBERS = ("step", "position", "until", "end")
+
+#: The schedulers of torch whose `get_lr` is a function of `last_epoch` alone.
+DIRECT = (LambdaLR, OneCycleLR)
+
+
+class Retimed(LRScheduler):
+    """A scheduler that follows its curve at another speed. `restore` mixes this class into the scheduler's own."""
+
+    retiming: Mapping[str, float]
+
+    def get_lr(self) -> Any:
+        """Return the rates at the position of the curve that belongs to this step.
+
+        Schedulers of torch that can be combined multiply the current rate, and so does this.
+        """
+        now = rates_at(self, position_at(self.retiming, self.last_epoch))
+        if _is_direct(self):
+            return now
+        before = rates_at(self, position_at(self.retiming, self.last_epoch - 1))
+        current = [group["lr"] for group in self.optimizer.param_groups]
+        return [rate * new / old if old else new for rate, new, old in zip(current, now, before, strict=True)]
+
+
+def can_be_stretched(scheduler: LRScheduler) -> bool:
+    """Return whether the rates of a scheduler are a function of its step, so that there is a curve to stretch."""
+    return hasattr(scheduler, "stretch") or _is_direct(scheduler) or hasattr(scheduler, "_get_closed_form_lr")
+
+
+def stretch(scheduler: LRScheduler, until: float, end: int) -> None:
+    """Let a scheduler reach the end of its curve, which is at `until`, at step `end`.
+
+    hookline's own schedules do this themselves.
+    """
+    step = scheduler.last_epoch
+    if hasattr(scheduler, "stretch"):
+        scheduler.stretch(max(end - step, 0))
+        return
+    before = vars(scheduler).get(ATTRIBUTE)
+    position = position_at(before, step) if before else float(step)
+    numbers = (step, position, max(before["until"] if before else until, position), end)
+    setattr(scheduler, ATTRIBUTE, dict(zip(NUMBERS, map(float, numbers), strict=True)))
+    restore(scheduler)
+
+
+def position_at(retiming: Mapping[str, float], step: float) -> float:
+    """Return the position of the curve at a step."""
+    began, position, until, end = (retiming[name] for name in NUMBERS)
+    if step <= began:
+        return position
+    return until if step >= end else position + (step - began) * (until - position) / (end - began)
+
+
+def reached_after(scheduler: LRScheduler, steps: int) -> int:
+    """Return the position of the curve after this many more steps, rounded up."""
+    step, retiming = scheduler.last_epoch + steps, vars(scheduler).get(ATTRIBUTE)
+    return step if retiming is None else math.ceil(position_at(retiming, step))
+
+
+def rates_at(scheduler: LRScheduler, position: float) -> list[float]:
+    """Return the rates of a scheduler at any position of its curve."""
+    own, scheduler.last_epoch = scheduler.last_epoch, cast("int", position)
+    try:
+        if not _is_direct(scheduler):
+            return cast("list[float]", scheduler._get_closed_form_lr())  # type: ignore[attr-defined]  # torch's name
+        kind = _kind_of(scheduler)
+        return cast("list[float]", kind.get_lr(scheduler))
+    finally:
+        scheduler.last_epoch = own
+
+
+def restore(scheduler: LRScheduler) -> None:
+    """Give a scheduler, and those inside of it, the class that belongs to its state."""
+    for each in all_of(scheduler):
+        if ATTRIBUTE in vars(each) and not isinstance(each, Retimed):
+            each.__class__ = _retimed(type(each))  # type: ignore[arg-type]  # a class can be hashed
+
+
+def all_of(scheduler: LRScheduler) -> Iterator[LRScheduler]:
+    """Yield a scheduler, and the schedulers that it consists of."""
+    yield scheduler
+    for inner in getattr(scheduler, "_schedulers", ()):
+        yield from all_of(inner)
+
+
+def find(scheduler: LRScheduler, parameter: str) -> tuple[LRScheduler, str]:
+    """Return the scheduler that has a parameter, and its name there: `schedulers.1.T_max` is one of the second."""
+    name = parameter
+    while name.startswith("schedulers."):
+        _, index, name = name.split(".", 2)
+        scheduler = scheduler._schedulers[int(index)]  # type: ignore[attr-defined]  # SequentialLR, ChainedScheduler
+    return scheduler, name
+
+
+def saved_parameter(state: Any, parameter: str) -> Any:
+    """Return a parameter in the saved state of a scheduler, or of one inside of it: `schedulers.1.T_max`."""
+    *path, name = parameter.split(".")
+    for index in path[1::2]:
+        inner = state.get("_schedulers") if isinstance(state, Mapping) else None
+        state = inner[int(index)] if isinstance(inner, list) and int(index) < len(inner) else None
+    return state.get(name) if isinstance(state, Mapping) else None
+
+
+def malformed(scheduler: LRScheduler, state: Any) -> bool:
+    """Return whether the saved state of a scheduler, or of one inside of it, has numbers here that no one saves."""
+    if not isinstance(state, dict):
+        return False
+    numbers, inner = state.get(ATTRIBUTE), state.get("_schedulers")
+    if numbers is None:
+        own = getattr(scheduler, "_schedulers", ())
+        return isinstance(inner, list) and any(map(malformed, own, inner))
+    return not (
+        isinstance(numbers, dict)
+        and set(numbers) == set(NUMBERS)
+        and all(is_finite(value) and 0 <= value < 1 << 53 for value in numbers.values())
+    )
+
+
+def _is_direct(scheduler: LRScheduler) -> bool:
+    """Return whether `get_lr` itself depends on the step alone. Other classes can say so: `is_function_of_step`."""
+    return isinstance(scheduler, DIRECT) or getattr(scheduler, "is_function_of_step", False) is True
+
+
+def _kind_of(scheduler: LRScheduler) -> type[LRScheduler]:
+    kind = type(scheduler)
+    return cast("type[LRScheduler]", kind.__mro__[2]) if isinstance(scheduler, Retimed) else kind
+
+
+@cache
+def _retimed(kind: type[LRScheduler]) -> type[LRScheduler]:
+    """Return a class with the same name, which checkpoints compare."""
+    return type(kind.__name__, (Retimed, kind), {"__module__": kind.__module__, "__doc__": kind.__doc__})

@@ -1,0 +1,103 @@
+"""Checks of the schedules before the first step: do their lengths and units fit the run?
+
+A schedule that would fail later is refused. One that would silently do something else than its numbers say is reported,
+with what to write instead. `schedule_advice` has the rules.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from torch.optim.lr_scheduler import LRScheduler, OneCycleLR, SequentialLR
+
+from hookline.engine import retiming, schedule_advice
+from hookline.engine.schedule_lengths import UNITS, known_length
+from hookline.errors import ConfigError
+
+if TYPE_CHECKING:
+    from hookline.engine.optim import Optim
+    from hookline.engine.runner_host import RunnerHost
+    from hookline.engine.scheduled import Scheduled
+
+log = logging.getLogger("hookline")
+
+
+def check_schedules(runner: RunnerHost) -> None:
+    """Refuse a schedule that would fail before the end, and report those that do not fit the run.
+
+    A resumed run reports nothing: its schedules have begun, and the run that began them has reported it.
+    """
+    for name, optim in runner.optims.items():
+        for scheduled in optim.schedulers:
+            refuse_short_schedule(runner, optim, scheduled)
+        if runner.strict_start and runner.saving.resumed_at < 0:
+            for message in schedule_advice.advice(runner, optim):
+                log.warning("%s%s", f"optim '{name}': " if name else "", message)
+
+
+def refuse_short_schedule(runner: RunnerHost, optim: Optim, scheduled: Scheduled) -> None:
+    """Refuse a OneCycleLR that ends before training does, because its next step would fail."""
+    to_come = steps_to_come(runner, optim, scheduled)
+    for cycle, needed in cycle_ends(scheduled.scheduler, to_come or 0):
+        if needed > cycle.total_steps:
+            advice = (
+                f"Set total_steps to {needed}{_other_unit(runner, optim, cycle.total_steps, needed)}"
+                if runner.saving.resumed_at < 0
+                else "The length is that of the checkpoint and cannot grow; train only to its end, or start a new run "
+                "from its weights (load_from)"
+            )
+            raise ConfigError(
+                f"{type(cycle).__name__} has {cycle.total_steps} steps, but this run needs {needed}: it steps after "
+                f"every {scheduled.unit}. {advice}"
+            )
+
+
+def _other_unit(runner: RunnerHost, optim: Optim, length: int, needed: int) -> str:
+    """Return a hint if the length is plainly the number of epochs of the run."""
+    epochs = known_length(runner.train_loop, "epoch", optim.accumulate)
+    if epochs != length or needed < 2 * length or not runner.train_loop.by_epoch:
+        return ""
+    return f" ({length} is the number of epochs, but this scheduler is made for iterations)"
+
+
+def cycle_ends(scheduler: LRScheduler, to_come: int) -> Iterator[tuple[Any, int]]:
+    """Yield the OneCycleLRs in a scheduler, with the step at which each is after `to_come` steps of the scheduler.
+
+    A scheduler of another class that fails after its `total_steps` has a method `reached_after` that returns this step.
+    """
+    if hasattr(scheduler, "reached_after"):
+        yield scheduler, scheduler.reached_after(to_come)
+    elif isinstance(scheduler, OneCycleLR):
+        yield scheduler, retiming.reached_after(scheduler, to_come)
+    elif isinstance(scheduler, SequentialLR):
+        reached, milestones = scheduler.last_epoch + to_come, scheduler._milestones
+        ends = [*milestones, reached + 1]
+        for inner, begin, end in zip(scheduler._schedulers, [0, *milestones], ends, strict=True):
+            if reached >= begin:  # its first step is its step 0
+                last = min(reached, end - 1) - begin
+                yield from cycle_ends(inner, last - getattr(inner, "last_epoch", 0))
+    else:
+        for inner in getattr(scheduler, "_schedulers", ()):
+            yield from cycle_ends(inner, to_come)
+
+
+def explain_schedule(scheduler: LRScheduler, unit: str, error: ValueError) -> None:
+    """If a step failed because a cycle has ended, raise an error that says what to do."""
+    for cycle, reached in cycle_ends(scheduler, 0):
+        if reached > cycle.total_steps:
+            raise ConfigError(
+                f"{type(cycle).__name__} has {cycle.total_steps} steps, but this run needs more: it steps after every "
+                f"{unit}. Set total_steps to the number of {unit}s of the whole training"
+            ) from error
+
+
+def steps_to_come(runner: RunnerHost, optim: Optim, scheduled: Scheduled) -> int | None:
+    """Return how often a scheduler will step until training ends; None if that is unknown."""
+    loop, position, when = runner.train_loop, runner.position, scheduled.when
+    if when not in UNITS or (when == "epoch" and not loop.by_epoch) or (when == "step" and loop.updates_itself):
+        return None
+    total = known_length(loop, when, optim.accumulate)
+    done = {"epoch": position.epoch, "iter": position.iter}.get(when, optim.updates)
+    return None if total is None else max(total - done, 0)

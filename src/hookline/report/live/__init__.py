@@ -1,0 +1,1 @@
+"""The live page: a server that follows one run, or a folder of runs, for `hookline watch`."""

@@ -1,0 +1,1 @@
+"""The originals' own test suites, run through the dialects: `python -m tests.dialects.originals PATH`."""

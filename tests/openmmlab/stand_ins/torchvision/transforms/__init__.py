@@ -1,0 +1,3 @@
+from torchvision.transforms.transforms import InterpolationMode, RandomResizedCrop
+
+__all__ = ["InterpolationMode", "RandomResizedCrop"]

@@ -1,0 +1,66 @@
+"""The Python work of a step has fixed limits. Unlike a time, it is the same on every machine.
+
+If a test fails after a change that is worth its cost, `python -m tests.performance.counting CASE` shows where the
+instructions are, and the limit here can be raised. If a change makes a step cheaper, lower the limit.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from tests.performance.cases import CASES, counted_case
+from tests.performance.counting import STEPS, Counted
+
+#: The calls and the instructions per step that each case may have more than a loop written by hand, which also steps a
+#: scheduler in every iteration. The loop has 215 and 2,692 with torch 2.13 and Python 3.11.
+LIMITS = {
+    "no hooks": (0, 60),
+    "default hooks": (6, 520),
+    "everything": (8, 555),
+    "mmengine, no hooks": (0, 75),
+    "mmengine, default hooks": (18, 650),
+    "pointrix, no hooks": (0, 10),
+    "imix, minimal hooks": (3, 475),
+    "robo_orchard, minimal hooks": (0, 145),
+}
+#: Other versions of Python have other instructions.
+TOLERANCE = 1.0 if sys.version_info[:2] == (3, 11) else 1.3
+
+
+@pytest.fixture(scope="module")
+def bare() -> Counted:
+    return counted_case("bare loop")
+
+
+def test_every_case_has_a_limit() -> None:
+    assert LIMITS.keys() == CASES.keys() - {"bare loop"}
+
+
+@pytest.mark.parametrize("case", LIMITS)
+def test_a_step_makes_python_do_no_more_than_its_limit(case: str, bare: Counted) -> None:
+    found = counted_case(case)
+    calls = found.calls_per_step - bare.calls_per_step
+    instructions = found.instructions_per_step - bare.instructions_per_step
+    most_calls, most_instructions = LIMITS[case]
+    assert calls <= most_calls * TOLERANCE, f"{calls:.1f} calls per step more than a loop by hand"
+    assert instructions <= most_instructions * TOLERANCE, f"{instructions:.1f} instructions more than a loop by hand"
+
+
+def test_the_counts_of_a_known_loop_are_exact() -> None:
+    def work() -> int:
+        return abs(-1)
+
+    data = Counted(None)
+    for _ in data:
+        work()
+    name = "test_the_counts_of_a_known_loop_are_exact.<locals>.work"
+    own = {code: number for code, number in data.calls.items() if getattr(code, "co_qualname", code) in (name, "abs")}
+    assert list(own.values()) == [STEPS, STEPS]
+
+
+def test_two_runs_of_a_case_count_the_same() -> None:
+    first, second = counted_case("default hooks"), counted_case("default hooks")
+    assert first.calls_per_step == second.calls_per_step
+    assert first.instructions_per_step == second.instructions_per_step
