@@ -1,0 +1,1 @@
+"""What builds and checks the site: `make site`. mkdocs.yml has its settings."""
