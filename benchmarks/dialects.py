@@ -2,6 +2,7 @@
 
 python benchmarks/dialects.py            a table
 python benchmarks/dialects.py --json     the same as JSON
+python benchmarks/dialects.py --write    also write it into docs/performance.md
 
 Each case is compared with a native run that does the same work. RoboOrchard trains on accelerate, so it is also
 compared with a loop written by hand with accelerate. The cases take turns in one process. The result is the minimum
@@ -17,12 +18,14 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import chdir
+from datetime import date
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
+import pages
 from hookline import Optim, Runner, TrainLoop
 from hookline.dialects.imix.engine.imix_engine import imixEngine
 from hookline.dialects.mmengine.model import BaseModel
@@ -244,6 +247,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=16, help="measurements per case")
     parser.add_argument("--threads", type=int, default=1, help="torch threads; one is more stable for such a small net")
     parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--write", action="store_true", help="write the figures into docs/performance.md")
     options = parser.parse_args()
     if options.steps <= PIECE:
         parser.error(f"--steps must be more than {PIECE}, because {PIECE} steps are measured together")
@@ -258,6 +262,19 @@ def main() -> None:
     for name, microseconds in found.items():
         compared = [f"{ratio:8.3f}  of {other}" for other, ratio in ratios[name].items()]
         print(f"{name:38}{microseconds:10.1f}" + f"\n{'':48}".join(compared))
+    if options.write:
+        pages.write("docs/performance.md", "dialects", as_page(found, ratios))
+
+
+def as_page(found: dict[str, float], ratios: dict[str, dict[str, float]]) -> str:
+    """Return the table of docs/performance.md."""
+    rows = [
+        [name, f"{found[name]:.0f}", f"{ratio:.2f}", f"{other} ({found[other]:.0f})"]
+        for name, others in ratios.items()
+        for other, ratio in others.items()
+    ]
+    when = f"Measured on {date.today().isoformat()} with `python benchmarks/dialects.py`, torch {torch.__version__}:"
+    return f"{when}\n\n{pages.table(['', 'microseconds per step', 'ratio', 'to'], rows)}"
 
 
 if __name__ == "__main__":
