@@ -182,10 +182,19 @@ class OnMain(Hook):
             runner.stop("enough")
 
 
-def on_main(folder: str, talk: bool) -> dict[str, Any]:
+class Busy(Hook):
+    """Keeps rank 1 busy for a while before it looks for the others again."""
+
+    def after_train_iter(self, runner: Runner) -> None:
+        """Sleep."""
+        if runner.rank == 1:
+            time.sleep(1.0)
+
+
+def on_main(folder: str, talk: bool, busy: bool = False) -> dict[str, Any]:
     """Train with a hook of the main process."""
     hook = OnMain(talk)
-    runner = build(folder, custom_hooks=[hook])
+    runner = build(folder, custom_hooks=[hook, *([Busy()] if busy else [])])
     runner.train()
     return seen(runner) | {"calls": hook.calls}
 

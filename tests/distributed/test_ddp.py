@@ -142,8 +142,11 @@ def test_a_hook_of_the_main_process_runs_only_there_and_its_requests_hold_for_al
     assert [(found["calls"], found["iter"]) for found in done.ranks] == [(7, 7), (0, 7)]
 
 
-def test_a_hook_of_the_main_process_that_talks_to_the_others_is_an_error_and_does_not_hang(tmp_path: Path) -> None:
-    done = run("on_main", tmp_path, True)
+@pytest.mark.parametrize("busy", [False, True])
+def test_a_hook_of_the_main_process_that_talks_to_the_others_is_an_error_and_does_not_hang(
+    tmp_path: Path, busy: bool
+) -> None:
+    done = run("on_main", tmp_path, True, busy)  # the reason waits for a process that is busy
     assert [found["code"] for found in done.ranks] == [6, 6]
     assert done.ranks[0]["message"] == (
         "hook OnMain runs only in the main process (ranks = 'main'), so it cannot exchange anything with the others; "

@@ -25,24 +25,9 @@ from typing import Any
 
 # The modules that the command line imports before it trains, so that no child has to import them again.
 PRELOADED = (
-    *(
-        "torch",
-        "numpy",
-        "hookline",
-        "hookline.cli",
-        "hookline.engine.runner",
-        "hookline.testing",
-        "hookline.cli.summary",
-    ),
-    *(
-        "hookline.config.assembly",
-        "rich.console",
-        "rich.table",
-        "rich.progress",
-        "torch.utils.data",
-        "torch._dynamo",
-        "tests.faults.warm",
-    ),
+    *("torch", "numpy", "hookline", "hookline.cli", "hookline.engine.runner", "hookline.testing"),
+    *("hookline.config.assembly", "rich.console", "rich.table", "rich.progress", "torch.utils.data", "torch._dynamo"),
+    "tests.faults.warm",
 )
 
 # Far more than any child needs, so that a slow machine makes no difference. A hanging child is killed then.

@@ -6,7 +6,6 @@ exchange, and find the reason in the store. This costs nothing per step.
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
 import socket
@@ -16,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
+from multiprocessing.util import Finalize
 from typing import Any, TypeVar
 
 import torch
@@ -115,7 +115,8 @@ class Group:
         self._store = c10d.PrefixStore(f"hookline/{attempt}", c10d._get_default_store())
         self._connections = (set(_sockets()) - set(before)) | (self._find_links() if _opened is None else _opened)
         self._joined = True
-        atexit.register(self.leave)
+        # Processes that multiprocessing starts, as hookline.launch does, do not call the functions of atexit.
+        Finalize(None, self.leave, exitpriority=0)
 
     def _find_links(self) -> set[int]:
         """Return the connections of a group that was already there: their other end belongs to one of its processes."""
@@ -259,9 +260,10 @@ class Group:
         """Return the processes that have not noticed the failure, because they are not there or hang."""
         if not self._has_store:
             return [0]
-        with suppress(RuntimeError):
+        try:
             return [rank for rank in range(self.world_size) if not self._store.check([f"alive/{rank}"])]
-        return []
+        except RuntimeError:  # the store has gone with its process
+            return [] if self._watch is not None and self._watch.launcher_has_store else [0]
 
     @property
     def _has_store(self) -> bool:

@@ -75,13 +75,13 @@ class Watch:
         watched = range(group.world_size) if group.rank == 0 else [0] if group.rank == 1 else []
         self._notes = {rank: (b"{}", time.monotonic()) for rank in watched}
         self._over = threading.Event()
-        self._launcher_has_store = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+        self.launcher_has_store = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
 
     @contextmanager
     def running(self) -> Iterator[None]:
         """Watch while the context lasts."""
         # With a process that is stopped, its store does not answer either, for ever, whatever timeout is set.
-        tasks = [self._watch_notes, *([self._watch_store] if self._group.rank and not self._launcher_has_store else [])]
+        tasks = [self._watch_notes, *([self._watch_store] if self._group.rank and not self.launcher_has_store else [])]
         threads = [threading.Thread(target=each, name="hookline-watch", daemon=True) for each in tasks]
         for thread in threads:
             thread.start()
