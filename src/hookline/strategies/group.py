@@ -34,6 +34,9 @@ FILES_TIMEOUT = 24 * 3600.0
 _cut_because = ""
 #: The connections of the group of all processes that `open_group` created; None if it did not create one.
 _opened: set[int] | None = None
+#: The groups to leave at exit. The workers of a loader are copies of this process: there, these references keep the
+#: objects of torch alive, which cannot be deleted in a copy.
+_groups: list[Group] = []
 
 
 def open_group(backend: str, **options: Any) -> None:
@@ -116,7 +119,8 @@ class Group:
         self._connections = (set(_sockets()) - set(before)) | (self._find_links() if _opened is None else _opened)
         self._joined = True
         # Processes that multiprocessing starts, as hookline.launch does, do not call the functions of atexit.
-        Finalize(None, self.leave, exitpriority=0)
+        Finalize(None, _leave_all, exitpriority=0)
+        _groups.append(self)
 
     def _find_links(self) -> set[int]:
         """Return the connections of a group that was already there: their other end belongs to one of its processes."""
@@ -133,6 +137,8 @@ class Group:
             distributed.destroy_process_group()
             _opened = None
         self._joined = False
+        if self in _groups:
+            _groups.remove(self)
 
     def _wait_for_others(self) -> None:
         """Wait until all processes leave. After a failure, only the one whose store may have the reason waits."""
@@ -279,6 +285,12 @@ class Group:
                     ports = connection.getpeername()[1], connection.getsockname()[1]
                     if int(os.environ.get("MASTER_PORT", -1)) not in ports:  # the store still has the reason
                         connection.shutdown(socket.SHUT_RDWR)
+
+
+def _leave_all() -> None:
+    """Leave all groups, at exit."""
+    for group in list(_groups):
+        group.leave()
 
 
 def from_environment() -> tuple[int, int]:
