@@ -16,8 +16,8 @@ PEERS_PIP := $(PEERS)/$(PIP:$(VENV)/%=%)
 # Tests save thousands of small files, each of which waits for the disk. A file system in memory does not wait.
 IN_MEMORY := $(shell df --output=avail -k /dev/shm 2>/dev/null | awk 'NR == 2 && $$1 > 4000000 { print "TMPDIR=/dev/shm" }')
 # Tests run side by side, and small nets gain nothing from more threads.
-TEST_ENV := OMP_NUM_THREADS=1 $(IN_MEMORY)
-PYTEST := $(TEST_ENV) $(BIN)/python -m pytest -n 2
+TEST_ENV := OMP_NUM_THREADS=1
+PYTEST := $(TEST_ENV) $(IN_MEMORY) $(BIN)/python -m pytest -n 2
 
 # The number of runs that `make faults` kills.
 N ?= 20
