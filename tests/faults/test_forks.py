@@ -274,7 +274,7 @@ def forks_in_evaluation(folder: str) -> None:
             hook = Forks(f"before_{verb}" if verb == "val" else "before_run", way)
             runner = toy_runner(work_dir=Path(folder, verb, way), custom_hooks=[hook])
             metrics = getattr(runner, verb)()
-            print("ended", verb, way, list(metrics), hook.exit_code, os.listdir(runner.work_dir))
+            print("ended", verb, way, list(metrics), hook.exit_code, sorted(os.listdir(runner.work_dir)))
 
 
 def test_an_evaluation_that_forks_returns_once(tmp_path: Path) -> None:
