@@ -6,7 +6,6 @@ import json
 import os
 import runpy
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hookline.common.ports import find_free_port
 from tests.faults.children import Child, start
 
 #: Seconds after which a case has failed. The slowest takes a tenth of it on an idle machine.
@@ -103,9 +103,7 @@ def _together(module: str, words: list[str], nproc: int) -> tuple[int, str]:
     """Start processes that form a group. As under hookline's own launcher, the first that fails ends the others."""
     variables: list[dict[str, str]] = [{}]
     if nproc:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(probe.getsockname()[1])}
+        shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(find_free_port("127.0.0.1"))}
         shared |= {"WORLD_SIZE": str(nproc), "LOCAL_WORLD_SIZE": str(nproc)}
         variables = [shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(nproc)]
     ranks = [start(_run_case, module, words, each) for each in variables]

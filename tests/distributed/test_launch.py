@@ -22,10 +22,13 @@ from jupyter_client.manager import KernelManager
 import hookline
 from hookline.errors import ConfigError, DataError, DistributedError, HooklineError, exit_code_of
 from hookline.launching import functions
+from hookline.testing import toy_runner
 from tests.distributed.processes import Command, running
 
 if TYPE_CHECKING:
     from jupyter_client.blocking.client import BlockingKernelClient
+
+    from hookline import Runner
 
 pytestmark = pytest.mark.processes
 
@@ -220,6 +223,57 @@ def test_the_first_error_is_raised_and_not_its_consequence() -> None:
         hookline.launch(exchange)
 
 
+ENDS = """
+import hookline
+from hookline.testing import toy_runner
+
+for _ in range(10):
+    hookline.launch(lambda: toy_runner(work_dir="run", strategy="ddp").train() and None)
+"""
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+def test_the_error_of_the_process_that_failed_is_raised_and_not_what_the_other_says_about_it(
+    tmp_path: Path, failing: int
+) -> None:
+    def train() -> None:
+        runner = toy_runner(work_dir=tmp_path, strategy="ddp")
+
+        @runner.on("after_train_iter")
+        def fail(runner: Runner) -> None:
+            if runner.iter == 2 and runner.rank == failing:
+                raise ValueError("planted")
+
+        runner.train()
+
+    with pytest.raises(ValueError, match="^planted\n"):
+        hookline.launch(train)
+
+
+def test_a_signal_to_one_process_ends_the_run_and_is_raised(tmp_path: Path) -> None:
+    def train() -> None:
+        runner = toy_runner(work_dir=tmp_path, strategy="ddp", max_epochs=1_000_000)
+
+        @runner.on("after_train_iter")
+        def signaled(runner: Runner) -> None:
+            if runner.iter == 2 and runner.rank == 1:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+        runner.train()
+
+    with pytest.raises(SystemExit) as raised:
+        hookline.launch(train)
+    assert raised.value.code == 143
+    assert len(list(tmp_path.glob("iter_*.pth"))) == 1
+
+
+def test_the_end_of_a_run_in_two_processes_is_quiet(tmp_path: Path) -> None:
+    """torch shows the stacks of a process that asks a store which has gone."""
+    with script(tmp_path, ENDS) as command:
+        assert command.wait() == 0, command.output()
+        assert "TCPStore" not in command.output()
+
+
 def test_the_exit_code_of_an_error_survives() -> None:
     def blamed() -> None:
         error = ValueError("no")
@@ -237,7 +291,7 @@ def test_the_exit_code_of_an_error_survives() -> None:
     [
         (lambda: os.kill(os.getpid(), signal.SIGKILL), "was killed by SIGKILL", 6),
         (lambda: os._exit(7), "ended with exit code 7", 7),
-        (lambda: os._exit(0), "ended with exit code 1", 1),
+        (lambda: os._exit(0), "ended with exit code 0", 6),
     ],
 )
 def test_a_process_that_ends_without_an_answer_is_named(end: Any, message: str, code: int) -> None:

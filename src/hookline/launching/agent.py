@@ -16,6 +16,7 @@ from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, LogsDest
 from torch.distributed.elastic.multiprocessing.api import SubprocessContext
 
 from hookline.common import launched
+from hookline.common.ports import find_free_port
 from hookline.errors import DistributedError
 from hookline.launching.failures import FINAL, KILLED, STOPPED, Failure, first_of, signal_name
 from hookline.launching.signals import LAST, NOTICE, PERIOD, Signals
@@ -66,6 +67,11 @@ class Agent(LocalElasticAgent):
         self._looked = 0.0
 
     # -- starting
+
+    def _rendezvous(self, worker_group: WorkerGroup) -> None:
+        if not self.options.several_nodes:  # torch would take a port that any connection may get before it is used
+            worker_group.spec.master_port = find_free_port()
+        super()._rendezvous(worker_group)
 
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
         self._began = self._began or any(mark.exists() for mark in self.files.marks.values())

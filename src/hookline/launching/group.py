@@ -7,7 +7,6 @@ import math
 import os
 import pickle
 import signal
-import socket
 import sys
 import textwrap
 import threading
@@ -19,6 +18,8 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple
 
 from hookline.common import launched
+from hookline.common.ports import find_free_port
+from hookline.engine.signals import was_reported
 from hookline.errors import DistributedError, HooklineError, blame, exit_code_of
 from hookline.launching.failures import Failure, first_of, signal_name
 from hookline.launching.signals import LAST, NOTICE, PERIOD, Signals
@@ -34,6 +35,8 @@ class Answer(NamedTuple):
     text: str = ""
     code: int = 0
     when: float = 0.0
+    #: Whether this is the error of another process, which it ended because of.
+    relayed: bool = False
 
 
 class Worker:
@@ -60,7 +63,8 @@ class Worker:
         self.ended = code is not None
         if self.failure is None and not self.late:
             if self.answer is not None and self.answer.text:
-                self.failure = Failure(self.rank, self.answer.code, self.answer.when, self.answer.text)
+                answer = self.answer
+                self.failure = Failure(self.rank, answer.code, answer.when, answer.text, answer.relayed)
             elif self.ended and self.answer is None:
                 self.failure = Failure(self.rank, code or 1, self._looked)
         self._looked = now
@@ -69,7 +73,7 @@ class Worker:
         """Return the error of the process, as the launcher raises it."""
         assert self.failure is not None
         if self.answer is None:
-            code = self.failure.code
+            code = self.process.exitcode
             how = f"was killed by {signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
             failed = DistributedError(f"rank {self.rank} of {count} {how} before its function returned")
             failed.exit_code = code if code > 0 else DistributedError.exit_code
@@ -137,9 +141,7 @@ class Group:
             raise errors[0]
 
     def _start_all(self, context: Any, call: tuple[Any, ...]) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = find_free_port("127.0.0.1")
         copied = context.get_start_method() == "fork"
         for rank in range(self.count):
             receiver, sender = context.Pipe(duplex=False)
@@ -216,6 +218,9 @@ def answer_of(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
             blame(error, "the result of the function cannot be pickled; return plain values, or tensors on the CPU")
             raise
     except SystemExit as end:
+        if was_reported(end):  # a run has ended after a signal, which came to any of the processes
+            end.exit_code = end.code  # type: ignore[attr-defined]  # any exception accepts new attributes
+            return _failed(end, end)
         early = HooklineError(f"the function called sys.exit({end.code!r}) before it returned")
         early.exit_code = end.code if isinstance(end.code, int) and end.code else 1
         return _failed(early, end)
@@ -231,4 +236,4 @@ def _failed(error: BaseException, cause: BaseException) -> Answer:
         pickle.loads(value)
     except Exception:  # for example, a class inside a function, or one that needs other arguments
         value = b""
-    return Answer(value, text, exit_code_of(error), time.time())
+    return Answer(value, text, exit_code_of(error), time.time(), getattr(error, "relayed", False))

@@ -146,17 +146,21 @@ class Group:
         with suppress(RuntimeError):  # the store may have gone with its process
             if not self._has_store:
                 return
-            self._store.set(f"left/{self.rank}", "")
             self._store.add("leaving", 1)
-            waits = not self._is_cut or self.rank == 0
-            while waits and self._store.add("leaving", 0) < self.world_size and time.monotonic() < end:
-                if self._is_cut and all(self._store.check([f"left/{rank}"]) for rank in self._not_dead()):
-                    return
+            while not self._is_cut and self._store.add("leaving", 0) < self.world_size and time.monotonic() < end:
+                time.sleep(0.01)
+            if self.rank > 0:
+                self._store.set(f"left/{self.rank}", "")  # the last use: rank 0 may now end, and the store with it
+                return
+            others = range(1, self.world_size)
+            while time.monotonic() < end and any(
+                not self._store.check([f"left/{rank}"]) for rank in others if self._is_there(rank)
+            ):
                 time.sleep(0.01)
 
-    def _not_dead(self) -> list[int]:
-        """Return the processes, without those of this machine that are known to be gone."""
-        return [rank for rank in range(self.world_size) if self._watch is None or not self._watch.is_dead(rank)]
+    def _is_there(self, rank: int) -> bool:
+        """Return whether a process is there, as far as is known: those of other machines always are."""
+        return self._watch is None or not self._watch.is_dead(rank)
 
     @contextmanager
     def watched(self, locate: Locate) -> Iterator[None]:
@@ -219,7 +223,7 @@ class Group:
                 if self._store.check(["failure"]):
                     found = Failure(**json.loads(self._store.get("failure")))
                     return found if found.rank != self.rank else None
-            if time.monotonic() >= end or len(self._not_dead()) < self.world_size:
+            if time.monotonic() >= end or not all(map(self._is_there, range(self.world_size))):
                 return None
             time.sleep(0.05)
         return None
