@@ -20,6 +20,8 @@ from hookline.dialects.mmengine.errors import ConfigKeyError, ConfigTypeError, C
 from hookline.dialects.mmengine.registry import DATA_SAMPLERS, DATASETS, FUNCTIONS
 from hookline.errors import did_you_mean
 
+__all__ = ["MMDataLoader", "build_dataloader"]
+
 #: The options of a dataloader's config that are passed on to the resumable loader.
 OPTIONS = (
     *("num_workers", "drop_last", "persistent_workers", "pin_memory", "timeout", "prefetch_factor"),

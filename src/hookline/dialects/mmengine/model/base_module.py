@@ -11,6 +11,8 @@ from torch import nn
 
 from hookline.dialects.mmengine.model.weight_init import PretrainedInit, initialize
 
+__all__ = ["BaseModule", "ModuleDict", "ModuleList", "Sequential"]
+
 log = logging.getLogger("hookline")
 
 

@@ -7,6 +7,8 @@ from typing import Self
 
 from hookline.errors import HooklineError
 
+__all__ = ["Timer", "TimerError", "check_time"]
+
 
 class TimerError(HooklineError):
     """A timer is used before it was started."""

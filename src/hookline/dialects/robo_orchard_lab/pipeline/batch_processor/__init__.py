@@ -1,7 +1,7 @@
 """`robo_orchard_lab.pipeline.batch_processor`: the classes that process a batch."""
 
-from hookline.dialects.exports import public_names
+from hookline.dialects.exports import export_imported
 from hookline.dialects.robo_orchard_lab.pipeline.batch_processor.mixin import *
 from hookline.dialects.robo_orchard_lab.pipeline.batch_processor.simple import *
 
-__all__ = public_names(globals())
+export_imported(globals())

@@ -1,6 +1,6 @@
 """`robo_orchard_lab.pipeline.hooks`: the hooks and their configs."""
 
-from hookline.dialects.exports import public_names
+from hookline.dialects.exports import export_imported
 from hookline.dialects.robo_orchard_lab.pipeline.hooks.checkpoint import *
 from hookline.dialects.robo_orchard_lab.pipeline.hooks.grad_clip import *
 from hookline.dialects.robo_orchard_lab.pipeline.hooks.loss_tracker import *
@@ -11,4 +11,4 @@ from hookline.dialects.robo_orchard_lab.pipeline.hooks.optimizer import *
 from hookline.dialects.robo_orchard_lab.pipeline.hooks.stats import *
 from hookline.dialects.robo_orchard_lab.pipeline.hooks.validation import *
 
-__all__ = public_names(globals())
+export_imported(globals())
