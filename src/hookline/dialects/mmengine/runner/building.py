@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from hookline.common.checks import check_int
+from hookline.dialects.errors import HookTypeError
 from hookline.dialects.mmengine.errors import ConfigTypeError, ConfigValueError, NotDescribedError
 from hookline.dialects.mmengine.registry import HOOKS, LOOPS, MODELS
 from hookline.dialects.mmengine.runner import adopted_loops
@@ -204,10 +205,6 @@ def tell_folder(hook: Any) -> None:
     given = getattr(hook, "out_dir", None)
     if type(hook).__name__ == "CheckpointHook" and not hasattr(hook, "checkpoint_folder") and given is not None:
         hook.checkpoint_folder = lambda runner: Path(given) / runner.work_dir.resolve().name
-
-
-class HookTypeError(HookError, TypeError):
-    """An object that is not a hook."""
 
 
 def level_of(log_level: int | str) -> int:

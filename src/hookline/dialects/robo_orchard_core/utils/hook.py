@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, Self, TypeVar
 
-from hookline.dialects.robo_orchard_core.refusals import HookTypeError, HookValueError
+from hookline.dialects.errors import HookTypeError, HookValueError
 from hookline.dialects.robo_orchard_core.utils.function_info import (
     FunctionInfo,
     class_name,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hookline.checkpoint import store
 from hookline.checkpoint.seal import Note
 from hookline.common import rng
-from hookline.dialects.robo_orchard_core.refusals import SettingValueError
+from hookline.dialects.errors import SettingValueError
 from hookline.dialects.robo_orchard_lab.pipeline import contents, folders
 from hookline.engine.requests import SaveRequest
 from hookline.errors import StorageError

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 from pydantic import Field
 
-from hookline.dialects.robo_orchard_core.refusals import HookValueError
+from hookline.dialects.errors import HookValueError
 from hookline.dialects.robo_orchard_core.utils.function_info import logger_of
 from hookline.dialects.robo_orchard_lab.pipeline.hooks.configured import ConfiguredHooks
 from hookline.dialects.robo_orchard_lab.pipeline.hooks.frequency import due_after_epoch, due_after_step

@@ -11,7 +11,7 @@ import torch
 
 from hookline.common import rng
 from hookline.common.modes import in_mode
-from hookline.dialects.robo_orchard_core.refusals import SettingTypeError
+from hookline.dialects.errors import SettingTypeError
 from hookline.dialects.robo_orchard_core.utils.function_info import FunctionInfo
 from hookline.dialects.robo_orchard_lab.pipeline.hooks.configured import ConfiguredHooks
 from hookline.dialects.robo_orchard_lab.pipeline.hooks.frequency import (
