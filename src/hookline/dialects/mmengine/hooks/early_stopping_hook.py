@@ -16,17 +16,12 @@ from hookline.hooks import early_stopping
 class EarlyStoppingHook(early_stopping.EarlyStoppingHook, Hook):  # type: ignore[misc]  # native methods take only the arguments they need
     """Stops training when a validation metric no longer improves.
 
-    An equal value is not an improvement, so a plateau stops training.
+    The parameters that are not listed here are those of hookline's EarlyStoppingHook.
 
     Args:
-        monitor: The name of a validation metric.
         rule: `greater` or `less`, whichever is better. By default, it is inferred from the metric's name, first as
             MMEngine does.
-        min_delta: A value must be better by more than this to count as an improvement.
         strict: Raise an error if validation does not report the metric.
-        check_finite: Stop when the metric is NaN or Inf.
-        patience: Stop after this many validations in a row without an improvement.
-        stopping_threshold: Stop once the metric is better than this.
     """
 
     never_called = ("_check_stop_condition", "_init_rule")

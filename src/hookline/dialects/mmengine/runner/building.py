@@ -38,14 +38,6 @@ RANDOMNESS = ("seed", "diff_rank_seed", "deterministic")
 #: A new key in `default_hooks` adds a hook, unless it is at least this similar to a known key: then it is a typo.
 TOO_CLOSE = 0.8
 
-#: The config entries that `Runner.from_cfg` passes to the constructor, besides `cfg` itself.
-RUNNER_KEYS = (
-    *("model", "work_dir", "train_dataloader", "val_dataloader", "test_dataloader", "train_cfg", "val_cfg", "test_cfg"),
-    *("auto_scale_lr", "optim_wrapper", "param_scheduler", "val_evaluator", "test_evaluator", "default_hooks"),
-    *("custom_hooks", "data_preprocessor", "load_from", "resume", "launcher", "env_cfg", "log_processor", "log_level"),
-    *("visualizer", "default_scope", "randomness", "experiment_name"),
-)
-
 
 def refuse_incomplete(**stages: Mapping[str, Any]) -> None:
     """Refuse a stage (training, validation or test) that has some of its parts but not all of them."""

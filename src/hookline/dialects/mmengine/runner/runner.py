@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import time
 import weakref
@@ -21,12 +22,7 @@ from hookline.dialects.keys import refuse_near_misses
 from hookline.dialects.mmengine.config import Config
 from hookline.dialects.mmengine.dist import broadcast_object_list, init_dist, is_distributed, master_only
 from hookline.dialects.mmengine.dist.launchers import check_launcher
-from hookline.dialects.mmengine.errors import (
-    ConfigKeyError,
-    ConfigTypeError,
-    ConfigValueError,
-    NotDescribedError,
-)
+from hookline.dialects.mmengine.errors import ConfigKeyError, ConfigTypeError, ConfigValueError, NotDescribedError
 from hookline.dialects.mmengine.evaluator import Evaluator
 from hookline.dialects.mmengine.hooks.hook import unused_points
 from hookline.dialects.mmengine.hooks.storage import refuse_other_storage
@@ -183,8 +179,9 @@ class Runner(native.Runner):
     @classmethod
     def from_cfg(cls, cfg: Any) -> Self:
         """Build a runner from a config whose keys are the constructor's parameters."""
-        refuse_near_misses("the config", cfg, building.RUNNER_KEYS, ConfigKeyError)
-        given = {name: cfg.get(name) for name in building.RUNNER_KEYS if cfg.get(name) is not None}
+        keys = [name for name in inspect.signature(Runner).parameters if name != "cfg"]
+        refuse_near_misses("the config", cfg, keys, ConfigKeyError)
+        given = {name: cfg.get(name) for name in keys if cfg.get(name) is not None}
         for name in ("model", "work_dir"):
             if name not in given:
                 raise ConfigValueError(f"the config needs '{name}'; it only has {', '.join(sorted(map(str, cfg)))}")
