@@ -1,7 +1,5 @@
 """The root registries of every project, with their built-in entries."""
 
-from __future__ import annotations
-
 from hookline.dialects.mmengine.registry.build_functions import (
     build_model_from_cfg,
     build_runner_from_cfg,
