@@ -80,6 +80,13 @@ class Part:
         return []
 
 
+class HostPart(Part):
+    """A part that needs the host."""
+
+    def __init__(self, host: Any) -> None:
+        self._host = host
+
+
 class CustomPart(Part):
     """A part that a user added: any object with `state_dict` and `load_state_dict`."""
 

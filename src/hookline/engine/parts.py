@@ -27,14 +27,13 @@ from hookline.common.checks import is_finite
 from hookline.common.plain import unlike, without_numpy
 from hookline.data.loader import mix
 from hookline.engine import hook_states, retiming
-from hookline.engine.host import Part
+from hookline.engine.host import HostPart, Part
 from hookline.engine.hyperparameters import out_of_limits
 from hookline.engine.position import Position
 from hookline.engine.requests import Requests
 from hookline.errors import blame
 
 if TYPE_CHECKING:
-    from hookline.engine.host import Host
     from hookline.engine.optim import Optim
     from hookline.engine.runner_host import RunnerHost
 
@@ -59,11 +58,12 @@ def parts_of(runner: RunnerHost) -> dict[str, Part]:
     }
 
 
-class RunnerPart(Part):
+class RunnerPart(HostPart):
     """A part that needs the runner."""
 
-    def __init__(self, runner: RunnerHost) -> None:
-        self._runner = runner
+    @property
+    def _runner(self) -> RunnerHost:
+        return self._host  # type: ignore[no-any-return]  # given to the constructor
 
 
 class ModelPart(RunnerPart):
@@ -211,15 +211,32 @@ class ScalersPart(RunnerPart):
         return odd
 
 
-class PositionPart(RunnerPart):
-    """The position of the run, to the batch and the micro-batch, and its requests."""
+class CountersPart(HostPart):
+    """The counters of a host and its requests."""
 
     needed = True
 
     def state_dict(self) -> dict[str, Any]:
+        """Return the counters, and the requests that survive a kill."""
+        state: dict[str, Any] = self._host.position.state_dict() | self._host.requests.state_dict()
+        return state
+
+    def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
+        """Restore the counters and the requests."""
+        self._host.position.load_state_dict(state)
+        self._host.requests.load_state_dict(state)
+
+    def malformed(self, state: Any) -> list[str]:
+        """Expect numbers and texts of the right types."""
+        return malformed_position(state)
+
+
+class PositionPart(RunnerPart, CountersPart):
+    """The position of the run, to the batch and the micro-batch, and its requests."""
+
+    def state_dict(self) -> dict[str, Any]:
         """Return the counters, the requests that survive a kill, and open windows."""
-        runner = self._runner
-        state = runner.position.state_dict() | runner.requests.state_dict()
+        runner, state = self._runner, super().state_dict()
         state["updates"] = runner.optims.collect(lambda optim: optim.updates)
         if any(optim.micro for optim in runner.optims.values()):  # see `Optims.accumulating`
             state["windows"] = runner.optims.collect(lambda optim: optim.open_window())
@@ -228,8 +245,7 @@ class PositionPart(RunnerPart):
     def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
         """Move the run to the saved position."""
         runner = self._runner
-        runner.position.load_state_dict(state)
-        runner.requests.load_state_dict(state)
+        super().load_state_dict(state, checkpoint)
         for name, optim in runner.optims.items():
             optim.updates = runner.optims.share_of(name, state.get("updates")) or 0
             if window := runner.optims.share_of(name, state.get("windows")):
@@ -237,7 +253,7 @@ class PositionPart(RunnerPart):
 
     def malformed(self, state: Any) -> list[str]:
         """Expect numbers and texts of the right types."""
-        odd, optims = malformed_position(state), self._runner.optims
+        odd, optims = super().malformed(state), self._runner.optims
         if odd or not optims:
             return odd
         if "updates" not in state:
@@ -431,16 +447,13 @@ class MetricsPart(RunnerPart):
                     yield "/".join(each for each in (stage, loop, name) if each), metric
 
 
-class HooksPart(Part):
+class HooksPart(HostPart):
     """The states of the hooks, by name."""
 
     needed = True
     late = True
     runs_user_code = True
     per_rank = True
-
-    def __init__(self, host: Host) -> None:
-        self._host = host
 
     def state_dict(self) -> dict[str, Any]:
         """Return the states of all hooks that have one; in other processes than the main one, of those that need it."""
@@ -465,15 +478,12 @@ class HooksPart(Part):
         return [f"[{name!r}]" for name, own in state.items() if not isinstance(own, dict)]
 
 
-class RandomPart(Part):
+class RandomPart(HostPart):
     """The random generators. They are loaded last, because the other parts may draw random numbers."""
 
     needed = True
     late = True
     per_rank = True
-
-    def __init__(self, host: Host) -> None:
-        self._host = host
 
     def state_dict(self) -> dict[str, Any]:
         """Return the states of all generators."""

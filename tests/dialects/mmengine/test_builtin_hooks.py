@@ -84,6 +84,14 @@ def test_their_methods_take_all_arguments_of_their_points(name: str) -> None:
         assert list(own.parameters) == list(original.parameters), stage
 
 
+@pytest.mark.parametrize(("name", "more"), [("EmptyCacheHook", "garbage_collection"), ("ProfilerHook", "stages")])
+def test_parameters_that_the_original_does_not_have_are_refused(name: str, more: str) -> None:
+    with pytest.raises(TypeError, match=more):
+        getattr(hooks, name)(**{more: True})
+    with pytest.raises(ConfigError, match=f"^hook: {name} has no parameter '{more}'; "):
+        HOOKS.build({"type": name, more: True})
+
+
 def test_a_subclass_calls_its_base_as_the_original_is_called(tmp_path: Path) -> None:
     called = []
 

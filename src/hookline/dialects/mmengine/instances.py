@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Iterator, MutableMapping
 from typing import Any, ClassVar, Self
 
+from hookline.dialects.forwarding import forwarded
 from hookline.dialects.mmengine.errors import ConfigTypeError
 
 
@@ -65,10 +66,7 @@ class ManagerMixin:
             raise ConfigTypeError(f"the name of a {type(self).__name__} must be a non-empty string, not {name!r}")
         self._instance_name = name
 
-    @property
-    def instance_name(self) -> str:
-        """Return the name that it is looked up by."""
-        return self._instance_name
+    instance_name: str = forwarded("_instance_name", "Return the name that it is looked up by.")
 
     @classmethod
     def get_instance(cls, name: str, **kwargs: Any) -> Self:

@@ -1,21 +1,6 @@
 """Registries of data sets and their parts, and the functions that build loaders. iMIX's data sets are not included."""
 
-from hookline.dialects.imix.data.builder import (
-    DATASETS,
-    PREPROCESSOR,
-    PROCESSOR,
-    VOCAB,
-    build_dataset,
-    build_imix_test_loader,
-    build_imix_train_loader,
-)
+from hookline.dialects.exports import export_imported
+from hookline.dialects.imix.data.builder import *
 
-__all__ = [
-    "DATASETS",
-    "PREPROCESSOR",
-    "PROCESSOR",
-    "VOCAB",
-    "build_dataset",
-    "build_imix_test_loader",
-    "build_imix_train_loader",
-]
+export_imported(globals())

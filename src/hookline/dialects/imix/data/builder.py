@@ -14,6 +14,16 @@ from hookline.dialects.imix.utils.registry import Registry, build_from_cfg
 from hookline.errors import ConfigError, did_you_mean
 from hookline.plan.registry import construct
 
+__all__ = [
+    "DATASETS",
+    "PREPROCESSOR",
+    "PROCESSOR",
+    "VOCAB",
+    "build_dataset",
+    "build_imix_test_loader",
+    "build_imix_train_loader",
+]
+
 VOCAB = Registry("vocabulary")
 PREPROCESSOR = Registry("preprocessor")
 DATASETS = Registry("data set")

@@ -8,8 +8,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from hookline.dialects.errors import SettingTypeError
 from hookline.engine.steps import as_outputs
-from hookline.errors import ConfigError, blame
+from hookline.errors import blame
 
 #: The counters that iMIX's engine passes to a model along with the batch, and the engine's attributes for them.
 COUNTERS = {"cur_epoch": "epoch", "cur_iter": "iter", "inner_iter": "inner_iter"}
@@ -23,10 +24,6 @@ WITHOUT_LOSS_FN = (
 )
 
 Forward = Callable[[Any, Any], tuple[Any, Any]]
-
-
-class NoLossError(ConfigError, TypeError):
-    """Raised when there is no loss function and the model returns no losses."""
 
 
 def build_forward(model: nn.Module, loss_fn: Callable[..., Any] | None) -> Forward:
@@ -78,10 +75,12 @@ def _expect_losses(call: Callable[[Any, Any], Any], name: str, takes_whole: bool
                 blame(error, WITHOUT_LOSS_FN)
             raise
         if isinstance(output, Tensor) and output.numel() != 1:
-            raise NoLossError(f"{name} returned a tensor of shape {tuple(output.shape)}, not a loss; {WITHOUT_LOSS_FN}")
+            raise SettingTypeError(
+                f"{name} returned a tensor of shape {tuple(output.shape)}, not a loss; {WITHOUT_LOSS_FN}"
+            )
         if isinstance(output, Mapping) and not any("loss" in str(key) for key in output):
             given = ", ".join(map(str, output)) or "an empty dict"
-            raise NoLossError(f"{name} returned {given}, but no loss; {WITHOUT_LOSS_FN}")
+            raise SettingTypeError(f"{name} returned {given}, but no loss; {WITHOUT_LOSS_FN}")
         return output, output
 
     return losses

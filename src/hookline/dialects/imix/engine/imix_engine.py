@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from hookline.dialects.forwarding import forwarded
 from hookline.dialects.imix.engine.base_engine import CommonEngine, EngineBase
 from hookline.dialects.imix.engine.organizer import Organizer
 from hookline.dialects.imix.engine.settings import choose_prefix
@@ -65,10 +66,7 @@ class imixEngine(CommonEngine):  # noqa: N801  # the name in iMIX
         for hook, level in parts.leveled:
             self._register(hook, level)
 
-    @property
-    def prefix(self) -> str:
-        """Return the prefix of checkpoint names."""
-        return self._prefix
+    prefix: str = forwarded("_prefix", "Return the prefix of checkpoint names.")
 
     def run_by_epoch(self) -> None:
         """Train by epochs, until the end."""

@@ -1,19 +1,6 @@
 """Evaluation of a model: converters turn its outputs into predictions, and metrics judge them."""
 
-from hookline.dialects.imix.evaluation.evaluator_imix import (
-    DATASET_CONVERTER,
-    METRICS,
-    POST_PROCESSOR,
-    Evaluator,
-    build_post_processor,
-    inference_on_dataset,
-)
+from hookline.dialects.exports import export_imported
+from hookline.dialects.imix.evaluation.evaluator_imix import *
 
-__all__ = [
-    "DATASET_CONVERTER",
-    "METRICS",
-    "POST_PROCESSOR",
-    "Evaluator",
-    "build_post_processor",
-    "inference_on_dataset",
-]
+export_imported(globals())

@@ -13,6 +13,15 @@ from hookline.dialects.imix.utils.config import read
 from hookline.dialects.imix.utils.registry import Registry, build_from_cfg
 from hookline.errors import ConfigError
 
+__all__ = [
+    "DATASET_CONVERTER",
+    "METRICS",
+    "POST_PROCESSOR",
+    "Evaluator",
+    "build_post_processor",
+    "inference_on_dataset",
+]
+
 METRICS = Registry("metric")
 DATASET_CONVERTER = Registry("data set converter")
 POST_PROCESSOR = Registry(

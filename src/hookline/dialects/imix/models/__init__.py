@@ -1,41 +1,6 @@
 """Registries of models and their parts, and the functions that build them. iMIX's own models are not included."""
 
-from hookline.dialects.imix.models.builder import (
-    BACKBONES,
-    COMBINE_LAYERS,
-    EMBEDDING,
-    ENCODER,
-    HEADS,
-    LOSSES,
-    POOLERS,
-    VQA_MODELS,
-    build_backbone,
-    build_combine_layer,
-    build_embedding,
-    build_encoder,
-    build_head,
-    build_loss,
-    build_model,
-    build_pooler,
-    build_vqa_models,
-)
+from hookline.dialects.exports import export_imported
+from hookline.dialects.imix.models.builder import *
 
-__all__ = [
-    "BACKBONES",
-    "COMBINE_LAYERS",
-    "EMBEDDING",
-    "ENCODER",
-    "HEADS",
-    "LOSSES",
-    "POOLERS",
-    "VQA_MODELS",
-    "build_backbone",
-    "build_combine_layer",
-    "build_embedding",
-    "build_encoder",
-    "build_head",
-    "build_loss",
-    "build_model",
-    "build_pooler",
-    "build_vqa_models",
-]
+export_imported(globals())

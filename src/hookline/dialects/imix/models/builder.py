@@ -13,6 +13,26 @@ from hookline.dialects.imix.utils.registry import Registry, build_from_cfg
 from hookline.errors import ConfigError
 from hookline.strategies import pick_device
 
+__all__ = [
+    "BACKBONES",
+    "COMBINE_LAYERS",
+    "EMBEDDING",
+    "ENCODER",
+    "HEADS",
+    "LOSSES",
+    "POOLERS",
+    "VQA_MODELS",
+    "build_backbone",
+    "build_combine_layer",
+    "build_embedding",
+    "build_encoder",
+    "build_head",
+    "build_loss",
+    "build_model",
+    "build_pooler",
+    "build_vqa_models",
+]
+
 EMBEDDING = Registry("embedding")
 ENCODER = Registry("encoder")
 BACKBONES = Registry("backbone")

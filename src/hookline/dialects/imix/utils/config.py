@@ -9,13 +9,10 @@ from types import ModuleType
 from typing import Any, ClassVar
 
 from hookline.config import load
+from hookline.dialects.errors import SettingAttributeError
 from hookline.dialects.plain import plain_data
 from hookline.dialects.script import how_to_allow
 from hookline.errors import ConfigError, did_you_mean
-
-
-class NoKeyError(ConfigError, AttributeError):
-    """Raised when a config does not have a key."""
 
 
 class Config(dict[str, Any]):
@@ -36,7 +33,7 @@ class Config(dict[str, Any]):
         try:
             return self[name]
         except KeyError:
-            raise NoKeyError(f"the config has no '{name}'; {did_you_mean(name, self)}") from None
+            raise SettingAttributeError(f"the config has no '{name}'; {did_you_mean(name, self)}") from None
 
     def __setattr__(self, name: str, value: Any) -> None:
         self[name] = value

@@ -9,6 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar, Self
 
+from hookline.dialects.forwarding import forwarded
 from hookline.dialects.mmengine.config.config_dict import ConfigDict
 from hookline.dialects.mmengine.config.dict_action import DictAction
 from hookline.dialects.mmengine.config.merging import merge, unfold
@@ -110,15 +111,8 @@ class Config(MutableMapping[str, Any]):
         """Return the file that it was read from."""
         return None if self._filename is None else str(self._filename)
 
-    @property
-    def text(self) -> str:
-        """Return the text that it was read from."""
-        return self._text
-
-    @property
-    def env_variables(self) -> dict[str, str]:
-        """Return the environment variables that were used."""
-        return self._env_variables
+    text: str = forwarded("_text", "Return the text that it was read from.")
+    env_variables: dict[str, str] = forwarded("_env_variables", "Return the environment variables that were used.")
 
     @property
     def pretty_text(self) -> str:

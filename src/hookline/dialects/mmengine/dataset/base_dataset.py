@@ -17,6 +17,8 @@ from hookline.dialects.mmengine.registry import TRANSFORMS
 from hookline.dialects.mmengine.utils import is_abs
 from hookline.errors import DataError
 
+__all__ = ["BaseDataset", "Compose", "force_full_init"]
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 

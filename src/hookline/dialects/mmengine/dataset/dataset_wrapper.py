@@ -18,6 +18,8 @@ from hookline.dialects.mmengine.dataset.base_dataset import force_full_init
 from hookline.dialects.mmengine.errors import ConfigTypeError, ConfigValueError
 from hookline.dialects.mmengine.registry import DATASETS
 
+__all__ = ["ClassBalancedDataset", "ConcatDataset", "RepeatDataset"]
+
 
 class _Wrapper:
     """The base of all wrappers."""

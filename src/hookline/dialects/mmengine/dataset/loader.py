@@ -12,6 +12,7 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSa
 from hookline.common.checks import check_int
 from hookline.data.loader import ResumableLoader
 from hookline.data.sources import is_plain
+from hookline.dialects.forwarding import forwarded
 from hookline.dialects.mmengine.dataset.orders import BatchSamplerOrder, create_order
 from hookline.dialects.mmengine.dataset.sampler import DefaultSampler, _SeededSampler
 from hookline.dialects.mmengine.dataset.utils import pseudo_collate
@@ -19,6 +20,8 @@ from hookline.dialects.mmengine.dist import get_world_size
 from hookline.dialects.mmengine.errors import ConfigKeyError, ConfigTypeError, ConfigValueError
 from hookline.dialects.mmengine.registry import DATA_SAMPLERS, DATASETS, FUNCTIONS
 from hookline.errors import did_you_mean
+
+__all__ = ["MMDataLoader", "build_dataloader"]
 
 #: The options of a dataloader's config that are passed on to the resumable loader.
 OPTIONS = (
@@ -34,44 +37,19 @@ OTHERS = (
 class MMDataLoader(ResumableLoader):
     """A resumable loader that also has torch's attributes for its samplers and settings."""
 
-    @property
-    def sampler(self) -> Any:
-        """Return the sampler, which selects the samples and their order."""
-        return self.order.sampler  # type: ignore[attr-defined]  # all orders here have a sampler
-
-    @property
-    def batch_sampler(self) -> Any:
-        """Return the order of batches; its `sampler` selects the samples."""
-        return self.order
-
-    @property
-    def num_workers(self) -> int:
-        """Return the number of processes that read ahead."""
-        return self._loader.num_workers
-
-    @property
-    def persistent_workers(self) -> bool:
-        """Return whether the workers stay alive from one epoch to the next."""
-        return self._loader.persistent_workers
-
-    @property
-    def _iterator(self) -> Any:
-        """Return the owner of persistent workers; a hook that changes the data sets it to None to restart them."""
-        return self._loader._iterator
-
-    @_iterator.setter
-    def _iterator(self, iterator: Any) -> None:
-        self._loader._iterator = iterator
-
-    @property
-    def drop_last(self) -> bool:
-        """Return whether an incomplete last batch is left out."""
-        return self.order.drop_last
-
-    @property
-    def collate_fn(self) -> Any:
-        """Return the function that turns samples into a batch."""
-        return self._loader.dataset.collate  # type: ignore[attr-defined]  # the dataset is a Seeded
+    sampler: Any = forwarded("order.sampler", "Return the sampler, which selects the samples and their order.")
+    batch_sampler: Any = forwarded("order", "Return the order of batches; its `sampler` selects the samples.")
+    num_workers: int = forwarded("_loader.num_workers", "Return the number of processes that read ahead.")
+    persistent_workers: bool = forwarded(
+        "_loader.persistent_workers", "Return whether the workers stay alive from one epoch to the next."
+    )
+    _iterator: Any = forwarded(
+        "_loader._iterator",
+        "Return the owner of persistent workers; a hook that changes the data sets it to None to restart them.",
+        settable=True,
+    )
+    drop_last: bool = forwarded("order.drop_last", "Return whether an incomplete last batch is left out.")
+    collate_fn: Any = forwarded("_loader.dataset.collate", "Return the function that turns samples into a batch.")
 
 
 def build_dataloader(cfg: Any, seed: int | None = None, diff_rank_seed: bool = False) -> Any:

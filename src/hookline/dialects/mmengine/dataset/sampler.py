@@ -12,6 +12,8 @@ from torch.utils.data import Sampler
 from hookline.data.loader import mix
 from hookline.dialects.mmengine.dist import broadcast_object_list, get_dist_info
 
+__all__ = ["DefaultSampler", "InfiniteSampler"]
+
 
 class _SeededSampler(Sampler[int]):
     """The base of both samplers: knows the rank, the number of processes, and the seed."""

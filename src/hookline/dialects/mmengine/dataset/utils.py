@@ -13,6 +13,8 @@ from torch.utils.data import default_collate as torch_default_collate
 
 from hookline.dialects.mmengine.registry import FUNCTIONS
 
+__all__ = ["COLLATE_FUNCTIONS", "default_collate", "pseudo_collate", "worker_init_fn"]
+
 COLLATE_FUNCTIONS = FUNCTIONS
 F = TypeVar("F", bound=Callable[..., Any])
 

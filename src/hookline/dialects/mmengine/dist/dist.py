@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch import distributed as torch_dist
 
+from hookline.dialects.exports import export_defined
 from hookline.dialects.mmengine.dist.utils import get_comm_device, get_rank, get_world_size
 from hookline.dialects.mmengine.errors import ConfigValueError
 from hookline.errors import did_you_mean
@@ -159,3 +160,6 @@ def collect_results_cpu(result_part: list[Any], size: int, tmpdir: str | None = 
 def collect_results_gpu(result_part: list[Any], size: int) -> list[Any] | None:
     """Do the same as `collect_results` on a GPU."""
     return collect_results(result_part, size, "gpu")
+
+
+export_defined(globals())

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch import distributed as torch_dist
 
+from hookline.dialects.exports import export_defined
 from hookline.dialects.mmengine.dist.launchers import describe_processes
 from hookline.dialects.mmengine.errors import ConfigTypeError, ConfigValueError
 from hookline.strategies.group import open_group
@@ -163,3 +164,6 @@ def cast_data_device(data: Any, device: torch.device, out: Any = None) -> Any:
         moved_all = [cast_data_device(each, device, place) for each, place in zip(data, places, strict=True)]
         return type(data)(*moved_all) if hasattr(data, "_fields") else type(data)(moved_all)
     raise ConfigTypeError(f"expected tensors in dicts and lists, not a {type(data).__name__}")
+
+
+export_defined(globals())

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
+from hookline.dialects.forwarding import forwarded
 from hookline.dialects.mmengine.dist import broadcast_object_list, collect_results
 from hookline.dialects.mmengine.errors import ConfigTypeError, ConfigValueError
 
@@ -43,14 +44,9 @@ class BaseMetric(metaclass=ABCMeta):
         if self.prefix is None:
             log.debug("%s has no prefix: its metrics keep the names from compute_metrics", type(self).__name__)
 
-    @property
-    def dataset_meta(self) -> dict[str, Any] | None:
-        """Return the metadata of the dataset, such as class names."""
-        return self._dataset_meta
-
-    @dataset_meta.setter
-    def dataset_meta(self, dataset_meta: dict[str, Any]) -> None:
-        self._dataset_meta = dataset_meta
+    dataset_meta: dict[str, Any] | None = forwarded(
+        "_dataset_meta", "Return the metadata of the dataset, such as class names.", settable=True
+    )
 
     @abstractmethod
     def process(self, data_batch: Any, data_samples: Sequence[dict[str, Any]]) -> None:

@@ -1,78 +1,9 @@
 """File access: storage backends, and handlers for file formats."""
 
-from hookline.dialects.mmengine.fileio.backends import (
-    BaseStorageBackend,
-    LocalBackend,
-    get_file_backend,
-    register_backend,
-)
-from hookline.dialects.mmengine.fileio.file_client import FileClient, HardDiskBackend
-from hookline.dialects.mmengine.fileio.handlers import (
-    BaseFileHandler,
-    JsonHandler,
-    PickleHandler,
-    YamlHandler,
-    register_handler,
-)
-from hookline.dialects.mmengine.fileio.io import (
-    copy_if_symlink_fails,
-    copyfile,
-    copyfile_from_local,
-    copyfile_to_local,
-    copytree,
-    copytree_from_local,
-    copytree_to_local,
-    dict_from_file,
-    dump,
-    exists,
-    get,
-    get_local_path,
-    get_text,
-    isdir,
-    isfile,
-    join_path,
-    list_dir_or_file,
-    list_from_file,
-    load,
-    put,
-    put_text,
-    remove,
-    rmtree,
-)
+from hookline.dialects.exports import export_imported
+from hookline.dialects.mmengine.fileio.backends import *
+from hookline.dialects.mmengine.fileio.file_client import *
+from hookline.dialects.mmengine.fileio.handlers import *
+from hookline.dialects.mmengine.fileio.io import *
 
-__all__ = [
-    "BaseFileHandler",
-    "BaseStorageBackend",
-    "FileClient",
-    "HardDiskBackend",
-    "JsonHandler",
-    "LocalBackend",
-    "PickleHandler",
-    "YamlHandler",
-    "copy_if_symlink_fails",
-    "copyfile",
-    "copyfile_from_local",
-    "copyfile_to_local",
-    "copytree",
-    "copytree_from_local",
-    "copytree_to_local",
-    "dict_from_file",
-    "dump",
-    "exists",
-    "get",
-    "get_file_backend",
-    "get_local_path",
-    "get_text",
-    "isdir",
-    "isfile",
-    "join_path",
-    "list_dir_or_file",
-    "list_from_file",
-    "load",
-    "put",
-    "put_text",
-    "register_backend",
-    "register_handler",
-    "remove",
-    "rmtree",
-]
+export_imported(globals())

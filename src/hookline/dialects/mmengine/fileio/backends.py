@@ -11,6 +11,8 @@ from typing import Any
 
 from hookline.dialects.mmengine.errors import ConfigValueError
 
+__all__ = ["BaseStorageBackend", "LocalBackend", "get_file_backend", "register_backend"]
+
 
 class BaseStorageBackend:
     """The base class of storage backends; a project may define its own."""

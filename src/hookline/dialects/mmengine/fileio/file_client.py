@@ -7,6 +7,8 @@ from typing import Any
 
 from hookline.dialects.mmengine.fileio.backends import LocalBackend, get_file_backend
 
+__all__ = ["FileClient", "HardDiskBackend"]
+
 
 class HardDiskBackend(LocalBackend):
     """The older name of LocalBackend."""

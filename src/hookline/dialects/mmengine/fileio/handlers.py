@@ -16,6 +16,8 @@ from hookline.dialects.mmengine.errors import ConfigTypeError, ConfigValueError
 from hookline.dialects.mmengine.fileio.tensors import SAFE
 from hookline.errors import StorageError
 
+__all__ = ["BaseFileHandler", "JsonHandler", "PickleHandler", "YamlHandler", "register_handler"]
+
 #: The names that a pickle may use. Anything else could run code.
 HARMLESS = {
     "builtins": {"set", "frozenset", "complex", "bytearray", "range", "slice"},

@@ -2,132 +2,66 @@
 
 from __future__ import annotations
 
+import inspect
 import io
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from hookline.dialects.exports import export_defined
 from hookline.dialects.mmengine.errors import ConfigTypeError
-from hookline.dialects.mmengine.fileio.backends import get_file_backend
+from hookline.dialects.mmengine.fileio.backends import LocalBackend, get_file_backend
 from hookline.dialects.mmengine.fileio.handlers import get_handler
 
 PathLike = str | Path
 Arguments = dict[str, Any] | None
 
 
-def get(filepath: PathLike, backend_args: Arguments = None) -> bytes:
-    """Return the bytes of a file."""
-    found: bytes = get_file_backend(filepath, backend_args=backend_args).get(filepath)
-    return found
+def _of_backend(name: str, path: str | None = None) -> Callable[..., Any]:
+    """Return a function that calls a method of the backend for a path: its parameter `path`, or the first one.
+
+    It has the parameters of the method, and `backend_args` after them.
+    """
+    method = getattr(LocalBackend, name)
+    own = list(inspect.signature(method).parameters.values())[1:]
+    kind = own[-1].kind if own[-1].kind is not own[-1].VAR_POSITIONAL else own[-1].KEYWORD_ONLY
+    signature = inspect.Signature([*own, inspect.Parameter("backend_args", kind, default=None)])
+    place = path or own[0].name
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        given = signature.bind(*args, **kwargs)
+        backend_args = given.arguments.pop("backend_args", None)
+        backend = get_file_backend(given.arguments[place], backend_args=backend_args)
+        return getattr(backend, name)(*given.args, **given.kwargs)
+
+    call.__name__ = call.__qualname__ = name
+    call.__doc__, call.__signature__ = method.__doc__, signature  # type: ignore[attr-defined]  # shown by help()
+    return call
 
 
-def get_text(filepath: PathLike, encoding: str = "utf-8", backend_args: Arguments = None) -> str:
-    """Return the text of a file."""
-    found: str = get_file_backend(filepath, backend_args=backend_args).get_text(filepath, encoding)
-    return found
-
-
-def put(obj: bytes, filepath: PathLike, backend_args: Arguments = None) -> None:
-    """Write a file, and create missing parent folders."""
-    get_file_backend(filepath, backend_args=backend_args).put(obj, filepath)
+get = _of_backend("get")
+get_text = _of_backend("get_text")
+put = _of_backend("put", "filepath")
+exists = _of_backend("exists")
+isdir = _of_backend("isdir")
+isfile = _of_backend("isfile")
+get_local_path = _of_backend("get_local_path")
+copyfile = _of_backend("copyfile")
+copyfile_from_local = _of_backend("copyfile_from_local", "dst")
+copyfile_to_local = _of_backend("copyfile_to_local")
+copytree = _of_backend("copytree")
+copytree_from_local = _of_backend("copytree_from_local", "dst")
+copytree_to_local = _of_backend("copytree_to_local")
+copy_if_symlink_fails = _of_backend("copy_if_symlink_fails")
+remove = _of_backend("remove")
+rmtree = _of_backend("rmtree")
+join_path = _of_backend("join_path")
+list_dir_or_file = _of_backend("list_dir_or_file")
 
 
 def put_text(obj: str, filepath: PathLike, backend_args: Arguments = None) -> None:
     """Write a file, and create missing parent folders."""
     get_file_backend(filepath, backend_args=backend_args).put_text(obj, filepath)
-
-
-def exists(filepath: PathLike, backend_args: Arguments = None) -> bool:
-    """Return whether the file or folder exists."""
-    found: bool = get_file_backend(filepath, backend_args=backend_args).exists(filepath)
-    return found
-
-
-def isdir(filepath: PathLike, backend_args: Arguments = None) -> bool:
-    """Return whether the path is a folder."""
-    found: bool = get_file_backend(filepath, backend_args=backend_args).isdir(filepath)
-    return found
-
-
-def isfile(filepath: PathLike, backend_args: Arguments = None) -> bool:
-    """Return whether the path is a file."""
-    found: bool = get_file_backend(filepath, backend_args=backend_args).isfile(filepath)
-    return found
-
-
-def get_local_path(filepath: PathLike, backend_args: Arguments = None) -> Any:
-    """Return a context manager that provides a local path for the file."""
-    return get_file_backend(filepath, backend_args=backend_args).get_local_path(filepath)
-
-
-def copyfile(src: PathLike, dst: PathLike, backend_args: Arguments = None) -> str:
-    """Copy a file and return the path of the copy."""
-    found: str = get_file_backend(src, backend_args=backend_args).copyfile(src, dst)
-    return found
-
-
-def copyfile_from_local(src: PathLike, dst: PathLike, backend_args: Arguments = None) -> str:
-    """Copy a local file to a backend."""
-    found: str = get_file_backend(dst, backend_args=backend_args).copyfile_from_local(src, dst)
-    return found
-
-
-def copyfile_to_local(src: PathLike, dst: PathLike, backend_args: Arguments = None) -> str:
-    """Copy a file from a backend to this machine."""
-    found: str = get_file_backend(src, backend_args=backend_args).copyfile_to_local(src, dst)
-    return found
-
-
-def copytree(src: PathLike, dst: PathLike, backend_args: Arguments = None) -> str:
-    """Copy a folder and return the path of the copy."""
-    found: str = get_file_backend(src, backend_args=backend_args).copytree(src, dst)
-    return found
-
-
-def copytree_from_local(src: PathLike, dst: PathLike, backend_args: Arguments = None) -> str:
-    """Copy a local folder to a backend."""
-    found: str = get_file_backend(dst, backend_args=backend_args).copytree_from_local(src, dst)
-    return found
-
-
-def copytree_to_local(src: PathLike, dst: PathLike, backend_args: Arguments = None) -> str:
-    """Copy a folder from a backend to this machine."""
-    found: str = get_file_backend(src, backend_args=backend_args).copytree_to_local(src, dst)
-    return found
-
-
-def copy_if_symlink_fails(src: PathLike, dst: PathLike, backend_args: Arguments = None) -> bool:
-    """Link to a file or folder, or copy it if linking fails; return whether it was linked."""
-    found: bool = get_file_backend(src, backend_args=backend_args).copy_if_symlink_fails(src, dst)
-    return found
-
-
-def remove(filepath: PathLike, backend_args: Arguments = None) -> None:
-    """Remove a file."""
-    get_file_backend(filepath, backend_args=backend_args).remove(filepath)
-
-
-def rmtree(dir_path: PathLike, backend_args: Arguments = None) -> None:
-    """Remove a folder and everything in it."""
-    get_file_backend(dir_path, backend_args=backend_args).rmtree(dir_path)
-
-
-def join_path(filepath: PathLike, *filepaths: PathLike, backend_args: Arguments = None) -> str:
-    """Join parts into one path."""
-    found: str = get_file_backend(filepath, backend_args=backend_args).join_path(filepath, *filepaths)
-    return found
-
-
-def list_dir_or_file(
-    dir_path: PathLike,
-    list_dir: bool = True,
-    list_file: bool = True,
-    suffix: str | tuple[str, ...] | None = None,
-    recursive: bool = False,
-    backend_args: Arguments = None,
-) -> Any:
-    """Return the names in a folder, relative to it, without hidden files."""
-    backend = get_file_backend(dir_path, backend_args=backend_args)
-    return backend.list_dir_or_file(dir_path, list_dir, list_file, suffix, recursive)
 
 
 def load(
@@ -201,3 +135,6 @@ def dict_from_file(
         key, *values = line.split()
         found[key_type(key)] = values[0] if len(values) == 1 else values
     return found
+
+
+export_defined(globals())

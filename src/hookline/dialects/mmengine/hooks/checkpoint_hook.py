@@ -25,25 +25,18 @@ log = logging.getLogger("hookline")
 class CheckpointHook(checkpoint.CheckpointHook, Hook):  # type: ignore[misc]  # native methods take only the arguments they need
     """Saves checkpoints at an interval, at the end of training, and for the best metrics.
 
+    The parameters that are not listed here are those of hookline's CheckpointHook.
+
     Args:
         interval: Save every `interval` epochs or iterations. -1 saves only at the end.
         by_epoch: Count epochs instead of iterations. Iteration-based training has no epochs to count, so it is then
             saved only at the end.
-        save_optimizer: Save the state of the optimizers. A run can only be resumed from a checkpoint that has it.
-        save_param_scheduler: Save the state of the schedulers. It is also needed to resume.
-        out_dir: Save into `<out_dir>/<name of the run's folder>` instead of the run's folder.
-        max_keep_ckpts: Keep at most this many of the newest checkpoints, besides the best. Less than 1 keeps all.
-        save_last: Save at the end of training regardless of the interval, even after an early stop.
-        save_best: Names of validation metrics whose best checkpoint is kept, or `auto` for the first metric.
         rule: `greater` or `less`, whichever is better, for all metrics or one per metric. By default, it is inferred
             from the metric's name, first as MMEngine does.
         greater_keys: Parts of a metric's name that mean greater is better. They replace MMEngine's.
         less_keys: Parts of a metric's name that mean less is better. They replace MMEngine's.
         file_client_args: Only the local disk is supported.
-        filename_tmpl: The file name template, with `{}` for the number of the epoch or iteration.
         backend_args: Only the local disk is supported.
-        published_keys: Entries of the checkpoint to publish at the end.
-        save_begin: The first epoch or iteration to save. The interval counts from there.
     """
 
     priority = "VERY_LOW"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from hookline.dialects.forwarding import forwarded
 from hookline.dialects.mmengine.hooks.hook import Hook
 from hookline.dialects.mmengine.hooks.rules import original_rule
 from hookline.dialects.mmengine.hooks.signatures import with_original_signatures
@@ -15,17 +16,12 @@ from hookline.hooks import early_stopping
 class EarlyStoppingHook(early_stopping.EarlyStoppingHook, Hook):  # type: ignore[misc]  # native methods take only the arguments they need
     """Stops training when a validation metric no longer improves.
 
-    An equal value is not an improvement, so a plateau stops training.
+    The parameters that are not listed here are those of hookline's EarlyStoppingHook.
 
     Args:
-        monitor: The name of a validation metric.
         rule: `greater` or `less`, whichever is better. By default, it is inferred from the metric's name, first as
             MMEngine does.
-        min_delta: A value must be better by more than this to count as an improvement.
         strict: Raise an error if validation does not report the metric.
-        check_finite: Stop when the metric is NaN or Inf.
-        patience: Stop after this many validations in a row without an improvement.
-        stopping_threshold: Stop once the metric is better than this.
     """
 
     never_called = ("_check_stop_condition", "_init_rule")
@@ -45,10 +41,7 @@ class EarlyStoppingHook(early_stopping.EarlyStoppingHook, Hook):  # type: ignore
             rule = original_rule(monitor, "EarlyStoppingHook")
         super().__init__(monitor, rule, min_delta, strict, check_finite, patience, stopping_threshold)
 
-    @property
-    def rule(self) -> str:
-        """Return whether a `greater` or a `less` value is better."""
-        return self.best.monitor.rule
+    rule: str = forwarded("best.monitor.rule", "Return whether a `greater` or a `less` value is better.")
 
     @property
     def best_score(self) -> float:
@@ -57,10 +50,7 @@ class EarlyStoppingHook(early_stopping.EarlyStoppingHook, Hook):  # type: ignore
             return self.best.value
         return -math.inf if self.rule == "greater" else math.inf
 
-    @property
-    def wait_count(self) -> int:
-        """Return the number of validations since the best value."""
-        return self.waited
+    wait_count: int = forwarded("waited", "Return the number of validations since the best value.")
 
     def watched_metrics(self) -> tuple[str, ...]:
         """Return the metric if it must exist, or if no rule can be inferred from it, because it may be misspelled."""

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from hookline.common.averaging import WeightAverage
+from hookline.dialects.forwarding import forwarded
 from hookline.dialects.mmengine.errors import ConfigTypeError
 from hookline.dialects.mmengine.hooks.hook import Hook
 from hookline.dialects.mmengine.hooks.signatures import with_original_signatures
@@ -47,10 +48,7 @@ class EMAHook(ema.EMAHook, Hook):
         super().__init__(begin_iter=begin_iter, begin_epoch=begin_epoch, strict_load=strict_load)
         self.average = _build_average(ema_type, kwargs)
 
-    @property
-    def src_model(self) -> nn.Module:
-        """Return the model that is trained."""
-        return self.runner.model
+    src_model: nn.Module = forwarded("runner.model", "Return the model that is trained.")
 
     @property
     def ema_model(self) -> BaseAveragedModel:

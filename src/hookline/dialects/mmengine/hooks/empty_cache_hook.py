@@ -9,15 +9,7 @@ from hookline.hooks import empty_cache
 
 @with_original_signatures
 class EmptyCacheHook(empty_cache.EmptyCacheHook, Hook):  # type: ignore[misc]  # native methods take only the arguments they need
-    """Returns memory that torch has cached but does not use to the device.
-
-    Args:
-        before_epoch: Empty the cache before every epoch.
-        after_epoch: Empty the cache after every epoch.
-        after_iter: Empty the cache after every iteration.
-    """
+    """Returns memory that torch has cached but does not use, with the parameters of hookline's EmptyCacheHook."""
 
     priority = "NORMAL"
-
-    def __init__(self, before_epoch: bool = False, after_epoch: bool = True, after_iter: bool = False) -> None:
-        super().__init__(before_epoch, after_epoch, after_iter)
+    left_out = ("garbage_collection",)

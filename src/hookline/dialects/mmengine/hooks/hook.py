@@ -42,6 +42,8 @@ class Hook(hook.Hook):
     stages: ClassVar[tuple[str, ...]] = STAGES
     #: Methods of the original hook that hookline never calls. A subclass that overrides one of them is refused.
     never_called: ClassVar[tuple[str, ...]] = ()
+    #: Parameters of the native constructor that the original does not have.
+    left_out: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -20,13 +20,9 @@ USUAL_SUFFIXES = (".json", ".log", ".py", "yaml")
 class LoggerHook(logger.LoggerHook, Hook):  # type: ignore[misc]  # native methods take only the arguments they need
     """Sends records to the writers of the run, including the visualizer's backends, and to the terminal.
 
+    The parameters that are not listed here are those of hookline's LoggerHook.
+
     Args:
-        interval: Log every `interval` iterations of an epoch.
-        ignore_last: Skip the last iterations of an epoch if there are fewer than `interval`.
-        interval_exp_name: Log the name of the experiment every `interval_exp_name` iterations.
-        out_dir: The folder to copy the logs to when the run ends.
-        out_suffix: The suffixes of the files to copy.
-        keep_local: Also keep the logs in the run's folder.
         file_client_args: Only the local disk is supported.
         log_metric_by_epoch: Use the number of finished epochs as the step of validation and test records.
         backend_args: Only the local disk is supported.

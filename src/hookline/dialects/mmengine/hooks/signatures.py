@@ -31,20 +31,26 @@ def with_original_signatures(cls: H) -> H:
 
 
 def _convert_errors(cls: type[Any]) -> None:
-    """Let the constructor raise errors that are also of the standard types that the original raises."""
+    """Let the constructor raise errors of the standard types that the original raises, and hide `left_out` from it."""
     construct = cls.__init__
     if construct is object.__init__:
         return
+    signature = inspect.signature(construct)
+    shown = [each for name, each in signature.parameters.items() if name not in cls.left_out]
+    signature = signature.replace(parameters=shown)
 
     @wraps(construct)
     def construct_or_refuse(self: Any, *args: Any, **kwargs: Any) -> None:
         try:
+            if cls.left_out:
+                signature.bind(self, *args, **kwargs)
             construct(self, *args, **kwargs)
         except RefusedError:
             raise
         except ConfigError as error:
             raise WrongParameterError(str(error)) from None
 
+    construct_or_refuse.__signature__ = signature  # type: ignore[attr-defined]  # shown, and checked by registries
     cls.__init__ = construct_or_refuse
 
 

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from hookline.dialects.forwarding import forwarded
 from hookline.dialects.mmengine.errors import ConfigTypeError, ConfigValueError
 from hookline.dialects.mmengine.instances import ManagerMixin
 from hookline.errors import did_you_mean
@@ -93,10 +94,7 @@ class MMLogger(logging.Logger, ManagerMixin):
         for handler in self.handlers:
             handler.setLevel(level)
 
-    @property
-    def log_file(self) -> str | None:
-        """Return the additional file for its lines, besides run.log."""
-        return self._log_file
+    log_file: str | None = forwarded("_log_file", "Return the additional file for its lines, besides run.log.")
 
     def show_in(self, terminal: Terminal) -> None:
         """Show its lines as lines of a run from now on."""

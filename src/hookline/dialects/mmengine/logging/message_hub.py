@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from hookline.common.plain import check_plain, without_numpy
+from hookline.dialects.forwarding import forwarded
 from hookline.dialects.mmengine.errors import ConfigKeyError, ConfigTypeError
 from hookline.dialects.mmengine.instances import ManagerMixin
 from hookline.dialects.mmengine.logging.history_buffer import HistoryBuffer
@@ -51,15 +52,8 @@ class MessageHub(hub.MessageHub, ManagerMixin):
                 raise ConfigKeyError(f"resumed_keys has '{key}', which is not recorded; {did_you_mean(key, known)}")
         self._not_resumed.update(key for key, resumed in (resumed_keys or {}).items() if not resumed)
 
-    @property
-    def log_scalars(self) -> Mapping[str, hub.History]:
-        """Return all histories that have values, by name."""
-        return self.scalars
-
-    @property
-    def runtime_info(self) -> dict[str, Any]:
-        """Return all info, by name."""
-        return self.info
+    log_scalars: Mapping[str, hub.History] = forwarded("scalars", "Return all histories that have values, by name.")
+    runtime_info: dict[str, Any] = forwarded("info", "Return all info, by name.")
 
     def history(self, name: str) -> HistoryBuffer:
         """Return the history of a name, and create it if necessary."""

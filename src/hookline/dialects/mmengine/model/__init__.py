@@ -1,88 +1,12 @@
 """Models that compute their own losses and predictions, weight initialization, and averaged models."""
 
-from hookline.dialects.mmengine.model.averaged_model import (
-    BaseAveragedModel,
-    ExponentialMovingAverage,
-    MomentumAnnealingEMA,
-    StochasticWeightAverage,
-)
-from hookline.dialects.mmengine.model.base_model import BaseDataPreprocessor, BaseModel, ImgDataPreprocessor
-from hookline.dialects.mmengine.model.base_module import BaseModule, ModuleDict, ModuleList, Sequential
-from hookline.dialects.mmengine.model.test_time_aug import BaseTTAModel
-from hookline.dialects.mmengine.model.utils import (
-    convert_sync_batchnorm,
-    detect_anomalous_params,
-    merge_dict,
-    revert_sync_batchnorm,
-    stack_batch,
-)
-from hookline.dialects.mmengine.model.weight_init import (
-    BaseInit,
-    Caffe2XavierInit,
-    ConstantInit,
-    KaimingInit,
-    NormalInit,
-    PretrainedInit,
-    TruncNormalInit,
-    UniformInit,
-    XavierInit,
-    bias_init_with_prob,
-    caffe2_xavier_init,
-    constant_init,
-    initialize,
-    kaiming_init,
-    normal_init,
-    trunc_normal_,
-    trunc_normal_init,
-    uniform_init,
-    update_init_info,
-    xavier_init,
-)
-from hookline.dialects.mmengine.model.wrappers import (
-    MMDistributedDataParallel,
-    MMSeparateDistributedDataParallel,
-    is_model_wrapper,
-)
+from hookline.dialects.exports import export_imported
+from hookline.dialects.mmengine.model.averaged_model import *
+from hookline.dialects.mmengine.model.base_model import *
+from hookline.dialects.mmengine.model.base_module import *
+from hookline.dialects.mmengine.model.test_time_aug import *
+from hookline.dialects.mmengine.model.utils import *
+from hookline.dialects.mmengine.model.weight_init import *
+from hookline.dialects.mmengine.model.wrappers import *
 
-__all__ = [
-    "BaseAveragedModel",
-    "BaseDataPreprocessor",
-    "BaseInit",
-    "BaseModel",
-    "BaseModule",
-    "BaseTTAModel",
-    "Caffe2XavierInit",
-    "ConstantInit",
-    "ExponentialMovingAverage",
-    "ImgDataPreprocessor",
-    "KaimingInit",
-    "MMDistributedDataParallel",
-    "MMSeparateDistributedDataParallel",
-    "ModuleDict",
-    "ModuleList",
-    "MomentumAnnealingEMA",
-    "NormalInit",
-    "PretrainedInit",
-    "Sequential",
-    "StochasticWeightAverage",
-    "TruncNormalInit",
-    "UniformInit",
-    "XavierInit",
-    "bias_init_with_prob",
-    "caffe2_xavier_init",
-    "constant_init",
-    "convert_sync_batchnorm",
-    "detect_anomalous_params",
-    "initialize",
-    "is_model_wrapper",
-    "kaiming_init",
-    "merge_dict",
-    "normal_init",
-    "revert_sync_batchnorm",
-    "stack_batch",
-    "trunc_normal_",
-    "trunc_normal_init",
-    "uniform_init",
-    "update_init_info",
-    "xavier_init",
-]
+export_imported(globals())

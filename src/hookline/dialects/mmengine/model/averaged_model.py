@@ -15,6 +15,8 @@ from torch import Tensor, nn
 from hookline.common import averaging
 from hookline.dialects.mmengine.errors import ConfigValueError
 
+__all__ = ["BaseAveragedModel", "ExponentialMovingAverage", "MomentumAnnealingEMA", "StochasticWeightAverage"]
+
 
 class BaseAveragedModel(nn.Module):
     """A copy of a model that tracks an average of its weights. A subclass defines the formula in `avg_func`.

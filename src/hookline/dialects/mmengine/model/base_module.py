@@ -9,7 +9,10 @@ from typing import Any
 
 from torch import nn
 
+from hookline.dialects.forwarding import forwarded
 from hookline.dialects.mmengine.model.weight_init import PretrainedInit, initialize
+
+__all__ = ["BaseModule", "ModuleDict", "ModuleList", "Sequential"]
 
 log = logging.getLogger("hookline")
 
@@ -27,14 +30,7 @@ class BaseModule(nn.Module):
         self._is_init = False
         self.init_cfg = deepcopy(init_cfg)
 
-    @property
-    def is_init(self) -> bool:
-        """Return whether the weights were initialized."""
-        return self._is_init
-
-    @is_init.setter
-    def is_init(self, value: bool) -> None:
-        self._is_init = value
+    is_init: bool = forwarded("_is_init", "Return whether the weights were initialized.", settable=True)
 
     def init_weights(self) -> None:
         """Initialize the weights once.

@@ -12,6 +12,8 @@ from hookline.dialects.mmengine.errors import ConfigTypeError
 from hookline.dialects.mmengine.model.base_model import BaseModel
 from hookline.dialects.mmengine.registry import MODELS
 
+__all__ = ["BaseTTAModel"]
+
 
 class BaseTTAModel(BaseModel):
     """A model around another one, for batches in which every sample has several augmented versions.

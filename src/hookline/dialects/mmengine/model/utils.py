@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
+from hookline.dialects.exports import export_defined
 from hookline.dialects.mmengine.errors import ConfigTypeError, ConfigValueError
 from hookline.dialects.mmengine.logging import print_log
 
@@ -95,3 +96,6 @@ def revert_sync_batchnorm(module: nn.Module) -> nn.Module:
     made.running_mean, made.running_var = module.running_mean, module.running_var
     made.num_batches_tracked = module.num_batches_tracked
     return made.train(module.training)
+
+
+export_defined(globals())

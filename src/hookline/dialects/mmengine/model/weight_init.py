@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from hookline.dialects.exports import export_defined
 from hookline.dialects.mmengine.errors import ConfigTypeError, ConfigValueError
 from hookline.dialects.mmengine.registry import WEIGHT_INITIALIZERS
 
@@ -240,3 +241,6 @@ def _override(module: nn.Module, given: Mapping[str, Any], described: Mapping[st
     initializer = WEIGHT_INITIALIZERS.build(own or described)
     initializer.wholemodule = True
     initializer(child)
+
+
+export_defined(globals())

@@ -1,8 +1,8 @@
 """Optimizer wrappers and schedulers."""
 
-from hookline.dialects.mmengine.optim import optimizer, scheduler
-from hookline.dialects.mmengine.optim.optimizer import *  # noqa: F403  # everything in its __all__
-from hookline.dialects.mmengine.optim.scheduler import *  # noqa: F403
-from hookline.dialects.mmengine.optim.scheduler import _ParamScheduler
+from hookline.dialects.exports import export_imported
+from hookline.dialects.mmengine.optim.optimizer import *
+from hookline.dialects.mmengine.optim.scheduler import *
+from hookline.dialects.mmengine.optim.scheduler import _ParamScheduler as _ParamScheduler
 
-__all__ = ["_ParamScheduler", *optimizer.__all__, *scheduler.__all__]
+export_imported(globals(), "_ParamScheduler")

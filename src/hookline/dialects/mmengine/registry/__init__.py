@@ -1,68 +1,9 @@
 """The registries of a project: names -> classes, one registry per purpose."""
 
-from hookline.dialects.mmengine.registry.build_functions import (
-    build_from_cfg,
-    build_model_from_cfg,
-    build_runner_from_cfg,
-    build_scheduler_from_cfg,
-)
-from hookline.dialects.mmengine.registry.default_scope import DefaultScope, init_default_scope
-from hookline.dialects.mmengine.registry.registry import Registry
-from hookline.dialects.mmengine.registry.root import (
-    DATA_SAMPLERS,
-    DATASETS,
-    EVALUATOR,
-    FUNCTIONS,
-    HOOKS,
-    INFERENCERS,
-    LOG_PROCESSORS,
-    LOOPS,
-    METRICS,
-    MODEL_WRAPPERS,
-    MODELS,
-    OPTIM_WRAPPER_CONSTRUCTORS,
-    OPTIM_WRAPPERS,
-    OPTIMIZERS,
-    PARAM_SCHEDULERS,
-    RUNNER_CONSTRUCTORS,
-    RUNNERS,
-    STRATEGIES,
-    TASK_UTILS,
-    TRANSFORMS,
-    VISBACKENDS,
-    VISUALIZERS,
-    WEIGHT_INITIALIZERS,
-)
+from hookline.dialects.exports import export_imported
+from hookline.dialects.mmengine.registry.build_functions import *
+from hookline.dialects.mmengine.registry.default_scope import *
+from hookline.dialects.mmengine.registry.registry import *
+from hookline.dialects.mmengine.registry.root import *
 
-__all__ = [
-    "DATASETS",
-    "DATA_SAMPLERS",
-    "EVALUATOR",
-    "FUNCTIONS",
-    "HOOKS",
-    "INFERENCERS",
-    "LOG_PROCESSORS",
-    "LOOPS",
-    "METRICS",
-    "MODELS",
-    "MODEL_WRAPPERS",
-    "OPTIMIZERS",
-    "OPTIM_WRAPPERS",
-    "OPTIM_WRAPPER_CONSTRUCTORS",
-    "PARAM_SCHEDULERS",
-    "RUNNERS",
-    "RUNNER_CONSTRUCTORS",
-    "STRATEGIES",
-    "TASK_UTILS",
-    "TRANSFORMS",
-    "VISBACKENDS",
-    "VISUALIZERS",
-    "WEIGHT_INITIALIZERS",
-    "DefaultScope",
-    "Registry",
-    "build_from_cfg",
-    "build_model_from_cfg",
-    "build_runner_from_cfg",
-    "build_scheduler_from_cfg",
-    "init_default_scope",
-]
+export_imported(globals())

@@ -14,6 +14,8 @@ from hookline.plan.registry import construct
 if TYPE_CHECKING:
     from hookline.dialects.mmengine.registry.registry import Registry
 
+__all__ = ["build_from_cfg", "build_model_from_cfg", "build_runner_from_cfg", "build_scheduler_from_cfg"]
+
 
 def build_from_cfg(cfg: Any, registry: Registry, default_args: Mapping[str, Any] | None = None) -> Any:
     """Build the object that a dict with `type` describes; `default_args` fill in the arguments it leaves out."""

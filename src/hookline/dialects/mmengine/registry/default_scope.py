@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import ClassVar
 
+__all__ = ["DefaultScope", "init_default_scope"]
+
 
 class DefaultScope:
     """The scope of the current run."""

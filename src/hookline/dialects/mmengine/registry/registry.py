@@ -15,6 +15,8 @@ from hookline.dialects.mmengine.registry.default_scope import DefaultScope, curr
 from hookline.dialects.mmengine.registry.projects import import_registry
 from hookline.errors import ConfigError
 
+__all__ = ["Registry"]
+
 
 class Registry(registry.Registry):
     """A map of names to classes.

@@ -1,7 +1,5 @@
 """The root registries of every project, with their built-in entries."""
 
-from __future__ import annotations
-
 from hookline.dialects.mmengine.registry.build_functions import (
     build_model_from_cfg,
     build_runner_from_cfg,
@@ -9,7 +7,7 @@ from hookline.dialects.mmengine.registry.build_functions import (
 )
 from hookline.dialects.mmengine.registry.registry import Registry
 
-HERE = "hookline.dialects.mmengine"
+_HERE = "hookline.dialects.mmengine"
 
 
 def _in(module: str, *names: str) -> dict[str, str]:
@@ -22,18 +20,18 @@ def _schedulers() -> dict[str, str]:
         *("ReduceOnPlateau", "Step"),
     )
     names = [f"{kind}{what}" for kind in kinds for what in ("LR", "Momentum", "ParamScheduler")]
-    return _in(f"{HERE}.optim.scheduler", *names, "OneCycleLR", "OneCycleParamScheduler")
+    return _in(f"{_HERE}.optim.scheduler", *names, "OneCycleLR", "OneCycleParamScheduler")
 
 
-RUNNERS = Registry("runner", build_runner_from_cfg, builtin=_in(f"{HERE}.runner", "Runner"))
+RUNNERS = Registry("runner", build_runner_from_cfg, builtin=_in(f"{_HERE}.runner", "Runner"))
 RUNNER_CONSTRUCTORS = Registry("runner constructor")
 LOOPS = Registry(
-    "loop", builtin=_in(f"{HERE}.runner.loops", "EpochBasedTrainLoop", "IterBasedTrainLoop", "ValLoop", "TestLoop")
+    "loop", builtin=_in(f"{_HERE}.runner.loops", "EpochBasedTrainLoop", "IterBasedTrainLoop", "ValLoop", "TestLoop")
 )
 HOOKS = Registry(
     "hook",
     builtin=_in(
-        f"{HERE}.hooks",
+        f"{_HERE}.hooks",
         *("CheckpointHook", "DistSamplerSeedHook", "EMAHook", "EarlyStoppingHook", "EmptyCacheHook", "IterTimerHook"),
         *(
             "LoggerHook",
@@ -54,15 +52,15 @@ HOOKS = Registry(
 STRATEGIES = Registry("strategy")
 DATASETS = Registry(
     "dataset",
-    builtin=_in(f"{HERE}.dataset", "BaseDataset", "ClassBalancedDataset", "ConcatDataset", "RepeatDataset"),
+    builtin=_in(f"{_HERE}.dataset", "BaseDataset", "ClassBalancedDataset", "ConcatDataset", "RepeatDataset"),
 )
-DATA_SAMPLERS = Registry("data sampler", builtin=_in(f"{HERE}.dataset", "DefaultSampler", "InfiniteSampler"))
+DATA_SAMPLERS = Registry("data sampler", builtin=_in(f"{_HERE}.dataset", "DefaultSampler", "InfiniteSampler"))
 TRANSFORMS = Registry("transform")
 MODELS = Registry(
     "model",
     build_model_from_cfg,
     builtin=_in(
-        f"{HERE}.model",
+        f"{_HERE}.model",
         *("BaseDataPreprocessor", "BaseTTAModel", "ImgDataPreprocessor"),
         *("ExponentialMovingAverage", "MomentumAnnealingEMA", "StochasticWeightAverage"),
     ),
@@ -70,12 +68,12 @@ MODELS = Registry(
 MODEL_WRAPPERS = Registry(
     "model wrapper",
     builtin=_in("torch.nn.parallel", "DataParallel", "DistributedDataParallel")
-    | _in(f"{HERE}.model", "MMDistributedDataParallel", "MMSeparateDistributedDataParallel"),
+    | _in(f"{_HERE}.model", "MMDistributedDataParallel", "MMSeparateDistributedDataParallel"),
 )
 WEIGHT_INITIALIZERS = Registry(
     "weight initializer",
     builtin={
-        name: f"{HERE}.model.weight_init:{name}Init"
+        name: f"{_HERE}.model.weight_init:{name}Init"
         for name in ("Caffe2Xavier", "Constant", "Kaiming", "Normal", "Pretrained", "TruncNormal", "Uniform", "Xavier")
     },
 )
@@ -88,21 +86,21 @@ OPTIMIZERS = Registry(
     )
     | {"TorchAdafactor": "torch.optim:Adafactor"},
 )
-OPTIM_WRAPPERS = Registry("optim_wrapper", builtin=_in(f"{HERE}.optim", "AmpOptimWrapper", "OptimWrapper"))
+OPTIM_WRAPPERS = Registry("optim_wrapper", builtin=_in(f"{_HERE}.optim", "AmpOptimWrapper", "OptimWrapper"))
 OPTIM_WRAPPER_CONSTRUCTORS = Registry(
-    "optimizer wrapper constructor", builtin=_in(f"{HERE}.optim", "DefaultOptimWrapperConstructor")
+    "optimizer wrapper constructor", builtin=_in(f"{_HERE}.optim", "DefaultOptimWrapperConstructor")
 )
 PARAM_SCHEDULERS = Registry("parameter scheduler", build_scheduler_from_cfg, builtin=_schedulers())
-METRICS = Registry("metric", builtin=_in(f"{HERE}.evaluator", "DumpResults"))
-EVALUATOR = Registry("evaluator", builtin=_in(f"{HERE}.evaluator", "Evaluator"))
+METRICS = Registry("metric", builtin=_in(f"{_HERE}.evaluator", "DumpResults"))
+EVALUATOR = Registry("evaluator", builtin=_in(f"{_HERE}.evaluator", "Evaluator"))
 TASK_UTILS = Registry("task util")
-VISUALIZERS = Registry("visualizer", builtin=_in(f"{HERE}.visualization", "Visualizer"))
+VISUALIZERS = Registry("visualizer", builtin=_in(f"{_HERE}.visualization", "Visualizer"))
 VISBACKENDS = Registry(
     "vis_backend",
     builtin=_in(
-        f"{HERE}.visualization", "LocalVisBackend", "MLflowVisBackend", "TensorboardVisBackend", "WandbVisBackend"
+        f"{_HERE}.visualization", "LocalVisBackend", "MLflowVisBackend", "TensorboardVisBackend", "WandbVisBackend"
     ),
 )
-LOG_PROCESSORS = Registry("log processor", builtin=_in(f"{HERE}.runner.log_processor", "LogProcessor"))
+LOG_PROCESSORS = Registry("log processor", builtin=_in(f"{_HERE}.runner.log_processor", "LogProcessor"))
 INFERENCERS = Registry("inferencer")
-FUNCTIONS = Registry("function", builtin=_in(f"{HERE}.dataset", "default_collate", "pseudo_collate", "worker_init_fn"))
+FUNCTIONS = Registry("function", builtin=_in(f"{_HERE}.dataset", "default_collate", "pseudo_collate", "worker_init_fn"))

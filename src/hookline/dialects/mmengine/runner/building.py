@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from hookline.common.checks import check_int
+from hookline.dialects.errors import HookTypeError
 from hookline.dialects.mmengine.errors import ConfigTypeError, ConfigValueError, NotDescribedError
 from hookline.dialects.mmengine.registry import HOOKS, LOOPS, MODELS
 from hookline.dialects.mmengine.runner import adopted_loops
@@ -36,14 +37,6 @@ DEFAULT_HOOKS: dict[str, dict[str, Any]] = {
 RANDOMNESS = ("seed", "diff_rank_seed", "deterministic")
 #: A new key in `default_hooks` adds a hook, unless it is at least this similar to a known key: then it is a typo.
 TOO_CLOSE = 0.8
-
-#: The config entries that `Runner.from_cfg` passes to the constructor, besides `cfg` itself.
-RUNNER_KEYS = (
-    *("model", "work_dir", "train_dataloader", "val_dataloader", "test_dataloader", "train_cfg", "val_cfg", "test_cfg"),
-    *("auto_scale_lr", "optim_wrapper", "param_scheduler", "val_evaluator", "test_evaluator", "default_hooks"),
-    *("custom_hooks", "data_preprocessor", "load_from", "resume", "launcher", "env_cfg", "log_processor", "log_level"),
-    *("visualizer", "default_scope", "randomness", "experiment_name"),
-)
 
 
 def refuse_incomplete(**stages: Mapping[str, Any]) -> None:
@@ -204,10 +197,6 @@ def tell_folder(hook: Any) -> None:
     given = getattr(hook, "out_dir", None)
     if type(hook).__name__ == "CheckpointHook" and not hasattr(hook, "checkpoint_folder") and given is not None:
         hook.checkpoint_folder = lambda runner: Path(given) / runner.work_dir.resolve().name
-
-
-class HookTypeError(HookError, TypeError):
-    """An object that is not a hook."""
 
 
 def level_of(log_level: int | str) -> int:

@@ -2,25 +2,11 @@
 
 from __future__ import annotations
 
-from hookline.errors import HookError, did_you_mean
+from hookline.dialects.errors import HookKeyError, HookTypeError, HookValueError
+from hookline.errors import HookError
 from hookline.plan.hook import Priority
 
 __all__ = ["Priority", "get_priority"]
-
-
-class PriorityValueError(HookError, ValueError):
-    """The number is not a valid priority."""
-
-
-class PriorityTypeError(HookError, TypeError):
-    """The priority is neither a number nor a name."""
-
-
-class PriorityKeyError(HookError, KeyError):
-    """The name is not a priority."""
-
-    def __str__(self) -> str:
-        return str(self.args[0])
 
 
 def get_priority(priority: int | str | Priority) -> int:
@@ -29,12 +15,10 @@ def get_priority(priority: int | str | Priority) -> int:
     >>> get_priority("very_low"), get_priority(55), get_priority(Priority.HIGH)
     (90, 55, 30)
     """
-    if isinstance(priority, int) and not isinstance(priority, bool):
-        if not 0 <= priority <= 100:
-            raise PriorityValueError(f"a priority must be between 0 and 100, not {priority}")
-        return int(priority)
-    if not isinstance(priority, str):
-        raise PriorityTypeError(f"a priority must be a number from 0 to 100 or a name such as 'LOW', not {priority!r}")
-    if priority.upper() not in Priority.__members__:
-        raise PriorityKeyError(f"unknown priority '{priority}'; {did_you_mean(priority, Priority.__members__)}")
-    return Priority.parse(priority)
+    try:
+        return Priority.parse(priority)
+    except HookError as error:
+        if isinstance(priority, str):
+            raise HookKeyError(str(error)) from None
+        is_number = isinstance(priority, int) and not isinstance(priority, bool)
+        raise (HookValueError if is_number else HookTypeError)(str(error)) from None

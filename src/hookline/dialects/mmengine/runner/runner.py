@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import time
 import weakref
@@ -16,16 +17,12 @@ from hookline.checkpoint import seal, store
 from hookline.common import modes, rng
 from hookline.common.checks import check_int
 from hookline.common.plain import check_plain, without_numpy
+from hookline.dialects.forwarding import forwarded
 from hookline.dialects.keys import refuse_near_misses
 from hookline.dialects.mmengine.config import Config
 from hookline.dialects.mmengine.dist import broadcast_object_list, init_dist, is_distributed, master_only
 from hookline.dialects.mmengine.dist.launchers import check_launcher
-from hookline.dialects.mmengine.errors import (
-    ConfigKeyError,
-    ConfigTypeError,
-    ConfigValueError,
-    NotDescribedError,
-)
+from hookline.dialects.mmengine.errors import ConfigKeyError, ConfigTypeError, ConfigValueError, NotDescribedError
 from hookline.dialects.mmengine.evaluator import Evaluator
 from hookline.dialects.mmengine.hooks.hook import unused_points
 from hookline.dialects.mmengine.hooks.storage import refuse_other_storage
@@ -182,8 +179,9 @@ class Runner(native.Runner):
     @classmethod
     def from_cfg(cls, cfg: Any) -> Self:
         """Build a runner from a config whose keys are the constructor's parameters."""
-        refuse_near_misses("the config", cfg, building.RUNNER_KEYS, ConfigKeyError)
-        given = {name: cfg.get(name) for name in building.RUNNER_KEYS if cfg.get(name) is not None}
+        keys = [name for name in inspect.signature(Runner).parameters if name != "cfg"]
+        refuse_near_misses("the config", cfg, keys, ConfigKeyError)
+        given = {name: cfg.get(name) for name in keys if cfg.get(name) is not None}
         for name in ("model", "work_dir"):
             if name not in given:
                 raise ConfigValueError(f"the config needs '{name}'; it only has {', '.join(sorted(map(str, cfg)))}")
@@ -336,30 +334,11 @@ class Runner(native.Runner):
             raise NotDescribedError(f"this run has no {stage} loop: set {', '.join(given)}")
         return given[f"{stage}_cfg"]
 
-    @property
-    def train_dataloader(self) -> Any:
-        """Return the dataloader for training."""
-        return self.train_loop.dataloader
-
-    @property
-    def val_dataloader(self) -> Any:
-        """Return the dataloader for validation."""
-        return self.val_loop.dataloader
-
-    @property
-    def test_dataloader(self) -> Any:
-        """Return the dataloader for testing."""
-        return self.test_loop.dataloader
-
-    @property
-    def val_evaluator(self) -> Evaluator:
-        """Return the evaluator of validation."""
-        return self.val_loop.evaluator  # type: ignore[no-any-return]
-
-    @property
-    def test_evaluator(self) -> Evaluator:
-        """Return the evaluator of the test."""
-        return self.test_loop.evaluator  # type: ignore[no-any-return]
+    train_dataloader: Any = forwarded("train_loop.dataloader", "Return the dataloader for training.")
+    val_dataloader: Any = forwarded("val_loop.dataloader", "Return the dataloader for validation.")
+    test_dataloader: Any = forwarded("test_loop.dataloader", "Return the dataloader for testing.")
+    val_evaluator: Evaluator = forwarded("val_loop.evaluator", "Return the evaluator of validation.")
+    test_evaluator: Evaluator = forwarded("test_loop.evaluator", "Return the evaluator of the test.")
 
     @property
     def optim_wrapper(self) -> Any:
@@ -599,15 +578,10 @@ class Runner(native.Runner):
         given = self._given["train"]["train_cfg"]
         return given.get(name) if isinstance(given, Mapping) else None
 
-    @property
-    def val_interval(self) -> int:
-        """Return the number of epochs or iterations between validations."""
-        return self.train_loop.val_interval
-
-    @property
-    def val_begin(self) -> int:
-        """Return the epoch or iteration after which validation starts."""
-        return self.train_loop.val_begin
+    val_interval: int = forwarded(
+        "train_loop.val_interval", "Return the number of epochs or iterations between validations."
+    )
+    val_begin: int = forwarded("train_loop.val_begin", "Return the epoch or iteration after which validation starts.")
 
     @property
     def model_name(self) -> str:

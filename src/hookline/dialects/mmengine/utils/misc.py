@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from importlib.util import find_spec
 from typing import Any, TypeVar, cast
 
+from hookline.dialects.exports import export_defined
 from hookline.dialects.mmengine.errors import ConfigTypeError, ConfigValueError
 from hookline.errors import ConfigError
 
@@ -224,3 +225,6 @@ def deprecated_function(since: str, removed_in: str, instructions: str) -> Calla
         return cast("F", deprecated)
 
     return wrap
+
+
+export_defined(globals())

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from hookline.errors import ConfigError
 
+__all__ = ["call_command", "get_installed_path", "install_package", "is_installed"]
+
 
 def is_installed(package: str) -> bool:
     """Return whether a package is installed, by its import name or its distribution name."""

@@ -9,6 +9,8 @@ from typing import Any
 
 from hookline.dialects.mmengine.errors import ConfigTypeError
 
+__all__ = ["check_file_exist", "fopen", "is_abs", "is_filepath", "mkdir_or_exist", "scandir", "symlink"]
+
 
 def is_filepath(x: Any) -> bool:
     """Return whether it can be a path."""

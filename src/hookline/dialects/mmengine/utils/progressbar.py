@@ -9,6 +9,8 @@ from typing import Any, Self
 
 from rich.progress import Progress, track
 
+from hookline.dialects.exports import export_defined
+
 
 class ProgressBar:
     """A progress bar that the caller updates.
@@ -100,3 +102,6 @@ def _call(func: Callable[..., Any], task: Any) -> Any:
     if isinstance(task, tuple):
         return func(*task)
     return func(**task) if isinstance(task, dict) else func(task)
+
+
+export_defined(globals())

@@ -5,7 +5,10 @@ from __future__ import annotations
 from time import perf_counter
 from typing import Self
 
+from hookline.dialects.forwarding import forwarded
 from hookline.errors import HooklineError
+
+__all__ = ["Timer", "TimerError", "check_time"]
 
 
 class TimerError(HooklineError):
@@ -26,10 +29,7 @@ class Timer:
         if start:
             self.start()
 
-    @property
-    def is_running(self) -> bool:
-        """Return whether the timer is running."""
-        return self._is_running
+    is_running: bool = forwarded("_is_running", "Return whether the timer is running.")
 
     def __enter__(self) -> Self:
         self.start()

@@ -7,6 +7,8 @@ import subprocess
 
 from hookline.dialects.mmengine.errors import ConfigValueError
 
+__all__ = ["digit_version", "get_git_hash"]
+
 #: Pre-releases, which sort before the release they are named after, earliest first.
 BEFORE = {"a": -3, "b": -2, "rc": -1}
 

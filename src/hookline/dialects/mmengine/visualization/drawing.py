@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
+from hookline.dialects.forwarding import forwarded
 from hookline.dialects.mmengine.visualization import utils
 from hookline.record.images import as_image
 
@@ -66,10 +67,7 @@ class Canvas:
         """Return the axes of the figure."""
         return self.fig_save.axes[0]
 
-    @property
-    def fig_save_canvas(self) -> Any:
-        """Return the canvas of the figure."""
-        return self.fig_save.canvas
+    fig_save_canvas: Any = forwarded("fig_save.canvas", "Return the canvas of the figure.")
 
     @property
     def dpi(self) -> float:

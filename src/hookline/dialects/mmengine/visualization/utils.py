@@ -8,17 +8,14 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from hookline.errors import ConfigError
+from hookline.writers.extras import require_libraries
 
 
 def import_matplotlib() -> Any:
     """Return matplotlib; if it is missing, raise an error that names the extra."""
-    try:
-        import matplotlib
-    except ImportError:
-        raise ConfigError(
-            "drawing needs matplotlib, which is not installed: pip install 'hookline[mmengine]'"
-        ) from None
+    require_libraries("drawing", "mmengine", "matplotlib")
+    import matplotlib
+
     return matplotlib
 
 

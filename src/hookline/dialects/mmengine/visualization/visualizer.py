@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hookline.dialects.forwarding import forwarded
 from hookline.dialects.mmengine.dist import master_only
 from hookline.dialects.mmengine.errors import ConfigTypeError, ConfigValueError
 from hookline.dialects.mmengine.instances import ManagerMixin
@@ -144,14 +145,9 @@ class Visualizer(ManagerMixin, Canvas):
 
     # -- the image
 
-    @property
-    def dataset_meta(self) -> dict[str, Any] | None:
-        """Return the metadata of the dataset."""
-        return self._dataset_meta
-
-    @dataset_meta.setter
-    def dataset_meta(self, dataset_meta: dict[str, Any]) -> None:
-        self._dataset_meta = dataset_meta
+    dataset_meta: dict[str, Any] | None = forwarded(
+        "_dataset_meta", "Return the metadata of the dataset.", settable=True
+    )
 
     def show(
         self,

@@ -16,6 +16,7 @@ from torch import nn
 from hookline.checkpoint import store
 from hookline.common import rng
 from hookline.common.files import write_text
+from hookline.dialects.errors import HookTypeError
 from hookline.dialects.pointrix.engine import parts
 from hookline.dialects.pointrix.engine.running import begin_writer, close_writer, hooks_see_failures
 from hookline.dialects.pointrix.engine.state import parts_of
@@ -35,11 +36,6 @@ from hookline.hooks.report import ReportHook
 from hookline.hooks.runtime_info import number_of
 from hookline.plan.plan import Plan
 from hookline.strategies import one_process, pick_device
-
-
-class WrongCallError(HookError, TypeError):
-    """Raised for a call of a point with a wrong name or wrong arguments."""
-
 
 #: A text that can only be meant as a device, even if this machine or torch has no such device.
 DEVICE = re.compile(r"(auto|cpu|cuda|gpu|mps|xpu|npu|hpu|mtia|meta)[:_ ]?\d*", re.IGNORECASE)
@@ -182,7 +178,7 @@ class BaseTrainer(Host):
         except HookError as error:
             if type(error) is not HookError or hasattr(error, "__notes__"):
                 raise
-            raise WrongCallError(str(error)) from error
+            raise HookTypeError(str(error)) from error
 
     # -- the writer, under both of its names
 

@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 
 from hookline.checkpoint import compatibility
 from hookline.common.modes import in_mode
+from hookline.dialects.errors import SettingKeyError
 from hookline.dialects.pointrix.engine.default_datapipeline import BaseDataPipeline
 from hookline.dialects.pointrix.logger import parse_writer
 from hookline.dialects.pointrix.model import parse_model
@@ -31,12 +32,6 @@ log = logging.getLogger("hookline")
 #: Sections that are ignored. Training is the same without a viewer or an exporter.
 LEFT_OUT = ("exporter", "gui")
 NAMES = ("datapipeline", "model", "renderer", "writer", "schedulers", "optimizer")
-
-
-class NoLossError(ConfigError, KeyError):
-    """Raised when the model returns no loss to train with."""
-
-    __str__ = Exception.__str__  # a KeyError would show its message in quotes
 
 
 # -- building
@@ -126,7 +121,7 @@ def backward(model: Any, losses: Any) -> None:
     """Compute the gradients of the losses that `get_loss_dict` returned."""
     loss = losses.get("loss") if isinstance(losses, Mapping) else None
     if not isinstance(loss, Tensor) or loss.numel() != 1:
-        raise NoLossError(
+        raise SettingKeyError(
             f"{type(model).__name__}.get_loss_dict returned {_describe_losses(losses)}; it must return a mapping with "
             "the sum of all losses as 'loss', a tensor with one element, because train_step calls its backward()"
         )

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from hookline.common.plain import without_numpy
 from hookline.dialects.pointrix.engine import parts
-from hookline.engine.host import Part
-from hookline.engine.parts import HooksPart, RandomPart, malformed_position
+from hookline.engine.host import HostPart, Part
+from hookline.engine.parts import CountersPart, HooksPart, RandomPart
 
 if TYPE_CHECKING:
     from hookline.dialects.pointrix.engine.base_trainer import BaseTrainer
@@ -35,7 +35,7 @@ def parts_of(trainer: BaseTrainer) -> dict[str, Part]:
         "state_dict": ModelPart(trainer),
         "optimizer": OptimizerPart(trainer),
         "param_schedulers": SchedulersPart(trainer),
-        "position": PositionPart(trainer),
+        "position": CountersPart(trainer),
         "parts": OtherParts(trainer),
         "writers": WriterPart(trainer),
         "hooks": HooksPart(trainer),
@@ -43,85 +43,59 @@ def parts_of(trainer: BaseTrainer) -> dict[str, Part]:
     }
 
 
-class TrainerPart(Part):
-    """A part that needs the trainer."""
-
-    def __init__(self, trainer: BaseTrainer) -> None:
-        self._trainer = trainer
-
-
-class ModelPart(TrainerPart):
+class ModelPart(HostPart):
     """The model: a module, or any object with `get_state_dict` or `state_dict`."""
 
     needed = True
 
     def state_dict(self) -> Any:
         """Return the state of the model."""
-        return parts.get_state(self._trainer.model)
+        return parts.get_state(self._host.model)
 
     def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
         """Load the weights."""
-        parts.load_model(self._trainer, state)
+        parts.load_model(self._host, state)
 
     def misfits(self, state: Any, checkpoint: Mapping[str, Any]) -> list[str]:
         """Compare names and shapes, unless the model has its own `load_state_dict`."""
-        return parts.model_misfits(self._trainer.model, state)
+        return parts.model_misfits(self._host.model, state)
 
 
-class OptimizerPart(TrainerPart):
+class OptimizerPart(HostPart):
     """The optimizer."""
 
     needed = True
 
     def state_dict(self) -> Any:
         """Return the state of the optimizer."""
-        optimizer = self._trainer.optimizer
+        optimizer = self._host.optimizer
         return without_numpy(optimizer.state_dict()) if optimizer is not None else None
 
     def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
         """Load the state."""
-        self._trainer.optimizer.load_state_dict(state)
+        self._host.optimizer.load_state_dict(state)
 
     def misfits(self, state: Any, checkpoint: Mapping[str, Any]) -> list[str]:
         """Compare groups and shapes, unless the model has its own `load_state_dict`, which may grow it."""
-        if parts.has_own_loading(self._trainer.model):
+        if parts.has_own_loading(self._host.model):
             return []
-        return parts.optimizer_misfits(self._trainer.optimizer, state)
+        return parts.optimizer_misfits(self._host.optimizer, state)
 
 
-class SchedulersPart(TrainerPart):
+class SchedulersPart(HostPart):
     """The schedulers."""
 
     def state_dict(self) -> Any:
         """Return the state of the schedulers."""
-        return without_numpy(parts.get_state(self._trainer.schedulers))
+        return without_numpy(parts.get_state(self._host.schedulers))
 
     def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
         """Load the state, if there is one."""
         if state:
-            parts.restore_state(self._trainer.schedulers, state, "schedulers")
+            parts.restore_state(self._host.schedulers, state, "schedulers")
 
 
-class PositionPart(TrainerPart):
-    """The counters."""
-
-    needed = True
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the counters, and the requests that survive a kill."""
-        return self._trainer.position.state_dict() | self._trainer.requests.state_dict()
-
-    def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
-        """Restore the counters and the requests."""
-        self._trainer.position.load_state_dict(state)
-        self._trainer.requests.load_state_dict(state)
-
-    def malformed(self, state: Any) -> list[str]:
-        """Check the types of the counters and the requests."""
-        return malformed_position(state)
-
-
-class OtherParts(TrainerPart):
+class OtherParts(HostPart):
     """The data pipeline and the renderer."""
 
     late = True
@@ -129,15 +103,15 @@ class OtherParts(TrainerPart):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the states of the parts that have one."""
-        return {name: state for name in STATEFUL if (state := parts.get_state(getattr(self._trainer, name)))}
+        return {name: state for name in STATEFUL if (state := parts.get_state(getattr(self._host, name)))}
 
     def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
         """Restore the state of each part."""
         for name, own in (state or {}).items():
-            parts.restore_state(getattr(self._trainer, name), own, name)
+            parts.restore_state(getattr(self._host, name), own, name)
 
 
-class WriterPart(TrainerPart):
+class WriterPart(HostPart):
     """The writer."""
 
     late = True
@@ -145,9 +119,9 @@ class WriterPart(TrainerPart):
 
     def state_dict(self) -> Any:
         """Return how far the records were written."""
-        return parts.get_state(self._trainer.writer)
+        return parts.get_state(self._host.writer)
 
     def load_state_dict(self, state: Any, checkpoint: Mapping[str, Any]) -> None:
         """Drop the records that were written after the checkpoint."""
-        if hasattr(self._trainer.writer, "load_state_dict"):
-            self._trainer.writer.load_state_dict(state or {})
+        if hasattr(self._host.writer, "load_state_dict"):
+            self._host.writer.load_state_dict(state or {})

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from hookline.dialects.forwarding import forwarded
 from hookline.dialects.pointrix.utils.base import BaseObject
 from hookline.dialects.pointrix.utils.registry import Registry
 from hookline.engine.optim import zero_gradients
@@ -44,10 +45,7 @@ class BaseOptimizer(BaseObject):
         self.optimizer.step()
         zero_gradients(self.optimizer)
 
-    @property
-    def param_groups(self) -> list[dict[str, Any]]:
-        """Return the parameter groups."""
-        return self.optimizer.param_groups
+    param_groups: list[dict[str, Any]] = forwarded("optimizer.param_groups", "Return the parameter groups.")
 
     def get_lr(self) -> dict[str, list[float]]:
         """Return the learning rates of the groups."""

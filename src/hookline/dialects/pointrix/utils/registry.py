@@ -7,13 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from hookline.dialects import registry
+from hookline.dialects.errors import SettingKeyError
 from hookline.errors import ConfigError
-
-
-class UnknownNameError(ConfigError, KeyError):
-    """Raised for a name that is not registered."""
-
-    __str__ = Exception.__str__  # a KeyError would show its message in quotes
 
 
 class Registry(registry.Registry):
@@ -39,4 +34,4 @@ class Registry(registry.Registry):
         except ConfigError as error:
             if name in self:
                 raise
-            raise UnknownNameError(str(error)) from None
+            raise SettingKeyError(str(error)) from None

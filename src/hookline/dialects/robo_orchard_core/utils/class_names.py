@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from hookline.dialects.robo_orchard_core.refusals import SettingValueError
+from hookline.dialects.errors import SettingValueError
 from hookline.dialects.robo_orchard_core.utils.function_info import PREFIX, known_as
 from hookline.errors import did_you_mean
 

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationInfo, model_serializer, model_validator
 from pydantic_core.core_schema import SerializationInfo, SerializerFunctionWrapHandler  # noqa: TC002  # used by pydantic
 
-from hookline.dialects.robo_orchard_core.refusals import SettingTypeError, SettingValueError
+from hookline.dialects.errors import SettingTypeError, SettingValueError
 from hookline.dialects.robo_orchard_core.utils import config_text
 from hookline.dialects.robo_orchard_core.utils.class_fields import resolve_names
 from hookline.dialects.robo_orchard_core.utils.class_names import find_class, qualified_name

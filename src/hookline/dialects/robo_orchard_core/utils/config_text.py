@@ -11,7 +11,7 @@ from typing import Any
 from hookline.common.marks import Mark
 from hookline.common.nodes import plain
 from hookline.common.yaml_text import parse
-from hookline.dialects.robo_orchard_core.refusals import SettingValueError
+from hookline.dialects.errors import SettingValueError
 from hookline.errors import ConfigError, did_you_mean
 
 FORMATS = ("json", "toml", "yaml")

@@ -9,7 +9,7 @@ import os
 from typing import Any
 
 from hookline.common.escape import escaping
-from hookline.dialects.robo_orchard_core.refusals import HookTypeError
+from hookline.dialects.errors import HookTypeError
 from hookline.plan.calls import never_runs
 
 #: The prefix of hookline's modules. Users know the classes by the original's names, without it.

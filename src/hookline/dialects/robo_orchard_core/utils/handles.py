@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Generic, Self, TypeVar
 
-from hookline.dialects.robo_orchard_core.refusals import HookTypeError
+from hookline.dialects.errors import HookTypeError
 from hookline.dialects.robo_orchard_core.utils.function_info import FunctionInfo
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, Self, TypeVar
 
-from hookline.dialects.robo_orchard_core.refusals import HookTypeError, HookValueError
+from hookline.dialects.errors import HookTypeError, HookValueError
 from hookline.dialects.robo_orchard_core.utils.function_info import (
     FunctionInfo,
     class_name,
@@ -80,13 +80,13 @@ class HookContext(Generic[T], metaclass=ABCMeta):
 
     @property
     def before_info(self) -> FunctionInfo | None:
-        """Return the description of the function that is called before the work."""
-        return FunctionInfo(self.before)
+        """Return the description of the function that is called before the work; None if there is none."""
+        return _info_of(self.functions()[0])
 
     @property
     def after_info(self) -> FunctionInfo | None:
-        """Return the description of the function that is called after the work."""
-        return FunctionInfo(self.after)
+        """Return the description of the function that is called after the work; None if there is none."""
+        return _info_of(self.functions()[1])
 
     def functions(self) -> tuple[Callable[[T], Any] | None, Callable[[T], Any] | None]:
         """Return the functions that are called before and after the work, as directly as possible."""
@@ -134,16 +134,6 @@ class HookContextFromCallable(HookContext[T]):
                 refuse_uncallable(which, function)
         self._before = before
         self._after = after
-
-    @property
-    def before_info(self) -> FunctionInfo | None:
-        """Return the description of the function that is called before the work."""
-        return None if self._before is None else FunctionInfo(self._before)
-
-    @property
-    def after_info(self) -> FunctionInfo | None:
-        """Return the description of the function that is called after the work."""
-        return None if self._after is None else FunctionInfo(self._after)
 
     def functions(self) -> tuple[Callable[[T], Any] | None, Callable[[T], Any] | None]:
         """Return the two functions themselves, or the method where a subclass overrides it."""
@@ -331,6 +321,10 @@ class HookContextChannel(Generic[T]):
         hooks = ",\n".join(textwrap.indent(f"{i}: {_format_hook(hook)}", "  ") for i, hook in enumerate(self))
         content = f"name={self.name}, \nhooks=[" + (f"\n{hooks}\n]" if hooks else "]")
         return f"<{class_name(type(self))}(\n{textwrap.indent(content, '  ')})>"
+
+
+def _info_of(function: Callable[..., Any] | None) -> FunctionInfo | None:
+    return None if function is None else FunctionInfo(function)
 
 
 def _format_hook(hook: HookContext[Any]) -> str:

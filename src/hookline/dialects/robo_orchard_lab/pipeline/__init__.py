@@ -1,19 +1,7 @@
 """`robo_orchard_lab.pipeline`: the trainers."""
 
-from hookline.dialects.robo_orchard_lab.pipeline.hook_based_trainer import (
-    GradientClippingHookConfig,
-    HookBasedTrainer,
-    PipelineHookOrConfigType,
-    ResumeCheckpointConfig,
-    ValidationHookConfig,
-)
-from hookline.dialects.robo_orchard_lab.pipeline.trainer import SimpleTrainer
+from hookline.dialects.exports import export_imported
+from hookline.dialects.robo_orchard_lab.pipeline.hook_based_trainer import *
+from hookline.dialects.robo_orchard_lab.pipeline.trainer import *
 
-__all__ = [
-    "GradientClippingHookConfig",
-    "HookBasedTrainer",
-    "PipelineHookOrConfigType",
-    "ResumeCheckpointConfig",
-    "SimpleTrainer",
-    "ValidationHookConfig",
-]
+export_imported(globals())

@@ -8,14 +8,14 @@ from typing import Any
 
 import torch
 
-from hookline.dialects.robo_orchard_core.refusals import SettingTypeError, SettingValueError
+from hookline.dialects.errors import SettingTypeError, SettingValueError
 from hookline.dialects.robo_orchard_core.utils.function_info import FunctionInfo
 from hookline.dialects.robo_orchard_lab.pipeline.batch_processor.simple import (
     SimpleBatchProcessor,
     refuse_misspelled_forward,
     refuse_wrong_forward,
 )
-from hookline.errors import ConfigError
+from hookline.writers.extras import require_libraries
 
 #: Placeholders that accelerate accepts for an optimizer and a scheduler if an engine such as DeepSpeed creates them.
 STAND_INS = frozenset({"DummyOptim", "DummyScheduler"})
@@ -32,12 +32,9 @@ def check_limits(max_step: int | None, max_epoch: int | None) -> None:
 
 def check_parts(accelerator: Any, model: Any, dataloader: Any, optimizer: Any, lr_scheduler: Any) -> None:
     """Check the types of all parts that accelerate prepares."""
-    try:
-        from accelerate import Accelerator  # type: ignore[import-untyped]
-    except ImportError as error:
-        raise ConfigError(
-            "the trainer needs accelerate, which is not installed: pip install 'hookline[robo_orchard]'"
-        ) from error
+    require_libraries("the trainer", "robo_orchard", "accelerate")
+    from accelerate import Accelerator  # type: ignore[import-untyped]
+
     for name, value, kind, called in (
         ("accelerator", accelerator, Accelerator, "an accelerate.Accelerator"),
         ("model", model, torch.nn.Module, "a torch.nn.Module"),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hookline.checkpoint import store
 from hookline.checkpoint.seal import Note
 from hookline.common import rng
-from hookline.dialects.robo_orchard_core.refusals import SettingValueError
+from hookline.dialects.errors import SettingValueError
 from hookline.dialects.robo_orchard_lab.pipeline import contents, folders
 from hookline.engine.requests import SaveRequest
 from hookline.errors import StorageError
@@ -90,7 +90,14 @@ def is_model(request: SaveRequest) -> bool:
     return isinstance(request, FolderRequest) and request.label is not None
 
 
-def write_checkpoint(accelerator: Accelerator, request: FolderRequest, state: dict[str, Any], step: int) -> Path:
+def write_folder(accelerator: Accelerator, request: FolderRequest, state: dict[str, Any], step: int) -> Path:
+    """Write a requested save: a checkpoint with the trainer's own state, or only the weights."""
+    if request.label is None:
+        return _write_checkpoint(accelerator, request, state, step)
+    return _write_model(accelerator, request, request.label, step)
+
+
+def _write_checkpoint(accelerator: Accelerator, request: FolderRequest, state: dict[str, Any], step: int) -> Path:
     """Write a numbered checkpoint: accelerate's files, our own files and the seal. Then remove old checkpoints."""
     target, project = request.target, accelerator.project_configuration
     folder = target.parent / f"checkpoint_{project.iteration}"
@@ -118,11 +125,10 @@ def write_checkpoint(accelerator: Accelerator, request: FolderRequest, state: di
     return folder
 
 
-def write_model(accelerator: Accelerator, request: FolderRequest, step: int) -> Path:
+def _write_model(accelerator: Accelerator, request: FolderRequest, label: str, step: int) -> Path:
     """Write the weights to their own folder."""
-    assert request.label is not None
     contents.refuse_infinite(accelerator, step)
-    folder = request.target.parent / request.label
+    folder = request.target.parent / label
     partial = _begin(accelerator, folder, request.target)
     _save_models(accelerator, partial, "{}")
     if accelerator.is_main_process:

@@ -12,7 +12,7 @@ from torch.nn import Module
 
 from hookline.common import forks, rng
 from hookline.common.modes import switch_mode
-from hookline.dialects.robo_orchard_core.refusals import HookValueError, SettingValueError
+from hookline.dialects.errors import HookValueError, SettingValueError
 from hookline.dialects.robo_orchard_core.utils.config import Config
 from hookline.dialects.robo_orchard_core.utils.function_info import logger_of
 from hookline.dialects.robo_orchard_lab.pipeline import checks, contents, folders, processes, saves

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hookline.common.files import real_path
+from hookline.dialects.forwarding import forwarded
 from hookline.dialects.robo_orchard_lab.pipeline.folder_writer import is_model
 from hookline.dialects.robo_orchard_lab.pipeline.hooks.validation import ValidationHook
 from hookline.engine.host import Host
@@ -47,20 +48,14 @@ class TrainerHost(Host):
         """Return the arguments of hooks for one pass through a channel."""
         raise NotImplementedError
 
-    @property
-    def epoch(self) -> int:
-        """Return the number of finished passes over the data."""
-        return self.position.epoch
+    epoch: int = forwarded("position.epoch", "Return the number of finished passes over the data.")
 
     @property
     def rank(self) -> int:
         """Return the number of this process."""
         return int(self.accelerator.process_index)
 
-    @property
-    def device(self) -> Any:
-        """Return the device of the model."""
-        return self.accelerator.device
+    device: Any = forwarded("accelerator.device", "Return the device of the model.")
 
     def note_failure(self, args: Any) -> None:
         """Do nothing: notes on errors have the counters of the trainer. A channel of its own stores them here."""

@@ -23,8 +23,7 @@ from hookline.dialects.robo_orchard_lab.pipeline.folder_writer import (
     Target,
     checkpoint_target,
     is_model,
-    write_checkpoint,
-    write_model,
+    write_folder,
 )
 from hookline.engine import hook_states, ledger_file, lost_folders
 from hookline.engine.saving import Saving, Source, SourceKind
@@ -125,14 +124,12 @@ class FolderSaving(Saving):
     def _write_folder(self, request: FolderRequest) -> None:
         trainer, step = self._trainer, self._trainer.position.iter
         try:
-            if request.label is None:
-                written = write_checkpoint(trainer.accelerator, request, self._state(), step)
-                self.last_path, self.saved_at = written, step
-            else:
-                written = write_model(trainer.accelerator, request, step)
+            written = write_folder(trainer.accelerator, request, {} if is_model(request) else self._state(), step)
         except Exception as error:
             blame(error, f"while saving to {request.target.parent}; earlier saves there are unchanged")
             raise
+        if request.label is None:
+            self.last_path, self.saved_at = written, step
         if request.label is None and trainer.folders:
             file = os.path.relpath(written, trainer.work_dir)
             trainer.journal.note("save", file=file, best=None, complete=True)

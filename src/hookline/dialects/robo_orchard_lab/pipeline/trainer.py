@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
 from hookline.common.modes import in_mode
-from hookline.dialects.robo_orchard_core.refusals import SettingValueError
+from hookline.dialects.errors import SettingValueError
 from hookline.dialects.robo_orchard_core.utils.function_info import logger_of
 from hookline.dialects.robo_orchard_lab.pipeline import checks
 from hookline.dialects.robo_orchard_lab.pipeline.hook_based_trainer import (

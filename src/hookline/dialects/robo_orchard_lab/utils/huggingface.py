@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hookline.dialects.robo_orchard_core.refusals import SettingValueError
+from hookline.dialects.errors import SettingValueError
 from hookline.dialects.robo_orchard_lab.pipeline import contents, folders
 
 if TYPE_CHECKING:

@@ -12,24 +12,13 @@ _HERE = "hookline.dialects.imix.engine.hooks"
 HOOKS = Registry(
     "hook",
     builtin={
-        name: f"{_HERE}.{module}:{name}"
-        for name, module in {
-            "AutogradAnomalyDetectHook": "autograd_anomaly_detect",
-            "AutogradProfilerHook": "autograd_profiler",
-            "CheckPointHook": "periods.checkpoint",
-            "CommonMetricLoggerHook": "periods.common_metric",
-            "EMAEpochHook": "ema",
-            "EMAIterHook": "ema",
-            "EvaluateHook": "evaluate",
-            "Fp16OptimizerHook": "optimizer",
-            "IterationTimerHook": "iteration_time",
-            "JSONLoggerHook": "periods.json_logger",
-            "LRSchedulerHook": "lr_scheduler",
-            "OptimizerHook": "optimizer",
-            "PeriodicLogger": "periodic_logger",
-            "TensorboardLoggerHook": "periods.tensorboard_logger",
-            "TextLoggerHook": "text_logger_hook",
-        }.items()
+        name: f"{_HERE}:{name}"
+        for name in (
+            *("AutogradAnomalyDetectHook", "AutogradProfilerHook", "CheckPointHook", "CommonMetricLoggerHook"),
+            *("EMAEpochHook", "EMAIterHook", "EvaluateHook", "Fp16OptimizerHook", "IterationTimerHook"),
+            *("JSONLoggerHook", "LRSchedulerHook", "OptimizerHook", "PeriodicLogger", "TensorboardLoggerHook"),
+            "TextLoggerHook",
+        )
     },
 )
 

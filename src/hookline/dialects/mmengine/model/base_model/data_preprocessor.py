@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from hookline.data.transfer import to_device
+from hookline.dialects.forwarding import forwarded
 from hookline.dialects.mmengine.errors import ConfigTypeError, ConfigValueError
 from hookline.dialects.mmengine.model.utils import stack_batch
 
@@ -27,10 +28,7 @@ class BaseDataPreprocessor(nn.Module):
         self._non_blocking = non_blocking
         self.register_buffer("_device_marker", torch.empty(0), persistent=False)  # moves with the model
 
-    @property
-    def device(self) -> torch.device:
-        """Return the device of the model."""
-        return self._device_marker.device
+    device: torch.device = forwarded("_device_marker.device", "Return the device of the model.")
 
     def cast_data(self, data: Any) -> Any:
         """Return the batch on the device of the model."""

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from hookline.dialects.forwarding import forwarded
 from hookline.dialects.mmengine.errors import ConfigTypeError, ConfigValueError
 from hookline.dialects.mmengine.optim.optimizer.optimizer_wrapper import OptimWrapper
 from hookline.errors import ConfigError, did_you_mean
@@ -71,10 +72,7 @@ class AmpOptimWrapper(OptimWrapper):
     def _dtype(self, device: str) -> torch.dtype:
         return self.cast_dtype if self.cast_dtype is not None else torch.get_autocast_dtype(device)
 
-    @property
-    def loss_scaler(self) -> torch.amp.GradScaler | None:
-        """Return the scaler, if there is one."""
-        return self.scaler
+    loss_scaler: torch.amp.GradScaler | None = forwarded("scaler", "Return the scaler, if there is one.")
 
     def optim_context(self, model: nn.Module) -> AbstractContextManager[Any]:
         """Return the context for a forward pass: autocast, plus the context of OptimWrapper."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from hookline.dialects.forwarding import forwarded
 from hookline.engine.optim import Optim
 
 
@@ -48,10 +49,7 @@ class BaseOptimWrapper(Optim):
         groups = self.optimizer.param_groups
         return groups if self.base_param_settings is None else [*groups, self.base_param_settings]
 
-    @property
-    def defaults(self) -> dict[str, Any]:
-        """Return the default settings of a parameter group."""
-        return self.optimizer.defaults
+    defaults: dict[str, Any] = forwarded("optimizer.defaults", "Return the default settings of a parameter group.")
 
     def get_lr(self) -> dict[str, list[float]]:
         """Return the learning rates of all groups and, with several groups, their base rate."""

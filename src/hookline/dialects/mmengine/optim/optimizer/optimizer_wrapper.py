@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from hookline.dialects.forwarding import forwarded
 from hookline.dialects.mmengine.errors import ConfigTypeError, ConfigValueError
 from hookline.dialects.mmengine.optim.optimizer.base import BaseOptimWrapper
 from hookline.engine.clipping import Clip
@@ -138,14 +139,8 @@ class OptimWrapper(BaseOptimWrapper):
                 self.accumulate,
             )
 
-    @property
-    def inner_count(self) -> int:
-        """Return the number of losses so far."""
-        return self._inner_count
-
-    @property
-    def _accumulative_counts(self) -> int:
-        return self.accumulate
+    inner_count: int = forwarded("_inner_count", "Return the number of losses so far.")
+    _accumulative_counts: int = forwarded("accumulate", "")
 
     def __repr__(self) -> str:
         name = type(self).__name__

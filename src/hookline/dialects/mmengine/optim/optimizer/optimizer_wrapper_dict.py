@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from hookline.dialects.mmengine.errors import ConfigKeyError, ConfigTypeError
@@ -12,13 +11,24 @@ from hookline.engine.optims import Optims
 from hookline.errors import HooklineError, did_you_mean
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import nn
 
     from hookline.dialects.mmengine.optim.optimizer.optimizer_wrapper import OptimWrapper
 
 
 class CalledTogetherError(HooklineError, NotImplementedError):
     """A method was called for all optimizers that must be called for each of them separately."""
+
+
+def _refused(name: str) -> Callable[..., NoReturn]:
+    def refuse(self: Optims, *args: Any, **kwargs: Any) -> NoReturn:
+        """Refuse the call: it must be made for each wrapper separately."""
+        one = next(iter(self), "name")
+        raise CalledTogetherError(
+            f"{name} must be called for one optimizer at a time: optim_wrapper['{one}'].{name}(...)"
+        )
+
+    return refuse
 
 
 class OptimWrapperDict(Optims):
@@ -35,27 +45,10 @@ class OptimWrapperDict(Optims):
         """Return the wrappers by name."""
         return dict(self)
 
-    def _refuse_joint_call(self, what: str) -> NoReturn:
-        one = next(iter(self), "name")
-        raise CalledTogetherError(
-            f"{what} must be called for one optimizer at a time: optim_wrapper['{one}'].{what}(...)"
-        )
-
-    def update_params(self, loss: Tensor, *args: Any, **kwargs: Any) -> NoReturn:
-        """Refuse the call: each wrapper updates separately."""
-        self._refuse_joint_call("update_params")
-
-    def backward(self, loss: Tensor, **kwargs: Any) -> NoReturn:
-        """Refuse the call: it must be made for each wrapper separately."""
-        self._refuse_joint_call("backward")
-
-    def step(self, **kwargs: Any) -> NoReturn:
-        """Refuse the call: it must be made for each wrapper separately."""
-        self._refuse_joint_call("step")
-
-    def optim_context(self, model: nn.Module) -> AbstractContextManager[Any]:
-        """Refuse the call: it must be made for each wrapper separately."""
-        self._refuse_joint_call("optim_context")
+    update_params = _refused("update_params")
+    backward = _refused("backward")
+    step = _refused("step")
+    optim_context = _refused("optim_context")
 
     def zero_grad(self, **kwargs: Any) -> None:
         """Clear the gradients of all optimizers."""

@@ -1,73 +1,10 @@
 """Schedulers for the learning rate, the momentum, and any other optimizer parameter."""
 
-from hookline.dialects.mmengine.optim.scheduler.building import build_param_schedulers
-from hookline.dialects.mmengine.optim.scheduler.lr_scheduler import (
-    ConstantLR,
-    CosineAnnealingLR,
-    CosineRestartLR,
-    ExponentialLR,
-    LinearLR,
-    MultiStepLR,
-    OneCycleLR,
-    PolyLR,
-    ReduceOnPlateauLR,
-    StepLR,
-)
-from hookline.dialects.mmengine.optim.scheduler.momentum_scheduler import (
-    ConstantMomentum,
-    CosineAnnealingMomentum,
-    CosineRestartMomentum,
-    ExponentialMomentum,
-    LinearMomentum,
-    MultiStepMomentum,
-    PolyMomentum,
-    ReduceOnPlateauMomentum,
-    StepMomentum,
-)
-from hookline.dialects.mmengine.optim.scheduler.param_scheduler import (
-    ConstantParamScheduler,
-    CosineAnnealingParamScheduler,
-    CosineRestartParamScheduler,
-    ExponentialParamScheduler,
-    LinearParamScheduler,
-    MultiStepParamScheduler,
-    OneCycleParamScheduler,
-    PolyParamScheduler,
-    ReduceOnPlateauParamScheduler,
-    StepParamScheduler,
-    _ParamScheduler,
-)
+from hookline.dialects.exports import export_imported
+from hookline.dialects.mmengine.optim.scheduler.building import *
+from hookline.dialects.mmengine.optim.scheduler.lr_scheduler import *
+from hookline.dialects.mmengine.optim.scheduler.momentum_scheduler import *
+from hookline.dialects.mmengine.optim.scheduler.param_scheduler import *
+from hookline.dialects.mmengine.optim.scheduler.param_scheduler import _ParamScheduler as _ParamScheduler
 
-__all__ = [
-    "ConstantLR",
-    "ConstantMomentum",
-    "ConstantParamScheduler",
-    "CosineAnnealingLR",
-    "CosineAnnealingMomentum",
-    "CosineAnnealingParamScheduler",
-    "CosineRestartLR",
-    "CosineRestartMomentum",
-    "CosineRestartParamScheduler",
-    "ExponentialLR",
-    "ExponentialMomentum",
-    "ExponentialParamScheduler",
-    "LinearLR",
-    "LinearMomentum",
-    "LinearParamScheduler",
-    "MultiStepLR",
-    "MultiStepMomentum",
-    "MultiStepParamScheduler",
-    "OneCycleLR",
-    "OneCycleParamScheduler",
-    "PolyLR",
-    "PolyMomentum",
-    "PolyParamScheduler",
-    "ReduceOnPlateauLR",
-    "ReduceOnPlateauMomentum",
-    "ReduceOnPlateauParamScheduler",
-    "StepLR",
-    "StepMomentum",
-    "StepParamScheduler",
-    "_ParamScheduler",
-    "build_param_schedulers",
-]
+export_imported(globals(), "_ParamScheduler")

@@ -16,11 +16,7 @@ from typing import Any, ClassVar
 
 from torch.optim.lr_scheduler import LRScheduler
 
-from hookline.dialects.mmengine.errors import (
-    ConfigKeyError,
-    ConfigTypeError,
-    ConfigValueError,
-)
+from hookline.dialects.mmengine.errors import ConfigKeyError, ConfigTypeError, ConfigValueError
 
 INF = int(1e9)
 
@@ -95,9 +91,13 @@ class _ParamScheduler(LRScheduler):
     counts_steps: ClassVar[tuple[str, ...]] = ()
     #: True if `step` is also called with the metrics of a validation.
     need_val_args: ClassVar[bool] = False
+    optimizer: Any
+    param_name: str
     begin: int
     end: int
     last_step: int
+    by_epoch: bool
+    verbose: bool
     #: The common parameters, in the order of the constructor.
     common: ClassVar[tuple[str, ...]] = COMMON
 
@@ -117,40 +117,25 @@ class _ParamScheduler(LRScheduler):
         # torch's own constructor is not called: it would schedule `lr` and step immediately.
         given = self._parameters.bind(*args, **kwargs)
         given.apply_defaults()
-        attached = {name: given.arguments.pop(name) for name in ("optimizer", "param_name", *COMMON)}
-        self.begin, self.end = attached["begin"], attached["end"]
+        vars(self).update({name: given.arguments.pop(name) for name in ("optimizer", "param_name", *COMMON)})
+        if not hasattr(self.optimizer, "param_groups"):
+            raise ConfigTypeError(
+                f"{type(self).__name__} needs an optimizer or an OptimWrapper, not a {type(self.optimizer).__name__}"
+            )
         self._configure(**given.arguments)
-        self._attach(**attached)
-        self._global_step = -1
-        self.step()
+        self._attach()
+        self._start()
 
     def _configure(self, *args: Any, **kwargs: Any) -> None:
-        """Keep the parameters of this kind of scheduler; `begin` and `end` are already known. A subclass has more."""
+        """Keep the parameters of this kind of scheduler; the common ones are already set. A subclass has more."""
 
-    def _attach(
-        self,
-        optimizer: Any,
-        param_name: str,
-        begin: int,
-        end: int,
-        last_step: int,
-        by_epoch: bool,
-        verbose: bool,
-    ) -> None:
-        who = type(self).__name__
-        if not hasattr(optimizer, "param_groups"):
-            raise ConfigTypeError(f"{who} needs an optimizer or an OptimWrapper, not a {type(optimizer).__name__}")
-        if end <= begin:
-            raise ConfigValueError(f"{who}: end must be greater than begin, but begin={begin} and end={end}")
+    def _attach(self) -> None:
+        """Check the common parameters, and keep the values of the groups before any schedule."""
+        who, optimizer, param_name, last_step = type(self).__name__, self.optimizer, self.param_name, self.last_step
+        if self.end <= self.begin:
+            raise ConfigValueError(f"{who}: end must be greater than begin, but begin={self.begin} and end={self.end}")
         if not isinstance(last_step, int) or last_step < -1:
             raise ConfigValueError(f"{who}: last_step must be an int of at least -1, not {last_step!r}")
-        self.optimizer, self.param_name = optimizer, param_name
-        self.begin, self.end, self.by_epoch, self.verbose = (
-            begin,
-            end,
-            by_epoch,
-            verbose,
-        )
         initial = f"initial_{param_name}"
         for number, group in enumerate(optimizer.param_groups):
             if param_name not in group:
@@ -163,8 +148,12 @@ class _ParamScheduler(LRScheduler):
                     f"optimizer has no '{initial}' from it"
                 )
         self.base_values = [group[initial] for group in optimizer.param_groups]
-        self.last_step = last_step
         ORDERS[self] = StepOrder(optimizer)
+
+    def _start(self) -> None:
+        """Set the values of the first epoch or iteration."""
+        self._global_step = -1
+        self.step()
 
     def _value(self, value: float, base: float) -> float:
         """Return a group's new value at step `self.last_step`. `base` is the value before any schedule."""
@@ -194,13 +183,7 @@ class _ParamScheduler(LRScheduler):
     def print_value(self, is_verbose: bool, group: int, value: float) -> None:
         """Log a new value if `is_verbose` is set."""
         if is_verbose:
-            log.info(
-                "%s: %s of group %d is now %.4e",
-                type(self).__name__,
-                self.param_name,
-                group,
-                value,
-            )
+            log.info("%s: %s of group %d is now %.4e", type(self).__name__, self.param_name, group, value)
 
     def get_last_value(self) -> list[float]:
         """Return the values of all groups after the last step."""

@@ -17,6 +17,8 @@ from hookline.errors import did_you_mean
 if TYPE_CHECKING:
     from hookline.engine.optim import Optim
 
+__all__ = ["build_param_schedulers"]
+
 
 def build_param_schedulers(
     optim_wrapper: Any,

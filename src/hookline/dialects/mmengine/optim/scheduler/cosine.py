@@ -86,7 +86,4 @@ class CosineRestartParamScheduler(_CosineScheduler):
     @staticmethod
     def get_position_from_periods(iteration: int, cumulative_periods: Sequence[int]) -> int | None:
         """Return the index of the period that contains a step, or None after the last period."""
-        return next(
-            (number for number, until in enumerate(cumulative_periods) if iteration < until),
-            None,
-        )
+        return next((number for number, until in enumerate(cumulative_periods) if iteration < until), None)

@@ -4,19 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from hookline.dialects.exports import export_defined
 from hookline.dialects.mmengine.errors import ConfigValueError
+from hookline.dialects.mmengine.optim.scheduler import param_scheduler
 from hookline.dialects.mmengine.optim.scheduler.base import OneParameter
-from hookline.dialects.mmengine.optim.scheduler.param_scheduler import (
-    ConstantParamScheduler,
-    CosineAnnealingParamScheduler,
-    CosineRestartParamScheduler,
-    ExponentialParamScheduler,
-    LinearParamScheduler,
-    MultiStepParamScheduler,
-    PolyParamScheduler,
-    ReduceOnPlateauParamScheduler,
-    StepParamScheduler,
-)
 
 
 class MomentumSchedulerMixin(OneParameter):
@@ -44,37 +35,40 @@ class MomentumSchedulerMixin(OneParameter):
                 group["betas"] = (group["momentum"], *group["betas"][1:])
 
 
-class ConstantMomentum(MomentumSchedulerMixin, ConstantParamScheduler):
+class ConstantMomentum(MomentumSchedulerMixin, param_scheduler.ConstantParamScheduler):
     """Multiplies by a factor from `begin` to `end`."""
 
 
-class CosineAnnealingMomentum(MomentumSchedulerMixin, CosineAnnealingParamScheduler):
+class CosineAnnealingMomentum(MomentumSchedulerMixin, param_scheduler.CosineAnnealingParamScheduler):
     """Decays along half a cosine wave."""
 
 
-class CosineRestartMomentum(MomentumSchedulerMixin, CosineRestartParamScheduler):
+class CosineRestartMomentum(MomentumSchedulerMixin, param_scheduler.CosineRestartParamScheduler):
     """Decays along half a cosine wave, with restarts."""
 
 
-class ExponentialMomentum(MomentumSchedulerMixin, ExponentialParamScheduler):
+class ExponentialMomentum(MomentumSchedulerMixin, param_scheduler.ExponentialParamScheduler):
     """Multiplies by gamma at every step."""
 
 
-class LinearMomentum(MomentumSchedulerMixin, LinearParamScheduler):
+class LinearMomentum(MomentumSchedulerMixin, param_scheduler.LinearParamScheduler):
     """Multiplies by a factor that changes linearly."""
 
 
-class MultiStepMomentum(MomentumSchedulerMixin, MultiStepParamScheduler):
+class MultiStepMomentum(MomentumSchedulerMixin, param_scheduler.MultiStepParamScheduler):
     """Multiplies by gamma at every milestone."""
 
 
-class PolyMomentum(MomentumSchedulerMixin, PolyParamScheduler):
+class PolyMomentum(MomentumSchedulerMixin, param_scheduler.PolyParamScheduler):
     """Decays along a polynomial."""
 
 
-class ReduceOnPlateauMomentum(MomentumSchedulerMixin, ReduceOnPlateauParamScheduler):
+class ReduceOnPlateauMomentum(MomentumSchedulerMixin, param_scheduler.ReduceOnPlateauParamScheduler):
     """Multiplies by a factor when a metric no longer improves."""
 
 
-class StepMomentum(MomentumSchedulerMixin, StepParamScheduler):
+class StepMomentum(MomentumSchedulerMixin, param_scheduler.StepParamScheduler):
     """Multiplies by gamma every `step_size` steps."""
+
+
+export_defined(globals())

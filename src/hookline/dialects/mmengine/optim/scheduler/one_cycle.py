@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from hookline.dialects.mmengine.errors import ConfigValueError
-from hookline.dialects.mmengine.optim.scheduler.base import INF, _ParamScheduler
+from hookline.dialects.mmengine.optim.scheduler.base import _ParamScheduler
 
 
 class OneCycleParamScheduler(_ParamScheduler):
-    """Rises to `eta_max` and then decays. It sets values directly, regardless of other schedulers.
+    """Rises to `eta_max` and then decays. It sets the learning rate directly, regardless of other schedulers.
 
     Args:
-        optimizer: A torch optimizer or an OptimWrapper.
-        param_name: Must be `lr`.
         eta_max: The maximum, one for all groups or one per group.
         total_steps: The length of the cycle. Defaults to `end - begin`.
         pct_start: The fraction of the cycle in which the value rises.
@@ -23,19 +20,12 @@ class OneCycleParamScheduler(_ParamScheduler):
         div_factor: The maximum divided by the starting value.
         final_div_factor: The starting value divided by the final value.
         three_phase: Decay to the starting value first, as fast as the rise, and then to the final value.
-        begin: Same as for all schedulers.
-        end: Same as for all schedulers.
-        last_step: Same as for all schedulers.
-        by_epoch: Same as for all schedulers.
-        verbose: Same as for all schedulers.
     """
 
     counts_steps = ("total_steps",)
 
-    def __init__(
+    def _configure(
         self,
-        optimizer: Any,
-        param_name: str,
         eta_max: float | Sequence[float] = 0,
         total_steps: int | None = None,
         pct_start: float = 0.3,
@@ -43,14 +33,9 @@ class OneCycleParamScheduler(_ParamScheduler):
         div_factor: float = 25.0,
         final_div_factor: float = 1e4,
         three_phase: bool = False,
-        begin: int = 0,
-        end: int = INF,
-        last_step: int = -1,
-        by_epoch: bool = True,
-        verbose: bool = False,
     ) -> None:
-        if param_name != "lr":
-            raise ConfigValueError(f"OneCycle only schedules the learning rate, 'lr', not '{param_name}'")
+        if self.param_name != "lr":
+            raise ConfigValueError(f"OneCycle only schedules the learning rate, 'lr', not '{self.param_name}'")
         if total_steps is not None and (not isinstance(total_steps, int) or total_steps <= 0):
             raise ConfigValueError(f"OneCycle: total_steps must be an int greater than 0, not {total_steps!r}")
         if not isinstance(pct_start, float) or not 0 <= pct_start <= 1:
@@ -59,11 +44,10 @@ class OneCycleParamScheduler(_ParamScheduler):
             raise ConfigValueError(f"OneCycle: anneal_strategy must be 'cos' or 'linear', not {anneal_strategy!r}")
         self.eta_max, self.div_factor, self.final_div_factor = eta_max, div_factor, final_div_factor
         self.anneal_strategy = anneal_strategy
-        self.total_steps = end - begin if total_steps is None else total_steps
+        self.total_steps = self.end - self.begin if total_steps is None else total_steps
         self.phases = self._phases(pct_start, three_phase)
-        if last_step == -1:
-            self._set_group_limits(optimizer)
-        super().__init__(optimizer, param_name, begin, end, last_step, by_epoch, verbose)
+        if self.last_step == -1:
+            self._set_group_limits()
 
     def _phases(self, pct_start: float, three_phase: bool) -> list[tuple[float, str, str]]:
         """Return the last step of each phase, and the group entries that it leads from and to."""
@@ -73,8 +57,8 @@ class OneCycleParamScheduler(_ParamScheduler):
         middle = float(2 * pct_start * self.total_steps) - 2
         return [(top, "initial_lr", "max_lr"), (middle, "max_lr", "initial_lr"), (end, "initial_lr", "min_lr")]
 
-    def _set_group_limits(self, optimizer: Any) -> None:
-        groups = optimizer.param_groups
+    def _set_group_limits(self) -> None:
+        groups = self.optimizer.param_groups
         maxima = self.eta_max if isinstance(self.eta_max, (list, tuple)) else [self.eta_max] * len(groups)
         if len(maxima) != len(groups):
             raise ConfigValueError(f"OneCycle: eta_max has {len(maxima)} values for {len(groups)} parameter groups")

@@ -16,8 +16,6 @@ class ReduceOnPlateauParamScheduler(_ParamScheduler):
     `step()` counts an epoch. `step(metrics)` evaluates a validation.
 
     Args:
-        optimizer: A torch optimizer or an OptimWrapper.
-        param_name: The entry of the parameter groups to schedule.
         monitor: The name of the metric.
         rule: `less` or `greater`, whichever is better.
         factor: The factor to multiply by, less than 1.
@@ -29,19 +27,15 @@ class ReduceOnPlateauParamScheduler(_ParamScheduler):
         eps: Reductions that are not larger than this are skipped.
         begin: The first epoch whose validation counts.
         end: The scheduler stops before this epoch.
-        last_step: Same as for all schedulers.
         by_epoch: Must be True, because the scheduler follows validations.
-        verbose: Same as for all schedulers.
     """
 
     need_val_args = True
     #: The same flag under hookline's own name: a validation calls `step` with all its metrics.
     takes_metrics = True
 
-    def __init__(
+    def _configure(
         self,
-        optimizer: Any,
-        param_name: str,
         monitor: str = "loss",
         rule: str = "less",
         factor: float = 0.1,
@@ -51,14 +45,9 @@ class ReduceOnPlateauParamScheduler(_ParamScheduler):
         cooldown: int = 0,
         min_value: float | Sequence[float] = 0.0,
         eps: float = 1e-8,
-        begin: int = 0,
-        end: int = INF,
-        last_step: int = -1,
-        by_epoch: bool = True,
-        verbose: bool = False,
     ) -> None:
         who = type(self).__name__
-        if not by_epoch:
+        if not self.by_epoch:
             raise ConfigValueError(f"{who} follows validations, so by_epoch must be True")
         if factor >= 1.0:
             raise ConfigValueError(f"{who}: factor must be less than 1, not {factor}")
@@ -68,15 +57,17 @@ class ReduceOnPlateauParamScheduler(_ParamScheduler):
             raise ConfigValueError(f"{who}: rule must be 'less' or 'greater', not {rule!r}")
         if threshold_rule not in ("rel", "abs"):
             raise ConfigValueError(f"{who}: threshold_rule must be 'rel' or 'abs', not {threshold_rule!r}")
-        self._attach(optimizer, param_name, begin, end, last_step, by_epoch, verbose)
         self.monitor, self.rule, self.threshold, self.threshold_rule = monitor, rule, threshold, threshold_rule
         self.factor, self.patience, self.cooldown, self.eps = factor, patience, cooldown, eps
         self.min_values = self._expand_minimum(min_value)
         self.best: float = INF if rule == "less" else -INF
         self.cooldown_counter = 0
         self.num_bad_epochs = 0
+
+    def _start(self) -> None:
+        """Begin with the values as they are."""
         self._global_step = 0
-        self._last_value = [group[self.param_name] for group in optimizer.param_groups]
+        self._last_value = [group[self.param_name] for group in self.optimizer.param_groups]
 
     def _expand_minimum(self, given: float | Sequence[float]) -> list[float]:
         groups = self.optimizer.param_groups

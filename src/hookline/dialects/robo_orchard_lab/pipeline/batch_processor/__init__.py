@@ -1,9 +1,7 @@
 """`robo_orchard_lab.pipeline.batch_processor`: the classes that process a batch."""
 
-from hookline.dialects.robo_orchard_lab.pipeline.batch_processor.mixin import BatchProcessorMixin
-from hookline.dialects.robo_orchard_lab.pipeline.batch_processor.simple import (
-    LossNotProvidedError,
-    SimpleBatchProcessor,
-)
+from hookline.dialects.exports import export_imported
+from hookline.dialects.robo_orchard_lab.pipeline.batch_processor.mixin import *
+from hookline.dialects.robo_orchard_lab.pipeline.batch_processor.simple import *
 
-__all__ = ["BatchProcessorMixin", "LossNotProvidedError", "SimpleBatchProcessor"]
+export_imported(globals())

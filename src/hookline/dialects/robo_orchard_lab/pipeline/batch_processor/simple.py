@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from hookline.dialects.robo_orchard_core.refusals import HookTypeError
+from hookline.dialects.errors import HookTypeError
 from hookline.dialects.robo_orchard_core.utils.function_info import FunctionInfo, refuse_wrong_call
 from hookline.dialects.robo_orchard_lab.pipeline.batch_processor.mixin import BatchProcessorMixin
 from hookline.dialects.robo_orchard_lab.utils import as_sequence

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from hookline.dialects.robo_orchard_core.utils.function_info import logger_of
 from hookline.dialects.robo_orchard_lab.pipeline.folder_writer import (
@@ -10,20 +11,11 @@ from hookline.dialects.robo_orchard_lab.pipeline.folder_writer import (
     Target,
     checkpoint_target,
     model_target,
-    write_checkpoint,
-    write_model,
+    write_folder,
 )
-from hookline.dialects.robo_orchard_lab.pipeline.hooks.frequency import (
-    check_frequencies,
-    due_after_epoch,
-    due_after_step,
-)
-from hookline.dialects.robo_orchard_lab.pipeline.hooks.mixin import (
-    HookContext,
-    PipelineHookArgs,
-    PipelineHooks,
-    PipelineHooksConfig,
-)
+from hookline.dialects.robo_orchard_lab.pipeline.hooks import frequency
+from hookline.dialects.robo_orchard_lab.pipeline.hooks.configured import ConfiguredHooks
+from hookline.dialects.robo_orchard_lab.pipeline.hooks.mixin import PipelineHookArgs, PipelineHooks, PipelineHooksConfig
 
 if TYPE_CHECKING:
     from accelerate import Accelerator  # type: ignore[import-untyped]
@@ -46,10 +38,10 @@ class SaveHookConfig(PipelineHooksConfig[SaveT]):
 
     def __post_init__(self) -> None:
         """Refuse a config that never saves, and invalid frequencies."""
-        check_frequencies(self, "save_epoch_freq", "save_step_freq")
+        frequency.check_frequencies(self, "save_epoch_freq", "save_step_freq")
 
 
-class SavingHook(PipelineHooks):
+class SavingHook(ConfiguredHooks["SaveHookConfig[Any]"]):
     """Requests a save at the end of steps, epochs and the loop. After a failure, it requests none.
 
     In a trainer, the save is written at the end of the step, the epoch or the loop, after all hooks. Without a trainer,
@@ -59,26 +51,34 @@ class SavingHook(PipelineHooks):
     _warned = False
 
     def __init__(self, cfg: SaveHookConfig[SavingHook]) -> None:
-        super().__init__()
-        self.cfg = cfg
-        self.save_root, self.save_epoch_freq, self.save_step_freq = (
-            cfg.save_root,
-            cfg.save_epoch_freq,
-            cfg.save_step_freq,
-        )
+        super().__init__(cfg)
+        self.save_root = cfg.save_root
+        self.save_epoch_freq, self.save_step_freq = cfg.save_epoch_freq, cfg.save_step_freq
         if cfg.save_when_loop_end:
-            self.register_hook("on_loop", HookContext.from_callable(after=self._on_loop_end))
+            self.at("on_loop", after=self._on_loop_end)
         if cfg.save_epoch_freq is not None:
-            self.register_hook("on_epoch", HookContext.from_callable(after=self._on_epoch_end))
+            self.at("on_epoch", after=self._on_epoch_end)
         if cfg.save_step_freq is not None:
-            self.register_hook("on_step", HookContext.from_callable(after=self._on_step_end))
+            self.at("on_step", after=self._on_step_end)
+
+    #: Finds the destination of the saves for an Accelerator and a `save_root`.
+    find_target: Callable[[Accelerator, str | None], Target]
 
     def target(self, accelerator: Accelerator) -> Target:
         """Return the destination of this hook's saves."""
-        raise NotImplementedError
+        self._warn_of_root(accelerator)
+        return self.find_target(accelerator, self.cfg.save_root)
 
     def save(self, args: PipelineHookArgs, when: str) -> None:
         """Request a save, or write it at once without a trainer."""
+        request = FolderRequest(target=self.target(args.accelerator), when=when, **self._describe_save(args))
+        if args._trainer is not None:
+            args._trainer.saving.request(request)
+        else:
+            write_folder(args.accelerator, request, {}, args.global_step_id + 1)
+
+    def _describe_save(self, args: PipelineHookArgs) -> dict[str, Any]:
+        """Return the fields of a request that say what is saved."""
         raise NotImplementedError
 
     def _warn_of_root(self, accelerator: Accelerator) -> None:
@@ -95,11 +95,11 @@ class SavingHook(PipelineHooks):
             )
 
     def _on_step_end(self, args: PipelineHookArgs) -> None:
-        if due_after_step(args, self.cfg.save_step_freq):
+        if frequency.due_after_step(args, self.cfg.save_step_freq):
             self.save(args, f"step {args.global_step_id}")
 
     def _on_epoch_end(self, args: PipelineHookArgs) -> None:
-        if due_after_epoch(args, self.cfg.save_epoch_freq):
+        if frequency.due_after_epoch(args, self.cfg.save_epoch_freq):
             self.save(args, f"epoch {args.epoch_id}")
 
     def _on_loop_end(self, args: PipelineHookArgs) -> None:
@@ -112,40 +112,23 @@ class SaveCheckpoint(SavingHook):
 
     Checkpoints are `checkpoints/checkpoint_<n>` in accelerate's project; the oldest are removed if there are more than
     its `total_limit`. Without automatic names, they are `checkpoint_<n>` in `save_root`, which also has links to the
-    files of the newest one. With `save_model`, each one
-    also contains the weights as a model that can be loaded separately.
+    files of the newest one. With `save_model`, each one also contains the weights as a model that can be loaded
+    separately.
     """
 
-    def target(self, accelerator: Accelerator) -> Target:
-        """Return the destination of this hook's saves."""
-        self._warn_of_root(accelerator)
-        return checkpoint_target(accelerator, self.cfg.save_root)
+    find_target = staticmethod(checkpoint_target)
 
-    def save(self, args: PipelineHookArgs, when: str) -> None:
-        """Request a checkpoint, or write it at once without a trainer."""
-        request = FolderRequest(target=self.target(args.accelerator), when=when, with_model=self.cfg.save_model)
-        if args._trainer is not None:
-            args._trainer.saving.request(request)
-        else:
-            write_checkpoint(args.accelerator, request, {}, args.global_step_id + 1)
+    def _describe_save(self, args: PipelineHookArgs) -> dict[str, Any]:
+        return {"with_model": self.cfg.save_model}
 
 
 class SaveModel(SavingHook):
     """Saves only the weights: `model_epoch_<e>_step_<s>/<i>` in `saved_models/` of the project, or in `save_root`."""
 
-    def target(self, accelerator: Accelerator) -> Target:
-        """Return the destination of this hook's saves."""
-        self._warn_of_root(accelerator)
-        return model_target(accelerator, self.cfg.save_root)
+    find_target = staticmethod(model_target)
 
-    def save(self, args: PipelineHookArgs, when: str) -> None:
-        """Request a save of the weights, or write them at once without a trainer."""
-        name = f"model_epoch_{args.epoch_id}_step_{args.step_id}"
-        request = FolderRequest(target=self.target(args.accelerator), when=when, label=name)
-        if args._trainer is not None:
-            args._trainer.saving.request(request)
-        else:
-            write_model(args.accelerator, request, args.global_step_id + 1)
+    def _describe_save(self, args: PipelineHookArgs) -> dict[str, Any]:
+        return {"label": f"model_epoch_{args.epoch_id}_step_{args.step_id}"}
 
 
 class SaveCheckpointConfig(SaveHookConfig[SaveCheckpoint]):

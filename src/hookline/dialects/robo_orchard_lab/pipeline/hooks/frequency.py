@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hookline.dialects.robo_orchard_core.refusals import SettingValueError
+from hookline.dialects.errors import SettingValueError
 
 if TYPE_CHECKING:
     from hookline.dialects.robo_orchard_lab.pipeline.hooks.mixin import PipelineHookArgs, PipelineHooksConfig

@@ -4,27 +4,22 @@ from __future__ import annotations
 
 from typing import Literal
 
-from hookline.dialects.robo_orchard_core.refusals import SettingValueError
-from hookline.dialects.robo_orchard_lab.pipeline.hooks.mixin import (
-    HookContext,
-    PipelineHookArgs,
-    PipelineHooks,
-    PipelineHooksConfig,
-)
+from hookline.dialects.errors import SettingValueError
+from hookline.dialects.robo_orchard_lab.pipeline.hooks.configured import ConfiguredHooks
+from hookline.dialects.robo_orchard_lab.pipeline.hooks.mixin import PipelineHookArgs, PipelineHooksConfig
 
 __all__ = ["GradientClippingHook", "GradientClippingHookConfig"]
 
 
-class GradientClippingHook(PipelineHooks):
+class GradientClippingHook(ConfiguredHooks["GradientClippingHookConfig"]):
     """Clips the gradients by their total norm or by value, once per update.
 
     It must run before the optimizer's step, so pass its config to the trainer as `grad_clip`.
     """
 
     def __init__(self, cfg: GradientClippingHookConfig) -> None:
-        super().__init__()
-        self.cfg = cfg
-        self.register_hook("on_step", HookContext.from_callable(after=self._gradient_clipping))
+        super().__init__(cfg)
+        self.at("on_step", after=self._gradient_clipping)
 
     def _gradient_clipping(self, args: PipelineHookArgs) -> None:
         if args.exception is not None or not args.accelerator.sync_gradients:

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from hookline.dialects.robo_orchard_core.refusals import HookTypeError
+from hookline.dialects.errors import HookTypeError
 from hookline.dialects.robo_orchard_core.utils.function_info import logger_of
+from hookline.dialects.robo_orchard_lab.pipeline.hooks.configured import ConfiguredHooks
 from hookline.dialects.robo_orchard_lab.pipeline.hooks.mixin import (
-    HookContext,
     ModelOutput,
     ModelOutputHasLossKeys,
     PipelineHookArgs,
-    PipelineHooks,
     PipelineHooksConfig,
 )
 
@@ -26,7 +25,7 @@ __all__ = ["LossMovingAverageTracker", "LossMovingAverageTrackerConfig", "LossTr
 logger = logger_of(__name__)
 
 
-class LossTracker(PipelineHooks):
+class LossTracker(ConfiguredHooks["LossTrackerConfig"]):
     """Logs every loss in the model's outputs: those that `loss_keys()` names, or whose name contains `loss`.
 
     If the outputs have no names, the one loss of the step is logged. Losses are summed on their device, so only a line
@@ -35,11 +34,10 @@ class LossTracker(PipelineHooks):
     """
 
     def __init__(self, cfg: LossTrackerConfig) -> None:
-        super().__init__()
-        self.cfg = cfg
+        super().__init__(cfg)
         self._sums: dict[str, torch.Tensor] = {}
         self._counts: dict[str, int] = {}
-        self.register_hook("on_step", HookContext.from_callable(after=self._on_step_end))
+        self.at("on_step", after=self._on_step_end)
 
     def update(self, outputs: Any, loss: torch.Tensor | None = None) -> None:
         """Add the losses of one step."""

@@ -10,15 +10,11 @@ from typing import Any, Literal
 import torch
 from pydantic import Field
 
-from hookline.dialects.robo_orchard_core.refusals import HookValueError
+from hookline.dialects.errors import HookValueError
 from hookline.dialects.robo_orchard_core.utils.function_info import logger_of
+from hookline.dialects.robo_orchard_lab.pipeline.hooks.configured import ConfiguredHooks
 from hookline.dialects.robo_orchard_lab.pipeline.hooks.frequency import due_after_epoch, due_after_step
-from hookline.dialects.robo_orchard_lab.pipeline.hooks.mixin import (
-    HookContext,
-    PipelineHookArgs,
-    PipelineHooks,
-    PipelineHooksConfig,
-)
+from hookline.dialects.robo_orchard_lab.pipeline.hooks.mixin import PipelineHookArgs, PipelineHooksConfig
 from hookline.dialects.robo_orchard_lab.utils import as_sequence
 
 __all__ = ["MetricEntry", "MetricTracker", "MetricTrackerConfig"]
@@ -47,22 +43,21 @@ class MetricEntry:
         return zip(self.names, values, strict=True)
 
 
-class MetricTracker(PipelineHooks, metaclass=ABCMeta):
+class MetricTracker(ConfiguredHooks["MetricTrackerConfig"], metaclass=ABCMeta):
     """Updates metrics with every batch, and logs and resets them at an interval of steps or epochs.
 
     A subclass updates `self.metrics` in `update_metric`.
     """
 
     def __init__(self, cfg: MetricTrackerConfig) -> None:
-        super().__init__()
-        self.cfg = cfg
+        super().__init__(cfg)
         self.metric_entrys: Sequence[MetricEntry] = as_sequence(cfg.metric_entrys)
         self.metrics = [entry.metric for entry in self.metric_entrys]
         self._reset()
-        self.register_hook("on_loop", HookContext.from_callable(before=self._on_loop_begin))
-        self.register_hook("on_epoch", HookContext.from_callable(after=self._on_epoch_end))
-        self.register_hook("on_step", HookContext.from_callable(after=self._on_step_end))
-        self.register_hook("on_batch", HookContext.from_callable(after=self._on_batch_end))
+        self.at("on_loop", before=self._on_loop_begin)
+        self.at("on_epoch", after=self._on_epoch_end)
+        self.at("on_step", after=self._on_step_end)
+        self.at("on_batch", after=self._on_batch_end)
 
     @abstractmethod
     def update_metric(self, batch: Any, model_outputs: Any) -> None:

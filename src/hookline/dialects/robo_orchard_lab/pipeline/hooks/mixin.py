@@ -20,7 +20,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeVar, get_args, runtime_checkable
 
-from hookline.dialects.robo_orchard_core.refusals import HookAttributeError, HookKeyError, HookTypeError
+from hookline.dialects.errors import HookAttributeError, HookKeyError, HookTypeError
 from hookline.dialects.robo_orchard_core.utils.config import ClassConfig, ClassInitFromConfigMixin, ClassType
 from hookline.dialects.robo_orchard_core.utils.function_info import class_name
 from hookline.dialects.robo_orchard_core.utils.hook import (

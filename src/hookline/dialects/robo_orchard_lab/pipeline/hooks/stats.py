@@ -10,20 +10,16 @@ from pydantic import Field
 from hookline.common.durations import clock
 from hookline.data.batches import batch_size, length_of
 from hookline.dialects.robo_orchard_core.utils.function_info import logger_of
+from hookline.dialects.robo_orchard_lab.pipeline.hooks.configured import ConfiguredHooks
 from hookline.dialects.robo_orchard_lab.pipeline.hooks.frequency import due_after_epoch, due_after_step
-from hookline.dialects.robo_orchard_lab.pipeline.hooks.mixin import (
-    HookContext,
-    PipelineHookArgs,
-    PipelineHooks,
-    PipelineHooksConfig,
-)
+from hookline.dialects.robo_orchard_lab.pipeline.hooks.mixin import PipelineHookArgs, PipelineHooksConfig
 
 __all__ = ["StatsMonitor", "StatsMonitorConfig"]
 
 logger = logger_of(__name__)
 
 
-class StatsMonitor(PipelineHooks):
+class StatsMonitor(ConfiguredHooks["StatsMonitorConfig"]):
     """Logs samples per second over all processes, the time of a step, the remaining time, and the learning rates.
 
     The speed is measured over the last `window_size` steps. It includes loading the data and excludes saves.
@@ -31,8 +27,7 @@ class StatsMonitor(PipelineHooks):
     """
 
     def __init__(self, cfg: StatsMonitorConfig) -> None:
-        super().__init__()
-        self.cfg = cfg
+        super().__init__(cfg)
         self.batch_size, self.steps_per_epoch = cfg.batch_size, cfg.steps_per_epoch
         self.step_log_freq, self.epoch_log_freq = cfg.step_log_freq, cfg.epoch_log_freq
         self._times: deque[float] = deque(maxlen=cfg.window_size)
@@ -40,10 +35,10 @@ class StatsMonitor(PipelineHooks):
         self._since = 0.0
         self._waited = 0.0
         self._epoch_since = 0.0
-        self.register_hook("on_loop", HookContext.from_callable(before=self._on_loop_begin))
-        self.register_hook("on_epoch", HookContext.from_callable(before=self._on_epoch_begin, after=self._on_epoch_end))
-        self.register_hook("on_step", HookContext.from_callable(after=self._on_step_end))
-        self.register_hook("on_batch", HookContext.from_callable(after=self._on_batch_end))
+        self.at("on_loop", before=self._on_loop_begin)
+        self.at("on_epoch", before=self._on_epoch_begin, after=self._on_epoch_end)
+        self.at("on_step", after=self._on_step_end)
+        self.at("on_batch", after=self._on_batch_end)
 
     def _on_loop_begin(self, args: PipelineHookArgs) -> None:
         self._times.clear()

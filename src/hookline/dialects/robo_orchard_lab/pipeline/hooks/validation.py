@@ -11,24 +11,20 @@ import torch
 
 from hookline.common import rng
 from hookline.common.modes import in_mode
-from hookline.dialects.robo_orchard_core.refusals import SettingTypeError
+from hookline.dialects.errors import SettingTypeError
 from hookline.dialects.robo_orchard_core.utils.function_info import FunctionInfo
+from hookline.dialects.robo_orchard_lab.pipeline.hooks.configured import ConfiguredHooks
 from hookline.dialects.robo_orchard_lab.pipeline.hooks.frequency import (
     check_frequencies,
     due_after_epoch,
     due_after_step,
 )
-from hookline.dialects.robo_orchard_lab.pipeline.hooks.mixin import (
-    HookContext,
-    PipelineHookArgs,
-    PipelineHooks,
-    PipelineHooksConfig,
-)
+from hookline.dialects.robo_orchard_lab.pipeline.hooks.mixin import PipelineHookArgs, PipelineHooksConfig
 
 __all__ = ["ValidationHook", "ValidationHookConfig"]
 
 
-class ValidationHook(PipelineHooks):
+class ValidationHook(ConfiguredHooks["ValidationHookConfig"]):
     """Calls `eval_callback` after every `step_eval_freq` steps of the run, and after every `epoch_eval_freq` epochs.
 
     The callback takes the model or no arguments. During the call, the model is in evaluation mode. Afterwards, every
@@ -37,15 +33,14 @@ class ValidationHook(PipelineHooks):
     """
 
     def __init__(self, cfg: ValidationHookConfig) -> None:
-        super().__init__()
-        self.cfg = cfg
+        super().__init__(cfg)
         self.takes_model = takes_model(cfg.eval_callback)
         if cfg.eval_at_begin:
-            self.register_hook("on_loop", HookContext.from_callable(before=self._on_loop_begin))
+            self.at("on_loop", before=self._on_loop_begin)
         if cfg.epoch_eval_freq is not None:
-            self.register_hook("on_epoch", HookContext.from_callable(after=self._on_epoch_end))
+            self.at("on_epoch", after=self._on_epoch_end)
         if cfg.step_eval_freq is not None:
-            self.register_hook("on_step", HookContext.from_callable(after=self._on_step_end))
+            self.at("on_step", after=self._on_step_end)
 
     def evaluate(self, args: PipelineHookArgs) -> None:
         """Call the callback. If it returns numbers by name, they are recorded."""
