@@ -34,7 +34,7 @@ help:
 	@echo "make test       install the rest, and check style, types and behavior (under six minutes on two cores)"
 	@echo "make quick      unit tests of the core (under one minute)"
 	@echo "make test-long  the rest: long suites of the dialects, and tests that start processes"
-	@echo "make test-distributed  several processes: DDP, FSDP, signals, restarts, ranks that fail (more: make test-exhaustive)"
+	@echo "make test-distributed  several processes: DDP, FSDP, accelerate, launchers, signals, restarts, ranks that fail"
 	@echo "make test-exhaustive  the breadth that takes longer still: every combination of kills, forks, restarts and random inputs"
 	@echo "make test-all   make test and all the suites after it"
 	@echo "make browser    install Chromium, which the tests of pages need, if it is missing"

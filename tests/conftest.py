@@ -38,19 +38,9 @@ LONG = (
     "hooks/test_freeze.py::test_a_run_that_died_in_the_middle_resumes_to_the_same_bits*",
 )
 #: Tests of several processes that run in `make test-distributed`.
-DISTRIBUTED = (
-    *("distributed/test_ddp.py", "distributed/test_fsdp.py", "distributed/test_watch.py"),
-    *("distributed/test_signals.py", "distributed/test_edges.py", "distributed/test_differing.py"),
-    *("distributed/test_other_counts.py", "distributed/test_hooks.py", "distributed/test_rank_times.py"),
-)
-#: Those of them that run in `make test-exhaustive` only.
-RARE = (
-    "distributed/test_ddp.py::test_the_contract_of_strategies_holds_in_two_processes*",
-    "distributed/test_ddp.py::test_fault_8_killed_processes_restart_and_end_in_the_state_of_the_uninterrupted_run",
-)
+DISTRIBUTED = ("distributed/*", "dialects/*/test_processes.py")
 #: Tests whose breadth takes longer still: they run in `make test-exhaustive` only.
 EXHAUSTIVE = (
-    *("distributed/*", "dialects/*/test_processes.py"),  # apart from those above
     *("faults/test_fuzz.py", "faults/test_raw.py", "benchmarks/test_startup.py", "examples/test_splatting.py"),
     *("cli/test_run_as.py", "dialects/robo_orchard_lab/test_checkpoints.py", "report/live/test_actions.py"),
     *("contract/test_writers.py::*wandb*", "contract/test_writers.py::*mlflow*", "examples/test_scripts.py"),
@@ -89,7 +79,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if HERE not in item.path.parents:
             continue
         place = item.path.relative_to(HERE).as_posix()
-        if _is_one_of(DISTRIBUTED, place, item.name) and not _is_one_of(RARE, place, item.name):
+        if _is_one_of(DISTRIBUTED, place, item.name):
             item.add_marker("distributed")
         elif _is_one_of(EXHAUSTIVE, place, item.name):
             item.add_marker("exhaustive")
