@@ -88,3 +88,29 @@ def test_a_mapping_without_text_as_keys_is_refused_with_its_keys() -> None:
     assert str(refused.value) == (
         f"the step returned a mapping with [1, 'a'], but without a loss; {steps.WHAT_TO_RETURN}"
     )
+
+
+@pytest.mark.parametrize(
+    ("batch", "why"),
+    [
+        ((torch.zeros(2, 4), torch.zeros(2)), "too many positional arguments"),
+        ({"inputs": torch.zeros(2, 4)}, "missing a required argument: 'input'"),
+    ],
+)
+def test_without_a_step_a_model_that_does_not_accept_the_batch_says_what_to_write(batch: Any, why: str) -> None:
+    with pytest.raises(HooklineError) as raised:
+        steps.call_model(nn.Linear(4, 1), batch)
+    assert str(raised.value) == (
+        f"without a step, the model is called with the batch, which Linear.forward does not accept: {why}; "
+        "write a step, a function of the model and a batch, and set it: train.step, val.step or test.step"
+    )
+    assert isinstance(raised.value.__cause__, TypeError)
+
+
+def test_without_a_step_a_type_error_inside_of_the_model_is_raised_as_it_is() -> None:
+    class Broken(nn.Module):
+        def forward(self, inputs: Tensor) -> Tensor:
+            return inputs + None  # type: ignore[operator]  # on purpose
+
+    with pytest.raises(TypeError, match="unsupported operand"):
+        steps.call_model(Broken(), torch.zeros(2))

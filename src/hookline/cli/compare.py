@@ -34,7 +34,7 @@ Examples:
 """
 
 NOTHING = "-"
-#: So many runs are shown side by side, unless an option asks for rows.
+#: At most this many runs are shown side by side, unless an option asks for rows.
 FEW = 2
 
 

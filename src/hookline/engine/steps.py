@@ -34,11 +34,34 @@ def call_model(model: nn.Module, batch: Any) -> Any:
 
     A mapping is passed as keywords, a tuple or list as arguments, and anything else unchanged.
     """
-    if isinstance(batch, Mapping):
-        return model(**batch)
-    if isinstance(batch, (tuple, list)):
-        return model(*batch)
-    return model(batch)
+    try:
+        if isinstance(batch, Mapping):
+            return model(**batch)
+        if isinstance(batch, (tuple, list)):
+            return model(*batch)
+        return model(batch)
+    except TypeError as error:
+        refuse_batch(model, batch, error)
+        raise
+
+
+def refuse_batch(model: nn.Module, batch: Any, error: TypeError) -> None:
+    """Say what to write if the model was called with the batch, because there is no step, and does not accept it."""
+    found = getattr(model, "module", model)  # of a wrapper for several processes
+    try:
+        accepts = inspect.signature(found.forward).bind
+    except ValueError:  # it has no readable signature
+        return
+    try:
+        if isinstance(batch, Mapping):
+            accepts(**batch)
+        else:
+            accepts(*(batch if isinstance(batch, (tuple, list)) else (batch,)))
+    except TypeError as why:
+        raise HooklineError(
+            "without a step, the model is called with the batch, which "
+            f"{type(found).__name__}.forward does not accept: {why}; write a step, a function of the model and a batch, and set it: train.step, val.step or test.step"
+        ) from error
 
 
 def updates_itself(step: Callable[..., Any]) -> bool:
