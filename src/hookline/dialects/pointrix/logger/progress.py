@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from hookline.common.numbers import as_time
 from hookline.dialects.pointrix.logger.console import Logger
 from hookline.errors import HooklineError, did_you_mean
-from hookline.screen.display import Bar, Pace, Picture, clock
+from hookline.record.hub import is_known
+from hookline.screen.display import Bar, Picture
 
 if TYPE_CHECKING:
     from hookline.screen.terminal import Terminal
@@ -24,13 +26,13 @@ class Task:
     facts: dict[str, Any] = field(default_factory=dict)
     visible: bool = True
     #: The time at which it began or was last restarted, and the number of steps done by then.
-    began: float = field(default_factory=lambda: clock())
+    began: float = field(default_factory=lambda: time.perf_counter())
     before: int = 0
     ended: float | None = None
 
     def measure(self, suffix: str) -> None:
         """Update the shown rate and the remaining time."""
-        seconds = max((self.ended or clock()) - self.began, 1e-9)
+        seconds = max((self.ended or time.perf_counter()) - self.began, 1e-9)
         rate = (self.bar.done - self.before) / seconds
         texts = [f"{rate:.1f} {suffix}"] if rate else []
         if rate and self.bar.total is not None:
@@ -41,7 +43,8 @@ class Task:
 class ProgressLogger:
     """Shows the bars of the first two visible tasks, with the facts of all visible tasks between them.
 
-    Without a terminal it draws nothing. It draws at most four times a second.
+    Without a terminal it draws nothing. A thread draws at most four times a second, so updating a bar costs little. It
+    never waits for a device: a fact that is a tensor on a GPU is left out.
 
     Args:
         description: A title. It is not shown.
@@ -55,8 +58,6 @@ class ProgressLogger:
         self.terminal = terminal if terminal is not None else Logger.terminal
         self.tasks: dict[str, Task] = {}
         self._leaving: ExitStack | None = None
-        self._draw: Callable[[Picture], None] | None = None
-        self._pace = Pace()
 
     def add_task(
         self, name: str, description: str, total_iter: int | None, log_dict: Mapping[str, Any] | None = None
@@ -69,48 +70,45 @@ class ProgressLogger:
         task = self._task(name)
         task.bar.done += step
         task.facts.update(log or {})
-        if self._draw is not None and self._pace.is_due(clock()):
-            self._show()
 
     def start(self) -> None:
         """Start drawing, if there is a terminal."""
         if self._leaving is None and self.terminal.is_live:
             self._leaving = ExitStack()
-            self._draw = self._leaving.enter_context(self.terminal.live())
-            self._show()
+            self._leaving.enter_context(self.terminal.live(self._picture))
 
     def stop(self) -> None:
         """Remove the display. A second call does nothing."""
-        leaving, self._leaving, self._draw = self._leaving, None, None
+        leaving, self._leaving = self._leaving, None
         if leaving is not None:
             leaving.close()
 
     def start_task(self, name: str) -> None:
         """Measure the time of a task from now on."""
         task = self._task(name)
-        task.began, task.before, task.ended = clock(), task.bar.done, None
+        task.began, task.before, task.ended = time.perf_counter(), task.bar.done, None
 
     def stop_task(self, name: str) -> None:
         """Stop measuring the time of a task."""
-        self._task(name).ended = clock()
+        self._task(name).ended = time.perf_counter()
 
     def reset(self, name: str, visible: bool = True) -> None:
         """Restart a task from zero, and show or hide it."""
         task = self._task(name)
         task.bar.done, task.visible = 0, visible
-        task.began, task.before, task.ended = clock(), 0, None
+        task.began, task.before, task.ended = time.perf_counter(), 0, None
 
     def _task(self, name: str) -> Task:
         if name not in self.tasks:
             raise HooklineError(f"unknown task '{name}'; {did_you_mean(name, self.tasks)}")
         return self.tasks[name]
 
-    def _show(self) -> None:
-        began, shown = clock(), [task for task in self.tasks.values() if task.visible]
-        if not shown or self._draw is None:
-            return
+    def _picture(self) -> Picture | None:
+        # Copies, because another thread may add a task or a fact meanwhile.
+        shown = [task for task in self.tasks.copy().values() if task.visible]
+        if not shown:
+            return None
         for task in shown:
             task.measure(self.suffix)
-        facts = [f"{name} {value}" for task in shown for name, value in task.facts.items()]
-        self._draw(Picture(shown[0].bar, facts, shown[1].bar if len(shown) > 1 else None))
-        self._pace.drawn(began, clock())
+        facts = [f"{name} {value}" for task in shown for name, value in task.facts.copy().items() if is_known(value)]
+        return Picture(shown[0].bar, facts, shown[1].bar if len(shown) > 1 else None)
