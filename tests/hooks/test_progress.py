@@ -157,7 +157,7 @@ def test_the_loss_may_be_an_exponential_average(factor: float, monkeypatch: pyte
 
 def test_no_step_draws_and_the_thread_that_does_ends_with_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(refresh, "SHARE", float("inf"))
-    pictures, runner = watched(ProgressHook(), monkeypatch, max_epochs=1, val=None)
+    _, runner = watched(ProgressHook(), monkeypatch, max_epochs=1, val=None)
     runner.plan.remove(next(entry.hook for entry in runner.plan if entry.name == "<lambda>"))
     monkeypatch.setattr(refresh, "PAUSE", 0.001)
     drawers: list[tuple[str, bool]] = []
@@ -203,7 +203,7 @@ def test_a_display_changes_no_result_and_no_random_number(monkeypatch: pytest.Mo
 
 
 def test_the_display_never_reads_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    pictures, runner = watched(ProgressHook(), monkeypatch, max_epochs=1, val=None)
+    _, runner = watched(ProgressHook(), monkeypatch, max_epochs=1, val=None)
     hub = runner.hub
     for value in (1.0, 3.0, torch.tensor(5.0), torch.empty((), device="meta")):  # reading this one would fail
         hub.history("train/loss").values.append(value)

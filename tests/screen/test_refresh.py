@@ -198,10 +198,14 @@ def test_nothing_is_drawn_after_the_end_even_if_waiting_for_the_thread_is_interr
     def interrupt(thread: threading.Thread, timeout: float | None = None) -> None:
         raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt), monkeypatch.context() as patched, terminal.live(make):
-        assert asked.wait(PATIENCE)
-        (thread,) = displays()
+    shown = terminal.live(make)
+    shown.__enter__()
+    assert asked.wait(PATIENCE)
+    (thread,) = displays()
+    with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "join", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            shown.__exit__(None, None, None)
     written = tty.getvalue()
     may_go_on.set()
     thread.join(PATIENCE)
@@ -220,7 +224,9 @@ def test_first_and_last_state_are_drawn_by_the_caller(never: None, on_tty: OnTty
     ]
 
 
-def test_a_screen_that_somebody_else_uses_is_drawn_later(never: None, on_tty: OnTty, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_screen_that_somebody_else_uses_is_drawn_later(
+    never: None, on_tty: OnTty, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("hookline.screen.terminal.PAUSE", 0.01)
     terminal, tty = on_tty()
     with terminal.live(picture):
@@ -482,7 +488,7 @@ def test_a_console_gives_its_lock_back_when_printing_fails() -> None:
 
 
 def test_the_lock_of_a_display_is_free_in_a_forked_process(never: None, on_tty: OnTty) -> None:
-    terminal, tty = on_tty()
+    terminal, _ = on_tty()
     with terminal.live(picture):
         child = os.fork()
         if child == 0:

@@ -70,8 +70,8 @@ class Stdout:
 class EscapingConsole(Console):
     """A console on which no text can move the cursor or change a color: only styles and displays can.
 
-    While one thread prints, others wait for the lock. rich would let a print and a drawing overlap: both would erase the
-    same lines of the display.
+    While one thread prints, others wait for the lock. rich alone would let a print and a drawing overlap, and both
+    would erase the same lines of the display.
     """
 
     def __init__(self, lock: AbstractContextManager[Any], **options: Any) -> None:

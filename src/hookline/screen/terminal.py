@@ -10,7 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from io import StringIO
@@ -99,8 +99,10 @@ class Terminal:
         from hookline.screen import console
 
         refresher, leaving = Refresher(partial(self._draw, picture)), ExitStack()
-        shows = notebook.display() if notebook.in_notebook() else console.live(self.console)
-        self.progress, self._refresher = leaving.enter_context(shows), refresher
+        shown: AbstractContextManager[Display] = (
+            notebook.display() if notebook.in_notebook() else console.live(self.console)
+        )
+        self.progress, self._refresher = leaving.enter_context(shown), refresher
         leaving.callback(self._end_display, refresher)
         forks.own(self, self._lock)
         atexit.register(leaving.close)  # nothing may draw while Python exits, even if nobody leaves this context
