@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from hookline.common.durations import clock
 from hookline.common.numbers import as_time
 from hookline.dialects.pointrix.logger.console import Logger
 from hookline.errors import HooklineError, did_you_mean
@@ -26,13 +26,13 @@ class Task:
     facts: dict[str, Any] = field(default_factory=dict)
     visible: bool = True
     #: The time at which it began or was last restarted, and the number of steps done by then.
-    began: float = field(default_factory=lambda: time.perf_counter())
+    began: float = field(default_factory=lambda: clock())
     before: int = 0
     ended: float | None = None
 
     def measure(self, suffix: str) -> None:
         """Update the shown rate and the remaining time."""
-        seconds = max((self.ended or time.perf_counter()) - self.began, 1e-9)
+        seconds = max((self.ended or clock()) - self.began, 1e-9)
         rate = (self.bar.done - self.before) / seconds
         texts = [f"{rate:.1f} {suffix}"] if rate else []
         if rate and self.bar.total is not None:
@@ -86,17 +86,17 @@ class ProgressLogger:
     def start_task(self, name: str) -> None:
         """Measure the time of a task from now on."""
         task = self._task(name)
-        task.began, task.before, task.ended = time.perf_counter(), task.bar.done, None
+        task.began, task.before, task.ended = clock(), task.bar.done, None
 
     def stop_task(self, name: str) -> None:
         """Stop measuring the time of a task."""
-        self._task(name).ended = time.perf_counter()
+        self._task(name).ended = clock()
 
     def reset(self, name: str, visible: bool = True) -> None:
         """Restart a task from zero, and show or hide it."""
         task = self._task(name)
         task.bar.done, task.visible = 0, visible
-        task.began, task.before, task.ended = time.perf_counter(), 0, None
+        task.began, task.before, task.ended = clock(), 0, None
 
     def _task(self, name: str) -> Task:
         if name not in self.tasks:
