@@ -16,7 +16,7 @@ from hookline.engine.requests import Requests
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_is_a_request_and_the_handler_is_restored(number: signal.Signals) -> None:
     before, requests = signal.getsignal(number), Requests()
-    with signals.signals_as_requests(requests, quiet=True):
+    with signals.signals_as_requests(requests, print):
         assert signal.getsignal(number) is not before
         os.kill(os.getpid(), number)
         assert (requests.signal, requests.pending) == (number, True)
@@ -26,13 +26,13 @@ def test_a_signal_is_a_request_and_the_handler_is_restored(number: signal.Signal
 def test_the_request_of_an_earlier_run_is_forgotten() -> None:
     requests = Requests()
     requests.receive_signal(15)
-    with signals.signals_as_requests(requests):
+    with signals.signals_as_requests(requests, print):
         assert requests.signal == 0
 
 
 def test_two_signals_at_once_are_one_and_a_later_one_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     requests = Requests()
-    with signals.signals_as_requests(requests, quiet=True):
+    with signals.signals_as_requests(requests, print):
         os.kill(os.getpid(), signal.SIGTERM)
         os.kill(os.getpid(), signal.SIGTERM)
         monkeypatch.setattr(signals, "SAME", -1.0)
@@ -52,7 +52,7 @@ def test_a_child_that_was_forked_is_ended_by_a_signal_as_usual() -> None:
 import os, signal
 from hookline.engine import signals
 from hookline.engine.requests import Requests
-with signals.signals_as_requests(Requests(), quiet=True):
+with signals.signals_as_requests(Requests(), str):
     child = os.fork()
     if child == 0:
         os.kill(os.getpid(), signal.SIGTERM)

@@ -20,7 +20,7 @@ from hookline.engine.steps import cross_entropy
 from hookline.errors import ConfigError, NumericsError, exit_code_of
 from hookline.hooks import AutogradAnomalyHook
 from hookline.hooks.autograd_anomaly import describe
-from hookline.plan.calls import short_path
+from hookline.plan.sources import short_path
 from hookline.testing import toy_data, toy_model, toy_runner
 
 HERE = short_path(__file__)

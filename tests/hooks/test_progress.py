@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import io
+import random
+import threading
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
+import torch
 from rich.console import Console
 
 from hookline import EvalLoop
@@ -13,7 +17,8 @@ from hookline.engine.metrics import accuracy
 from hookline.engine.steps import cross_entropy, predict
 from hookline.errors import ConfigError
 from hookline.hooks import ProgressHook
-from hookline.screen import display
+from hookline.screen import refresh
+from hookline.screen.console import LiveScreen
 from hookline.testing import toy_data, toy_runner
 
 if TYPE_CHECKING:
@@ -22,23 +27,24 @@ if TYPE_CHECKING:
 
 
 def watched(hook: ProgressHook, monkeypatch: pytest.MonkeyPatch, width: int = 100, **parts: Any) -> tuple[Any, Runner]:
-    """Return the pictures of a run that draws as often as possible, and the run."""
-    monkeypatch.setattr(display, "PAUSE", 0.0)
-    monkeypatch.setattr(display, "SHARE", float("inf"))
+    """Return the pictures of a run whose display is drawn after every batch, and never by time; and the run."""
+    monkeypatch.setattr(refresh, "PAUSE", 1e6)
     parts = {"batches": 3, "max_epochs": 2, **parts}
     runner = toy_runner(custom_hooks=[hook], **parts)
     runner.terminal.quiet = False
     screen = Console(file=io.StringIO(), force_terminal=True, width=width, color_system=None)
     runner.terminal._console = screen
     pictures: list[list[str]] = []
-    draw = runner.terminal._draw
+    draw = LiveScreen.draw
 
-    def note(picture: Picture) -> None:
+    def note(self: LiveScreen, picture: Picture) -> None:
         pictures.append([line.plain for line in picture.lines(width)])
-        draw(picture)
+        draw(self, picture)
 
-    monkeypatch.setattr(runner.terminal, "_draw", note)
+    monkeypatch.setattr(LiveScreen, "draw", note)
     monkeypatch.setattr(ProgressHook, "_memory", lambda self, runner: "9 MiB")
+    for point in ("after_train_iter", "after_val_iter", "after_test_iter"):
+        runner.on(point, priority=100)(lambda runner: runner.terminal.redraw())
     return pictures, runner
 
 
@@ -56,18 +62,21 @@ def test_training_and_validation_are_shown_step_by_step(monkeypatch: pytest.Monk
     mean = [f"{sum(losses[:n]) / n:.4f}" for n in range(1, 7)]
     facts = [f"loss {mean[n]} lr 0.1000" for n in range(6)]
     best = f"best accuracy {accuracy[0]:.4f}"
+    last = f"best accuracy {max(accuracy):.4f}"
+    # The iteration whose end is drawn is not yet counted.
     assert [plain(lines) for lines in pictures] == [
         ["epoch 1/2 0/6", "9 MiB"],
-        ["epoch 1/2 1/6", f"{facts[0]} 9 MiB"],
-        ["epoch 1/2 2/6", f"{facts[1]} 9 MiB"],
-        ["epoch 1/2 3/6", f"{facts[2]} 9 MiB"],
+        ["epoch 1/2 0/6", f"{facts[0]} 9 MiB"],
+        ["epoch 1/2 1/6", f"{facts[1]} 9 MiB"],
+        ["epoch 1/2 2/6", f"{facts[2]} 9 MiB"],
         ["epoch 1/2 3/6", f"{facts[2]} 9 MiB", "val 1/2"],
         ["epoch 1/2 3/6", f"{facts[2]} 9 MiB", "val 2/2"],
-        ["epoch 2/2 4/6", f"{facts[3]} {best} 9 MiB"],
-        ["epoch 2/2 5/6", f"{facts[4]} {best} 9 MiB"],
-        ["epoch 2/2 6/6", f"{facts[5]} {best} 9 MiB"],
+        ["epoch 2/2 3/6", f"{facts[3]} {best} 9 MiB"],
+        ["epoch 2/2 4/6", f"{facts[4]} {best} 9 MiB"],
+        ["epoch 2/2 5/6", f"{facts[5]} {best} 9 MiB"],
         ["epoch 2/2 6/6", f"{facts[5]} {best} 9 MiB", "val 1/2"],
         ["epoch 2/2 6/6", f"{facts[5]} {best} 9 MiB", "val 2/2"],
+        ["epoch 2/2 6/6", f"{facts[5]} {last} 9 MiB"],
     ]
     assert runner.terminal.progress is None
 
@@ -89,9 +98,8 @@ def test_what_is_saved_as_best_is_shown_as_best(
         ProgressHook(), monkeypatch, width=200, max_epochs=3, val=val, default_hooks={"checkpoint": saving}
     )
     runner.train()
-    # The last picture was drawn in the third validation, so it shows the best of the first two.
     assert [fact for fact in pictures[-1][1].split("  ") if fact.startswith("best ")] == [
-        f"best {name} {better(runner.hub.get_scalar(f'val/{name}').last()[:2]):.4f}" for name, better in shown.items()
+        f"best {name} {better(runner.hub.get_scalar(f'val/{name}').last()):.4f}" for name, better in shown.items()
     ]
 
 
@@ -101,14 +109,29 @@ def test_a_chosen_metric_is_shown_whatever_is_saved_as_best(monkeypatch: pytest.
         ProgressHook(monitor="accuracy", rule="less"), monkeypatch, width=200, max_epochs=3, default_hooks=saving
     )
     runner.train()
-    worst = min(runner.hub.get_scalar("val/accuracy").last()[:2])
+    worst = min(runner.hub.get_scalar("val/accuracy").last())
     assert f"best accuracy {worst:.4f}" in pictures[-1][1]
 
 
 def test_a_save_is_named_while_it_lasts(monkeypatch: pytest.MonkeyPatch) -> None:
-    pictures, runner = watched(ProgressHook(), monkeypatch, max_epochs=1, val=None)
+    pictures, runner = watched(ProgressHook(), monkeypatch, max_epochs=2, val=None)
+    write = type(runner.strategy).write_checkpoint
+
+    def write_and_draw(*given: Any) -> Any:
+        runner.terminal.redraw()
+        return write(*given)
+
+    monkeypatch.setattr(type(runner.strategy), "write_checkpoint", write_and_draw)
     runner.train()
-    assert [lines[-1] for lines in pictures if lines[-1].startswith("saving")] == ["saving epoch_1.pth"]
+    drawn = [(plain(lines)[0], lines[-1] if lines[-1].startswith("saving") else "") for lines in pictures]
+    assert drawn[4:] == [
+        ("epoch 1/2 3/6", "saving epoch_1.pth"),
+        ("epoch 2/2 3/6", ""),
+        ("epoch 2/2 4/6", ""),
+        ("epoch 2/2 5/6", ""),
+        ("epoch 2/2 6/6", "saving epoch_2.pth"),
+        ("epoch 2/2 6/6", ""),
+    ]
 
 
 def test_a_test_has_its_own_bar(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,17 +140,90 @@ def test_a_test_has_its_own_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [plain(lines) for lines in pictures] == [["test 1/2", "9 MiB"], ["test 2/2", "9 MiB"]]
 
 
-def test_the_loss_may_be_an_exponential_average(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("factor", [0.25, 1.0])
+def test_the_loss_may_be_an_exponential_average(factor: float, monkeypatch: pytest.MonkeyPatch) -> None:
     pictures, runner = watched(
-        ProgressHook(smoothing_factor=0.25), monkeypatch, val=None, default_hooks={"checkpoint": None}
+        ProgressHook(smoothing_factor=factor), monkeypatch, val=None, default_hooks={"checkpoint": None}
     )
     runner.train()
     losses = runner.hub.get_scalar("train/loss").last()
-    expected, average = [], losses[0]
-    for loss in losses:
-        average = 0.75 * average + 0.25 * loss
-        expected.append(f"loss {average:.4f}")
-    assert [lines[1].split("  ")[0] for lines in pictures[1:]] == expected
+    expected = []
+    for number in range(1, 7):
+        weights = [(1 - factor) ** age for age in reversed(range(number))]
+        total = sum(weight * loss for weight, loss in zip(weights, losses[:number], strict=True))
+        expected.append(f"loss {total / sum(weights):.4f}")
+    assert [lines[1].split("  ")[0] for lines in pictures[1:]] == [*expected, expected[-1]]
+
+
+def test_no_step_draws_and_the_thread_that_does_ends_with_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refresh, "SHARE", float("inf"))
+    _, runner = watched(ProgressHook(), monkeypatch, max_epochs=1, val=None)
+    runner.plan.remove(next(entry.hook for entry in runner.plan if entry.name == "<lambda>"))
+    monkeypatch.setattr(refresh, "PAUSE", 0.001)
+    drawers: list[tuple[str, bool]] = []
+    drawn, steps, draw = threading.Event(), [False], LiveScreen.draw
+
+    def note(self: LiveScreen, picture: Picture) -> None:
+        drawers.append((threading.current_thread().name, steps[0]))
+        draw(self, picture)
+        drawn.set()
+
+    @runner.on("before_train_iter", priority=0)
+    def begin() -> None:
+        steps[0] = True
+
+    @runner.on("after_train_iter", priority=100)
+    def wait() -> None:
+        drawn.clear()
+        assert drawn.wait(60)
+        steps[0] = False
+
+    monkeypatch.setattr(LiveScreen, "draw", note)
+    runner.train()
+    assert {name for name, in_step in drawers if in_step} == {"hookline-display"}
+    assert (drawers[0], drawers[-1]) == (("MainThread", False), ("MainThread", False))
+    assert [name for name, _ in drawers].count("MainThread") == 2
+    assert "hookline-display" not in [thread.name for thread in threading.enumerate()]
+    assert not [call for call in runner.plan.calls_at("after_train_iter") if call.who == "ProgressHook"]
+
+
+def test_a_display_changes_no_result_and_no_random_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    def results(*hooks: ProgressHook) -> list[Any]:
+        random.seed(1)
+        runner = toy_runner(custom_hooks=list(hooks), batches=3, max_epochs=2, seed=0)
+        runner.terminal.quiet = False
+        runner.terminal._console = Console(file=io.StringIO(), force_terminal=True, width=80)
+        runner.on("after_train_iter")(lambda runner: runner.terminal.redraw())
+        runner.train()
+        weights = [parameter.tolist() for parameter in runner.model.parameters()]
+        return [weights, random.getstate(), torch.get_rng_state().tolist(), str(np.random.get_state())]
+
+    results(ProgressHook())  # everything is imported
+    assert results(ProgressHook()) == results()
+
+
+def test_the_display_never_reads_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, runner = watched(ProgressHook(), monkeypatch, max_epochs=1, val=None)
+    hub = runner.hub
+    for value in (1.0, 3.0, torch.tensor(5.0), torch.empty((), device="meta")):  # reading this one would fail
+        hub.history("train/loss").values.append(value)
+    hub.history("train/lr").values.append(torch.empty((), device="meta"))
+    assert ProgressHook()._facts(runner) == ["loss 3.0000", "9 MiB"]
+
+
+def test_a_metric_that_a_hook_is_just_adding_is_shown_at_the_next_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
+    hook = ProgressHook()
+    _, runner = watched(hook, monkeypatch, default_hooks={"checkpoint": {"save_best": "accuracy"}})
+    runner.train()
+    shown = hook._best_values(runner)
+    assert list(shown) == ["accuracy"]
+
+    def changed(runner: Runner) -> Any:
+        raise RuntimeError("dictionary changed size during iteration")
+
+    saving = next(entry.hook for entry in runner.plan if entry.name == "CheckpointHook")
+    monkeypatch.setattr(saving, "saved_as_best", changed)
+    assert hook._best_values(runner) == shown
 
 
 def test_without_a_screen_nothing_is_called() -> None:
@@ -165,4 +261,4 @@ def test_nothing_is_drawn_after_a_run_that_failed(monkeypatch: pytest.MonkeyPatc
     drawn = len(pictures)
     runner.plan.remove(next(entry.hook for entry in runner.plan if entry.name == "<lambda>"))
     runner.val()
-    assert (len(pictures), runner.terminal.progress, runner.terminal._picture) == (drawn, None, None)
+    assert (len(pictures), runner.terminal.progress, runner.terminal._refresher) == (drawn, None, None)

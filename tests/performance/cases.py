@@ -1,6 +1,6 @@
 """The trainings whose Python work per step is limited: a loop by hand, the engine with more and more on, the dialects.
 
-Clocks stand still, because display, files and ledger do some of their work by time. This work is not part of a step.
+Clocks stand still, because files and ledger do some of their work by time. This work is not part of a step.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from unittest import mock
 
 import torch
 
-from hookline import Optim, Runner, TrainLoop
+from hookline import Hook, Optim, Runner, TrainLoop
 from hookline.hooks import ProgressHook
 from tests.performance.counting import Counted
 
@@ -67,17 +67,20 @@ def engine(**options: Any) -> Callable[[Any], None]:
     return train
 
 
-def everything(data: Any) -> None:
-    """Train with what users have on: two writers, a screen and the display."""
-    options = {"writers": ["jsonl", "tensorboard"], "custom_hooks": [Screen(), ProgressHook()]}
-    engine(**options)(data)
+def with_writers_and_a_screen(*hooks: type[Hook]) -> Callable[[Any], None]:
+    """Return a training with two writers, a screen, and further hooks."""
+
+    def train(data: Any) -> None:
+        engine(writers=["jsonl", "tensorboard"], custom_hooks=[Screen(), *(hook() for hook in hooks)])(data)
+
+    return train
 
 
 CASES: dict[str, Callable[[Any], None]] = {
     "bare loop": bare,
     "no hooks": engine(default_hooks=NO_HOOKS),
     "default hooks": engine(),
-    "everything": everything,
+    "everything": with_writers_and_a_screen(ProgressHook),  # what users have on
     **{name: case.train for name, case in dialects.CASES.items() if not name.startswith(("hookline", "by hand"))},
 }
 
@@ -92,8 +95,13 @@ def clocks_stopped() -> Iterator[None]:
 
 def counted_case(name: str) -> Counted:
     """Train a case, and return what was counted."""
+    return counted(CASES[name])
+
+
+def counted(train: Callable[[Any], None]) -> Counted:
+    """Train, and return what was counted."""
     generator = torch.Generator().manual_seed(0)
     data = Counted((torch.randn(16, 64, generator=generator), torch.randint(10, (16,), generator=generator)))
     with tempfile.TemporaryDirectory() as folder, chdir(folder), redirect_stdout(io.StringIO()), clocks_stopped():
-        CASES[name](data)
+        train(data)
     return data

@@ -14,7 +14,7 @@ import pytest
 
 from hookline import Hook, Runner
 from hookline.errors import HookError
-from hookline.plan import calls
+from hookline.plan import callers, calls
 from hookline.plan.plan import Plan
 from hookline.testing import toy_runner
 
@@ -147,11 +147,11 @@ def test_the_call_in_progress_is_known_inside_of_it_alone() -> None:
             seen.append(name_of_call(runner))
 
     def name_of_call(runner: Runner) -> str | None:
-        call = calls.call_in_progress(runner)
+        call = callers.call_in_progress(runner)
         return f"{call.who} {call.point.name}" if call is not None else None
 
     runner = toy_runner(max_epochs=1, custom_hooks=[Looks()])
     runner.train()
     assert seen == ["Looks around_train", "Looks before_train", "Looks around_train"]
     assert name_of_call(runner) is None
-    assert calls.call_in_progress(object()) is None
+    assert callers.call_in_progress(object()) is None

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from hookline.errors import HookError
-from hookline.plan.calls import blame_step, failing_call
+from hookline.plan.callers import failing_call
+from hookline.plan.calls import blame_step
 from hookline.plan.hook import Hook, every
 from hookline.plan.plan import Plan
 from hookline.plan.points import POINTS, Point, near_miss

@@ -1,10 +1,10 @@
-"""The live display: lines that fit any width, and how often they are drawn."""
+"""The content of the live display: lines that fit any width."""
 
 from __future__ import annotations
 
 import pytest
 
-from hookline.screen.display import PAUSE, Bar, Pace, Picture, fold, join_fitting
+from hookline.screen.display import Bar, Picture, fold, join_fitting
 
 
 def picture() -> Picture:
@@ -61,19 +61,6 @@ def test_a_length_that_nobody_knows_has_no_bar() -> None:
 
 def test_more_than_there_should_be_is_a_full_bar() -> None:
     assert Bar("val", 12, 10).line(24).plain == "val ━━━━━━━━━━━━━  12/10"
-
-
-@pytest.mark.parametrize(
-    ("took", "next_at"),
-    [(0.001, 10.001 + PAUSE), (0.002, 10.002 + PAUSE), (0.01, 10.01 + 1.0), (0.1, 10.1 + 10.0)],
-)
-def test_it_is_drawn_four_times_a_second_at_most_and_for_a_hundredth_of_the_time(took: float, next_at: float) -> None:
-    pace = Pace()
-    assert pace.is_due(10.0)
-    pace.drawn(10.0, 10.0 + took)
-    assert not pace.is_due(next_at - 1e-6)
-    assert pace.is_due(next_at + 1e-6)
-    assert pace.spent == pytest.approx(took)
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,9 @@ from __future__ import annotations
 import io
 import logging
 import os
-import pty
-import re
 import resource
 import subprocess
 import sys
-import termios
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -46,46 +42,6 @@ def test_a_run_goes_on_when_nobody_reads_what_it_shows(tmp_path: Path) -> None:
     assert (process.returncode, errors, (tmp_path / "ended").read_text()) == (0, "", "100")
     lines = (tmp_path / "run" / "run.log").read_text().splitlines()
     assert sum("  iter " in line for line in lines) == 100
-
-
-WATCHED = """
-import hookline.screen.display
-hookline.screen.display.PAUSE, hookline.screen.display.SHARE = 0, float("inf")  # drawn every time
-
-from hookline.hooks import ProgressHook
-from hookline.testing import toy_runner
-
-runner = toy_runner(quiet=False, custom_hooks=[ProgressHook()], batches=3, work_dir="run")
-runner.on("after_train_epoch")(lambda: print("a line of a hook"))
-runner.train()
-print("the end")
-"""
-
-
-def test_on_a_real_terminal_the_display_is_drawn_below_the_lines_and_leaves_nothing(tmp_path: Path) -> None:
-    ours, theirs = pty.openpty()
-    termios.tcsetwinsize(theirs, (24, 80))
-    environment = {**os.environ, "TERM": "xterm-256color", "PYTHONIOENCODING": "utf-8"}
-    process = subprocess.Popen(
-        [sys.executable, "-c", WATCHED], cwd=tmp_path, env=environment, stdout=theirs, stderr=theirs, text=True
-    )
-    os.close(theirs)
-    shown = b""
-    with suppress(OSError):  # raised when the terminal is closed
-        while part := os.read(ours, 65536):
-            shown += part
-    os.close(ours)
-    assert process.wait(timeout=60) == 0
-    text = shown.decode()
-    bars = re.findall("epoch ([12]/2) .*?([0-6]/6)", re.sub("\\x1b\\[[0-9;?]*[A-Za-z]", "", text))
-    assert list(dict.fromkeys(bars)) == [
-        *[("1/2", f"{done}/6") for done in range(4)],
-        *[("2/2", f"{done}/6") for done in range(4, 7)],
-    ]
-    assert text.count("a line of a hook") == 2
-    after = text.rpartition("a line of a hook")[2]
-    erased = after.rpartition("the end")[0].rpartition("\x1b[2K")[2]  # text written after the last erase
-    assert (erased, text[-9:]) == ("", "the end\r\n")
 
 
 def test_letters_that_a_screen_cannot_show_are_escaped(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,20 +26,41 @@ class Owned(Protocol):
         """Leave everything to the process that this one was forked from."""
 
 
+class Lock(Protocol):
+    """A lock that its owner can take again."""
+
+    def acquire(self) -> bool:
+        """Take the lock."""
+        ...
+
+    def release(self) -> None:
+        """Give the lock back."""
+
+
 # By identity, because a host may be of any class, even one without a hash.
 _owned: WeakValueDictionary[int, Owned] = WeakValueDictionary()
+_locks: WeakValueDictionary[int, Lock] = WeakValueDictionary()
+# The locks that are held because a process is being forked.
+_held: list[list[Lock]] = []
 # What this process has only a copy of.
 _copies: list[Owned] = []
 
 
-def own(thing: Owned) -> None:
-    """Register something that belongs to this process, until it is released."""
+def own(thing: Owned, lock: Lock | None = None) -> None:
+    """Register something that belongs to this process, until it is released.
+
+    The lock is held while a process is forked. So no other thread is just using what it protects, and neither this lock
+    nor that of a file below it stays locked in the new process, where the other thread does not exist.
+    """
     _owned[id(thing)] = thing
+    if lock is not None:
+        _locks[id(thing)] = lock
 
 
 def release(thing: Owned) -> None:
     """Take back `own`: processes that are forked from now on may use it."""
     _owned.pop(id(thing), None)
+    _locks.pop(id(thing), None)
 
 
 def end_if_copy(thing: object, error: BaseException) -> None:
@@ -69,17 +90,28 @@ def _flush() -> None:
 
 
 def _before() -> None:
+    locks = list(_locks.values())
+    for lock in locks:
+        lock.acquire()
+    _held.append(locks)
     if _owned:
         _flush()  # otherwise, both processes would write what is in the buffers
 
 
+def _after() -> None:
+    for lock in _held.pop():
+        lock.release()
+
+
 def _in_child() -> None:
+    _after()
     copied = list(_owned.values())
     _owned.clear()
+    _locks.clear()
     _copies.extend(copied)
     for thing in copied:
         thing.disown()
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
-    os.register_at_fork(before=_before, after_in_child=_in_child)
+    os.register_at_fork(before=_before, after_in_parent=_after, after_in_child=_in_child)

@@ -27,7 +27,7 @@ from hookline.common.files import real_path, write_text
 from hookline.engine import outside
 from hookline.engine.choices import Keep
 from hookline.errors import DataError, blame
-from hookline.plan.calls import call_in_progress
+from hookline.plan.callers import call_in_progress
 from hookline.rundir.journal import NOWHERE, Journal
 
 if TYPE_CHECKING:

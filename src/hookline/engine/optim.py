@@ -27,8 +27,8 @@ from hookline.engine.scheduled import Scheduled, When, takes_metrics
 from hookline.engine.steps import explain_backward
 from hookline.engine.warmup import Warmup
 from hookline.errors import ConfigError, HookError
-from hookline.plan.calls import NOTHING
 from hookline.plan.plan import Plan
+from hookline.plan.scopes import NOTHING
 from hookline.strategies import Single, Strategy
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from hookline.plan.calls import call_of_frame
+from hookline.plan.callers import call_of_frame
 from hookline.strategies.stays import Place
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from hookline.engine.loop_specs import TrainLoop
-from hookline.plan.calls import function_of
 from hookline.plan.hook import Hook
+from hookline.plan.matching import function_of
 from hookline.plan.milestones import quantity
 from hookline.plan.plan import is_custom
 

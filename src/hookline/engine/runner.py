@@ -40,7 +40,7 @@ from hookline.engine.steps import call_model
 from hookline.engine.summary import Summary, summarize
 from hookline.errors import ConfigError, HookError
 from hookline.plan.budgets import BudgetAction, budget_of_observers
-from hookline.plan.calls import call_in_progress
+from hookline.plan.callers import call_in_progress
 from hookline.plan.cost_report import CostReport, report_costs
 from hookline.plan.explanation import Hooks
 from hookline.plan.plan import SKIPPING, Plan

@@ -43,7 +43,7 @@ from hookline.engine.rehearsal import BeforeValidation, Interrupted, before_vali
 from hookline.engine.steps import call_model
 from hookline.engine.summary import Span
 from hookline.errors import HookError
-from hookline.plan.calls import NOTHING
+from hookline.plan.scopes import NOTHING
 from hookline.rundir import origin
 from hookline.strategies import unwrap
 

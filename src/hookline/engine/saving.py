@@ -6,6 +6,7 @@ import logging
 import signal
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -285,9 +286,8 @@ class Saving:
         self, checkpoint: dict[str, Any], path: Path, note: seal.Note, requests: list[SaveRequest] | None = None
     ) -> Written:
         self._host.requests.refuse_copy()
-        if not self._background.busy:
-            self._host.terminal.working(f"saving {path.name}")
-        sha256 = self._host.strategy.write_checkpoint(checkpoint, path, note)
+        with self._host.terminal.working(f"saving {path.name}") if not self._background.busy else nullcontext():
+            sha256 = self._host.strategy.write_checkpoint(checkpoint, path, note)
         if note.complete:
             self.saved_at, self.last_path = note.step, path
         return Written(path, note, checkpoint.get("meta", {}).get("epoch"), sha256, requests or [])

@@ -59,7 +59,7 @@ def running(host: Host, verb: Verb) -> Iterator[None]:
         if verb == "train":
             host.clear_requests()
         catches = verb == "train" and host.catches_signals
-        with signals.signals_as_requests(host.requests, host.terminal.quiet) if catches else nullcontext():
+        with signals.signals_as_requests(host.requests, host.terminal.notify) if catches else nullcontext():
             yield
     finally:
         host.running = None

@@ -7,8 +7,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -24,9 +24,10 @@ _put_off: list[Any] = []
 
 
 @contextmanager
-def signals_as_requests(requests: Requests, quiet: bool = False) -> Iterator[None]:
+def signals_as_requests(requests: Requests, notify: Callable[[str], None]) -> Iterator[None]:
     """Turn signals into requests, and restore the previous handlers afterwards. Only the main thread can have handlers.
 
+    `notify` shows a line, and has to be safe in a handler.
     A signal that is ignored (SIGINT in a background job of a shell, SIGHUP under nohup) stays ignored.
     """
     requests.signal = 0
@@ -44,9 +45,7 @@ def signals_as_requests(requests: Requests, quiet: bool = False) -> Iterator[Non
             if time.monotonic() - came[0] > SAME:  # a launcher may pass on a Ctrl-C that this process got by itself
                 raise ending(number)
         else:
-            if not quiet and sys.stderr.isatty():
-                with suppress(OSError):  # the terminal is what may have gone
-                    os.write(2, b"\nfinishing the step and saving; once more ends at once\n")
+            notify("finishing the step and saving; once more ends at once")
             came.append(time.monotonic())
             requests.receive_signal(number)
             # A job scheduler also ends the workers of loaders, and torch would raise an error about them in the middle

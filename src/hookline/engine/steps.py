@@ -60,7 +60,8 @@ def refuse_batch(model: nn.Module, batch: Any, error: TypeError) -> None:
     except TypeError as why:
         raise HooklineError(
             "without a step, the model is called with the batch, which "
-            f"{type(found).__name__}.forward does not accept: {why}; write a step, a function of the model and a batch, and set it: train.step, val.step or test.step"
+            f"{type(found).__name__}.forward does not accept: {why}; write a step, a function of the model and a "
+            "batch, and set it: train.step, val.step or test.step"
         ) from error
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from hookline.common.checks import check_choice, check_int, check_number
@@ -14,11 +13,12 @@ from hookline.common.monitor import monitor as watch
 from hookline.common.numbers import as_number, as_time
 from hookline.errors import ConfigError
 from hookline.plan.hook import Hook
-from hookline.record.smoothing import ExponentialMean
-from hookline.screen.display import Bar, Pace, Picture, clock
+from hookline.record.hub import KEPT, mean_of
+from hookline.screen.display import Bar, Picture
 
 if TYPE_CHECKING:
     from hookline.engine.runner import Runner
+    from hookline.plan.plan import Entry
 
 MIB = 2**20
 # The points of an evaluation's bar, without the name of the stage.
@@ -33,10 +33,11 @@ class ProgressHook(Hook):
     show the same information.
 
     The loss is smoothed. By default, it is the mean of the last `window` steps. With a `smoothing_factor`, it is an
-    exponential average in which each new loss has this weight.
+    exponential average of the last 1,000 steps, in which each loss counts by this factor less than the next one. On a
+    GPU, the newest losses are shown after the next record has read them.
 
-    Cost: one reading of the clock per iteration. It draws at most four times per second and uses at most one percent of
-    the time. It only waits for the device when it draws.
+    Cost: nothing per iteration. A thread draws at most four times per second, for at most one percent of the time. It
+    reads what the hub and the counters already have, and never waits for the device.
 
     Example:
         from hookline.hooks import ProgressHook
@@ -78,17 +79,16 @@ class ProgressHook(Hook):
         self.smoothing_factor = smoothing_factor
         self.monitor = monitor
         self._best = BestSoFar(watch(monitor, rule, who="ProgressHook")) if monitor is not None else None
-        self._mean = ExponentialMean(smoothing_factor) if smoothing_factor is not None else None
-        self._seen = 0
-        self._pace = Pace()
-        self._draw: Callable[[Picture], None] | None = None
+        self._epoch = 1
+        self._entries: tuple[Entry, ...] = ()
+        self._saved: dict[str, float] = {}
         self._eval_bar: Bar | None = None
 
     def idle_points(self, runner: Runner) -> list[str]:
         """Return the points to skip: all of them on a screen that cannot be redrawn."""
         if runner.terminal.is_live:
             return []
-        bars = ("around_train", "around_test", "after_train_iter")
+        bars = ("around_train", "around_test", "before_train_epoch")
         return [*bars, *(f"{when}_{stage}{what}" for when, what in EVAL_POINTS for stage in ("val", "test"))]
 
     def watched_metrics(self) -> list[str]:
@@ -99,21 +99,20 @@ class ProgressHook(Hook):
 
     def around_train(self, runner: Runner) -> Iterator[None]:
         """Show the display during training, and remove it however training ends."""
-        self._seen = runner.iter
-        with self._display(runner):
-            self._show(runner)
-            self._pace = Pace()  # the first drawing is the slowest, so it must not count
+        self._epoch, self._eval_bar = max(runner.epoch, 1), None
+        self._entries = runner.plan.entries
+        with runner.terminal.live(partial(self._picture, runner)):
             yield
 
     def around_test(self, runner: Runner) -> Iterator[None]:
         """Show the display during a test."""
-        with self._display(runner):
+        self._eval_bar = None
+        with runner.terminal.live(partial(self._picture, runner)):
             yield
 
-    def after_train_iter(self, runner: Runner) -> None:
-        """Draw, unless the last drawing is recent."""
-        if time.perf_counter() >= self._pace.next:  # without a call of its own, because every step does this
-            self._show(runner, 1)
+    def before_train_epoch(self, runner: Runner) -> None:
+        """Show the number of the epoch, also while it is validated and saved. Notice hooks that were added."""
+        self._epoch, self._entries = runner.epoch + 1, runner.plan.entries
 
     def before_val_epoch(self, runner: Runner) -> None:
         """Add a bar for the validation."""
@@ -121,7 +120,7 @@ class ProgressHook(Hook):
 
     def after_val_iter(self, runner: Runner) -> None:
         """Advance the bar by one batch."""
-        self._advance(runner)
+        self._advance()
 
     def after_val_epoch(self, runner: Runner, metrics: dict[str, Any]) -> None:
         """Remove the bar, and compare the metric with its best value."""
@@ -134,21 +133,13 @@ class ProgressHook(Hook):
 
     def after_test_iter(self, runner: Runner) -> None:
         """Advance the bar by one batch."""
-        self._advance(runner)
+        self._advance()
 
     def after_test_epoch(self, runner: Runner) -> None:
         """Remove the bar."""
         self._eval_bar = None
 
-    @contextmanager
-    def _display(self, runner: Runner) -> Iterator[None]:
-        with runner.terminal.live() as self._draw:
-            try:
-                yield
-            finally:
-                self._draw = self._eval_bar = None
-
-    # -- drawing
+    # -- the content, which a thread reads while the run continues
 
     def _begin(self, runner: Runner, stage: Literal["val", "test"]) -> None:
         loops = runner.val_loops if stage == "val" else runner.test_loops
@@ -156,62 +147,55 @@ class ProgressHook(Hook):
         total = sum(length for length in lengths if length is not None) if None not in lengths else None
         self._eval_bar = Bar(stage, 0, total)
 
-    def _advance(self, runner: Runner) -> None:
+    def _advance(self) -> None:
         if self._eval_bar is not None:
             self._eval_bar.done += 1
-            if self._pace.is_due(clock()):
-                self._show(runner)
 
-    def _show(self, runner: Runner, under_way: int = 0) -> None:
-        """Draw the current state. `under_way` is 1 if an iteration is done but not counted yet."""
-        if self._draw is None:
-            return
-        began = clock()
-        if runner.running == "test" and self._eval_bar is not None:
-            self._draw(Picture(self._eval_bar, [self._memory(runner)]))
-        else:
-            self._draw(Picture(self._bar(runner, under_way), self._facts(runner, under_way), self._eval_bar))
-        self._pace.drawn(began, clock())
+    def _picture(self, runner: Runner) -> Picture | None:
+        evaluation = self._eval_bar
+        if runner.running != "test":
+            return Picture(self._bar(runner), self._facts(runner), evaluation)
+        return Picture(evaluation, [self._memory(runner)]) if evaluation is not None else None
 
-    def _bar(self, runner: Runner, under_way: int) -> Bar:
-        loop, hub, done = runner.train_loop, runner.hub, runner.iter + under_way
-        # During a validation, its epoch has already been counted.
-        epoch = runner.epoch + (self._eval_bar is None or runner.epoch == 0)
-        label = f"epoch {min(epoch, loop.max_epochs or 0)}/{loop.max_epochs}" if loop.by_epoch else "iter"
+    def _bar(self, runner: Runner) -> Bar:
+        loop, hub = runner.train_loop, runner.hub
+        label = f"epoch {min(self._epoch, loop.max_epochs or 0)}/{loop.max_epochs}" if loop.by_epoch else "iter"
         texts = []
-        if "train/time" in hub.scalars:
-            texts.append(f"{1 / max(hub.get_scalar('train/time').mean(self.window), 1e-9):.1f} it/s")
+        if times := hub.known("train/time", self.window):
+            texts.append(f"{1 / max(mean_of(times), 1e-9):.1f} it/s")
         if (eta := hub.get_info("eta")) is not None:
             texts.append(f"eta {as_time(eta)}")
-        return Bar(label, done, runner.max_iters, texts)
+        return Bar(label, runner.iter, runner.max_iters, texts)
 
-    def _facts(self, runner: Runner, under_way: int) -> list[str]:
-        scalars, facts = runner.hub.scalars, []
-        if "train/loss" in scalars:
-            facts.append(f"loss {as_number(self._smoothed(runner, under_way))}")
-        if "train/lr" in scalars:
-            facts.append(f"lr {as_number(scalars['train/lr'].current())}")
+    def _facts(self, runner: Runner) -> list[str]:
+        facts = []
+        if (loss := self._loss(runner)) is not None:
+            facts.append(f"loss {as_number(loss)}")
+        if rate := runner.hub.known("train/lr", 1):
+            facts.append(f"lr {as_number(rate[0])}")
         facts += [f"best {name} {as_number(value)}" for name, value in self._best_values(runner).items()]
         return [*facts, self._memory(runner)]
 
+    def _loss(self, runner: Runner) -> float | None:
+        """Return the smoothed loss, or None before the first one is known."""
+        if self.smoothing_factor is None:
+            losses = runner.hub.known("train/loss", self.window)
+            return mean_of(losses) if losses else None
+        return _exponential_mean(runner.hub.known("train/loss", KEPT), self.smoothing_factor)
+
     def _best_values(self, runner: Runner) -> dict[str, float]:
         """Return the best values to show: that of `monitor`, or else what hooks save as best, or else our own guess."""
-        saved = runner.plan.saved_as_best() if self.monitor is None else []
+        best, saved = self._best, False
+        if self.monitor is None:
+            try:
+                found = [each for entry in self._entries for each in entry.saved_as_best(runner)]
+                saved = bool(found)
+                self._saved = {each.monitor.name: each.value for each in found if each.value is not None}
+            except RuntimeError:  # a hook is just adding a metric: show what was shown before
+                saved = True
         if saved:
-            return {each.monitor.name: each.value for each in saved if each.value is not None}
-        if self._best is None or self._best.value is None:
-            return {}
-        return {self._best.monitor.name: self._best.value}
-
-    def _smoothed(self, runner: Runner, under_way: int) -> float:
-        """Return the smoothed loss. An exponential average first takes in all losses since the last drawing."""
-        history = runner.hub.get_scalar("train/loss")
-        if self._mean is None:
-            return history.mean(self.window)
-        new, self._seen = runner.iter + under_way - self._seen, runner.iter + under_way
-        for value in history.last(max(new, 0)) if new > 0 else ():
-            self._mean.take(value)
-        return self._mean.value if self._mean.value is not None else history.current()
+            return self._saved
+        return {best.monitor.name: best.value} if best is not None and best.value is not None else {}
 
     def _memory(self, runner: Runner) -> str:
         from hookline.common.devices import device_function
@@ -244,3 +228,15 @@ class ProgressHook(Hook):
             self._best = BestSoFar(watch(state["monitor"], state["rule"], who="ProgressHook"))
         if state and self._best is not None:
             self._best.load_state_dict(state, "ProgressHook")
+
+
+def _exponential_mean(values: Iterable[float], factor: float) -> float | None:
+    """Return the mean of some values in which each counts `1 - factor` times as much as the next one.
+
+    >>> _exponential_mean([4.0, 1.0], 0.5), _exponential_mean([4.0, 1.0], 1.0), _exponential_mean([], 0.5)
+    (2.0, 1.0, None)
+    """
+    total = weight = 0.0
+    for value in values:
+        total, weight = total * (1 - factor) + value, weight * (1 - factor) + 1
+    return total / weight if weight else None

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from hookline.errors import ConfigError
-from hookline.plan.calls import source_of
+from hookline.plan.sources import source_of
 
 VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 

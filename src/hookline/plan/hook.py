@@ -209,7 +209,10 @@ class Hook:
         return None
 
     def saved_as_best(self, runner: Runner) -> Iterable[BestCheckpoint]:
-        """Return what this hook saves as best: one entry per metric, also before the first save."""
+        """Return what this hook saves as best: one entry per metric, also before the first save.
+
+        The progress display asks for this from another thread.
+        """
         return ()
 
     def when_closed(self, runner: Runner) -> None:

@@ -26,8 +26,9 @@ from hookline.plan.costs import FIRST, PERIOD, Cost, Total
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hookline.plan.calls import Call, Passage
+    from hookline.plan.calls import Call
     from hookline.plan.plan import Entry, Plan
+    from hookline.plan.scopes import Passage
     from hookline.plan.trace import Trace
 
 #: The parts of training beside the hooks.

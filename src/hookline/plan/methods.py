@@ -9,10 +9,10 @@ from types import FunctionType
 from typing import Any
 
 from hookline.errors import HookError, nearest
-from hookline.plan.calls import source_of
 from hookline.plan.hook import LOOKED_UP, Every, Hook
 from hookline.plan.known_elsewhere import POINTS_ELSEWHERE
 from hookline.plan.points import PREFIXES, Point, near_miss, unknown_point
+from hookline.plan.sources import source_of
 
 # A public method without a point's prefix counts as a misspelled point only if it is at least this similar to one.
 POINT_CUTOFF = 0.88

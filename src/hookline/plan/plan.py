@@ -22,23 +22,15 @@ from typing import TYPE_CHECKING, Any, Literal
 from hookline.common.escape import escaped
 from hookline.errors import HookError, did_you_mean, nearest
 from hookline.plan.budgets import Budget, budget_of
-from hookline.plan.calls import (
-    NOTHING,
-    Around,
-    Call,
-    MeasuredScope,
-    PointCall,
-    compile_point,
-    compile_scope,
-    due_source,
-    match,
-)
+from hookline.plan.calls import Call, PointCall, compile_point
 from hookline.plan.hook import Every, Priority
 from hookline.plan.ledger import PART_OF_SCOPE, Ledger
+from hookline.plan.matching import due_source, match
 from hookline.plan.methods import frequency_of, method_of, read_hook
 from hookline.plan.order import Order
 from hookline.plan.points import POINTS, SCOPES, Point, near_miss, unknown_point, user_point
 from hookline.plan.registry import HOOKS
+from hookline.plan.scopes import NOTHING, Around, MeasuredScope, compile_scope
 
 if TYPE_CHECKING:
     from hookline.common.monitor import BestCheckpoint

@@ -83,6 +83,11 @@ def _are_on_cpu(values: list[Any]) -> bool:
         return False
 
 
+def is_known(value: Any) -> bool:
+    """Return whether reading a value waits for nothing."""
+    return value.__class__ in PLAIN or getattr(value, "is_cpu", True)
+
+
 # The statistics that a history can compute over a window.
 STATISTICS = ("mean", "min", "max", "current")
 
@@ -316,6 +321,18 @@ class MessageHub:
             raise HooklineError(f"nothing is recorded as '{escaped(name)}'; {did_you_mean(name, self._scalars)}")
         return self._scalars[name]
 
+    def known(self, name: str, window: int | None = None) -> list[float]:
+        """Return the newest numbers of a name, oldest first, as far as they are known without waiting for a device.
+
+        Values that are still on a device are left out, and a name without any numbers has an empty list. Any thread may
+        call this during a run.
+        """
+        history = self._scalars.get(name)
+        # A copy is made in one go, while another thread cannot record.
+        newest: Iterable[Any] = reversed(history.values.copy()) if history is not None else ()
+        found: Iterable[Any] = islice(filter(is_known, newest), window)
+        return [value if value.__class__ in PLAIN else value.item() for value in found][::-1]
+
     @property
     def scalars(self) -> Mapping[str, History]:
         """Return all histories that have at least one value, by name."""
@@ -376,8 +393,8 @@ class MessageHub:
             if name in self._not_resumed:
                 continue
             values = history.last()
-            history.values.clear()
-            history.values.extend(values)  # keeps the numbers, so that the next save need not read the device again
+            # Keep the numbers, so that the next save need not read the device again.
+            history.values = deque(values, maxlen=history.values.maxlen)
             whole = any(value.__class__ is int for value in values)  # a list keeps ints as ints after a resume
             kept = values if whole else torch.tensor(values, dtype=torch.float64)
             scalars[name] = {"values": kept, "fresh": history.fresh}

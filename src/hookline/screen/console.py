@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, cast
+from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import TYPE_CHECKING, Any, cast
 
 from rich.console import Console
 from rich.control import Control
@@ -67,7 +68,27 @@ class Stdout:
 
 
 class EscapingConsole(Console):
-    """A console on which no text can move the cursor or change a color: only styles and displays can."""
+    """A console on which no text can move the cursor or change a color: only styles and displays can.
+
+    While one thread prints, others wait for the lock. rich alone would let a print and a drawing overlap, and both
+    would erase the same lines of the display.
+    """
+
+    def __init__(self, lock: AbstractContextManager[Any], **options: Any) -> None:
+        super().__init__(**options)
+        self._printing = lock
+
+    def __enter__(self) -> Console:
+        """Begin to print."""
+        self._printing.__enter__()
+        return super().__enter__()
+
+    def __exit__(self, *raised: Any) -> None:
+        """Write everything that was printed at once."""
+        try:
+            super().__exit__(*raised)
+        finally:
+            self._printing.__exit__(*raised)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """Render with control codes escaped in the text, as far as rich has not removed them."""
@@ -75,10 +96,10 @@ class EscapingConsole(Console):
             yield segment if segment.control else segment._replace(text=escaped_lines(segment.text))
 
 
-def make_console(quiet: bool) -> Console:
+def make_console(quiet: bool, lock: AbstractContextManager[Any]) -> Console:
     """Create the console of a run. In a notebook, lines are plain text of the cell, not one output each."""
-    file = cast("IO[str]", Stdout())
-    return EscapingConsole(file=file, quiet=quiet, soft_wrap=True, highlight=False, emoji=False, force_jupyter=False)
+    file, options = cast("IO[str]", Stdout()), {"soft_wrap": True, "highlight": False, "emoji": False}
+    return EscapingConsole(lock, file=file, quiet=quiet, force_jupyter=False, **options)
 
 
 class LiveScreen:
@@ -109,10 +130,33 @@ class LiveScreen:
 
 @contextmanager
 def live(console: Console) -> Iterator[LiveScreen]:
-    """Show a display while the context lasts, and erase it afterwards."""
-    with Live(console=console, transient=True, auto_refresh=False) as shown:
-        screen = LiveScreen(console, shown)
-        try:
+    """Show a display while the context lasts, and erase it afterwards. Output of others appears above it."""
+    # rich would show on the screen what is meant for a file of errors.
+    errors = sys.stderr is not None and sys.stderr.isatty()
+    shown = Live(console=console, transient=True, auto_refresh=False, redirect_stderr=errors)
+    screen = LiveScreen(console, shown)
+    with console:  # in this order, as everybody takes the locks of the console and of the display
+        shown.start()
+    try:
+        with log_streams_redirected():
             yield screen
-        finally:
+    finally:
+        with console:
             screen.settle()
+            shown.stop()
+
+
+@contextmanager
+def log_streams_redirected() -> Iterator[None]:
+    """Let handlers that log to the real standard streams use rich's proxies of them."""
+    proxies = {id(s.rich_proxied_file): s for s in (sys.stdout, sys.stderr) if hasattr(s, "rich_proxied_file")}
+    loggers = [logging.getLogger(), *logging.Logger.manager.loggerDict.values()]
+    changed: list[tuple[logging.StreamHandler[Any], Any]] = []
+    for handler in (each for known in loggers if isinstance(known, logging.Logger) for each in known.handlers):
+        if isinstance(handler, logging.StreamHandler) and id(handler.stream) in proxies:
+            changed.append((handler, handler.setStream(proxies[id(handler.stream)])))
+    try:
+        yield
+    finally:
+        for handler, stream in changed:
+            handler.setStream(stream)

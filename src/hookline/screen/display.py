@@ -1,4 +1,4 @@
-"""The content of a live display, fitted to the width of the screen, and how often it is drawn.
+"""The content of a live display, fitted to the width of the screen.
 
 epoch 3/15 ━━━━━━━━━━━━━━━╸────────────────────  45/255  31.2 it/s  eta 0:00:07
 loss 0.1243  lr 4.82e-03  best accuracy 0.9609  412 MiB
@@ -7,7 +7,6 @@ val ━━━━━━━━━━━━╸─────────  3/10
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -18,32 +17,10 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
     from rich.text import Text
 
-# Seconds between two drawings (more than four per second are not visible), and the share of time spent on them.
-PAUSE = 0.25
-SHARE = 0.01
 # The width below which there is no bar.
 NARROWEST = 8
 INDENT = "  "
 FULL, EMPTY = "━", "─"
-
-
-class Pace:
-    """Decides when to draw next: at most four times a second, and for at most one percent of the time."""
-
-    def __init__(self) -> None:
-        #: The time from which on the next drawing is due.
-        self.next = 0.0
-        #: How many seconds all drawing has taken.
-        self.spent = 0.0
-
-    def is_due(self, now: float) -> bool:
-        """Return whether it is time to draw."""
-        return now >= self.next
-
-    def drawn(self, began: float, ended: float) -> None:
-        """Record how long a drawing took, and set the time of the next one."""
-        self.spent += ended - began
-        self.next = ended + max(PAUSE, (ended - began) / SHARE)
 
 
 @dataclass
@@ -140,8 +117,3 @@ def fold(text: str, width: int) -> list[str]:
                 lines.append(indent + INDENT * bool(lines) + word)
             begins = False
     return lines
-
-
-def clock() -> float:
-    """Return the time of a clock that never goes back, in seconds."""
-    return time.perf_counter()

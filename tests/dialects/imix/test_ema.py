@@ -12,7 +12,7 @@ from torch import nn
 
 from hookline.checkpoint import store
 from hookline.errors import ConfigError
-from hookline.plan.calls import source_of
+from hookline.plan.sources import source_of
 from hookline.testing import toy_data, toy_model
 
 from .engines import engine_in, same_weights

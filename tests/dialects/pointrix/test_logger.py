@@ -103,6 +103,9 @@ def test_bars_of_a_training_and_its_validation(screen: io.StringIO, monkeypatch:
     bars.start()
     clock.now += 10
     bars.update("train", 20, log={"loss": "0.5000000"})
+    drawn = screen.getvalue()
+    bars.terminal.redraw()
+    assert "20/100" not in drawn  # an update draws nothing
     bars.reset("validation", visible=True)
     clock.now += 10
     bars.update("validation", 2)
@@ -122,6 +125,15 @@ def test_bars_of_a_training_and_its_validation(screen: io.StringIO, monkeypatch:
     bars.update("train", 1)
     bars.tasks["train"].measure("iter/s")
     assert bars.tasks["train"].bar.texts == ["0.5 iter/s", "eta 0:02:38"]
+
+
+def test_a_fact_on_a_device_is_not_read_by_the_display(screen: io.StringIO) -> None:
+    bars = ProgressLogger("training")
+    bars.add_task("train", "Training", 100, {"loss": torch.empty((), device="meta"), "psnr": torch.tensor(27.5)})
+    bars.start()
+    bars.stop()
+    assert "\npsnr 27.5" in screen.getvalue()
+    assert "loss" not in screen.getvalue()
 
 
 def test_without_a_terminal_nothing_is_drawn_and_an_unknown_task_is_refused(quiet: None) -> None:

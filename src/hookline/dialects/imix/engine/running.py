@@ -17,7 +17,7 @@ from hookline.engine.host import Host
 from hookline.engine.runner import Runner
 from hookline.errors import ConfigError, blame
 from hookline.hooks.runtime_info import number_of
-from hookline.plan.calls import failing_call
+from hookline.plan.callers import failing_call
 from hookline.plan.costs import Cost
 from hookline.plan.hook import Hook
 from hookline.strategies import Strategy, pick

@@ -13,7 +13,7 @@ from hookline.dialects.mmengine.evaluator.metric import check_metric
 from hookline.dialects.mmengine.registry import METRICS
 from hookline.engine.metrics import Metrics, as_number, copy_of, has_memory, plain
 from hookline.errors import ConfigError, blame
-from hookline.plan.calls import NOTHING
+from hookline.plan.scopes import NOTHING
 from hookline.strategies.group import without_collectives
 
 if TYPE_CHECKING:

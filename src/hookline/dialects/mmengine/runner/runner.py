@@ -44,7 +44,7 @@ from hookline.engine import snapshot
 from hookline.engine.optims import Optims
 from hookline.engine.requests import SaveRequest
 from hookline.errors import HookError
-from hookline.plan.calls import call_in_progress
+from hookline.plan.callers import call_in_progress
 from hookline.plan.registry import DEFAULT_HOOKS
 from hookline.strategies import Strategy, unwrap
 

@@ -12,7 +12,7 @@ from hookline.dialects.mmengine.errors import ConfigTypeError
 from hookline.dialects.mmengine.model.wrappers import is_model_wrapper
 from hookline.dialects.mmengine.model.wrappers.distributed import refuse_unused_step
 from hookline.dialects.mmengine.registry import MODEL_WRAPPERS
-from hookline.plan.calls import NOTHING
+from hookline.plan.scopes import NOTHING
 from hookline.strategies import Single
 from hookline.strategies.ddp import DDP
 

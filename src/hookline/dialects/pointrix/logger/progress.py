@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from hookline.common.durations import clock
 from hookline.common.numbers import as_time
 from hookline.dialects.pointrix.logger.console import Logger
 from hookline.errors import HooklineError, did_you_mean
-from hookline.screen.display import Bar, Pace, Picture, clock
+from hookline.record.hub import is_known
+from hookline.screen.display import Bar, Picture
 
 if TYPE_CHECKING:
     from hookline.screen.terminal import Terminal
@@ -41,7 +43,8 @@ class Task:
 class ProgressLogger:
     """Shows the bars of the first two visible tasks, with the facts of all visible tasks between them.
 
-    Without a terminal it draws nothing. It draws at most four times a second.
+    Without a terminal it draws nothing. A thread draws at most four times a second, so updating a bar costs little. It
+    never waits for a device: a fact that is a tensor on a GPU is left out.
 
     Args:
         description: A title. It is not shown.
@@ -55,8 +58,6 @@ class ProgressLogger:
         self.terminal = terminal if terminal is not None else Logger.terminal
         self.tasks: dict[str, Task] = {}
         self._leaving: ExitStack | None = None
-        self._draw: Callable[[Picture], None] | None = None
-        self._pace = Pace()
 
     def add_task(
         self, name: str, description: str, total_iter: int | None, log_dict: Mapping[str, Any] | None = None
@@ -69,19 +70,16 @@ class ProgressLogger:
         task = self._task(name)
         task.bar.done += step
         task.facts.update(log or {})
-        if self._draw is not None and self._pace.is_due(clock()):
-            self._show()
 
     def start(self) -> None:
         """Start drawing, if there is a terminal."""
         if self._leaving is None and self.terminal.is_live:
             self._leaving = ExitStack()
-            self._draw = self._leaving.enter_context(self.terminal.live())
-            self._show()
+            self._leaving.enter_context(self.terminal.live(self._picture))
 
     def stop(self) -> None:
         """Remove the display. A second call does nothing."""
-        leaving, self._leaving, self._draw = self._leaving, None, None
+        leaving, self._leaving = self._leaving, None
         if leaving is not None:
             leaving.close()
 
@@ -105,12 +103,12 @@ class ProgressLogger:
             raise HooklineError(f"unknown task '{name}'; {did_you_mean(name, self.tasks)}")
         return self.tasks[name]
 
-    def _show(self) -> None:
-        began, shown = clock(), [task for task in self.tasks.values() if task.visible]
-        if not shown or self._draw is None:
-            return
+    def _picture(self) -> Picture | None:
+        # Copies, because another thread may add a task or a fact meanwhile.
+        shown = [task for task in self.tasks.copy().values() if task.visible]
+        if not shown:
+            return None
         for task in shown:
             task.measure(self.suffix)
-        facts = [f"{name} {value}" for task in shown for name, value in task.facts.items()]
-        self._draw(Picture(shown[0].bar, facts, shown[1].bar if len(shown) > 1 else None))
-        self._pace.drawn(began, clock())
+        facts = [f"{name} {value}" for task in shown for name, value in task.facts.copy().items() if is_known(value)]
+        return Picture(shown[0].bar, facts, shown[1].bar if len(shown) > 1 else None)

@@ -10,7 +10,7 @@ from typing import Any
 
 from hookline.common.escape import escaping
 from hookline.dialects.errors import HookTypeError
-from hookline.plan.calls import never_runs
+from hookline.plan.matching import never_runs
 
 #: The prefix of hookline's modules. Users know the classes by the original's names, without it.
 PREFIX = "hookline.dialects."

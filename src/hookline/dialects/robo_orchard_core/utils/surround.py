@@ -13,7 +13,7 @@ from contextlib import ExitStack, suppress
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, cast
 
-from hookline.plan.calls import source_of
+from hookline.plan.sources import source_of
 
 if TYPE_CHECKING:
     from hookline.dialects.robo_orchard_core.utils.hook import HookContext

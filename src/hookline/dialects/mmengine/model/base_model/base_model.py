@@ -13,7 +13,7 @@ from hookline.dialects.mmengine.errors import ConfigTypeError, ConfigValueError
 from hookline.dialects.mmengine.model.base_model.data_preprocessor import BaseDataPreprocessor
 from hookline.dialects.mmengine.model.base_module import BaseModule
 from hookline.dialects.mmengine.registry import MODELS
-from hookline.plan.calls import NOTHING
+from hookline.plan.scopes import NOTHING
 
 
 class BaseModel(BaseModule):

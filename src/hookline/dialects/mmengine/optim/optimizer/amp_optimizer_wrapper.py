@@ -13,7 +13,7 @@ from hookline.dialects.forwarding import forwarded
 from hookline.dialects.mmengine.errors import ConfigTypeError, ConfigValueError
 from hookline.dialects.mmengine.optim.optimizer.optimizer_wrapper import OptimWrapper
 from hookline.errors import ConfigError, did_you_mean
-from hookline.plan.calls import NOTHING
+from hookline.plan.scopes import NOTHING
 
 
 class AmpOptimWrapper(OptimWrapper):

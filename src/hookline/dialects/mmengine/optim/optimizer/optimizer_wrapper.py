@@ -17,7 +17,7 @@ from hookline.dialects.mmengine.errors import ConfigTypeError, ConfigValueError
 from hookline.dialects.mmengine.optim.optimizer.base import BaseOptimWrapper
 from hookline.engine.clipping import Clip
 from hookline.errors import did_you_mean
-from hookline.plan.calls import NOTHING
+from hookline.plan.scopes import NOTHING
 
 if TYPE_CHECKING:
     from hookline.strategies import Strategy

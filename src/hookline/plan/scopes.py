@@ -1,0 +1,178 @@
+"""Hooks around a scope: their generators are entered in order and left in reverse, also under exceptions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from hookline.errors import HookError, blame
+
+if TYPE_CHECKING:
+    from hookline.plan.calls import Call
+    from hookline.plan.costs import Measuring
+    from hookline.plan.ledger import Ledger
+
+# The context of a scope that no hook surrounds.
+NOTHING = nullcontext()
+# Returned by `next` for a generator that has ended.
+ENDED = object()
+
+
+class MeasuredScope(tuple[Any, ...]):
+    """The calls around a scope whose body is measured, as a part of a step. It is true even without calls."""
+
+    def __new__(cls, scope: str, calls: tuple[Surrounding, ...]) -> MeasuredScope:
+        """Create it for a scope, by its name."""
+        made = super().__new__(cls, calls)
+        made.scope = scope
+        return made
+
+    scope: str
+
+    def __bool__(self) -> bool:
+        """Return True: the scope has to be entered."""
+        return True
+
+
+@dataclass(eq=False, slots=True)
+class Passage:
+    """What one generator took in one passage through a scope, when it was entered and when it was left."""
+
+    #: True if the memory is read as well.
+    sized: bool
+    seconds: float = 0.0
+    grown: int = 0
+
+
+class Surrounding(NamedTuple):
+    """One generator around a scope: the function that creates it, and what of it is measured."""
+
+    enter: Callable[..., Any]
+    call: Call
+    timed: bool
+    sized: bool
+
+
+class Around:
+    """One passage through a scope: generators are entered in plan order and left in reverse, or in order if requested.
+
+    Every generator that was entered is left, even when the body raised: then its exception is thrown into each of
+    them. No generator can swallow it. One that raises while it is left neither stops the others nor hides the first
+    error.
+    """
+
+    __slots__ = ("arguments", "calls", "entered", "in_order", "ledger", "part")
+
+    def __init__(
+        self,
+        calls: tuple[Surrounding, ...],
+        arguments: tuple[Any, ...],
+        in_order: bool,
+        ledger: Ledger,
+    ) -> None:
+        self.calls = calls
+        self.arguments = arguments
+        self.in_order = in_order
+        self.ledger = ledger
+        self.entered: list[tuple[Iterator[None], Call, Passage | None]] = []
+        #: Where the measuring of the body began, if it is a part of a step.
+        self.part: tuple[float, float] | None = None
+
+    def __enter__(self) -> None:
+        try:
+            for surrounding in self.calls:
+                self._enter(*surrounding)
+        except BaseException as error:
+            self._leave(error)
+            raise
+        if self.calls.__class__ is MeasuredScope:
+            self.part = self.ledger.begin_scope()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.part is not None:
+            self.ledger.end_scope(self.calls.scope, *self.part)  # type: ignore[attr-defined]  # a MeasuredScope
+        first = self._leave(error)
+        if first is not None and first is not error:
+            raise first
+
+    def _enter(self, enter: Callable[..., Any], call: Call, timed: bool, sized: bool) -> None:
+        passage = Passage(sized) if timed else None
+        try:
+            generator = enter(*self.arguments)
+            if generator is None:  # not due: every=
+                return
+            if not hasattr(generator, "throw"):
+                raise HookError(
+                    f"{call.who}.{call.point.name} ({call.where}) must be a plain generator function with one yield, "
+                    f"but it returned a {type(generator).__name__}; remove @contextmanager if it has one"
+                )
+            if passage is None and not call.is_shielded:  # an empty context would cost more than the rest
+                reached = next(generator, ENDED)
+            else:
+                with self._surrounded(call, passage):
+                    reached = next(generator, ENDED)
+            if reached is ENDED:
+                raise HookError(f"{call.who}.{call.point.name} ({call.where}) ended without a yield")
+        except BaseException as error:
+            if call.survives(error):
+                return
+            raise
+        self.entered.append((generator, call, passage))
+
+    def _surrounded(self, call: Call, passage: Passage | None, last: bool = False) -> AbstractContextManager[None]:
+        """Return the context to enter and leave a generator in."""
+        return call.shield() if passage is None else self.ledger.timed(call, passage, last)
+
+    def _leave(self, error: BaseException | None) -> BaseException | None:
+        while self.entered:
+            generator, call, passage = self.entered.pop(0 if self.in_order else -1)
+            trace = error.__traceback__ if error is not None else None
+            try:
+                if error is None and passage is None and not call.is_shielded:
+                    if next(generator, ENDED) is ENDED:
+                        continue
+                else:
+                    with self._surrounded(call, passage, last=True):
+                        if error is None:
+                            next(generator)
+                        else:
+                            generator.throw(error)  # type: ignore[attr-defined]  # registration allows only generators
+                generator.close()  # type: ignore[attr-defined]
+                raise HookError(f"{call.who}.{call.point.name} ({call.where}) has more than one yield")
+            except StopIteration:
+                pass
+            except BaseException as raised:
+                passed_on = raised is error or _is_wrapped(raised, error)
+                if not passed_on and not call.survives(raised):
+                    if error is None:
+                        error = raised
+                        continue
+                    blame(error, f"while leaving the scope, {call.who} raised {type(raised).__name__}: {raised}")
+            if error is not None:
+                error.__traceback__ = trace  # without the frames of the generator, where it did not happen
+        return error
+
+
+def _is_wrapped(raised: BaseException, error: BaseException | None) -> bool:
+    """Return whether `raised` is the RuntimeError that a generator makes of the body's StopIteration."""
+    return isinstance(error, StopIteration) and isinstance(raised, RuntimeError) and raised.__cause__ is error
+
+
+def compile_scope(calls: tuple[Call, ...], measuring: Measuring = "none") -> tuple[Surrounding, ...]:
+    """Return the generators around a scope, in plan order."""
+    return tuple(
+        Surrounding(compile_enter(call), call, call.is_timed(measuring), call.is_sized(measuring)) for call in calls
+    )
+
+
+def compile_enter(call: Call) -> Callable[..., Any]:
+    """Return a function that creates the generator of an around_ hook, or returns None when it is not due."""
+    due = f" if {call.due} else None" if call.due else ""
+    code = f"lambda {', '.join(call.point.arguments)}: hl_method({call.passed}){due}"
+    compiled: Callable[..., Any] = eval(code, {"hl_method": call.method, "hl_host": call.host})
+    return compiled
