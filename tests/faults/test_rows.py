@@ -141,6 +141,46 @@ def test_fault_24_a_dataset_that_raises_is_named_with_sample_epoch_and_worker(wo
     assert exit_code_of(failed.value) == 3
 
 
+class Unsendable(Dataset[Any]):
+    """A data set whose sample 13 is, or raises, something that a worker cannot pickle."""
+
+    def __init__(self, raises: bool) -> None:
+        self.raises = raises
+
+    def __len__(self) -> int:
+        return 20
+
+    def __getitem__(self, index: int) -> Any:
+        class LocalError(ValueError):
+            pass
+
+        if index == 13 and self.raises:
+            raise LocalError("a broken file")
+        return (lambda: index) if index == 13 else index
+
+
+@pytest.mark.parametrize(
+    ("raises", "kind", "texts"),
+    [
+        (True, ValueError, ["<locals>.LocalError: a broken file", "reading sample 13 of epoch 0 in worker 1"]),
+        (False, AttributeError, ["pickle local object", "sending a batch from worker 1 to the training process"]),
+    ],
+)
+def test_fault_24_what_a_worker_cannot_send_is_an_error_and_not_an_endless_wait(
+    raises: bool, kind: type[Exception], texts: list[str]
+) -> None:
+    # Without the timeout, a failure of this test would be an endless wait, too.
+    loader = ResumableLoader(Unsendable(raises), 4, num_workers=2, collate_fn=tuple, timeout=120)
+    runner = toy_runner(step=lambda model, batch: cross_entropy(model, (torch.ones(4, 4), torch.ones(4).long())))
+    runner.train_loop.dataloader = loader
+    with pytest.raises(kind) as failed:
+        runner.train()
+    text = str(failed.value) + "\n".join(failed.value.__notes__)
+    for each in [*texts, "in the ResumableLoader, at batch 3 of epoch 0"]:
+        assert each in text
+    assert (type(failed.value), exit_code_of(failed.value)) == (kind, 3)
+
+
 def test_fault_25_an_unknown_monitored_metric_is_refused_before_the_first_step() -> None:
     seen: list[str] = []
 

@@ -9,19 +9,9 @@ import pytest
 from hookline.checkpoint.retention import by_age
 from hookline.errors import StorageError
 from hookline.hooks.best import remove_others
-from hookline.rundir.archive import move_to_archive
 from hookline.rundir.log_copies import LogCopies
 from hookline.testing import toy_runner
 from tests.faults.special_files import CONTENT, put
-
-
-def test_an_archive_folder_never_takes_a_name_that_is_in_use(tmp_path: Path) -> None:
-    (tmp_path / "old-1").symlink_to("nowhere")
-    (tmp_path / "old-2").write_text("mine")
-    (tmp_path / "file").write_text("records")
-    old = move_to_archive(tmp_path, [tmp_path / "file"])
-    assert old == tmp_path / "old-3"
-    assert (old / "file").read_text() == "records"
 
 
 def test_old_checkpoints_that_cannot_be_removed_are_named(tmp_path: Path) -> None:

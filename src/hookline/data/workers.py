@@ -1,4 +1,7 @@
-"""The setup of a loader's worker process: it ends with the training process, which also handles Ctrl-C."""
+"""The setup of a loader's worker process: it ends with the training process, which also handles Ctrl-C.
+
+What a worker cannot send is an error of the training process, which would wait for it forever otherwise.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,15 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from multiprocessing.queues import Queue
+from multiprocessing.reduction import ForkingPickler
+from typing import Any
 
+from torch._utils import ExceptionWrapper
 from torch.utils.data import get_worker_info
 
 from hookline.common.launched import end_with
+from hookline.errors import blame
 
 
 class WorkerStart:
@@ -45,6 +53,8 @@ class WorkerStart:
             threading.Thread(target=_obey, args=(self.parent,), daemon=True).start()
         if self.dies_with_parent:
             end_with(self.parent)
+        # A queue pickles in a thread of its own, which calls this if it fails. By default, it only prints the error.
+        Queue._on_queue_feeder_error = _send_failure  # type: ignore[attr-defined]  # its stub leaves it out
         info = get_worker_info()
         if info is not None:  # user code expects its own dataset there; torch forbids setting it the normal way
             object.__setattr__(info, "dataset", info.dataset.dataset)  # type: ignore[attr-defined]  # it is a Seeded
@@ -58,3 +68,29 @@ def _obey(parent: int) -> None:
         while signal.sigwaitinfo({signal.SIGTERM}).si_pid not in (parent, os.getpid()):
             pass
         os._exit(128 + signal.SIGTERM)
+
+
+def _send_failure(queue: Queue[Any], error: Exception, unsent: Any) -> None:
+    """Send an error in place of what cannot be pickled: a batch, or the class of an exception.
+
+    The loader gets an exception as its class and its text. The nearest base class that can be sent replaces a class
+    that cannot, such as one that was defined in a function. The text still has its name.
+    """
+    info = get_worker_info()
+    if info is None or not isinstance(unsent, tuple) or len(unsent) != 2:  # a queue of the user
+        raise error
+    index, content = unsent
+    if isinstance(content, ExceptionWrapper):
+        content.exc_type = next(each for each in content.exc_type.__mro__ if _can_be_sent(each))
+    else:
+        blame(error, f"sending a batch from worker {info.id} to the training process; make it of what pickle can store")
+        content = ExceptionWrapper((type(error), error, error.__traceback__), f"in DataLoader worker process {info.id}")
+    queue.put((index, content))
+
+
+def _can_be_sent(kind: type) -> bool:
+    try:
+        ForkingPickler.dumps(kind)
+    except Exception:  # pickle has no common class for its errors
+        return False
+    return True

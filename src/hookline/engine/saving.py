@@ -25,7 +25,7 @@ from hookline.engine import lost_folders, resuming, signals, snapshot
 from hookline.engine.numerics import check_weights_are_finite
 from hookline.engine.requests import SaveRequest
 from hookline.errors import StorageError, blame
-from hookline.rundir import archive, failures
+from hookline.rundir import archive, failures, moves
 
 if TYPE_CHECKING:
     from hookline.engine.host import Host
@@ -424,9 +424,9 @@ class Saving:
 
     # -- the files of an earlier run
 
-    def archive(self, folder: Path, records: Iterable[str]) -> Path | None:
-        """Move the files of an earlier run in a folder to an archive, and return it; None if there are none."""
-        return archive.archive_run(folder, records)
+    def earlier_files(self, folder: Path, records: Iterable[str]) -> list[Path]:
+        """Return the files of an earlier run in a folder, which a fresh run moves to an archive."""
+        return archive.files_of_run(folder, records)
 
     def origin_of(self, path: Path, folder: Path) -> Path:
         """Return where a file in the archive of a folder was."""
@@ -585,18 +585,16 @@ class Saving:
         """Archive the checkpoints that are later than the resumed one: the run will reach those steps again."""
         note, host = seal.read_note(path), self._host
         assert note is not None, "a checkpoint that is resumed has a seal"
-        for folder in host.folders:
-            with storage_errors(folder, "used", inside=True):
-                old = archive.archive_later_checkpoints(folder, note)
-                if old is None:
-                    continue
-                for name in host.records_cut_back():
-                    archive.copy_to_archive(folder / name, old)  # their later part is about to be removed
+        with storage_errors(host.work_dir, "used", inside=True):
+            files = {folder: archive.later_checkpoints(folder, note) for folder in host.folders}
+            # The later part of these records is about to be removed.
+            copies = {folder: [folder / name for name in host.records_cut_back()] for folder in files}
+            for folder, old in moves.move_all(files, self.origin_of, copies).items():
                 if real_path(path).parent == real_path(folder):
                     store.point_to(path, path.parent, seal.digest(path), note.step)
                 else:
                     (folder / store.POINTER).unlink(missing_ok=True)
-            host.terminal.say(f"moved the checkpoints that are later than {path.name} to {old}")
+                host.terminal.say(f"moved the checkpoints that are later than {path.name} to {old}")
 
     def restore(self) -> bool:
         """Load the late parts of a run that is being resumed, once, where it continues; return whether it did."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from hookline.checkpoint import store
 from hookline.common import forks, launched
-from hookline.common.files import storage_errors
+from hookline.common.files import real_path, storage_errors
 from hookline.engine import closing, events, ledger_file, outside, places, signals
 from hookline.errors import (
     DO_NOT_REQUEUE,
@@ -24,7 +24,7 @@ from hookline.errors import (
     blame,
     exit_code_of,
 )
-from hookline.rundir import archive, control, failures, log_copies, ownership
+from hookline.rundir import archive, control, failures, log_copies, moves, ownership
 from hookline.rundir.journal import Journal, JournalHandler
 from hookline.screen.terminal import Terminal, TerminalHandler
 
@@ -228,14 +228,16 @@ def own_log(terminal: Terminal, journal: Journal) -> Iterator[None]:
 def open_folder(host: Host, verb: Verb, leaving: ExitStack, copying: log_copies.Copying) -> Source | None:
     """Claim the folders, and read the checkpoint that the run starts from. A fresh run archives an earlier one."""
     folder, terminal, saving = host.work_dir, host.terminal, host.saving
-    folders = host.folders if verb == "train" else [folder]
+    folders = host.folders if verb == "train" or moves.are_unfinished(host.folders) else [folder]
     records = list(host.record_files())
     for each in folders:
         ownership.claim(each)
         leaving.enter_context(ownership.locked(each))
-        archive.refuse_foreign(each, records, host.checkpoint_names)
     targets = [each.target(folder) for each in log_copies.wanted_by(host.plan)]
-    moved: list[str] = []
+    places = {real_path(each): each for each in [*targets, *folders]}.values()
+    moved = moves.finish(places, saving.origin_of)  # before anything else looks for files
+    for each in folders:
+        archive.refuse_foreign(each, records, host.checkpoint_names)
     if verb != "train":
         source = saving.find_source(verb)
         copying.begin(fetch=True)
@@ -250,10 +252,10 @@ def open_folder(host: Host, verb: Verb, leaving: ExitStack, copying: log_copies.
             archive.drop_records(folder, records)
         elif not continues:
             failures.forget(folder)
-            for each in [*folders, *(target for target in targets if target.exists())]:
-                if old := saving.archive(each, records):
-                    moved.append(f"moved the files of an earlier run from {each} to {old}")
-                    leaving.push(partial(archive.restore_archived, old, each, host))
+            files = {each: saving.earlier_files(each, records) for each in places if each.exists()}
+            archives = moves.move_all(files, saving.origin_of)
+            moved += [f"moved the files of an earlier run from {each} to {old}" for each, old in archives.items()]
+            leaving.push(partial(archive.restore_archived, archives, host))
         copying.begin(fetch=continues)
     terminal.open_log(folder / "run.log")
     for line in moved:

@@ -1,11 +1,10 @@
-"""The files that belong to a run, and the archive folders they move to when a new run starts in the same folder."""
+"""The files that belong to a run. They move to an archive (`moves`) when a new run starts in the same folder."""
 
 from __future__ import annotations
 
 import os
 import re
-import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -14,7 +13,7 @@ from hookline.checkpoint.names import NAMES
 from hookline.checkpoint.seal import Note, read_note
 from hookline.common.files import PARTIAL, refuse_other_kinds
 from hookline.errors import ConfigError, HookError, StorageError, blame
-from hookline.rundir import control, journal
+from hookline.rundir import control, journal, moves
 from hookline.writers import built_in_files
 
 if TYPE_CHECKING:
@@ -50,43 +49,25 @@ def refuse_foreign(folder: Path, records: Iterable[str], checkpoint_names: re.Pa
             refuse_other_kinds(path, links=True, folders=path.suffix == folders.SUFFIX)
 
 
-def archive_run(folder: Path, records: Iterable[str] = ()) -> Path | None:
-    """Move the files of an earlier run into the next free `old-1/`, `old-2/`, ... and return it; None without files.
+def files_of_run(folder: Path, records: Iterable[str] = ()) -> list[Path]:
+    """Return the files of an earlier run in a folder.
 
     `records` are the files of this run's writers, in case they have custom names.
     """
     names = dict.fromkeys((*OWN_FILES, *built_in_files(), *records))
     traces = sorted(folder.glob("profile_[0-9]*.json"))
-    return move_to_archive(
-        folder, [path for name in names if os.path.lexists(path := folder / name)] + traces + checkpoints(folder)
-    )
+    return [path for name in names if os.path.lexists(path := folder / name)] + traces + checkpoints(folder)
 
 
-def archive_later_checkpoints(folder: Path, than: Note) -> Path | None:
-    """Move the checkpoints that are later than the one being resumed: the run will save those steps again."""
-    return move_to_archive(
-        folder, [path for path in checkpoints(folder) if (n := read_note(path)) and n.order > than.order]
-    )
+def later_checkpoints(folder: Path, than: Note) -> list[Path]:
+    """Return the checkpoints that are later than the one being resumed: the run will save those steps again."""
+    return [path for path in checkpoints(folder) if (n := read_note(path)) and n.order > than.order]
 
 
 def checkpoints(folder: Path) -> list[Path]:
     """Return the checkpoints that runs have saved in a folder; other `.pth` files belong to the user."""
     found = filter(folders.exists, folders.find_all(folder))
     return sorted(path for path in found if NAMES.fullmatch(path.name) or read_note(path) is not None)
-
-
-def move_to_archive(folder: Path, files: Iterable[Path]) -> Path | None:
-    """Move the files into the next free `old-1/`, `old-2/`, ... of a folder and return it; None without files."""
-    files = list(files)
-    if not files:
-        return None
-    number = 1
-    while os.path.lexists(old := folder / f"old-{number}"):
-        number += 1
-    old.mkdir()
-    for file in files:
-        file.rename(old / file.name)
-    return old
 
 
 class RunProgress(Protocol):
@@ -102,8 +83,7 @@ class RunProgress(Protocol):
 
 
 def restore_archived(
-    old: Path,
-    folder: Path,
+    archives: Mapping[Path, Path],
     runner: RunProgress,
     kind: type[BaseException] | None,
     error: BaseException | None,
@@ -119,33 +99,16 @@ def restore_archived(
     if not (before_training or isinstance(error, (ConfigError, HookError))):
         return
     try:
-        for path in old.iterdir():
-            origin = runner.saving.origin_of(path, folder)
-            _remove(origin)
-            path.rename(origin)
-        old.rmdir()
+        moves.move_all_back(archives, runner.saving.origin_of)
     except OSError as another:
-        blame(error, f"the files of the earlier run stay in {old}: {another.strerror or another}")
+        where = " and ".join(map(str, archives.values()))
+        blame(error, f"the earlier run's files cannot be moved back from {where}: {another.strerror or another}")
     else:
-        runner.terminal.say(f"restored the files of the earlier run in {folder}")
+        for folder in archives:
+            runner.terminal.say(f"restored the files of the earlier run in {folder}")
 
 
 def drop_records(folder: Path, records: Iterable[str]) -> None:
     """Remove the records of an attempt that died before its first checkpoint: its steps will run again."""
     for name in records:
-        _remove(folder / name)
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
-
-
-def copy_to_archive(path: Path, old: Path) -> None:
-    """Copy a file or folder of records, if it exists, into an archive folder."""
-    if path.is_dir():
-        shutil.copytree(path, old / path.name, symlinks=True)
-    elif path.exists():
-        shutil.copy(path, old)
+        moves.remove(folder / name)

@@ -28,7 +28,7 @@ from hookline.dialects.robo_orchard_lab.pipeline.folder_writer import (
 from hookline.engine import hook_states, ledger_file, lost_folders
 from hookline.engine.saving import Saving, Source, SourceKind
 from hookline.errors import StorageError, blame
-from hookline.rundir import archive, control, journal, ownership
+from hookline.rundir import control, journal, moves, ownership
 
 if TYPE_CHECKING:
     from hookline.dialects.robo_orchard_lab.pipeline.hook_based_trainer import HookBasedTrainer
@@ -182,14 +182,14 @@ class FolderSaving(Saving):
             trainer.forget_records()
         self._enter(trainer.targets)
 
-    def archive(self, folder: Path, records: Iterable[str]) -> Path | None:
-        """Move the files and saves of an earlier run away. Other files of the project belong to the user."""
+    def earlier_files(self, folder: Path, records: Iterable[str]) -> list[Path]:
+        """Return the files and saves of an earlier run. Other files of the project belong to the user."""
         found = [path for name in (*FILES, *records) if os.path.lexists(path := folder / name)]
         for target in self._trainer.targets:
             if real_path(target.beside) == real_path(folder):
                 found += self._find_leftovers(target)
                 self._entered.add(target.parent.resolve())
-        return archive.move_to_archive(folder, dict.fromkeys(found))
+        return list(dict.fromkeys(found))
 
     def origin_of(self, path: Path, folder: Path) -> Path:
         """Return where an archived file or save of a folder was."""
@@ -215,6 +215,8 @@ class FolderSaving(Saving):
                     self._locks.enter_context(ownership.locked(target.beside))
                     self._locked.add(folder)
                     store.sweep(target.beside)
+                    for line in moves.finish([target.beside], self.origin_of):
+                        log.warning("%s", line)
             self._move_aside(new)
         resumed = trainer.resumed
         if resumed is not None and any(_holds(target, resumed) for target in targets):
@@ -227,12 +229,11 @@ class FolderSaving(Saving):
         left: dict[Path, list[Path]] = {}
         for target in targets:
             left.setdefault(target.beside, []).extend(self._find_leftovers(target))
-        for beside, found in left.items():
-            with storage_errors(beside, "used", inside=True):
-                old = archive.move_to_archive(beside, dict.fromkeys(found))
-            if old is not None:
-                where = " and ".join(dict.fromkeys(str(one.parent) for one in found))
-                log.warning("moved the saves of an earlier run from %s to %s", where, old)
+        with storage_errors(Path("the folder of the saves"), "used", inside=True):
+            archives = moves.move_all({beside: dict.fromkeys(found) for beside, found in left.items()}, self.origin_of)
+        for beside, old in archives.items():
+            where = " and ".join(dict.fromkeys(str(one.parent) for one in left[beside]))
+            log.warning("moved the saves of an earlier run from %s to %s", where, old)
 
     def _find_leftovers(self, target: Target) -> list[Path]:
         """Return the saves of other runs in the folder in which this run saves."""
