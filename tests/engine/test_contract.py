@@ -238,3 +238,9 @@ def test_a_difference_is_data_too() -> None:
 def test_a_value_is_shown_in_one_short_line_without_control_codes() -> None:
     assert show({"a": [1, None], "b": "x\x1b"}) == "a=[1, none], b=x\\x1b"
     assert len(show("x" * 1000)) == 200
+
+
+def test_names_of_another_type_in_a_changed_checkpoint_are_shown_as_text() -> None:
+    then = facts({"parts": [[1], "mine"]}, hooks=[[2], "A"], states={})
+    found = compare(then, facts({"parts": ["mine"]}, hooks=["A"], states={}), parse_keep(None))
+    assert [(each.what, each.winner) for each in found] == [("hook [2]", "dropped"), ("part [1]", "dropped")]

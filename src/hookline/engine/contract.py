@@ -227,13 +227,18 @@ def _sizes(then: Facts, now: Facts, keep: Keep, mid_epoch: bool) -> Iterator[Dif
             yield Difference("clip", _of("clip", name), a, b, "config", FIXED["clip"])
 
 
+def _names(found: Any) -> list[str] | None:
+    """Return names from a checkpoint, whatever is in the list; None if there is no list."""
+    return [str(each) for each in found] if isinstance(found, list) else None
+
+
 def _hooks(then: Facts, now: Facts) -> Iterator[Difference]:
-    names, saved = now.get("hooks", []), then.get("hooks")
-    if not isinstance(saved, list):
+    names, saved = now.get("hooks", []), _names(then.get("hooks"))
+    if saved is None:
         return
     old, new = (_mapping(_mapping(side.get("asked")).get("hooks")) for side in (then, now))
     stateful = _mapping(then.get("states"))
-    for name in [str(each) for each in dict.fromkeys([*saved, *stateful])]:
+    for name in dict.fromkeys([*saved, *map(str, stateful)]):
         if name not in names:
             with_state = ", with its state" if name in stateful else ""
             why = f"only in the checkpoint, so it is dropped{with_state}"
@@ -248,13 +253,13 @@ def _hooks(then: Facts, now: Facts) -> Iterator[Difference]:
 
 
 def _parts(old: Facts, new: Facts) -> Iterator[Difference]:
-    saved, parts = old.get("parts"), new.get("parts", [])
-    for name in saved if isinstance(saved, list) else ():
+    saved, parts = _names(old.get("parts")), new.get("parts", [])
+    for name in saved or ():
         if name not in parts:
             why = "only in the checkpoint, so it is dropped"
-            yield Difference("parts", f"part {escaped(name)}", str(name), None, "dropped", why)
+            yield Difference("parts", f"part {escaped(name)}", name, None, "dropped", why)
     for name in parts:
-        if isinstance(saved, list) and name not in saved:
+        if saved is not None and name not in saved:
             why = "not in the checkpoint, so it starts fresh"
             yield Difference("parts", f"part {escaped(name)}", None, name, "fresh", why)
 
