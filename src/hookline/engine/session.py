@@ -83,6 +83,7 @@ def session(host: Host, verb: Verb) -> Iterator[None]:
         leaving.enter_context(running(host, verb))
         leaving.enter_context(host.failures_shown())
         host.terminal.prepare()
+        leaving.enter_context(host.own_generators())
         host.begin_session(verb)
         leaving.enter_context(host.strategy.watched(partial(places.locate, host)))
         host.plan.skip_idle_points()
