@@ -48,6 +48,16 @@ def compare(*words: str, monkeypatch: pytest.MonkeyPatch) -> int:
 ALL = ["runs/a", "runs/b", "runs/c", "runs/d"]
 
 
+def test_a_folder_of_runs_stands_for_all_runs_in_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert compare(*ALL, monkeypatch=monkeypatch) == 0
+    expected = capsys.readouterr()
+    for words in (["runs"], ["runs/a", "runs"], ["."]):
+        assert compare(*words, monkeypatch=monkeypatch) == 0
+        assert capsys.readouterr() == expected
+
+
 def test_more_than_two_runs_are_rows_with_the_keys_and_numbers_that_differ(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

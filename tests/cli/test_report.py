@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,19 @@ def test_several_runs_are_written_into_the_working_directory_and_other_files_are
         "hookline: left out: runs/notes.txt is neither the folder of a run nor a folder with JSONL, CSV or TensorBoard "
         "files\n"
     )
+
+
+def test_the_verdicts_that_are_not_shown_are_counted(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_run("runs/00")
+    for number in range(1, 12):
+        shutil.copytree("runs/00", f"runs/{number:02}")
+    assert run(monkeypatch, "report", "runs") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:10] == [f"{number:02}: Nothing stands out." for number in range(10)]
+    assert lines[10] == "... and 2 more; the page has all 12 runs"
+    assert lines[11].startswith("wrote runs/report.html")
 
 
 def test_all_runs_of_a_folder_are_compared(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

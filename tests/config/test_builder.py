@@ -14,6 +14,7 @@ import torch
 from torch import nn
 from torch.optim import lr_scheduler
 
+from hookline.common import rng
 from hookline.config import build_runner, from_dict, load
 from hookline.config.builder import build_hooks
 from hookline.config.optims import OptimBuilder
@@ -461,3 +462,10 @@ def test_a_parameter_for_a_function_or_a_class_gets_the_named_object(mynet: Writ
     assert "custom_hooks[0].function: 'mynet:system' is refused: it is posix.system" in refused(
         hook("mynet:system", "fast")
     )
+
+
+def test_building_and_previewing_leave_the_random_generators_of_the_caller_alone(mynet: Write) -> None:
+    rng.seed_everything(5)
+    before = rng.state()["torch"]
+    build("resume=true").preview_resume()
+    assert torch.equal(rng.state()["torch"], before)

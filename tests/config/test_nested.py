@@ -188,6 +188,9 @@ def test_the_annotation_decides_what_a_value_is(parts: Write, name: str, value: 
             "{type: 'parts:add', by: 1}",
             ".type: add is called with 1 argument here, which it does not accept besides these parameters",
         ),
+        ("function", "{type: 'parts:scale', bi: 1}", ".bi: scale has no parameter 'bi'; available: x, by, type"),
+        ("heads", NET, ".type: expected a list, but this creates a Net; put it into a list"),
+        ("functions", FLIP, ".type: expected a list, but this creates a Flip; put it into a list"),
         ("kind", NET, ": expected a string, found a mapping"),
     ],
 )

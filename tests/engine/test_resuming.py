@@ -14,6 +14,8 @@ from hookline.checkpoint.seal import Note
 from hookline.engine.scheduled import Scheduled
 from hookline.errors import ConfigError, StorageError
 from hookline.hooks import EMAHook
+from hookline.rundir.journal import read
+from hookline.rundir.states import state_of
 from hookline.schedules import Cosine
 from hookline.steps import cross_entropy
 from hookline.testing import toy_model, toy_runner
@@ -408,3 +410,33 @@ def test_parameters_of_hooks_that_were_built_by_name_are_compared_with_their_def
         "hook FreezeHook: checkpoint until_epoch=1, config until_epoch=2: the config wins (its state continues from "
         "the checkpoint)"
     ]
+
+
+def test_a_refused_resume_leaves_everything_about_the_run_in_its_folder_as_it_was(tmp_path: Path) -> None:
+    toy_runner(max_epochs=1, work_dir=tmp_path).train()
+    names = ["config.yaml", "events.jsonl", "hooks.json", "last_checkpoint", "metrics.jsonl", "plan.txt", "report.html"]
+    (tmp_path / "config.yaml").write_text("lr: 0.1\n")
+    before = {name: (tmp_path / name).read_bytes() for name in names}
+    wider = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.ReLU(), torch.nn.Linear(6, 2))
+    runner = toy_runner(
+        model=wider, max_epochs=2, work_dir=tmp_path, resume=True, config={"lr": 1}, custom_hooks=[Rates()]
+    )
+    for _ in range(2):  # the second call must not start from scratch either
+        with pytest.raises(StorageError, match="does not fit this run; nothing was loaded"):
+            runner.train()
+        assert {name: (tmp_path / name).read_bytes() for name in names} == before
+    assert state_of(tmp_path).name == "finished"
+    assert "ended: " in (tmp_path / "run.log").read_text()
+
+
+def test_a_resume_that_fails_for_another_reason_is_in_the_journal(tmp_path: Path) -> None:
+    class Failing(Hook):
+        def after_load_checkpoint(self, runner: Runner) -> None:
+            raise ValueError("no")
+
+    toy_runner(max_epochs=1, work_dir=tmp_path).train()
+    with pytest.raises(ValueError, match="no"):
+        toy_runner(max_epochs=2, work_dir=tmp_path, resume=True, custom_hooks=[Failing()]).train()
+    kinds = [event["kind"] for event in read(tmp_path)]
+    assert kinds == ["start", "save", "validation", "end", "start", "failure", "end"]
+    assert state_of(tmp_path).text == "ValueError: no"

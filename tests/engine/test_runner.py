@@ -3,6 +3,7 @@ from __future__ import annotations
 import copy
 import json
 import logging
+import random
 import re
 import subprocess
 import sys
@@ -12,12 +13,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 import hookline
 from hookline import EvalLoop, Hook, Optim, Runner, TrainLoop
+from hookline.common import rng
 from hookline.errors import ConfigError, HookError, HooklineError, StorageError
 from hookline.strategies.base import pick_device
 from hookline.testing import MemoryWriter, Recorder, toy_data, toy_model, toy_runner
@@ -456,3 +459,53 @@ def test_a_device_of_another_type_is_refused() -> None:
     given: Any = 1.5
     with pytest.raises(ConfigError, match=r"^unknown device 1\.5: "):
         toy_runner(device=given)
+
+
+class Drawing(Hook):
+    """Keeps a number of each generator at every iteration."""
+
+    def __init__(self) -> None:
+        self.drawn: list[tuple[float, float, float]] = []
+
+    def after_train_iter(self) -> None:
+        self.drawn.append(draw())
+
+
+def draw() -> tuple[float, float, float]:
+    return random.random(), float(np.random.rand()), float(torch.rand(()))
+
+
+@pytest.mark.parametrize("verb", ["train", "val", "test"])
+def test_a_run_gives_the_random_generators_back_as_they_were(verb: str) -> None:
+    rng.seed_everything(5)
+    expected = [draw(), draw()]
+    rng.seed_everything(5)
+    assert draw() == expected[0]
+    runner = toy_runner(max_epochs=1, custom_hooks=[Drawing()])
+    getattr(runner, verb)()
+    assert draw() == expected[1]
+
+
+def test_a_run_that_fails_gives_the_random_generators_back() -> None:
+    def fail(model: nn.Module, batch: Any) -> None:
+        raise ValueError("no")
+
+    rng.seed_everything(5)
+    expected = draw()
+    rng.seed_everything(5)
+    with pytest.raises(ValueError, match="no"):
+        toy_runner(step=fail, trial_batch=False).train()
+    assert draw() == expected
+
+
+def test_a_second_training_continues_with_the_random_numbers_of_the_first(tmp_path: Path) -> None:
+    whole = Drawing()
+    toy_runner(max_epochs=2, custom_hooks=[whole], val=None).train()
+    parts = Drawing()
+    runner = toy_runner(max_epochs=1, custom_hooks=[parts], val=None)
+    runner.train()
+    rng.seed_everything(99)
+    runner.train_loop.max_epochs = 2
+    runner.train()
+    assert parts.drawn == whole.drawn
+    assert len(set(parts.drawn)) == 8

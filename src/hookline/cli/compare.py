@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 EXAMPLES = """\b
 Examples:
   hookline compare runs/digits runs/digits_lr        two runs side by side
-  hookline compare runs/* --sort val/accuracy --top 10
-                                                     one run per row, the best ten
+  hookline compare runs --sort val/accuracy --top 10 all runs in a folder: one run per row, the best ten
   hookline compare runs/* --metric 'val/*'           only these metrics; can be repeated
   hookline compare runs/* --columns lr --columns val/loss
                                                      only these columns; can be repeated
@@ -44,7 +43,9 @@ def add_to(app: typer.Typer) -> None:
 
 
 def run(
-    folders: Annotated[list[Path], typer.Argument(metavar="RUN", help="The folders of the runs.")],
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="RUN", help="The folders of runs, or a folder with runs in it.")
+    ],
     sort: Annotated[
         str, typer.Option("--sort", metavar="NAME", help="Sort by a metric, the best run first, or by a config key.")
     ] = "",
@@ -75,7 +76,8 @@ def run(
     """
     from hookline.rundir import comparison
 
-    in_rows = not side_by_side and (bool(sort or top or columns or every or last) or len(set(folders)) > FEW)
+    folders = runs_in(folders)
+    in_rows = not side_by_side and (bool(sort or top or columns or every or last) or len(folders) > FEW)
     _refuse_useless(as_json, side_by_side, bool(columns or every), last and not sort and not top, reverse and not sort)
     found, left_out = read_runs(folders, skip_broken=in_rows)
     names = comparison.select_metrics(found, metric or (["*"] if columns else ()))
@@ -130,6 +132,15 @@ def _refuse_useless(as_json: bool, side_by_side: bool, chooses_columns: bool, la
         raise ConfigError("--reverse needs a column to sort by: add --sort NAME")
 
 
+def runs_in(folders: Sequence[Path]) -> list[Path]:
+    """Return the runs in folders of runs, each once. A run, and whatever else is given, stand for themselves."""
+    from hookline.report.live.folder import find_runs
+    from hookline.rundir.runs import is_run
+
+    found = ([folder] if is_run(folder) else find_runs(folder) or [folder] for folder in folders)
+    return list(dict.fromkeys(run for each in found for run in each))
+
+
 def read_runs(folders: Sequence[Path], skip_broken: bool = False) -> tuple[list[Run], dict[Path, HooklineError]]:
     """Return the runs, and what is left out: whatever `runs/*` finds besides runs, and runs that cannot be read.
 
@@ -139,7 +150,7 @@ def read_runs(folders: Sequence[Path], skip_broken: bool = False) -> tuple[list[
 
     found: list[Run] = []
     left_out: dict[Path, HooklineError] = {}
-    for folder in dict.fromkeys(folders):
+    for folder in folders:
         try:
             each = runs.load(folder)
             if skip_broken:

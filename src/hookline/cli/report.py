@@ -27,6 +27,8 @@ Examples:
 """
 #: The name of the file, in the given folder, or, with several folders, in the working directory.
 NAME = PAGE
+#: Of so many runs, the verdict is shown on the screen, too.
+SHOWN = 10
 
 
 def add_to(app: typer.Typer) -> None:
@@ -66,12 +68,14 @@ def run(
         raise ConfigError(f"--out {target} is a folder; expected the name of a file, such as {target / NAME}")
     page = make_page(data)
     write_page(target, page)
-    for each in data["runs"][:10]:
+    for each in data["runs"][:SHOWN]:
         name = f"{each['name']}: " if len(data["runs"]) > 1 else ""
         show(f"{name}{each['verdict']['text']}")
         for line in (*each["verdict"]["evidence"], each["verdict"]["advice"]):
             if line and each["verdict"]["kind"] != "healthy":
                 show(f"  {line}")
+    if (more := len(data["runs"]) - SHOWN) > 0:
+        show(f"... and {more} more; the page has all {len(data['runs'])} runs")
     show(f"wrote {target} ({len(page.encode()) / 1e6:.1f} MB)")
 
 

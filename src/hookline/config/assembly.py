@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import random
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import nn
 
+from hookline.common import rng
 from hookline.config.optims import OptimBuilder
 from hookline.config.validation import iter_sections
 from hookline.data.loader import ResumableLoader
@@ -44,6 +43,12 @@ class Assembly:
 
     def build_runner(self, default_hooks: dict[str, Any], custom_hooks: list[Any], **changes: Any) -> Runner:
         """Build the model first, then the loops and the optims, and pass all of them to a Runner."""
+        with rng.preserved():
+            return self._build_runner(default_hooks, custom_hooks, changes)
+
+    def _build_runner(
+        self, default_hooks: dict[str, Any], custom_hooks: list[Any], changes: Mapping[str, Any]
+    ) -> Runner:
         model = self.build_model()
         train = self.build_train_loop()
         val, test = self.build_eval_loops("val"), self.build_eval_loops("test")
@@ -82,9 +87,7 @@ class Assembly:
     def build_model(self) -> nn.Module:
         """Build the model, with random numbers seeded by the seed of the run."""
         seed = self.data.get("seed", 0)
-        random.seed(seed)
-        np.random.seed(seed)
-        torch.manual_seed(seed)
+        rng.seed_everything(seed)
         model = self.maker.build_part("model", ("model",), self.data["model"])
         if not isinstance(model, nn.Module):
             raise self.maker.refusal(

@@ -269,6 +269,9 @@ class Drafter:
         if not inspect.isclass(factory):
             if Kind.FUNCTION not in kinds:
                 return Use.CALL
+            known = signature_of(factory)
+            if not known.extras and any(name not in known.parameters for name in given):
+                return Use.BIND  # it cannot be used at all: `parameters` reports the names that it does not have
             try:
                 return use_of(factory, given, notes.arity_of(annotation))
             except ConfigError as error:
@@ -278,6 +281,8 @@ class Drafter:
             self._require_instance(factory, notes.classes_in(annotation), keys)
         elif kinds <= {Kind.FUNCTION, Kind.SCALAR, Kind.CLASS} and not is_callable_class(factory):
             self.problems.note(keys, f"expected something to call, but this creates a {factory.__name__}")
+        elif kinds <= {Kind.LIST, Kind.SCALAR, Kind.MAPPING, Kind.CLASS} and not _is_iterable(factory):
+            self.problems.note(keys, f"expected a list, but this creates a {factory.__name__}; put it into a list")
         return Use.CALL
 
     def _require_instance(self, factory: type, classes: tuple[type, ...], keys: Keys) -> None:
@@ -303,6 +308,10 @@ def _takes_objects(annotation: Any) -> bool:
         return False
     # An object can be iterated over as well as a list.
     return bool(notes.kinds_of(annotation) & {Kind.ANY, Kind.OBJECT, Kind.FUNCTION, Kind.LIST})
+
+
+def _is_iterable(factory: type) -> bool:
+    return hasattr(factory, "__iter__") or hasattr(factory, "__getitem__")
 
 
 def _without_markers(value: Any) -> Any:

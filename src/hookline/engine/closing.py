@@ -29,7 +29,7 @@ def telling_hooks(host: Host) -> Iterator[Closing]:
     try:
         yield closing
     except Exception:
-        closing.has_begun &= host.strategy.acts_alone
+        closing.has_begun &= host.strategy.acts_alone and not host.saving.refused
         raise
     finally:
         # A folder that was deleted meanwhile may be that of another run by now.

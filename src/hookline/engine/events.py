@@ -30,9 +30,13 @@ def journaling(host: Host, verb: Verb) -> Iterator[Journal]:
         host.journal = NOWHERE
 
 
-def begin(host: Host, source: Source | None) -> None:
-    """Open the journal, in the main process, and note the start of a training."""
-    host.journal.open(host.work_dir)
+def begin(host: Host, source: Source | None, continues: bool) -> None:
+    """Note the start of a training. If it continues the run in the folder, the journal is opened later.
+
+    A resume that is refused must not end up in the journal of a run that may have finished long ago.
+    """
+    if not continues:
+        host.journal.open(host.work_dir)
     resumed = source if source is not None and source.kind == "resume" else None
     host.journal.note(
         "start",
@@ -67,6 +71,9 @@ def _saved_position(resumed: Source | None) -> dict[str, int]:
 def end(host: Host, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
     """Note how a training ended. The signature is that of an exit callback of `contextlib.ExitStack`."""
     journal = host.journal
+    if host.saving.refused:
+        return
+    journal.open(host.work_dir)
     if isinstance(error, Exception):
         text = "\n".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", [])])
         journal.note("failure", text=text)

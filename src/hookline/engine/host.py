@@ -173,6 +173,10 @@ class Host:
         """Show a line to people."""
         self.terminal.say(text)
 
+    def own_generators(self) -> AbstractContextManager[None]:
+        """Return a context for the session in which the random generators of the process belong to the run."""
+        return nullcontext()
+
     def begin_session(self, verb: Verb) -> None:
         """Get ready to run: seed, devices, and parts that are built late."""
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hookline.common import rng
 from hookline.common.escape import escaped
 from hookline.common.files import storage_errors, write_text
 from hookline.engine import decisions, retiming, snapshot
@@ -106,7 +107,8 @@ def preview(runner: RunnerHost, decided: bool) -> Resumption | None:
     """Compare this run with the checkpoint that it would resume, without loading or writing anything."""
     if not runner.resume:
         raise ConfigError("preview_resume needs a resume: Runner(..., resume=True)")
-    runner.begin_session("train")
+    with rng.preserved():
+        runner.begin_session("train")
     source = runner.saving.find_source("train")
     if source is None:
         return None

@@ -136,6 +136,8 @@ class RunnerHost(Host):
     #: True if batches need not be moved, because loaders already put them on the CPU.
     on_cpu = True
     _before_validation: BeforeValidation | None = None
+    #: The states of the random generators when the last session ended.
+    _generators: dict[str, Any] | None = None
     #: True while the state before an interrupted validation is saved.
     _interrupted = False
     #: True if a validation cannot be left although a signal has come.
@@ -192,6 +194,18 @@ class RunnerHost(Host):
     def seed_of_process(self) -> int:
         """Return the seed of this process's random numbers."""
         return self.seed + self.strategy.rank
+
+    @contextmanager
+    def own_generators(self) -> Iterator[None]:
+        """Give the random generators back to the caller as they were. A later session continues with those of the run."""
+        given = rng.state()
+        if self.saving.started and self._generators is not None:
+            rng.restore(self._generators)
+        try:
+            yield
+        finally:
+            self._generators = rng.state()
+            rng.restore(given)
 
     def begin_session(self, verb: Verb) -> None:
         """Seed everything, and get the model and the optims ready."""

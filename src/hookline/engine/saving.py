@@ -24,7 +24,7 @@ from hookline.common.files import real_path, storage_errors
 from hookline.engine import lost_folders, resuming, signals, snapshot
 from hookline.engine.numerics import check_weights_are_finite
 from hookline.engine.requests import SaveRequest
-from hookline.errors import StorageError, blame
+from hookline.errors import HooklineError, StorageError, blame
 from hookline.rundir import archive, failures, moves
 
 if TYPE_CHECKING:
@@ -99,6 +99,8 @@ class Saving:
         #: True once a run of this host has begun. A second call of `train` then continues from the current state.
         self.started = False
         self._loaded = False
+        #: True if the run in this folder was not resumed, because its checkpoint does not fit or a decision is missing.
+        self.refused = False
         #: The position of the host before it evaluated a checkpoint.
         self._position_before: dict[str, Any] | None = None
         self._loader_state: tuple[bool, dict[str, Any] | None] = (False, None)
@@ -485,7 +487,20 @@ class Saving:
     def load(self, source: Source | None) -> None:
         """Load the weights now. The rest of a run that is resumed is loaded when its position is reached."""
         host = self._host
+        before = self.started, self._loaded
         is_new, self.started = not self.started, self.started or host.running == "train"
+        try:
+            self._load_all(source, is_new)
+        except HooklineError:
+            if self.refused:
+                self.started, self._loaded = before
+            raise
+        except BaseException:
+            self.refused = False
+            raise
+
+    def _load_all(self, source: Source | None, is_new: bool) -> None:
+        host = self._host
         if source is not None and source.kind == "load_from":
             self._load(source)
         leaves_out = not host.strategy.shards and any(entry.saves_only_trained for entry in host.plan)
@@ -527,6 +542,7 @@ class Saving:
 
     def _load(self, source: Source) -> None:
         host = self._host
+        self.refused = source.kind == "resume" and source.is_inside(host.folders)  # until nothing speaks against it
         self._loaded, self.source = True, source.path
         checkpoint, path = source.checkpoint, str(source.path)
         if frozen.is_partial(checkpoint):
@@ -541,6 +557,7 @@ class Saving:
         snapshot.check(host, checkpoint, path)
         found = resuming.compare_with(host, checkpoint, source.path)
         host.before_loading(found, checkpoint)
+        self.refused = False
         snapshot.load(host, checkpoint, path)
         host.after_loading(found)
         if source.is_inside(host.folders):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from hookline.checkpoint import store
 from hookline.common import forks, launched
-from hookline.common.files import real_path, storage_errors
+from hookline.common.files import real_path, replacing, storage_errors
 from hookline.engine import closing, events, ledger_file, outside, places, signals
 from hookline.errors import (
     DO_NOT_REQUEUE,
@@ -24,7 +24,7 @@ from hookline.errors import (
     blame,
     exit_code_of,
 )
-from hookline.rundir import archive, control, failures, log_copies, moves, ownership
+from hookline.rundir import archive, control, failures, log_copies, moves, names, ownership
 from hookline.rundir.journal import Journal, JournalHandler
 from hookline.screen.terminal import Terminal, TerminalHandler
 
@@ -83,9 +83,11 @@ def session(host: Host, verb: Verb) -> Iterator[None]:
         leaving.enter_context(running(host, verb))
         leaving.enter_context(host.failures_shown())
         host.terminal.prepare()
+        leaving.enter_context(host.own_generators())
         host.begin_session(verb)
         leaving.enter_context(host.strategy.watched(partial(places.locate, host)))
         host.plan.skip_idle_points()
+        host.saving.refused = False
         with storage_errors(host.work_dir, "used", inside=True):
             source, attempt = find_start(host, verb, leaving, copying)
         leaving.push(partial(events.end, host))
@@ -103,6 +105,7 @@ def session(host: Host, verb: Verb) -> Iterator[None]:
         with host.points_of_run():
             host.saving.load(source)
             if verb == "train":
+                host.journal.open(host.work_dir)
                 host.before_training()
                 host.plan.ledger.begin_steps()
                 host.attempt = attempt
@@ -257,10 +260,38 @@ def open_folder(host: Host, verb: Verb, leaving: ExitStack, copying: log_copies.
             moved += [f"moved the files of an earlier run from {each} to {old}" for each, old in archives.items()]
             leaving.push(partial(archive.restore_archived, archives, host))
         copying.begin(fetch=continues)
+        if continues:
+            leaving.push(partial(put_back, host, {path: path.read_bytes() for path in described(folder)}))
     terminal.open_log(folder / "run.log")
     for line in moved:
         terminal.say(line)
     if verb == "train":
         host.write_description()
-        events.begin(host, source)
+        events.begin(host, source, continues)
     return source
+
+
+def described(folder: Path) -> list[Path]:
+    """Return the files in a folder that a training replaces before its checkpoint is loaded."""
+    return [path for name in (names.PLAN, names.CONFIG, ledger_file.NAME) if (path := folder / name).is_file()]
+
+
+def put_back(
+    host: Host,
+    files: dict[Path, bytes],
+    kind: type[BaseException] | None,
+    error: BaseException | None,
+    trace: object,
+) -> None:
+    """Put back the files that describe the run in the folder if a resume was refused."""
+    if error is None or not host.saving.refused:
+        return
+    try:
+        for path in described(host.work_dir):
+            if path not in files:
+                path.unlink()
+        for path, content in files.items():
+            with replacing(path) as file:
+                file.write(content)
+    except (OSError, StorageError) as another:
+        blame(error, f"the files that describe the run in {host.work_dir} have changed: {another}")

@@ -68,7 +68,12 @@ class Journal:
         self._lock = threading.RLock()
 
     def open(self, folder: Path) -> None:
-        """Open the journal of a folder, and write the events that wait. A line that a kill has cut off is ended."""
+        """Open the journal of a folder, and write the events that wait. A line that a kill has cut off is ended.
+
+        A journal that is open or closed already stays as it is.
+        """
+        if self._file is not None or self._closed:
+            return
         path = folder / NAME
         self._file = open(path, "ab", buffering=0, opener=owned)  # noqa: SIM115  # see close
         forks.own(self)
