@@ -188,11 +188,6 @@ def test_runs_of_the_same_name_are_titled_by_their_paths_and_missing_configs_are
     ("words", "message"),
     [
         (["runs/slow", "runs/fats"], "hookline: folder runs/fats does not exist; did you mean 'fast'?\n"),
-        (
-            ["runs"],
-            "hookline: runs is not the folder of a run: it has no metrics.jsonl, no run.log and no checkpoint; "
-            "it contains the runs runs/fast, runs/slow\n",
-        ),
     ],
 )
 def test_a_folder_without_a_run_ends_with_2_and_one_message(

@@ -148,7 +148,7 @@ def test_the_plan_is_also_data(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     points = {point["name"]: [hook["name"] for hook in point["hooks"]] for point in json.loads(shown.out)["points"]}
     assert points["before_run"] == ["RuntimeInfoHook"]
     assert points["after_train_iter"] == [
-        *("RuntimeInfoHook", "IterTimerHook", "LoggerHook", "ParamSchedulerHook", "CheckpointHook", "ProgressHook")
+        *("RuntimeInfoHook", "IterTimerHook", "LoggerHook", "ParamSchedulerHook", "CheckpointHook")
     ]
 
 

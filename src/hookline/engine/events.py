@@ -35,8 +35,7 @@ def begin(host: Host, source: Source | None, continues: bool) -> None:
 
     A resume that is refused must not end up in the journal of a run that may have finished long ago.
     """
-    if not continues:
-        host.journal.open(host.work_dir)
+    (host.journal.check if continues else host.journal.open)(host.work_dir)
     resumed = source if source is not None and source.kind == "resume" else None
     host.journal.note(
         "start",

@@ -67,6 +67,12 @@ class Journal:
         #: A save in the background writes an event, too. Nothing is logged inside: handlers of logs have locks, too.
         self._lock = threading.RLock()
 
+    @staticmethod
+    def check(folder: Path) -> None:
+        """Raise an error if the journal of a folder cannot be opened for writing. Nothing changes."""
+        with suppress(FileNotFoundError):
+            os.close(owned(str(folder / NAME), os.O_WRONLY))
+
     def open(self, folder: Path) -> None:
         """Open the journal of a folder, and write the events that wait. A line that a kill has cut off is ended.
 
