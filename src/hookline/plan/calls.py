@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hookline.common import forks
 from hookline.common.memory import resident
-from hookline.errors import HookError, blame, did_you_mean, nearest
+from hookline.errors import HookError, blame, described, did_you_mean, nearest
 from hookline.plan.costs import Cost, Measuring
 
 if TYPE_CHECKING:
@@ -467,7 +467,7 @@ class Around:
                     if error is None:
                         error = raised
                         continue
-                    blame(error, f"while leaving the scope, {call.who} raised {type(raised).__name__}: {raised}")
+                    blame(error, f"while leaving the scope, {call.who} raised {described(raised)}")
             if error is not None:
                 error.__traceback__ = trace  # without the frames of the generator, where it did not happen
         return error
@@ -578,7 +578,8 @@ def _keeps_default(parameter: inspect.Parameter, given: Mapping[str, str], named
 def never_runs(method: Callable[..., Any]) -> bool:
     """Return whether a plain call would not run the body, because it is a generator or a coroutine."""
     function = function_of(method)
-    return inspect.isgeneratorfunction(function) or inspect.iscoroutinefunction(function)
+    kinds = (inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction)
+    return any(is_kind(function) for is_kind in kinds)
 
 
 def function_of(method: Callable[..., Any]) -> Any:
