@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from contextlib import suppress
 
 from hookline.common.escape import escaped, escaped_message
 
@@ -84,9 +85,27 @@ def blame(error: BaseException, note: str, exit_code: int | None = None) -> None
 
     An `exit_code` is set only if the error has none yet.
     """
-    error.add_note(escaped_message(note))
+    BaseException.add_note(error, escaped_message(note))  # a class of the user may have an add_note that fails
     if exit_code is not None and not hasattr(error, "exit_code"):
-        error.exit_code = exit_code  # type: ignore[attr-defined]  # any exception accepts new attributes
+        set_exit_code(error, exit_code)
+
+
+def set_exit_code(error: BaseException, exit_code: int) -> None:
+    """Set the exit code of a command that ends with this error. A class may refuse new attributes; then it stays 1."""
+    with suppress(Exception):
+        error.exit_code = exit_code  # type: ignore[attr-defined]  # almost any exception accepts new attributes
+
+
+def described(error: BaseException) -> str:
+    """Return the type and the message of any error. The message of a class of the user may not be available.
+
+    >>> described(ValueError("too large"))
+    'ValueError: too large'
+    """
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception as another:
+        return f"{type(error).__name__}, whose message cannot be shown: its __str__ raised {type(another).__name__}"
 
 
 def exit_code_of(error: BaseException) -> int:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from hookline import Hook, Optim, Runner
 from hookline.engine.steps import cross_entropy
 from hookline.errors import ConfigError, HookError, StorageError, exit_code_of
+from hookline.rundir import journal
 from hookline.testing import toy_data, toy_model, toy_runner
 
 
@@ -287,3 +288,38 @@ def test_update_refuses_lbfgs_by_name(accumulate: int) -> None:
         "the optimizer (LBFGS) needs a closure that evaluates the model again, which the loop does not provide. Use "
         "another optimizer, or write a step with a parameter named optim that calls optim.optimizer.step(closure)"
     )
+
+
+def test_a_module_that_is_replaced_during_training_is_reported_once(tmp_path: Path) -> None:
+    class Replaces(Hook):
+        def before_train_epoch(self, runner: Runner) -> None:
+            if runner.epoch == 1:
+                runner.model[0] = nn.Linear(4, 8)  # type: ignore[index]  # it is a Sequential
+
+    toy_runner(work_dir=tmp_path, max_epochs=4, custom_hooks=[Replaces()]).train()
+    warnings = [event["text"] for event in journal.read(tmp_path) if event["kind"] == "warning"]
+    assert warnings == [
+        "no optimizer has these parameters of the model, so they are never trained: 0.weight, 0.bias. Pass them to an "
+        "optimizer, or, if they are to stay as they are, freeze them: parameter.requires_grad_(False)"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("state", "found"),
+    [
+        (None, ", not NoneType"),
+        ({"net": {"weight": torch.ones(2)}}, ", but 'net' is a dict; return other values from get_extra_state()"),
+    ],
+)
+def test_a_model_whose_state_cannot_be_saved_is_refused_before_the_first_step(state: Any, found: str) -> None:
+    class Net(nn.Linear):
+        def state_dict(self, *args: Any, **options: Any) -> Any:
+            return state
+
+    seen: list[int] = []
+    runner = toy_runner(model=Net(4, 2))
+    runner.on("before_train_iter")(lambda runner: seen.append(runner.iter))
+    with pytest.raises(ConfigError) as refused:
+        runner.train()
+    assert str(refused.value) == f"state_dict() of Net must return a dict with a tensor for every name{found}"
+    assert seen == []

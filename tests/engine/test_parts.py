@@ -14,9 +14,10 @@ from hookline.checkpoint import store
 from hookline.engine import snapshot
 from hookline.engine.host import Host, Part
 from hookline.engine.steps import cross_entropy, predict
-from hookline.errors import ConfigError, StorageError
+from hookline.errors import ConfigError, HookError, StorageError
 from hookline.hooks import EarlyStoppingHook, EMAHook
 from hookline.testing import toy_data, toy_model, toy_runner
+from tests.engine.spoiled import spoil
 
 
 class Curriculum:
@@ -82,11 +83,8 @@ def test_the_updates_of_several_optims_are_checked(tmp_path: Path) -> None:
         optims = {"net": torch.optim.SGD(model.parameters(), lr=0.1)}
         return toy_runner(model=model, optim=optims, step=step, work_dir=tmp_path, **options)
 
-    class Spoils(Hook):
-        def before_save_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
-            checkpoint["position"]["updates"]["net"] = -1
-
-    gan(max_epochs=1, custom_hooks=[Spoils()]).train()
+    gan(max_epochs=1).train()
+    spoil(tmp_path, lambda checkpoint: checkpoint["position"]["updates"].update(net=-1))
     with pytest.raises(StorageError, match=r"position\['updates'\] is not of the type that a run saves$"):
         gan(max_epochs=2, resume=True).train()
     gan(max_epochs=1).train()
@@ -263,17 +261,17 @@ def test_a_snapshot_is_the_state_of_each_part_of_any_host() -> None:
 def test_a_part_with_a_value_of_another_kind_is_refused_by_name(
     tmp_path: Path, part: str, where: tuple[Any, ...], value: Any, named: str
 ) -> None:
-    class Spoils(Hook):
-        def before_save_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
-            inner = checkpoint[part]
-            for key in where[:-1]:
-                inner = inner[key]
-            inner[where[-1]] = value
-            if value is DELETED:
-                del inner[where[-1]]
+    def change(checkpoint: dict[str, Any]) -> None:
+        inner = checkpoint[part]
+        for key in where[:-1]:
+            inner = inner[key]
+        inner[where[-1]] = value
+        if value is DELETED:
+            del inner[where[-1]]
 
     precision = "fp16" if part == "scaler" else "fp32"
-    scheduled(tmp_path, 1, Spoils(), precision=precision).train()
+    scheduled(tmp_path, 1, precision=precision).train()
+    spoil(tmp_path, change)
     with pytest.raises(StorageError) as refused:
         scheduled(tmp_path, 2, resume=True, precision=precision).train()
     path = tmp_path / "best_accuracy_epoch_1.pth"
@@ -329,3 +327,84 @@ def test_a_state_that_a_builtin_hook_cannot_use_names_the_hook_and_the_reason(tm
     with pytest.raises(StorageError) as refused:
         scheduled(tmp_path, 2, resume=True).train()
     assert str(refused.value) == ("the state of LoggerHook in the checkpoint cannot be restored: KeyError: 'logged_at'")
+
+
+class Keeps(Hook):
+    """A hook with any state."""
+
+    def __init__(self, state: Any = None) -> None:
+        self.state = state
+
+    def state_dict(self) -> Any:
+        return self.state
+
+    def load_state_dict(self, state: Any) -> None:
+        self.state = state
+
+
+@pytest.mark.parametrize("state", [[1, 2], "text", 3])
+def test_the_state_of_a_hook_need_not_be_a_dict(tmp_path: Path, state: Any) -> None:
+    toy_runner(work_dir=tmp_path, max_epochs=1, custom_hooks=[Keeps(state)]).train()
+    toy_runner(work_dir=tmp_path, max_epochs=2, custom_hooks=[again := Keeps()], resume=True).train()
+    assert again.state == state
+    toy_runner(work_dir=tmp_path, max_epochs=3, resume=True).train()  # without the hook
+
+
+REFUSED = {
+    "hooks": ({"hooks": []}, "hooks is not of the type that a run saves"),
+    "rng": ({"rng": None}, "rng is not of the type that a run saves"),
+    "position": ({"position": "zz"}, "position is not of the type that a run saves"),
+    "meta": ({"meta": 1}, "meta is not of the type that a run saves"),
+    "key": ({3: "x"}, "it must have text as keys, not 3"),
+    "weights": (
+        {"state_dict": {}},
+        "missing: 0.weight (8, 4)\n  missing: 0.bias (8,)\n  missing: 2.weight (2, 8)\n  missing: 2.bias (2,)",
+    ),
+}
+
+
+class Changes(Hook):
+    """Changes entries of the checkpoint; None deletes all of it."""
+
+    def __init__(self, more: dict[Any, Any] | None) -> None:
+        self.more = more
+
+    def before_save_checkpoint(self, runner: Runner, checkpoint: dict[Any, Any]) -> None:
+        checkpoint.update(self.more) if self.more is not None else checkpoint.clear()
+
+
+@pytest.mark.parametrize("case", [*REFUSED, "nothing"])
+def test_a_checkpoint_that_no_run_could_resume_from_is_not_written(tmp_path: Path, case: str) -> None:
+    needed = "meta, state_dict, optimizer, param_schedulers, position, message_hub, hooks, rng"
+    more, problem = REFUSED.get(case, (None, f"it has no {needed}"))
+    with pytest.raises(HookError) as refused:
+        toy_runner(work_dir=tmp_path, custom_hooks=[Changes(more)]).train()
+    assert str(refused.value) == (
+        "no run could resume from this checkpoint, because of what Changes did at before_save_checkpoint; nothing was "
+        f"saved:\n  {problem}"
+    )
+    assert list(tmp_path.glob("*.pth*")) == []
+
+
+def test_a_hook_may_change_weights_that_it_changes_back(tmp_path: Path) -> None:
+    class Packs(Hook):
+        def before_save_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
+            state = checkpoint["state_dict"]
+            checkpoint["state_dict"] = {
+                "names": list(state),
+                "all": torch.cat([each.flatten() for each in state.values()]),
+            }
+
+        def after_load_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
+            packed, own = checkpoint["state_dict"], runner.model.state_dict()
+            parts = packed["all"].split([each.numel() for each in own.values()])
+            checkpoint["state_dict"] = {name: part.view_as(own[name]) for name, part in zip(own, parts, strict=True)}
+
+    toy_runner(work_dir=tmp_path, max_epochs=1, custom_hooks=[Packs()]).train()
+    resumed = toy_runner(work_dir=tmp_path, max_epochs=2, custom_hooks=[Packs()], resume=True)
+    resumed.train()
+    whole = toy_runner(max_epochs=2)
+    whole.train()
+    assert all(
+        own.equal(other) for own, other in zip(resumed.model.parameters(), whole.model.parameters(), strict=True)
+    )

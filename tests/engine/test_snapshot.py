@@ -16,6 +16,7 @@ from hookline import Hook, Optim, Runner
 from hookline.errors import HookError, StorageError
 from hookline.testing import toy_model, toy_runner
 from tests.checkpoint import bombs
+from tests.engine.spoiled import spoil
 
 USE_PLAIN_TENSORS = (
     "a tensor class that a checkpoint cannot store; store a plain tensor, as .as_subclass(torch.Tensor) returns, or "
@@ -144,7 +145,7 @@ def test_tensors_of_every_kind_survive_a_resume(tmp_path: Path, kind: str, async
     assert as_text(resumed.model.get_buffer("extra")) == as_text(hook.value) == as_text(value)
 
 
-def replace_weights(more: dict[str, torch.Tensor], runner: Runner, checkpoint: dict[str, Any]) -> None:
+def replace_weights(more: dict[str, torch.Tensor], checkpoint: dict[str, Any]) -> None:
     checkpoint["state_dict"].update(more)
 
 
@@ -156,10 +157,8 @@ def test_a_tensor_of_another_kind_does_not_fit_a_model(tmp_path: Path) -> None:
         ("torch.qint8", torch.quantize_per_tensor(weight, 1.0, 0, torch.qint8)),
     ]:
         folder = tmp_path / kind
-        runner = toy_runner(max_epochs=1, work_dir=folder)
-        more = {"0.weight": other}
-        runner.on("before_save_checkpoint")(partial(replace_weights, more))
-        runner.train()
+        toy_runner(max_epochs=1, work_dir=folder).train()
+        spoil(folder, partial(replace_weights, {"0.weight": other}))
         with pytest.raises(StorageError) as refused:
             toy_runner(max_epochs=2, work_dir=folder, resume=True).train()
         assert str(refused.value) == (

@@ -74,12 +74,16 @@ def test_a_generator_or_coroutine_at_a_point_is_refused_because_it_would_never_r
     class Coroutine(Hook):
         async def before_train(self, runner: Any) -> None: ...
 
+    class AsyncGenerator(Hook):
+        async def before_train(self, runner: Any) -> Any:
+            yield
+
     class Managed(Hook):
         @contextlib.contextmanager
         def around_train(self, runner: Any) -> Iterator[None]:
             yield
 
-    for hook in (Generator(), Coroutine()):
+    for hook in (Generator(), Coroutine(), AsyncGenerator()):
         with pytest.raises(HookError, match="its body would never run, because it is a generator or a coroutine"):
             toy_runner(custom_hooks=[hook])
     with pytest.raises(HookError, match="must be a plain generator function with one yield"):

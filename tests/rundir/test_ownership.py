@@ -100,3 +100,11 @@ def test_a_locked_folder_is_lost_when_it_is_deleted_moved_or_replaced(tmp_path: 
         (tmp_path / "lock").rename(folder / ownership.LOCK)
     assert not ownership.is_lost(folder)
     assert (folder / ownership.LOCK).read_text() == "of another run"
+
+
+@pytest.mark.parametrize("content", [b"\0" * 80, b'{"pid": 1\0\0\0', b"\0"])
+def test_a_lock_of_nul_bytes_after_a_power_failure_is_a_stale_lock(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / ".lock").write_bytes(content)
+    toy_runner(work_dir=tmp_path, max_epochs=1, resume=True).train()
+    assert (tmp_path / "epoch_1.pth").exists()
+    assert not (tmp_path / ".lock").exists()

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from hookline.engine import snapshot
-from hookline.errors import exit_code_of
+from hookline.errors import described, exit_code_of
 from hookline.rundir.journal import NOWHERE, Journal
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def end(host: Host, kind: type[BaseException] | None, error: BaseException | Non
         return
     journal.open(host.work_dir)
     if isinstance(error, Exception):
-        text = "\n".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", [])])
+        text = "\n".join([described(error), *getattr(error, "__notes__", [])])
         journal.note("failure", text=text)
     journal.note("end", code=_exit_code(error) if error is not None else host.requests.exit_code)
 

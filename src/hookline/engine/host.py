@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from hookline.checkpoint.names import NAMES
 from hookline.common import forks
 from hookline.common.files import real_path, write_text
-from hookline.engine import outside
+from hookline.engine import outside, places
 from hookline.engine.choices import Keep
-from hookline.errors import DataError, blame
+from hookline.errors import DataError, blame, described
 from hookline.plan.callers import call_in_progress
 from hookline.rundir.journal import NOWHERE, Journal
 
@@ -217,6 +217,9 @@ class Host:
     def check_loss(self) -> None:
         """Raise a NumericsError if the loss is not finite; called before a save."""
 
+    def report_changes(self) -> None:
+        """Warn about changes during training that have an effect nobody wants; called before a save."""
+
     def tensor_holders(self) -> Iterable[Any]:
         """Return the objects of the run that hold tensors: the model and the optimizers."""
         return ()
@@ -338,11 +341,11 @@ class Host:
                 if isinstance(error, RuntimeError) and str(error).startswith("DataLoader worker"):
                     # When a worker dies, torch raises this error at an arbitrary place.
                     blame(error, "a worker process of a loader died", exit_code=DataError.exit_code)
-                given, error = error, self.strategy.explain(error)
+                given, error = error, self.strategy.explain(places.explain_exit(self, error))
                 try:
                     plan.on_exception(error)
                 except Exception as another:
-                    blame(error, f"a hook failed at on_exception: {type(another).__name__}: {another}")
+                    blame(error, f"a hook failed at on_exception: {described(another)}")
                 if error is given:
                     raise
                 raise error from given

@@ -54,16 +54,22 @@ def check_parameters(runner: RunnerHost) -> None:
                 f"{who} updates only parameters that are frozen (requires_grad is False), so nothing would be trained; "
                 "unfreeze some of them: parameter.requires_grad_(True)"
             )
-    if runner.strict_start and runner.optims and not mentions(runner, "add_param_group"):
-        report_untrained(runner)
+    report_untrained(runner)
 
 
 def report_untrained(runner: RunnerHost) -> None:
-    """Warn about parameters of the model that have gradients but are in no optimizer, so that they never change."""
+    """Warn about parameters of the model that have gradients but are in no optimizer, so that they never change.
+
+    This runs before the first step and at every save, because code of the user may replace a module in between. A
+    parameter is reported once.
+    """
+    if not (runner.strict_start and runner.optims):
+        return
     updated = {id(each) for optim in runner.optims.values() for each in optim.parameters()}
-    named = runner.model.named_parameters()
-    lacking = [name for name, each in named if each.requires_grad and id(each) not in updated]
-    if lacking:
+    named, known = runner.model.named_parameters(), runner.reported_untrained
+    lacking = [name for name, each in named if each.requires_grad and id(each) not in updated and name not in known]
+    if lacking and not mentions(runner, "add_param_group"):
+        known.update(lacking)
         more = f" and {len(lacking) - NAMED} more" if len(lacking) > NAMED else ""
         log.warning(
             "no optimizer has these parameters of the model, so they are never trained: %s%s. Pass them to an "

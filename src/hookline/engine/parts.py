@@ -19,11 +19,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from hookline.checkpoint.compatibility import misfits, optimizer_misfits, processes, separate_elements
 from hookline.common import rng
 from hookline.common.checks import is_finite
+from hookline.common.escape import escaped
 from hookline.common.plain import unlike, without_numpy
 from hookline.data.loader import mix
 from hookline.engine import hook_states, retiming
@@ -31,7 +32,8 @@ from hookline.engine.host import HostPart, Part
 from hookline.engine.hyperparameters import out_of_limits
 from hookline.engine.position import Position
 from hookline.engine.requests import Requests
-from hookline.errors import blame
+from hookline.errors import ConfigError, blame
+from hookline.plan.plan import is_custom
 
 if TYPE_CHECKING:
     from hookline.engine.optim import Optim
@@ -64,6 +66,19 @@ class RunnerPart(HostPart):
     @property
     def _runner(self) -> RunnerHost:
         return self._host  # type: ignore[no-any-return]  # given to the constructor
+
+
+def check_model_state(model: nn.Module) -> None:
+    """Refuse a model of the user whose state cannot be saved and loaded, before the first step."""
+    state, who = model.state_dict(), f"state_dict() of {escaped(type(model).__name__)}"
+    if not isinstance(state, dict):
+        raise ConfigError(f"{who} must return a dict with a tensor for every name, not {type(state).__name__}")
+    for name, value in state.items():
+        if isinstance(value, dict) and not str(name).endswith("_extra_state"):
+            raise ConfigError(
+                f"{who} must return a dict with a tensor for every name, but '{escaped(name)}' is a dict; return other "
+                "values from get_extra_state()"
+            )
 
 
 class ModelPart(RunnerPart):
@@ -472,10 +487,11 @@ class HooksPart(HostPart):
         )
 
     def malformed(self, state: Any) -> list[str]:
-        """Expect a mapping for every hook."""
+        """Expect a mapping for every hook of hookline. Another hook may have any state that it loads again."""
         if not isinstance(state, dict):
             return [""]
-        return [f"[{name!r}]" for name, own in state.items() if not isinstance(own, dict)]
+        names = [entry.name for entry in self._host.plan if not is_custom(entry.hook)]
+        return [f"[{name!r}]" for name in names if not isinstance(state.get(name, {}), dict)]
 
 
 class RandomPart(HostPart):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from traceback import walk_tb
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from hookline.engine import signals
+from hookline.errors import HooklineError
 from hookline.plan.callers import call_of_frame
 from hookline.strategies.stays import Place
 
@@ -24,23 +27,41 @@ SECTIONS = {
     ("hookline.engine.saving", "save"): ("a save", False),
     ("hookline.engine.saving", "load"): ("loading a checkpoint", False),
     ("hookline.data.batches", "_next"): ("reading a batch", True),
+    ("hookline.data.batches", "_count"): ("reading a batch", True),
 }
 
 
 def locate(host: Host, frame: FrameType) -> Place:
     """Return where the loop of a host is. `frame` is the innermost frame of its thread."""
     waits = str(frame.f_globals.get("__name__", "")).startswith(EXCHANGES)
-    found, inner = ("the run", False), frame
     position, turn = host.position, id(getattr(host, "data_batch", None))
-    each: FrameType | None = inner
-    while each is not None:
-        call = call_of_frame(each)
-        if call is not None:
-            found = (f"hook {call.who} at {call.point.known_as or call.point.name}", call.is_frequent)
-            break
-        section = SECTIONS.get((str(each.f_globals.get("__name__", "")), each.f_code.co_name))
-        if section is not None:
-            found = section
-            break
+    each: FrameType | None = frame
+    while each is not None and _section_of(each) is None:
         each = each.f_back
-    return Place(found[0], waits, found[1], position.iter, turn)
+    name, is_frequent = (each is not None and _section_of(each)) or ("the run", False)
+    return Place(name, waits, is_frequent, position.iter, turn)
+
+
+def _section_of(frame: FrameType) -> tuple[str, bool] | None:
+    """Return the hook that a frame calls, or the section of the loop that it is; None for any other frame."""
+    call = call_of_frame(frame)
+    if call is not None:
+        return f"hook {call.who} at {call.point.known_as or call.point.name}", call.is_frequent
+    return SECTIONS.get((str(frame.f_globals.get("__name__", "")), frame.f_code.co_name))
+
+
+def explain_exit(host: Host, error: BaseException) -> BaseException:
+    """Return the error that a run ends with. `sys.exit(0)` in user code becomes a failure: it would look like success.
+
+    Another exit code stays, and run.log says where it came from.
+    """
+    if not isinstance(error, SystemExit) or signals.is_ending(error):
+        return error
+    frames = reversed([frame for frame, _ in walk_tb(error.__traceback__)])
+    where = next((found[0] for frame in frames if (found := _section_of(frame))), "the run")
+    given = "" if error.code is None else repr(error.code)
+    text = f"sys.exit({given}) was called after {host.progress_text} ({where}), so the run is not finished"
+    if error.code is None or (isinstance(error.code, int) and not error.code & 0xFF):
+        return HooklineError(f"{text}; to end a training early, call runner.stop(reason)")
+    host.terminal.note(f"ended: {text}")
+    return error

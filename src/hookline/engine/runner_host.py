@@ -38,6 +38,7 @@ from hookline.engine import (
 from hookline.engine.host import Host, Verb
 from hookline.engine.numerics import check_losses
 from hookline.engine.optims import Optims
+from hookline.engine.parts import check_model_state
 from hookline.engine.position import Position
 from hookline.engine.rehearsal import BeforeValidation, Interrupted, before_validation
 from hookline.engine.steps import call_model
@@ -133,6 +134,8 @@ class RunnerHost(Host):
     wraps_forward = False
     #: True once the first pass of a training has begun.
     _parameters_checked = False
+    #: The parameters of which a warning has said that no optimizer has them.
+    reported_untrained: set[str]
     #: True if batches need not be moved, because loaders already put them on the CPU.
     on_cpu = True
     _before_validation: BeforeValidation | None = None
@@ -258,6 +261,8 @@ class RunnerHost(Host):
             self.writers.write_config("config", self.config, self.iter)
         comparison.compare_processes(self)
         self._parameters_checked = False
+        self.reported_untrained = set()
+        check_model_state(self.model)
         optim_checks.check_optims(self)
         schedule_checks.check_schedules(self)
         reachability.report_unreached(self)
@@ -538,6 +543,10 @@ class RunnerHost(Host):
     def check_loss(self) -> None:
         """Raise a NumericsError if a loss since the last check is NaN or Inf."""
         check_losses(self, self.iter)
+
+    def report_changes(self) -> None:
+        """Warn about parameters that code of the user put into the model, and that no optimizer has."""
+        optim_checks.report_untrained(self)
 
     def tensor_holders(self) -> Iterable[Any]:
         """Return the model and the optimizers."""

@@ -132,6 +132,7 @@ class Saving:
         host, began = self._host, time.perf_counter()
         lost = host.strategy.on_main(lambda: lost_folders.find(host.folders))
         host.check_loss()
+        host.report_changes()
         self._finish_before_another()
         by_path: dict[Path, list[SaveRequest]] = {}
         for request in requests:

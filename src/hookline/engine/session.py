@@ -22,7 +22,9 @@ from hookline.errors import (
     HooklineError,
     StorageError,
     blame,
+    described,
     exit_code_of,
+    set_exit_code,
 )
 from hookline.rundir import archive, control, failures, log_copies, moves, names, ownership
 from hookline.rundir.journal import Journal, JournalHandler
@@ -136,7 +138,7 @@ def explained(host: Host) -> Iterator[None]:
         yield
     except Exception as error:
         found = host.strategy.explain(error)
-        text = "\n  ".join([f"{type(found).__name__}: {found}", *getattr(found, "__notes__", [])])
+        text = "\n  ".join([described(found), *getattr(found, "__notes__", [])])
         launched.record(text, getattr(found, "relayed", False))
         if found is error:
             raise
@@ -160,7 +162,7 @@ def count_failure(host: Host, kind: type[BaseException] | None, error: BaseExcep
             f"is {DO_NOT_REQUEUE} (do not requeue)\n  to start counting from zero, delete "
             f"{host.work_dir / failures.NAME}",
         )
-        error.exit_code = DO_NOT_REQUEUE  # type: ignore[attr-defined]  # any exception accepts new attributes
+        set_exit_code(error, DO_NOT_REQUEUE)
 
 
 def find_start(host: Host, verb: Verb, leaving: ExitStack, copying: log_copies.Copying) -> tuple[Source | None, str]:

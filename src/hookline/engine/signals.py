@@ -73,6 +73,11 @@ def ending(number: int, reported: bool = False) -> BaseException:
     return error
 
 
+def is_ending(error: BaseException) -> bool:
+    """Return whether an exception ends a run after a signal."""
+    return hasattr(error, "reported")
+
+
 def was_reported(error: BaseException) -> bool:
     """Return whether the end of a run after a signal was reported, with its checkpoint."""
     return bool(getattr(error, "reported", False))

@@ -22,6 +22,7 @@ from hookline.common.escape import escaped
 from hookline.common.plain import check_plain
 from hookline.engine import facts
 from hookline.errors import HookError, HooklineError, StorageError
+from hookline.plan.plan import is_custom
 from hookline.strategies import Single, Strategy
 
 if TYPE_CHECKING:
@@ -71,9 +72,43 @@ def take(
             )
         checkpoint = frozen.strip(checkpoint, host.saving.built, host.trained_names())
     host.plan.call("before_save_checkpoint", {"checkpoint": checkpoint})
-    checkpoint = host.strategy.separate(checkpoint)
-    check_plain(checkpoint, "checkpoint")
-    return checkpoint
+    separated = host.strategy.separate(checkpoint)
+    check_plain(separated, "checkpoint")
+    if host.strategy.is_main:
+        _refuse_unusable(host, checkpoint, states)
+    return separated
+
+
+def _refuse_unusable(host: Host, checkpoint: Mapping[Any, Any], states: Mapping[str, Any]) -> None:
+    """Refuse a checkpoint that no run could resume from, before it is written. A hook may have changed it."""
+    problems = [f"it must have text as keys, not {key!r}" for key in checkpoint if not isinstance(key, str)]
+    needed = ["meta", *(name for name in states if host.parts[name].needed)]
+    if missing := [name for name in needed if name not in checkpoint]:
+        problems.append(f"it has no {', '.join(missing)}")
+    elif not isinstance(checkpoint["meta"], dict):
+        problems.append(_not_saved(["meta"]))
+    elif not _custom_hooks(host, "after_load_checkpoint"):  # these may change it back
+        problems += _misfits_now(host, checkpoint)
+    if problems:
+        hooks = _custom_hooks(host, "before_save_checkpoint")
+        by = f", because of what {' or '.join(hooks)} did at before_save_checkpoint" if hooks else ""
+        raise HookError(f"no run could resume from this checkpoint{by}; nothing was saved:\n  " + "\n  ".join(problems))
+
+
+def _custom_hooks(host: Host, point: str) -> list[str]:
+    """Return the names of the hooks at a point that are not hookline's own."""
+    return [call.who for call in host.plan.calls_at(point) if is_custom(call.method)]
+
+
+def _misfits_now(host: Host, checkpoint: Mapping[str, Any]) -> list[str]:
+    """Return what a resume would refuse in a checkpoint of the current state."""
+    if odd := _malformed(host, checkpoint):
+        return [_not_saved(odd)]
+    if "state_dict" not in host.parts or frozen.is_partial(checkpoint):
+        return []
+    # Only a hook can have changed the names and shapes.
+    changed = _custom_hooks(host, "before_save_checkpoint")
+    return host.parts["state_dict"].misfits(checkpoint["state_dict"], checkpoint) if changed else []
 
 
 def environment() -> dict[str, Any]:
@@ -100,7 +135,8 @@ def check(host: Host, checkpoint: dict[str, Any], path: str) -> None:
     missing = [key for key in needed if key not in checkpoint]
     if missing:
         raise StorageError(f"{path} has no {', '.join(missing)}, so a run cannot resume from it; {host.weights_hint}")
-    _refuse_malformed(host, checkpoint, path)
+    if odd := _malformed(host, checkpoint):
+        raise StorageError(f"{path} cannot be used: {_not_saved(odd)}")
     host.prepare_to_load(checkpoint)
     saved_by = checkpoint["meta"].get("format", 1)
     if saved_by > FORMAT:
@@ -163,8 +199,12 @@ def _understood(name: str, path: str) -> Iterator[None]:
         ) from error
 
 
-def _refuse_malformed(host: Host, checkpoint: Mapping[str, Any], path: str) -> None:
-    """Refuse parts of other types than `take` returns. A hook may have changed them."""
+def _not_saved(odd: list[str]) -> str:
+    return f"{', '.join(odd)} is not of the type that a run saves"
+
+
+def _malformed(host: Host, checkpoint: Mapping[str, Any]) -> list[str]:
+    """Return the parts of other types than `take` returns."""
     meta = checkpoint["meta"]
     odd = [] if isinstance(meta, dict) else ["meta"]
     if not odd:
@@ -176,9 +216,7 @@ def _refuse_malformed(host: Host, checkpoint: Mapping[str, Any], path: str) -> N
     for name, part in host.parts.items():
         if name in checkpoint:
             odd += [f"{name}{where}" for where in part.malformed(checkpoint[name])]
-    odd += _malformed_ranks(host, checkpoint.get("ranks", []))
-    if odd:
-        raise StorageError(f"{path} cannot be used: {', '.join(odd)} is not of the type that a run saves")
+    return odd + _malformed_ranks(host, checkpoint.get("ranks", []))
 
 
 def _malformed_ranks(host: Host, ranks: Any) -> list[str]:

@@ -119,7 +119,8 @@ def _keeps_default(parameter: inspect.Parameter, given: Mapping[str, str], named
 def never_runs(method: Callable[..., Any]) -> bool:
     """Return whether a plain call would not run the body, because it is a generator or a coroutine."""
     function = function_of(method)
-    return inspect.isgeneratorfunction(function) or inspect.iscoroutinefunction(function)
+    kinds = (inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction)
+    return any(is_kind(function) for is_kind in kinds)
 
 
 def function_of(method: Callable[..., Any]) -> Any:

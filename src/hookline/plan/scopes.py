@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hookline.errors import HookError, blame
+from hookline.errors import HookError, blame, described
 
 if TYPE_CHECKING:
     from hookline.plan.calls import Call
@@ -152,7 +152,7 @@ class Around:
                     if error is None:
                         error = raised
                         continue
-                    blame(error, f"while leaving the scope, {call.who} raised {type(raised).__name__}: {raised}")
+                    blame(error, f"while leaving the scope, {call.who} raised {described(raised)}")
             if error is not None:
                 error.__traceback__ = trace  # without the frames of the generator, where it did not happen
         return error

@@ -137,7 +137,8 @@ def _lock(descriptor: int, folder: Path) -> None:
         log.warning("%s cannot be locked (%s); make sure that no other run uses it", folder, error.strerror or error)
         return
     with storage_errors(folder / LOCK):
-        found = os.pread(descriptor, len(RECORD), 0)  # a full disk may have cut it short
+        # A full disk may have cut it short, and a power failure may have left only NUL bytes.
+        found = os.pread(descriptor, 4096, 0).rstrip(b"\0")[: len(RECORD)]
         if not RECORD.startswith(found):
             raise not_own(folder / LOCK, "lock", "a file of another program")
         os.ftruncate(descriptor, 0)

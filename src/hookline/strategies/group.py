@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, distributed
 
-from hookline.errors import DistributedError, exit_code_of
+from hookline.errors import DistributedError, described, exit_code_of
 from hookline.strategies.watch import Locate, Watch
 
 T = TypeVar("T")
@@ -59,7 +59,7 @@ class Failure:
     @classmethod
     def of(cls, rank: int, error: BaseException) -> Failure:
         """Describe an error of this process."""
-        message = str(error) if isinstance(error, DistributedError) else f"{type(error).__name__}: {error}"
+        message = str(error) if isinstance(error, DistributedError) else described(error)
         return cls(rank, message, exit_code_of(error), list(getattr(error, "__notes__", [])))
 
     def as_error(self) -> DistributedError:
