@@ -43,8 +43,9 @@ QUESTION = """\
 hookline: runs/digits/epoch_1.pth: the length of training has changed (max_epochs 1 -> 2), and so has that of a \
 schedule with the length 'auto'; decide how the learning rate continues:
   schedule (CosineAnnealingLR): checkpoint T_max=3, config T_max=6
-  --keep schedule=checkpoint  to continue the old curve, which keeps its length
-  --keep schedule=config  to stretch the rest of the curve: the curve is at its end, so the rate stays at 0
+  --keep schedule=checkpoint  to continue the old curve, which keeps its length (the rate rises again after its end)
+  --keep schedule=config  to stretch the rest of the curve: not possible: the curve is at its end, so the rate of \
+CosineAnnealingLR would stay at 0, and nothing would be trained
   to begin a new curve with these weights, start a new run with load_from=runs/digits/epoch_1.pth
   nothing was loaded
 """
@@ -74,6 +75,9 @@ def test_an_extended_run_asks_and_goes_on_with_an_answer(
         (["--resume", "--keep", "shedule=config"],
          "--keep shedule=config: unknown key 'shedule'; did you mean 'schedule'?"),
         (["--keep", "lr=config"], "--keep chooses between a checkpoint and the config, so it needs --resume"),
+        (["keep=config", "--dry-run"],
+         "keep config: this chooses between a checkpoint and the config, so it needs a resume; set resume as well, or "
+         "remove keep"),
         (["resume=true", "keep=lr=both"], "keep: keep lr=both: unknown side 'both'; available: checkpoint, config"),
     ],
 )  # fmt: skip
@@ -87,9 +91,9 @@ def test_a_choice_that_cannot_be_meant_is_refused_before_anything_is_built(
 
 @pytest.mark.usefixtures("trained")
 def test_keep_is_a_key_of_a_config_as_well(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    longer = ["train.max_epochs=2", *SHORT, "resume=true", "keep={schedule: config}"]
+    longer = ["train.max_epochs=2", *SHORT, "resume=true", "keep={schedule: checkpoint}"]
     assert run("train", *longer, monkeypatch=monkeypatch) == 0
-    assert "the config wins, the curve is at its end, so the rate stays at 0" in capsys.readouterr().out
+    assert "config T_max=6: the checkpoint wins; to use the config's: --keep schedule=config" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("trained")

@@ -8,11 +8,20 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.optim.lr_scheduler import (
+    ChainedScheduler,
+    CosineAnnealingLR,
+    LambdaLR,
+    LRScheduler,
+    OneCycleLR,
+    StepLR,
+)
 
 from hookline import Hook, Optim, Runner
 from hookline.engine.steps import cross_entropy
 from hookline.errors import ConfigError, HookError, StorageError, exit_code_of
 from hookline.rundir import journal
+from hookline.schedules import Cosine, Warmup
 from hookline.testing import toy_data, toy_model, toy_runner
 
 
@@ -50,6 +59,51 @@ def test_one_of_several_optimizers_without_parameters_of_the_model_is_named() ->
     assert refusal(toy_runner(model=model, optim=optims, step=step)).startswith(
         "the optimizer of optim 'other' (Adam) updates none of the model's parameters, so"
     )
+
+
+OTHER_OPTIMIZER = (
+    "{0} was created with another optimizer (Adam), so it would never change the rate of the optimizer{1} (SGD). "
+    "Create it with the optimizer of its Optim: Optim(optimizer, schedulers=[{0}(optimizer, ...)])"
+)
+
+
+@pytest.mark.parametrize(
+    ("make", "who"),
+    [
+        (Cosine, "Cosine"),
+        (lambda other: StepLR(other, 1), "StepLR"),
+        (lambda other: (StepLR(other, 1), "iter"), "StepLR"),
+        (lambda other: Warmup(other, 2), "Warmup"),
+        (lambda other: ChainedScheduler([StepLR(other, 1)], optimizer=other), "StepLR"),
+    ],
+)
+def test_a_scheduler_of_another_optimizer_is_refused(make: Any, who: str) -> None:
+    model = toy_model()
+    optimizer, other = torch.optim.SGD(model.parameters(), lr=0.1), torch.optim.Adam(model.parameters(), lr=0.1)
+    with pytest.raises(ConfigError) as refused:
+        Optim(optimizer, schedulers=[make(other)])
+    assert str(refused.value) == OTHER_OPTIMIZER.format(who, "")
+
+
+def test_a_scheduler_whose_optimizer_was_replaced_before_the_run_is_refused() -> None:
+    model = toy_model()
+    optimizer, other = torch.optim.SGD(model.parameters(), lr=0.1), torch.optim.Adam(model.parameters(), lr=0.1)
+    optim = Optim(other, schedulers=[StepLR(other, 1)])
+    optim.optimizer = optimizer
+
+    def step(model: nn.Module, batch: Any, optim: Any) -> None:
+        optim["net"].update(cross_entropy(model, batch))
+
+    runner = toy_runner(model=model, optim={"net": optim}, step=step)
+    assert refusal(runner) == OTHER_OPTIMIZER.format("StepLR", " of optim 'net'")
+
+
+def test_a_scheduler_of_a_wrapper_with_the_same_groups_is_accepted() -> None:
+    optimizer = torch.optim.SGD(toy_model().parameters(), lr=0.1)
+    wrapper = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1)
+    wrapper.param_groups = optimizer.param_groups
+    scheduler = StepLR(wrapper, 1)
+    assert Optim(optimizer, schedulers=[scheduler]).schedulers[0].scheduler is scheduler
 
 
 def test_parameters_outside_of_the_model_are_reported(tmp_path: Path) -> None:
@@ -323,3 +377,84 @@ def test_a_model_whose_state_cannot_be_saved_is_refused_before_the_first_step(st
         runner.train()
     assert str(refused.value) == f"state_dict() of Net must return a dict with a tensor for every name{found}"
     assert seen == []
+
+
+# -- windows and rates
+
+
+def reported(runner: Runner) -> list[str]:
+    """Train, and return the warnings in the log."""
+    runner.train()
+    lines = (runner.work_dir / "run.log").read_text().splitlines()
+    return [line.partition("warning: ")[2] for line in lines if "warning: " in line]
+
+
+def test_a_window_that_is_longer_than_an_epoch_is_reported(tmp_path: Path) -> None:
+    def run(accumulate: int, **parts: Any) -> list[str]:
+        folder = tmp_path / f"{accumulate}-{len(list(tmp_path.iterdir()))}"
+        return reported(toy_runner(batches=3, accumulate=accumulate, work_dir=folder, **parts))
+
+    message = (
+        "the optimizer (SGD): accumulate is {}, but {} has only {}, so it makes just one update, with fewer batches "
+        "than that. Set accumulate to at most {}"
+    )
+    assert run(1000, max_epochs=2) == [message.format("1,000", "every epoch", "3 batches", 3)]
+    assert run(6, max_iters=5) == [message.format(6, "this run", "5 batches", 5)]
+    assert run(3, max_epochs=2) == []
+    assert run(4, max_iters=5) == []
+
+
+def with_rates(folder: Path, *rates: float, schedulers: Any = lambda one: [], **parts: Any) -> list[str]:
+    model = toy_model()
+    layers = [model[0], model[2]] if len(rates) > 1 else [model]
+    groups = [{"params": layer.parameters(), "lr": lr} for layer, lr in zip(layers, rates, strict=True)]
+    optimizer = torch.optim.SGD(groups)
+    work_dir = folder / str(len(list(folder.iterdir())))
+    optim = Optim(optimizer, schedulers(optimizer))
+    return reported(toy_runner(model=model, optim=optim, work_dir=work_dir, max_epochs=2, **parts))
+
+
+ALL_0 = "the optimizer (SGD): the learning rate is 0, so nothing is trained. Set lr to a number above 0"
+
+
+def test_a_rate_of_0_that_nothing_changes_is_reported(tmp_path: Path) -> None:
+    assert with_rates(tmp_path, 0.0) == [ALL_0]
+    assert with_rates(tmp_path, 0.0, 0.0) == [ALL_0]
+    assert with_rates(tmp_path, 0.0, schedulers=lambda one: [Cosine(one, warmup=2)]) == [ALL_0]
+    assert with_rates(tmp_path, 0.0, schedulers=lambda one: [StepLR(one, 1), Warmup(one, 2)]) == [ALL_0]
+    assert with_rates(tmp_path, 0.1, 0.0) == [
+        "the optimizer (SGD): the learning rate of parameter group 1 is 0, so these parameters are not trained. "
+        "Freezing them with requires_grad=False saves time and memory"
+    ]
+
+
+def test_a_rate_of_0_that_something_changes_is_not_reported(tmp_path: Path) -> None:
+    class Sets(Hook):
+        def before_train_epoch(self, runner: Runner) -> None:
+            runner.optims.sole.optimizer.param_groups[0]["lr"] = 0.1
+
+    class Mine(LRScheduler):
+        def get_lr(self) -> list[Any]:
+            return [0.1 * self.last_epoch]
+
+    assert with_rates(tmp_path, 0.0, custom_hooks=[Sets()]) == []
+    assert with_rates(tmp_path, 0.0, schedulers=lambda one: [Mine(one)]) == []
+    rises = lambda step: step / 8  # noqa: E731  # a warmup from 0
+    assert with_rates(tmp_path, 0.1, schedulers=lambda one: [(LambdaLR(one, rises), "iter")]) == []
+    assert with_rates(tmp_path, 0.0, schedulers=lambda one: [CosineAnnealingLR(one, 2, eta_min=0.1)]) == []
+    assert with_rates(tmp_path, 0.0, schedulers=lambda one: [(OneCycleLR(one, 0.1, total_steps=8), "iter")]) == []
+
+
+def test_a_resumed_run_whose_schedule_has_ended_at_0_is_reported(tmp_path: Path) -> None:
+    def run(epochs: int, **parts: Any) -> list[str]:
+        model = toy_model()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        optim = Optim(optimizer, [Cosine(optimizer, length=8)])
+        return reported(toy_runner(model=model, optim=optim, work_dir=tmp_path, max_epochs=epochs, **parts))
+
+    assert run(2) == []
+    assert run(2, resume=True) == []  # it is finished
+    assert run(3, resume=True) == [
+        "the optimizer (SGD): the learning rate is 0 and stays there, because the schedule has ended, so nothing is "
+        "trained. Start a new run from these weights (load_from)"
+    ]

@@ -90,9 +90,19 @@ HOOK = "hook StopAt: checkpoint at=6, config at=1000000: the config wins"
 LENGTH = 'max_epochs: checkpoint 2, config 4: the config wins; to use the checkpoint\'s: keep="max_epochs=checkpoint"'
 
 
-@pytest.mark.parametrize(("schedule", "name"), [("torch", "CosineAnnealingLR): checkpoint T_max=8, config T_max=16"),
-                                                ("own", "Cosine): checkpoint length=8, config length=16")])  # fmt: skip
-def test_a_run_that_is_extended_asks_how_an_auto_schedule_continues(tmp_path: Path, schedule: str, name: str) -> None:
+RISES, IS_0 = "the rate rises again after its end", "the rate is 0 after its end"
+
+
+@pytest.mark.parametrize(
+    ("schedule", "name", "so"),
+    [
+        ("torch", "CosineAnnealingLR): checkpoint T_max=8, config T_max=16", RISES),
+        ("own", "Cosine): checkpoint length=8, config length=16", IS_0),
+    ],
+)
+def test_a_run_that_is_extended_asks_how_an_auto_schedule_continues(
+    tmp_path: Path, schedule: str, name: str, so: str
+) -> None:
     _, before = run(tmp_path, 2, stop=6, schedule=schedule)
     rate = store.read(tmp_path / "iter_6.pth", sealed=True)["optimizer"]["param_groups"][0]["lr"]
     with pytest.raises(ConfigError) as refused:
@@ -101,7 +111,7 @@ def test_a_run_that_is_extended_asks_how_an_auto_schedule_continues(tmp_path: Pa
         f"{tmp_path / 'iter_6.pth'}: the length of training has changed (max_epochs 2 -> 4), and so has that of a "
         "schedule with the length 'auto'; decide how the learning rate continues:\n"
         f"  schedule ({name}\n"
-        '  keep="schedule=checkpoint"  to continue the old curve, which keeps its length\n'
+        f'  keep="schedule=checkpoint"  to continue the old curve, which keeps its length ({so})\n'
         f'  keep="schedule=config"  to stretch the rest of the curve: the rate continues from {rate:g} without a jump, '
         "and the curve ends with the new length\n"
         "  nothing was loaded"
@@ -142,7 +152,7 @@ def test_a_question_about_one_optim_shows_only_its_rate(tmp_path: Path) -> None:
         several(tmp_path, 4, "d", resume=True)
     assert str(refused.value).splitlines()[1:] == [
         "  schedule (CosineAnnealingLR) of optim 'd': checkpoint T_max=8, config T_max=16",
-        '  keep="schedule=checkpoint"  to continue the old curve, which keeps its length',
+        f'  keep="schedule=checkpoint"  to continue the old curve, which keeps its length ({RISES})',
         f'  keep="schedule=config"  to stretch the rest of the curve: the rate continues from {rate:g} without a jump, '
         "and the curve ends with the new length",
         "  nothing was loaded",
@@ -164,7 +174,7 @@ def test_a_question_about_several_optims_shows_the_rate_of_each(tmp_path: Path) 
     assert str(refused.value).splitlines()[1:] == [
         "  schedule (CosineAnnealingLR) of optim 'g': checkpoint T_max=8, config T_max=16",
         "  schedule (CosineAnnealingLR) of optim 'd': checkpoint T_max=8, config T_max=16",
-        '  keep="schedule=checkpoint"  to continue the old curve, which keeps its length',
+        f'  keep="schedule=checkpoint"  to continue the old curve, which keeps its length ({RISES})',
         '  keep="schedule=config"  to stretch the rest of the curve:',
         f"    optim 'g': the rate continues from {rates['g']['param_groups'][0]['lr']:g} {goes_on}",
         f"    optim 'd': the rate continues from {rates['d']['param_groups'][0]['lr']:g} {goes_on}",
@@ -244,12 +254,43 @@ def test_a_run_that_is_already_longer_than_the_config_has_nothing_to_decide(tmp_
     assert "training is already finished" in (tmp_path / "run.log").read_text()
 
 
-def test_a_finished_curve_says_that_its_rate_stays(tmp_path: Path) -> None:
-    run(tmp_path, 2)
+@pytest.mark.parametrize(("schedule", "who", "so"), [("torch", "CosineAnnealingLR", RISES), ("own", "Cosine", IS_0)])
+def test_a_finished_curve_at_rate_0_cannot_be_stretched(tmp_path: Path, schedule: str, who: str, so: str) -> None:
+    run(tmp_path, 2, schedule=schedule)
+    why = f"the curve is at its end, so the rate of {who} would stay at 0, and nothing would be trained"
+    restart = f"  to begin a new curve with these weights, start a new run with load_from={tmp_path / 'epoch_2.pth'}"
     with pytest.raises(ConfigError) as refused:
-        run(tmp_path, 4, resume=True)
-    assert str(refused.value).splitlines()[3:] == [
-        '  keep="schedule=config"  to stretch the rest of the curve: the curve is at its end, so the rate stays at 0',
+        run(tmp_path, 4, schedule=schedule, resume=True)
+    assert str(refused.value).splitlines()[2:] == [
+        f'  keep="schedule=checkpoint"  to continue the old curve, which keeps its length ({so})',
+        f'  keep="schedule=config"  to stretch the rest of the curve: not possible: {why}',
+        restart,
+        "  nothing was loaded",
+    ]
+    with pytest.raises(ConfigError) as refused:
+        run(tmp_path, 4, schedule=schedule, resume=True, keep="config", lr=0.2)
+    assert str(refused.value).splitlines() == [
+        f'keep="schedule=config" is not possible: {why}; nothing was loaded',
+        restart,
+        f'  to continue the old curve ({so}): keep="schedule=checkpoint"',
+    ]
+
+
+def test_a_finished_curve_at_another_rate_says_that_its_rate_stays(tmp_path: Path) -> None:
+    def train(epochs: int, **parts: Any) -> None:
+        model = toy_model()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        optim = Optim(optimizer, [Cosine(optimizer, end_factor=0.5)])
+        toy_runner(model=model, optim=optim, max_epochs=epochs, work_dir=tmp_path, **parts).train()
+
+    train(2)
+    with pytest.raises(ConfigError) as refused:
+        train(4, resume=True)
+    assert str(refused.value).splitlines()[2:] == [
+        '  keep="schedule=checkpoint"  to continue the old curve, which keeps its length (the rate stays the same '
+        "after its end)",
+        '  keep="schedule=config"  to stretch the rest of the curve: the curve is at its end, so the rate stays at '
+        "0.05",
         f"  to begin a new curve with these weights, start a new run with load_from={tmp_path / 'epoch_2.pth'}",
         "  nothing was loaded",
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -29,11 +29,12 @@ from torch.optim.lr_scheduler import (
 )
 from torch.utils.data import DataLoader, IterableDataset
 
-from hookline import Optim, Runner, TrainLoop
+from hookline import EvalLoop, Hook, Optim, Runner, TrainLoop
 from hookline.engine.loop_specs import TrainLoop as Loop
 from hookline.engine.schedule_checks import check_schedules
 from hookline.engine.steps import cross_entropy
 from hookline.errors import ConfigError
+from hookline.hooks import ParamSchedulerHook
 from hookline.schedules import Constant, Cosine, Linear, Warmup, WarmupStableDecay
 from hookline.testing import toy_data, toy_model, toy_runner
 from tests.engine.test_optim_checks import refusal
@@ -170,7 +171,7 @@ ITERATIONS = "it steps after every iteration, 20 times in this run"
             f"Linear: length is 10, but {ITERATIONS}, so the rate is 0 after its end. Write length=20",
         ),
         (
-            lambda one: ReduceLROnPlateau(one, patience=4),
+            lambda one: ReduceLROnPlateau(one, "max", patience=4),
             "ReduceLROnPlateau: patience is 4, but this run has only 5 validations, so it never changes the rate. Use "
             "a lower number, or validate more often: val_interval",
         ),
@@ -178,10 +179,67 @@ ITERATIONS = "it steps after every iteration, 20 times in this run"
             lambda one: [Cosine(one), StepLR(one, 2)],
             "StepLR: Cosine sets the rate by itself, so changes that StepLR makes are lost. Use one of them",
         ),
+        (
+            lambda one: [Cosine(one), Warmup(one, 2), Linear(one)],
+            "Cosine: Linear sets the rate by itself, so changes that Cosine makes are lost. Use one of them",
+        ),
     ],
 )
 def test_a_schedule_that_does_not_fit_is_reported(make: Any, message: str, caplog: pytest.LogCaptureFixture) -> None:
     assert reported(make, caplog) == [message]
+
+
+WRONG_WAY = "ReduceLROnPlateau: mode is '{}', but a {} {} is better, so the rate is reduced while {} improves. Write {}"
+
+
+def test_a_plateau_in_the_wrong_direction_is_reported(caplog: pytest.LogCaptureFixture) -> None:
+    def plateau(mode: Literal["min", "max"], *monitor: str) -> Any:
+        return lambda one: (ReduceLROnPlateau(one, mode, patience=0), "val", *monitor)
+
+    higher = WRONG_WAY.format("min", "higher", *["accuracy"] * 2, "mode='max'")
+    assert reported(plateau("min", "accuracy"), caplog) == [higher]
+    assert reported(plateau("min"), caplog) == [higher]
+    assert reported(plateau("min"), caplog, {"seed": 0}) == [higher.replace("mode='max'", "'mode: max'")]
+    lower = WRONG_WAY.format("max", "lower", *["clean/loss"] * 2, "mode='min'")
+    val = {"clean": EvalLoop(toy_data(2), loss=cross_entropy)}
+    assert reported(plateau("max"), caplog, max_epochs=5, val=val) == [lower]
+    for fine in (plateau("max", "accuracy"), plateau("max"), plateau("min", "loss"), plateau("min", "speed")):
+        assert reported(fine, caplog) == []
+
+
+NO_HOOK: dict[str, Any] = {"max_epochs": 5, "default_hooks": {"param_scheduler": None}}
+
+
+def test_a_schedule_that_no_hook_steps_is_reported(caplog: pytest.LogCaptureFixture) -> None:
+    message = (
+        "Cosine, Warmup never steps, because this run has no ParamSchedulerHook, so the rate does not change. Remove "
+        "{} from default_hooks, or, if the rate is to stay as it is, remove the scheduler"
+    )
+
+    def schedules(one: SGD) -> list[LRScheduler]:
+        return [Cosine(one), Warmup(one, 2)]
+
+    assert reported(schedules, caplog, **NO_HOOK) == [message.format("'param_scheduler': None")]
+    assert reported(schedules, caplog, {"seed": 0}, **NO_HOOK) == [message.format("'param_scheduler: null'")]
+
+
+def test_a_schedule_that_the_users_code_steps_is_not_reported(caplog: pytest.LogCaptureFixture) -> None:
+    class Steps(Hook):
+        def after_train_epoch(self, runner: Runner) -> None:
+            for scheduled in runner.optims.sole.schedulers:
+                scheduled.step()
+
+    class Mine(ParamSchedulerHook):
+        pass
+
+    def step(model: Any, batch: Any, optim: Any) -> None:
+        optim.update(cross_entropy(model, batch))
+        optim.schedulers[0].step()
+
+    assert reported(Cosine, caplog, **NO_HOOK, custom_hooks=[Steps()]) == []
+    assert reported(Cosine, caplog, **NO_HOOK, custom_hooks=[Mine()]) == []
+    assert reported(Cosine, caplog, **NO_HOOK, step=step) == []
+    assert reported(lambda one: [], caplog, **NO_HOOK) == []
 
 
 def test_a_config_is_told_what_to_write_in_it(caplog: pytest.LogCaptureFixture) -> None:
@@ -227,8 +285,8 @@ def test_a_schedule_by_epochs_in_training_by_iterations_never_fires(caplog: pyte
         lambda one: MultiStepLR(one, [2, 4]),
         lambda one: (LinearLR(one, total_iters=4), "iter"),
         lambda one: LambdaLR(one, lambda epoch: 1.0),
-        lambda one: ReduceLROnPlateau(one, patience=3),
-        lambda one: ReduceLROnPlateau(one, patience=2),
+        lambda one: ReduceLROnPlateau(one, "max", patience=3),
+        lambda one: ReduceLROnPlateau(one, "max", patience=2),
         lambda one: SequentialLR(one, [LinearLR(one, total_iters=2), CosineAnnealingLR(one, 3)], [2]),
         lambda one: ChainedScheduler([LinearLR(one, total_iters=2), CosineAnnealingLR(one, 3)]),
         lambda one: [Cosine(one, warmup=0.1)],
@@ -236,7 +294,7 @@ def test_a_schedule_by_epochs_in_training_by_iterations_never_fires(caplog: pyte
         lambda one: [Constant(one, 3, warmup=3)],
         lambda one: [WarmupStableDecay(one)],
         lambda one: [StepLR(one, 2), Warmup(one, 3)],
-        lambda one: [ReduceLROnPlateau(one, patience=0), Warmup(one, 0.1)],
+        lambda one: [ReduceLROnPlateau(one, "max", patience=0), Warmup(one, 0.1)],
     ],
 )
 def test_a_sensible_schedule_is_not_reported(make: Any, caplog: pytest.LogCaptureFixture) -> None:

@@ -98,6 +98,62 @@ def test_a_metric_that_returns_no_number_is_an_error_before_the_first_step() -> 
     assert exit_code_of(error) == 2
 
 
+def test_a_metric_with_one_number_per_class_is_an_error_before_the_first_step() -> None:
+    def per_class(preds: Tensor, target: Tensor) -> Tensor:
+        return preds.mean(0)
+
+    error = failure(toy_runner(val=loop(metrics={"per_class": per_class})), ConfigError)
+    assert str(error) == (
+        "the metric 'per_class' is a function and must return one number for a batch, or one per sample, but returned "
+        "a tensor of shape (2,) for 8 samples; return its mean, or another single number"
+    )
+    assert error.__notes__ == [in_trial("val"), SKIP]
+
+
+@pytest.mark.parametrize(
+    "metric",
+    [
+        lambda preds, target: (preds.argmax(-1) == target).float(),
+        lambda preds, target: (preds.argmax(-1) == target).tolist(),
+        lambda preds, target: preds.softmax(-1).flatten(),
+        lambda preds, target: preds.mean(0)[:1],
+        lambda preds, target: 0.5,
+    ],
+)
+def test_a_metric_with_one_number_per_sample_or_element_is_averaged(metric: Any) -> None:
+    runner = toy_runner(val=loop(metrics={"mean": metric}), max_epochs=1)
+    runner.train()
+    assert list(runner.val()) == ["mean"]
+
+
+NO_RESULT = (
+    "{} has neither metrics nor a loss, so its validations have no result. Set metrics, for example {}, or remove the "
+    "validation"
+)
+
+
+def test_a_validation_without_a_result_is_reported(tmp_path: Path) -> None:
+    def run(name: str, **parts: Any) -> list[str]:
+        runner = toy_runner(max_epochs=1, work_dir=tmp_path / name, **parts)
+        runner.train()
+        return warnings_of(runner)
+
+    python, config = "metrics={'accuracy': accuracy}", "'metrics: {accuracy: accuracy}'"
+    empty = loop(metrics=None)
+    assert run("a", val=empty) == [NO_RESULT.format("val", python)]
+    assert run("b", val=empty, config={"seed": 0}) == [NO_RESULT.format("val", config)]
+    assert run("c", val={"clean": loop(), "noisy": empty}) == [NO_RESULT.format("val noisy", python)]
+    assert run("d", val=loop(metrics=None, loss=cross_entropy)) == []
+    assert run("e", val=empty, custom_hooks=[Looks()]) == []
+
+
+class Looks(Hook):
+    """Computes something from the outputs of a validation."""
+
+    def after_val_iter(self, runner: Runner, outputs: Any) -> None:
+        self.last = outputs
+
+
 class Broken(Dataset[Any]):
     """A dataset that cannot be read."""
 

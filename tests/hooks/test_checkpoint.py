@@ -146,6 +146,20 @@ def test_a_best_file_is_resumed_like_any_other_and_comparing_goes_on(tmp_path: P
             {"save_best": ["speed/a", "speed_a"], "rule": "greater"},
             "CheckpointHook: save_best: 'speed/a' and 'speed_a' would be saved under the same name",
         ),
+        *(
+            (
+                setting,
+                f"CheckpointHook: {name} has no effect without save_best; set the metric whose best checkpoints are "
+                f"kept, for example save_best: accuracy, or remove {', '.join(setting)}",
+            )
+            for setting, name in [
+                ({"rule": "less"}, "rule"),
+                ({"max_keep_best": 3}, "max_keep_best"),
+                ({"greater_keys": ["foo"]}, "greater_keys"),
+                ({"greater_keys": ["foo"], "less_keys": ["bar"]}, "greater_keys"),
+            ]
+        ),
+        ({"max_keep_ckpts": 0}, "CheckpointHook: max_keep_ckpts must be at least 1, or -1 to keep all, not 0"),
         ({"max_keep_best": 0}, "CheckpointHook: max_keep_best must be an int of at least 1, not 0"),
         ({"on_save_error": "stop"}, "CheckpointHook: on_save_error cannot be 'stop'; available: raise, go_on"),
         (

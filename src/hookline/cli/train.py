@@ -12,7 +12,7 @@ from hookline.cli.common import CHECKPOINTS, Allow, Words, load_config, resume_h
 from hookline.cli.continuing import continuing_command
 from hookline.cli.errors import Traceback  # noqa: TC001  # typer reads the annotations
 from hookline.common import launched
-from hookline.engine.choices import parse_keep
+from hookline.engine.choices import parse_keep, refuse_without_resume
 from hookline.errors import ConfigError
 from hookline.launching import Options
 from hookline.plan.trace import FIRST_STEPS
@@ -31,7 +31,7 @@ Examples:
   hookline train digits.yaml resume=runs/digits/epoch_3.pth
                                                    resume from this checkpoint
   hookline train digits.yaml train.max_epochs=30 --resume --keep schedule=config
-                                                   train longer, and stretch the schedule
+                                                   train longer, and stretch the rest of the schedule
   hookline train digits.yaml --resume --dry-run    show what a resume would do
   hookline train digits.yaml --dry-run             try two batches of everything, a save and a reload
   hookline train digits.yaml --trace trace.json    write a timeline of hooks and steps
@@ -147,8 +147,10 @@ def load_training(words: list[str], resume: bool, keep: list[str] | None) -> Loa
     if named:
         raise ConfigError(f"--resume does not take a value; {resume_hint(named[0])}")
     loaded = load_config(words)
-    if keep and not (resume or loaded.data.get("resume") or launched.must_resume()):
-        raise ConfigError("--keep chooses between a checkpoint and the config, so it needs --resume")
+    if not (resume or loaded.data.get("resume") or launched.must_resume()):
+        if keep:
+            raise ConfigError("--keep chooses between a checkpoint and the config, so it needs --resume")
+        refuse_without_resume(parse_keep(loaded.data.get("keep")))
     return loaded
 
 

@@ -92,6 +92,15 @@ def parse_keep(given: str | Mapping[str, str] | Iterable[str] | Keep | None, who
     return _checked(pairs, who)
 
 
+def refuse_without_resume(keep: Keep) -> None:
+    """Refuse choices in a run that does not resume, because they would have no effect."""
+    if keep:
+        raise ConfigError(
+            f"keep {', '.join(keep.words)}: this chooses between a checkpoint and the config, so it needs a resume; "
+            "set resume as well, or remove keep"
+        )
+
+
 def _checked(pairs: list[tuple[str, str]], who: str) -> Keep:
     everywhere: Side | None = None
     by_key: dict[str, Side] = {}

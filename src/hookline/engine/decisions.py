@@ -15,6 +15,7 @@ from torch import Tensor
 from hookline.common.escape import escaped
 from hookline.engine import retiming
 from hookline.engine.contract import Difference, auto_of, changed_lengths, changed_schedule, keeps_length, show
+from hookline.engine.schedule_advice import after_end
 from hookline.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -37,11 +38,14 @@ def refuse_undecided(runner: RunnerHost, found: Resumption, checkpoint: Mapping[
     """Refuse to resume if only the user can decide how a schedule continues, or if the choice is not possible."""
     if not any(each.key == "schedule" for each in found.differences):
         return
-    blocked = list(_not_stretchable(runner, found))
+    blocked = list(_not_stretchable(runner, found, checkpoint))
+    restart = f"\n  to begin a new curve with these weights, start a new run with load_from={found.path}"
+    so = _after_end(runner, found)
     if found.winner("schedule") == "config" and blocked:
         raise ConfigError(
-            f"{found.hint('schedule=config')} is not possible: {blocked[0]}; nothing was loaded\n"
-            f"  to continue the old curve: {found.hint('schedule=checkpoint')}"
+            f"{found.hint('schedule=config')} is not possible: {blocked[0]}; nothing was loaded"
+            + (restart if AT_END in blocked[0] else "")
+            + f"\n  to continue the old curve{so}: {found.hint('schedule=checkpoint')}"
         )
     if found.winner("schedule") == "config":
         found.differences = [_with_stretch(each, runner, found, checkpoint) for each in found.differences]
@@ -56,12 +60,11 @@ def refuse_undecided(runner: RunnerHost, found: Resumption, checkpoint: Mapping[
     ]
     why = f" ({', '.join(length)})" if length else ""
     stretched = f" not possible: {blocked[0]}" if blocked else _describe_all(undecided, runner, found, checkpoint)
-    restart = f"\n  to begin a new curve with these weights, start a new run with load_from={found.path}"
     raise ConfigError(
         f"{found.path}: the length of training has changed{why}, and so has that of a schedule with the length 'auto'; "
         "decide how the learning rate continues:\n  "
         + "\n  ".join(each.line(found.hint).partition(": undecided")[0] for each in undecided)
-        + f"\n  {old}  to continue the old curve, which keeps its length"
+        + f"\n  {old}  to continue the old curve, which keeps its length{so}"
         + f"\n  {new}  to stretch the rest of the curve:{stretched}"
         + (restart if AT_END in stretched else "")
         + "\n  nothing was loaded"
@@ -100,14 +103,34 @@ def _describe_stretch(
     groups = runner.optims.share_of(optim, checkpoint["optimizer"])["param_groups"]
     rates = ", ".join(dict.fromkeys(f"{float(group['lr']):g}" for group in groups))
     over = all(
-        (retiming.saved_parameter(_state_of(runner, checkpoint, name, index), _sibling(key, "last_epoch")) or 0) >= then
+        _is_over(runner, checkpoint, name, index, lengths)
         for name, index, _, lengths in _stretched(runner, found)
         if (name, index) in own
-        for key, (then, _) in lengths.items()
     )
     if over:
         return f"{AT_END}, so the rate stays at {rates}"
     return f"the rate continues from {rates} without a jump, and the curve ends with the new length"
+
+
+def _is_over(runner: RunnerHost, checkpoint: Mapping[str, Any], name: str, index: int, lengths: Lengths) -> bool:
+    """Return whether a schedule of the checkpoint is at the end of all of its curves."""
+    state = _state_of(runner, checkpoint, name, index)
+    return all(
+        (retiming.saved_parameter(state, _sibling(key, "last_epoch")) or 0) >= then
+        for key, (then, _) in lengths.items()
+    )
+
+
+def _after_end(runner: RunnerHost, found: Resumption) -> str:
+    """Return what the rate does after the end of the old curves, if this run goes on there, as a part of a line."""
+    texts = [
+        after_end(retiming.find(scheduled.scheduler, key)[0])
+        for _, _, scheduled, lengths in _stretched(runner, found)
+        for key, (then, now) in lengths.items()
+        if now > then
+    ]
+    known = dict.fromkeys(filter(None, texts))
+    return f" ({'; '.join(known)})" if known else ""
 
 
 def _state_of(runner: RunnerHost, checkpoint: Mapping[str, Any], name: str, index: int) -> Any:
@@ -134,17 +157,23 @@ def _schedules(runner: RunnerHost, found: Resumption) -> Iterator[tuple[str, int
             yield name, index, scheduled, a, b
 
 
-def _not_stretchable(runner: RunnerHost, found: Resumption) -> Iterator[str]:
-    """Yield why schedules whose lengths differ cannot be stretched."""
+def _not_stretchable(runner: RunnerHost, found: Resumption, checkpoint: Mapping[str, Any]) -> Iterator[str]:
+    """Yield why schedules whose lengths differ cannot be stretched, or why a run with them would train nothing."""
     for name, index, scheduled, lengths in _stretched(runner, found):
-        then, now = (side["asked"]["schedules"][name][index].get("when") for side in (found.then, found.now))
-        if then is not None and then != now:
-            yield f"{type(scheduled.scheduler).__name__} stepped per {then}, and now steps per {now}"
+        before, after = (side["asked"]["schedules"][name][index].get("when") for side in (found.then, found.now))
+        if before is not None and before != after:
+            yield f"{type(scheduled.scheduler).__name__} stepped per {before}, and now steps per {after}"
         for parameter in lengths:
             scheduler, _ = retiming.find(scheduled.scheduler, parameter)
             if not retiming.can_be_stretched(scheduler):
                 who = type(scheduler).__name__
                 yield f"the rate of {who} is not a function of its step, so there is no curve to stretch"
+        groups = runner.optims.share_of(name, checkpoint["optimizer"])["param_groups"]
+        longer = any(now > then for then, now in lengths.values())
+        at_0 = not any(float(group["lr"]) for group in groups)
+        if longer and at_0 and _is_over(runner, checkpoint, name, index, lengths):
+            who = type(scheduled.scheduler).__name__
+            yield f"{AT_END}, so the rate of {who} would stay at 0, and nothing would be trained"
 
 
 # -- applying

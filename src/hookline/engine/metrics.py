@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from hookline.common.escape import escaped
+from hookline.common.numbers import count
 from hookline.data.batches import batch_size
 from hookline.engine.steps import describe
 from hookline.errors import ConfigError, HooklineError
@@ -124,8 +125,11 @@ class Metrics:
     def _stateful(self) -> list[Any]:
         return [metric for metric in self._metrics.values() if hasattr(metric, "compute")]
 
-    def update(self, outputs: Any, batch: Any) -> None:
-        """Update with the outputs of the evaluation step: a tuple is passed as arguments, a mapping as keywords."""
+    def update(self, outputs: Any, batch: Any, check: bool = False) -> None:
+        """Update with the outputs of the evaluation step: a tuple is passed as arguments, a mapping as keywords.
+
+        `check` refuses the result of a function whose length is not that of the batch.
+        """
         for name, metric in self._metrics.items():
             take = metric.update if hasattr(metric, "compute") else metric
             try:
@@ -137,6 +141,8 @@ class Metrics:
                 raise
             if take is metric:
                 value = _check_mean(name, value)
+                if check:
+                    _check_length(name, value, outputs, batch)
                 try:
                     self._average(name).update(value, batch_size(outputs, batch))
                 except RuntimeError as error:  # a sparse tensor, for example
@@ -247,6 +253,31 @@ def _check_mean(name: str, value: Any) -> Any:
     if not fine:
         raise _no_mean(name, value)
     return value
+
+
+def _check_length(name: str, value: Any, outputs: Any, batch: Any) -> None:
+    """Refuse several numbers that are not one per sample, or per element, of anything in the outputs or the batch."""
+    tensor = torch.as_tensor(value)
+    if tensor.numel() == 1 or tensor.shape[0] in _sizes(outputs) | _sizes(batch):
+        return
+    raise ConfigError(
+        f"the metric '{escaped(name)}' is a function and must return one number for a batch, or one per sample, but "
+        f"returned {describe(tensor)} for {count(batch_size(outputs, batch), 'sample')}; return its mean, or another "
+        "single number"
+    )
+
+
+def _sizes(given: Any) -> set[int]:
+    """Return the numbers of samples and of elements of the tensors and lists in what is given.
+
+    The length of a tuple or list with tensors counts its parts, and not samples.
+    """
+    inner = list(given.values()) if isinstance(given, Mapping) else given
+    parts = list(inner) if isinstance(inner, (tuple, list)) else [inner]
+    tensors = [each for each in parts if isinstance(each, Tensor) and each.ndim]
+    found = {size for each in tensors for size in (each.shape[0], each.numel())}
+    found |= {len(each) for each in parts if isinstance(each, (tuple, list))}
+    return found if tensors else found | {len(parts)}
 
 
 def _no_mean(name: str, value: Any) -> ConfigError:

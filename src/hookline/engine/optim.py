@@ -22,7 +22,7 @@ from hookline.common.numbers import count
 from hookline.common.sharding import part_like
 from hookline.engine.clipping import Clip
 from hookline.engine.hyperparameters import check_optimizer
-from hookline.engine.optim_checks import refuse_closure
+from hookline.engine.optim_checks import refuse_closure, refuse_other_optimizer
 from hookline.engine.scheduled import Scheduled, When, takes_metrics
 from hookline.engine.steps import explain_backward
 from hookline.engine.warmup import Warmup
@@ -92,6 +92,8 @@ class Optim:
         self.schedulers = [Scheduled.of(given) for given in schedulers]
         if sum(isinstance(each.scheduler, Warmup) for each in self.schedulers) > 1:
             raise ConfigError("an Optim can have one Warmup, which applies to all of its schedulers; remove the others")
+        for each in self.schedulers:
+            refuse_other_optimizer(each.scheduler, optimizer, f"the optimizer ({type(optimizer).__name__})")
         check_optimizer(optimizer)
         self.accumulate = accumulate
         self.clip = Clip.of(clip_norm, clip_value, norm_type)

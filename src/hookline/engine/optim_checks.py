@@ -1,4 +1,4 @@
-"""Checks of the optims before the first step: parameters and closures."""
+"""Checks of the optims before the first step: parameters, closures, windows, rates, and optimizers of schedulers."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ from torch import nn
 
 from hookline.common.escape import escaped
 from hookline.engine.host import CustomPart
-from hookline.engine.reachability import mentions
+from hookline.engine.reachability import mentions, names_in
+from hookline.engine.zero_rates import is_zero, keeps_zero
 from hookline.errors import ConfigError, StorageError
+from hookline.plan.milestones import quantity
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
+    from torch.optim.lr_scheduler import LRScheduler
 
     from hookline.engine.optim import Optim
     from hookline.engine.runner_host import RunnerHost
@@ -32,6 +35,8 @@ def check_optims(runner: RunnerHost) -> None:
     """Refuse an optim that cannot train this model."""
     for name, optim in runner.optims.items():
         who = _name_of(name, optim)
+        for scheduled in optim.schedulers:
+            refuse_other_optimizer(scheduled.scheduler, optim.optimizer, who)
         if not runner.steps_are_custom:
             refuse_closure(optim.optimizer, who, runner.closure_hint)
         if outside := refuse_foreign(runner, optim, who):
@@ -41,6 +46,46 @@ def check_optims(runner: RunnerHost) -> None:
                 who,
                 outside,
             )
+        if runner.strict_start:
+            report_long_window(runner, optim, who)
+            report_zero_rate(runner, optim, who)
+
+
+def report_long_window(runner: RunnerHost, optim: Optim, who: str) -> None:
+    """Warn about an accumulation window that is never full, because an epoch or the run ends before it."""
+    loop = runner.train_loop.planned
+    length, what = (loop.length, "every epoch") if loop.by_epoch else (loop.total_iters, "this run")
+    if loop.updates_itself or length is None or optim.accumulate <= length:
+        return
+    log.warning(
+        "%s: accumulate is %s, but %s has only %s, so it makes just one update, with fewer batches than that. Set "
+        "accumulate to at most %s",
+        *(who, f"{optim.accumulate:,}", what, quantity(length, "batch"), f"{length:,}"),
+    )
+
+
+def report_zero_rate(runner: RunnerHost, optim: Optim, who: str) -> None:
+    """Warn about rates of 0 that no scheduler and no code of the user changes, so that nothing is trained."""
+    groups = optim.optimizer.param_groups
+    zero = [number for number, group in enumerate(groups) if is_zero(group.get("lr"))]
+    if runner.train_loop.is_over(runner.position) or not all(keeps_zero(each.scheduler) for each in optim.schedulers):
+        return
+    if mentions(runner, "param_groups") or "param_groups" in names_in(runner.train_loop.step):
+        return
+    if zero and len(zero) == len(groups):
+        ended = any(not is_zero(group.get("initial_lr", 0.0)) for group in groups)
+        log.warning(
+            "%s: the learning rate is 0%s, so nothing is trained. %s",
+            who,
+            " and stays there, because the schedule has ended" * ended,
+            "Start a new run from these weights (load_from)" if ended else "Set lr to a number above 0",
+        )
+    elif zero and all(is_zero(groups[number].get("initial_lr", 0.0)) for number in zero):
+        log.warning(
+            "%s: the learning rate of parameter group%s %s is 0, so these parameters are not trained. Freezing them "
+            "with requires_grad=False saves time and memory",
+            *(who, "s" * (len(zero) > 1), ", ".join(map(str, zero))),
+        )
 
 
 def check_parameters(runner: RunnerHost) -> None:
@@ -92,6 +137,24 @@ def refuse_closure(optimizer: Optimizer, who: str, hint: str = CLOSURE_HINT) -> 
             f"{who} needs a closure that evaluates the model again, which the loop does not provide. Use another "
             f"optimizer, or {hint}"
         )
+
+
+def refuse_other_optimizer(scheduler: LRScheduler, optimizer: Optimizer, who: str) -> None:
+    """Refuse a scheduler that was created with another optimizer, because it would change the rates of that one.
+
+    A wrapper that has the parameter groups of the optimizer counts as the optimizer.
+    """
+    for inner in getattr(scheduler, "_schedulers", ()):
+        refuse_other_optimizer(inner, optimizer, who)
+    other = getattr(scheduler, "optimizer", optimizer)
+    groups = getattr(other, "param_groups", None)
+    if other is optimizer or groups is None or any(a is b for a in groups for b in optimizer.param_groups):
+        return
+    kind = type(scheduler).__name__
+    raise ConfigError(
+        f"{kind} was created with another optimizer ({type(other).__name__}), so it would never change the rate of "
+        f"{who}. Create it with the optimizer of its Optim: Optim(optimizer, schedulers=[{kind}(optimizer, ...)])"
+    )
 
 
 def refuse_foreign(runner: RunnerHost, optim: Optim, who: str) -> int:

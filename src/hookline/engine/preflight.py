@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from hookline.common.escape import escaped
 from hookline.common.monitor import AUTO, refuse_unknown
 from hookline.data.batches import is_empty
 from hookline.engine.trial import Stage, try_evaluations
 from hookline.errors import ConfigError, DataError
+from hookline.plan.plan import is_custom
 
 if TYPE_CHECKING:
     from hookline.engine.loop_specs import EvalLoop, TrainLoop
     from hookline.engine.runner_host import RunnerHost
+    from hookline.plan.calls import Call
+    from hookline.plan.plan import Entry
+
+log = logging.getLogger("hookline")
+
+#: The points and scopes of a validation.
+OF_VALIDATION = re.compile(r"(?:before|after|around)_val(?:_epoch|_iter)?")
 
 
 def check_evaluations(runner: RunnerHost) -> None:
     """Try one batch of each evaluation loop, and refuse the name of a metric that validation does not return."""
+    if runner.strict_start:
+        report_without_result(runner)
     watched = list(watched_metrics(runner))
     if watched and not runner.val_loops:
         who, name = watched[0]
@@ -35,6 +48,27 @@ def check_evaluations(runner: RunnerHost) -> None:
         for entry in runner.plan:
             if hasattr(entry.hook, "know_metrics"):
                 entry.hook.know_metrics(found.metrics)
+
+
+def report_without_result(runner: RunnerHost) -> None:
+    """Warn about validations that compute nothing: no metrics, no loss, and no hook that looks at their outputs."""
+    if any(_looks(entry, call) for entry in runner.plan for call in entry.calls):
+        return
+    for name, loop in runner.val_loops.items():
+        if loop.loss is None and not loop.metrics.names and loop.may_be_tried:
+            log.warning(
+                "%s has neither metrics nor a loss, so its validations have no result. Set metrics, for example %s, or "
+                "remove the validation",
+                f"val {escaped(name)}".strip(),
+                "'metrics: {accuracy: accuracy}'" if runner.config is not None else "metrics={'accuracy': accuracy}",
+            )
+
+
+def _looks(entry: Entry, call: Call) -> bool:
+    """Return whether a call may use the outputs of a validation: of a user's hook, or of one that draws them."""
+    if not OF_VALIDATION.fullmatch(call.point.name):
+        return False
+    return is_custom(entry.hook) or "outputs" in call.passed
 
 
 def stages_to_try(runner: RunnerHost, watched: bool) -> tuple[Stage, ...]:

@@ -120,12 +120,13 @@ def mentions(runner: RunnerHost, name: str) -> bool:
     """Return whether the code of a user's hook uses an attribute of this name, in any of its methods."""
     custom = [entry.hook for entry in runner.plan if is_custom(entry.hook)]
     different = {type(hook) if isinstance(hook, Hook) else id(hook): hook for hook in custom}  # by their code
-    return any(name in _names_in(hook) for hook in different.values())
+    return any(name in names_in(hook) for hook in different.values())
 
 
-def _names_in(hook: Any) -> set[str]:
-    methods = [each for cls in type(hook).__mro__ for each in vars(cls).values()]
-    codes = [getattr(function_of(each), "__code__", None) for each in [hook, *methods] if callable(each)]
+def names_in(thing: Any) -> set[str]:
+    """Return the names that the code of a function, or of an object's methods, uses."""
+    methods = [each for cls in type(thing).__mro__ for each in vars(cls).values()]
+    codes = [getattr(function_of(each), "__code__", None) for each in [thing, *methods] if callable(each)]
     found: set[str] = set()
     while codes:
         code = codes.pop()

@@ -27,7 +27,7 @@ from hookline.data.batches import Batches
 from hookline.data.transfer import to_device
 from hookline.engine import assembly, preflight, resuming
 from hookline.engine.acceleration import Acceleration
-from hookline.engine.choices import parse_keep
+from hookline.engine.choices import parse_keep, refuse_without_resume
 from hookline.engine.host import CustomPart
 from hookline.engine.loop_specs import EvalLoop, TrainLoop, eval_loops
 from hookline.engine.parts import parts_of
@@ -148,11 +148,8 @@ class Runner(RunnerHost):
         self.experiment_name = experiment_name or escaped(real_path(self.work_dir).name)
         self.load_from, self.resume = load_from, resume or launched.must_resume()
         self.keep = parse_keep(keep)
-        if self.keep and not self.resume:
-            raise ConfigError(
-                f"keep {', '.join(self.keep.words)}: this chooses between a checkpoint and the config, so it needs a "
-                "resume; set resume as well, or remove keep"
-            )
+        if not self.resume:
+            refuse_without_resume(self.keep)
         self.asked = {}
         self.config = config
         self.trial_batch = trial_batch

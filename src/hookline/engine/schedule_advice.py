@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch.optim import lr_scheduler
 
+from hookline.common.monitor import infer_rule
 from hookline.engine.schedule_lengths import UNITS, known_length
 from hookline.engine.schedules import Cosine, Linear, Schedule, WarmupStableDecay
 from hookline.engine.warmup import Warmup
@@ -58,6 +59,7 @@ def advice(runner: RunnerHost, optim: Optim) -> Iterator[str]:
             yield case.only_once()
         elif isinstance(scheduled.scheduler, lr_scheduler.ReduceLROnPlateau):
             yield from _never_reduced(scheduled.scheduler, case)
+            yield from _wrong_direction(scheduled.scheduler, case)
         elif case.steps is not None:
             for rule in RULES:
                 found = rule(scheduled.scheduler, case)
@@ -130,16 +132,28 @@ class Case:
 Rule = Callable[["LRScheduler", Case], str | None]
 
 
+def after_end(scheduler: LRScheduler) -> str:
+    """Return what the rate does after the end of a curve; an empty string if that is unknown."""
+    if isinstance(scheduler, Schedule) and scheduler.end_factor == 0:
+        return "the rate is 0 after its end"
+    if isinstance(scheduler, (Schedule, lr_scheduler.LinearLR)):
+        return "the rate stays the same after its end"
+    return next((so for kind, (_, so) in TOO_SHORT.items() if isinstance(scheduler, kind)), "")
+
+
 def _overwritten(optim: Optim, scheduled: Scheduled) -> Iterator[str]:
-    """Report a scheduler whose rates are overwritten by a Schedule."""
-    who, scheduler = type(scheduled.scheduler), scheduled.scheduler
-    if isinstance(scheduler, (Schedule, Warmup)) or not who.__module__.startswith("torch.optim"):
+    """Report a scheduler whose rates a Schedule overwrites. Of several Schedules, the last one wins."""
+    scheduler = scheduled.scheduler
+    who, others = type(scheduler), [each.scheduler for each in optim.schedulers]
+    if isinstance(scheduler, Schedule):
+        others = others[others.index(scheduler) + 1 :]
+    elif isinstance(scheduler, Warmup) or not who.__module__.startswith("torch.optim"):
         return
-    for other in optim.schedulers:
-        if isinstance(other.scheduler, Schedule):
+    for other in others:
+        if isinstance(other, Schedule):
             yield (
-                f"{who.__name__}: {type(other.scheduler).__name__} sets the rate by itself, so changes that "
-                f"{who.__name__} makes are lost. Use one of them"
+                f"{who.__name__}: {type(other).__name__} sets the rate by itself, so changes that {who.__name__} makes "
+                "are lost. Use one of them"
             )
 
 
@@ -246,6 +260,27 @@ def _never_reduced(scheduler: Any, case: Case) -> Iterator[str]:
             f"validation{'s' if validations != 1 else ''}, so it never changes the rate. Use a lower number, or "
             "validate more often: val_interval"
         )
+
+
+def _wrong_direction(scheduler: Any, case: Case) -> Iterator[str]:
+    """Report a ReduceLROnPlateau that takes the better values of its metric for the worse ones."""
+    name = case.scheduled.monitor or next(_metric_names(case.runner), "")
+    rule = infer_rule(name)
+    mode = {"greater": "max", "less": "min"}.get(rule or "")
+    if mode is not None and mode != scheduler.mode:
+        better = "higher" if mode == "max" else "lower"
+        write = f"'mode: {mode}'" if case.runner.config is not None else f"mode='{mode}'"
+        yield (
+            f"ReduceLROnPlateau: mode is '{scheduler.mode}', but a {better} {name} is better, so the rate is reduced "
+            f"while {name} improves. Write {write}"
+        )
+
+
+def _metric_names(runner: RunnerHost) -> Iterator[str]:
+    """Yield the names of the metrics in the order of a validation's results, as far as they are known."""
+    for name, loop in runner.val_loops.items():
+        for each in [*loop.metrics.names, *["loss"] * (loop.loss is not None)]:
+            yield f"{name}/{each}" if name else each
 
 
 RULES: tuple[Rule, ...] = (

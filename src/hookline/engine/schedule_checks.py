@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from torch.optim.lr_scheduler import LRScheduler, OneCycleLR, SequentialLR
 
 from hookline.engine import retiming, schedule_advice
+from hookline.engine.reachability import mentions, names_in
 from hookline.engine.schedule_lengths import UNITS, known_length
 from hookline.errors import ConfigError
 
@@ -35,6 +36,23 @@ def check_schedules(runner: RunnerHost) -> None:
         if runner.strict_start and runner.saving.resumed_at < 0:
             for message in schedule_advice.advice(runner, optim):
                 log.warning("%s%s", f"optim '{name}': " if name else "", message)
+    if runner.strict_start:
+        report_unstepped(runner)
+
+
+def report_unstepped(runner: RunnerHost) -> None:
+    """Warn about schedulers that nothing steps: no hook of hookline does, and no code of the user calls a `step`."""
+    kinds = [type(each.scheduler).__name__ for optim in runner.optims.values() for each in optim.schedulers]
+    if not kinds or any(getattr(entry.hook, "steps_schedulers", False) for entry in runner.plan):
+        return
+    if mentions(runner, "step") or "step" in names_in(runner.train_loop.step):
+        return
+    off = "'param_scheduler: null'" if runner.config is not None else "'param_scheduler': None"
+    log.warning(
+        "%s never steps, because this run has no ParamSchedulerHook, so the rate does not change. Remove %s from "
+        "default_hooks, or, if the rate is to stay as it is, remove the scheduler",
+        *(", ".join(dict.fromkeys(kinds)), off),
+    )
 
 
 def refuse_short_schedule(runner: RunnerHost, optim: Optim, scheduled: Scheduled) -> None:

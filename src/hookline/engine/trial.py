@@ -152,7 +152,7 @@ class Trial:
                     average.update(as_outputs(loop.loss(model, batch))["loss"], batch_size(batch))
                 outputs = None if loop.only_loss else loop.step(model, batch)
             if not loop.only_loss:
-                metrics.update(outputs, batch)
+                metrics.update(outputs, batch, check=True)
             with runner.strategy.alone("the trial before training"):  # another process may have failed before
                 found.metrics, failed = metrics.try_compute()
         except Exception as error:

@@ -17,7 +17,7 @@ from hookline.common.files import real_path, storage_errors
 from hookline.common.monitor import AUTO, BestCheckpoint, monitor
 from hookline.common.numbers import as_number, as_repr
 from hookline.errors import ConfigError, did_you_mean, nearest
-from hookline.hooks.best import Best, check_rules, remove_others
+from hookline.hooks.best import Best, check_rules, refuse_without_best, remove_others
 from hookline.plan.hook import Hook
 from hookline.plan.milestones import Milestone
 
@@ -66,7 +66,7 @@ class CheckpointHook(Hook):
         save_optimizer: Save the state of the optimizers. A run can only be resumed from a checkpoint that has it.
         save_param_scheduler: Save the state of the schedulers. It is also needed to resume.
         out_dir: Save into `<out_dir>/<name of the run's folder>` instead of the run's folder.
-        max_keep_ckpts: Keep at most this many of the newest checkpoints, besides the best. Less than 1 keeps all.
+        max_keep_ckpts: Keep at most this many of the newest checkpoints, besides the best. -1 keeps all.
         save_last: Save at the end of training, regardless of the interval.
         save_best: Names of validation metrics whose best checkpoint is kept, or `auto` for the first metric.
         rule: `greater` or `less`, whichever is better, for all metrics or one per metric. By default, it is inferred
@@ -121,6 +121,8 @@ class CheckpointHook(Hook):
         if interval is not None:
             check_int("CheckpointHook: interval", interval)
         check_int("CheckpointHook: max_keep_ckpts", max_keep_ckpts)
+        if max_keep_ckpts == 0:
+            raise ConfigError("CheckpointHook: max_keep_ckpts must be at least 1, or -1 to keep all, not 0")
         check_int("CheckpointHook: save_begin", save_begin, least=0)
         check_int("CheckpointHook: max_keep_best", max_keep_best, least=1)
         check_choice("CheckpointHook: params", params, ("all", "trainable"))
@@ -148,6 +150,9 @@ class CheckpointHook(Hook):
         self.async_save = async_save
         self.save_on_exception = int(save_on_exception)
         self.on_save_error = on_save_error
+        refuse_without_best(
+            self.save_best, rule=rule, greater_keys=greater_keys, less_keys=less_keys, max_keep_best=max_keep_best
+        )
         self._rules = check_rules(self.save_best, rule)
         self._keys = (greater_keys, less_keys)
         #: The best checkpoints so far, by metric.
