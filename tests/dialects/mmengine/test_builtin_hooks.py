@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import hookline.hooks
 from hookline.dialects.mmengine import hooks
 from hookline.dialects.mmengine.evaluator import BaseMetric
 from hookline.dialects.mmengine.hooks import CheckpointHook, EarlyStoppingHook, EMAHook, Hook, LoggerHook
@@ -82,6 +83,13 @@ def test_their_methods_take_all_arguments_of_their_points(name: str) -> None:
     for stage in STAGES:
         own, original = (inspect.signature(getattr(kind, stage)) for kind in (getattr(hooks, name), Hook))
         assert list(own.parameters) == list(original.parameters), stage
+
+
+def test_the_loop_calls_native_methods_without_a_function_in_between(tmp_path: Path) -> None:
+    runner = runner_of(tmp_path / "run", train_cfg={"max_epochs": 1})
+    runner.train()
+    native = [call.method.__func__ for call in runner.plan.calls_at("after_train_iter") if "Timer" in call.who]  # type: ignore[attr-defined]  # a method
+    assert native == [hookline.hooks.IterTimerHook.after_train_iter]
 
 
 def test_a_subclass_calls_its_base_as_the_original_is_called(tmp_path: Path) -> None:

@@ -205,10 +205,13 @@ class EngineState(Hook):
         engine = self._engine()
         put = engine.log_buffer.put_scalar
         put("data_time", engine.data_time)
-        if runner.skipped:
+        if runner.requests.skip:
             return
         for name, value in outputs.items():
-            number = value if name == "loss" else number_of(value)  # the loop has already checked the loss
+            if name == "loss":  # the loop has already checked it; on the CPU, keeping a number is cheaper
+                number = value.item() if runner.on_cpu else value
+            else:
+                number = number_of(value)
             if number is not None:
                 put(name, number)
 
