@@ -19,11 +19,11 @@ LIMITS = {
     "no hooks": (0, 60),
     "default hooks": (6, 520),
     "everything": (5, 530),
-    "mmengine, no hooks": (0, 75),
-    "mmengine, default hooks": (18, 650),
+    "mmengine, no hooks": (0, 31),
+    "mmengine, default hooks": (5, 560),
     "pointrix, no hooks": (0, 10),
-    "imix, minimal hooks": (3, 475),
-    "robo_orchard, minimal hooks": (0, 145),
+    "imix, minimal hooks": (0, 455),
+    "robo_orchard, minimal hooks": (0, 36),
 }
 #: Other versions of Python have other instructions.
 TOLERANCE = 1.0 if sys.version_info[:2] == (3, 11) else 1.3

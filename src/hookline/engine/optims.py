@@ -55,7 +55,8 @@ class Optims(dict[str, Optim]):
     @property
     def given(self) -> Optim | Optims | None:
         """Return the optims in the form that the user passed: one optim, this collection, or None."""
-        return self if self.are_named else next(iter(self.values()), None)
+        sole = self.get(SOLE)  # read in every step of some dialects
+        return sole if sole is not None else self or None
 
     @property
     def are_named(self) -> bool:

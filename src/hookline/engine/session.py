@@ -263,7 +263,7 @@ def open_folder(host: Host, verb: Verb, leaving: ExitStack, copying: log_copies.
             leaving.push(partial(archive.restore_archived, archives, host))
         copying.begin(fetch=continues)
         if continues:
-            leaving.push(partial(put_back, host, {path: path.read_bytes() for path in described(folder)}))
+            leaving.push(partial(put_back, host, {path: path.read_bytes() for path in descriptions(folder)}))
     terminal.open_log(folder / "run.log")
     for line in moved:
         terminal.say(line)
@@ -273,7 +273,7 @@ def open_folder(host: Host, verb: Verb, leaving: ExitStack, copying: log_copies.
     return source
 
 
-def described(folder: Path) -> list[Path]:
+def descriptions(folder: Path) -> list[Path]:
     """Return the files in a folder that a training replaces before its checkpoint is loaded."""
     return [path for name in (names.PLAN, names.CONFIG, ledger_file.NAME) if (path := folder / name).is_file()]
 
@@ -289,7 +289,7 @@ def put_back(
     if error is None or not host.saving.refused:
         return
     try:
-        for path in described(host.work_dir):
+        for path in descriptions(host.work_dir):
             if path not in files:
                 path.unlink()
         for path, content in files.items():

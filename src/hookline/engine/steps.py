@@ -98,7 +98,7 @@ def own_outputs(result: Any) -> dict[str, Any]:
         return {}
     if result.__class__ is dict:  # a fast path for the usual case
         loss = result.get("loss")
-        if loss.__class__ is Tensor and loss.numel() == 1 and not loss.is_complex():
+        if loss.__class__ is Tensor and not loss.ndim and not loss.is_complex():
             return {**result}
     if isinstance(result, Mapping) and "loss" not in result and not any("loss" in str(name) for name in result):
         return dict(result)

@@ -57,7 +57,7 @@ def call_of_frame(frame: FrameType) -> Call | None:
         calls: tuple[Call, ...] = frame.f_globals["hl_calls"]
         number = frame.f_locals.get("hl_n", 0)
         return calls[number] if number < len(calls) else None
-    if frame.f_code in (Around._enter.__code__, Around._leave.__code__):
+    if frame.f_code in (Around.__enter__.__code__, Around._leave.__code__):
         found: Call | None = frame.f_locals.get("call")
         return found
     return None

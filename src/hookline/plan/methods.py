@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection, Iterable
 from functools import cached_property, partial, partialmethod, singledispatchmethod
-from types import FunctionType
+from types import FunctionType, MethodType
 from typing import Any
 
 from hookline.errors import HookError, nearest
@@ -90,11 +90,15 @@ def method_of(hook: object, name: str) -> Callable[..., Any] | None:
     """Return what is called for this name; None if the hook has nothing there. Refuse what cannot be called.
 
     It may be a method of any kind (a static method, a class method, a partial method), or a function or another
-    callable that is an attribute of the class or of the hook itself.
+    callable that is an attribute of the class or of the hook itself. A function that only passes its arguments on to
+    another one may name that one in its `__hookline_direct__`: then no call goes through it.
     """
     static = _static(hook, name)
     method: Any = None if isinstance(static, NOT_READ) else getattr(hook, name, None)
     if callable(method):
+        direct = getattr(method, "__hookline_direct__", None)
+        if direct is not None and getattr(method, "__self__", None) is hook:
+            return MethodType(direct, hook)
         return method  # type: ignore[no-any-return]  # a callable of any kind
     if static is None or (method is None and not isinstance(static, NOT_READ)):
         return None

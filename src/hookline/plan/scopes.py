@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from types import TracebackType
+from types import GeneratorType, TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hookline.errors import HookError, blame, described
@@ -54,6 +54,8 @@ class Surrounding(NamedTuple):
     call: Call
     timed: bool
     sized: bool
+    #: True if it is entered and left without a context, because it is neither measured nor shielded.
+    plain: bool
 
 
 class Around:
@@ -77,14 +79,35 @@ class Around:
         self.arguments = arguments
         self.in_order = in_order
         self.ledger = ledger
-        self.entered: list[tuple[Iterator[None], Call, Passage | None]] = []
+        self.entered: list[tuple[Iterator[None], Call, Passage | None, bool]] = []
         #: Where the measuring of the body began, if it is a part of a step.
         self.part: tuple[float, float] | None = None
 
     def __enter__(self) -> None:
         try:
-            for surrounding in self.calls:
-                self._enter(*surrounding)
+            for enter, call, timed, sized, plain in self.calls:  # `call` is read from the frame: `call_of_frame`
+                passage = Passage(sized) if timed else None
+                try:
+                    generator = enter(*self.arguments)
+                    if generator is None:  # not due: every=
+                        continue
+                    if generator.__class__ is not GeneratorType and not hasattr(generator, "throw"):
+                        raise HookError(
+                            f"{call.who}.{call.point.name} ({call.where}) must be a plain generator function with one "
+                            f"yield, but it returned a {type(generator).__name__}; remove @contextmanager if it has one"
+                        )
+                    if plain:  # an empty context would cost more than the rest
+                        reached = next(generator, ENDED)
+                    else:
+                        with self._surrounded(call, passage):
+                            reached = next(generator, ENDED)
+                    if reached is ENDED:
+                        raise HookError(f"{call.who}.{call.point.name} ({call.where}) ended without a yield")
+                except BaseException as error:
+                    if call.survives(error):
+                        continue
+                    raise
+                self.entered.append((generator, call, passage, plain))
         except BaseException as error:
             self._leave(error)
             raise
@@ -100,40 +123,16 @@ class Around:
         if first is not None and first is not error:
             raise first
 
-    def _enter(self, enter: Callable[..., Any], call: Call, timed: bool, sized: bool) -> None:
-        passage = Passage(sized) if timed else None
-        try:
-            generator = enter(*self.arguments)
-            if generator is None:  # not due: every=
-                return
-            if not hasattr(generator, "throw"):
-                raise HookError(
-                    f"{call.who}.{call.point.name} ({call.where}) must be a plain generator function with one yield, "
-                    f"but it returned a {type(generator).__name__}; remove @contextmanager if it has one"
-                )
-            if passage is None and not call.is_shielded:  # an empty context would cost more than the rest
-                reached = next(generator, ENDED)
-            else:
-                with self._surrounded(call, passage):
-                    reached = next(generator, ENDED)
-            if reached is ENDED:
-                raise HookError(f"{call.who}.{call.point.name} ({call.where}) ended without a yield")
-        except BaseException as error:
-            if call.survives(error):
-                return
-            raise
-        self.entered.append((generator, call, passage))
-
     def _surrounded(self, call: Call, passage: Passage | None, last: bool = False) -> AbstractContextManager[None]:
         """Return the context to enter and leave a generator in."""
         return call.shield() if passage is None else self.ledger.timed(call, passage, last)
 
     def _leave(self, error: BaseException | None) -> BaseException | None:
         while self.entered:
-            generator, call, passage = self.entered.pop(0 if self.in_order else -1)
+            generator, call, passage, plain = self.entered.pop(0 if self.in_order else -1)
             trace = error.__traceback__ if error is not None else None
             try:
-                if error is None and passage is None and not call.is_shielded:
+                if plain and error is None:
                     if next(generator, ENDED) is ENDED:
                         continue
                 else:
@@ -166,7 +165,11 @@ def _is_wrapped(raised: BaseException, error: BaseException | None) -> bool:
 def compile_scope(calls: tuple[Call, ...], measuring: Measuring = "none") -> tuple[Surrounding, ...]:
     """Return the generators around a scope, in plan order."""
     return tuple(
-        Surrounding(compile_enter(call), call, call.is_timed(measuring), call.is_sized(measuring)) for call in calls
+        Surrounding(
+            *(compile_enter(call), call, call.is_timed(measuring), call.is_sized(measuring)),
+            plain=not call.is_timed(measuring) and not call.is_shielded,
+        )
+        for call in calls
     )
 
 

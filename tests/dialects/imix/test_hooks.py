@@ -42,6 +42,12 @@ class Collects(HookBase):
 # ----------------------------------------------------------------------------------------------------- the update
 
 
+def test_losses_on_the_cpu_are_kept_as_numbers(tmp_path: Path) -> None:
+    engine = engine_in(tmp_path)
+    engine.train()
+    assert {type(value) for value in engine.runner.hub.history("train/loss").values} == {float}
+
+
 @pytest.mark.parametrize("where", ["top", "optimizer_config"])
 def test_accumulation_and_clipping_are_those_of_native_training(tmp_path: Path, where: str) -> None:
     steps = {"gradient_accumulation_steps": 3}

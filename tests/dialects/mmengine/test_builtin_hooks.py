@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import hookline.hooks
 from hookline.dialects.mmengine import hooks
 from hookline.dialects.mmengine.evaluator import BaseMetric
 from hookline.dialects.mmengine.hooks import CheckpointHook, EarlyStoppingHook, EMAHook, Hook, LoggerHook
@@ -90,6 +91,13 @@ def test_parameters_that_the_original_does_not_have_are_refused(name: str, more:
         getattr(hooks, name)(**{more: True})
     with pytest.raises(ConfigError, match=f"^hook: {name} has no parameter '{more}'; "):
         HOOKS.build({"type": name, more: True})
+
+
+def test_the_loop_calls_native_methods_without_a_function_in_between(tmp_path: Path) -> None:
+    runner = runner_of(tmp_path / "run", train_cfg={"max_epochs": 1})
+    runner.train()
+    native = [call.method.__func__ for call in runner.plan.calls_at("after_train_iter") if "Timer" in call.who]  # type: ignore[attr-defined]  # a method
+    assert native == [hookline.hooks.IterTimerHook.after_train_iter]
 
 
 def test_a_subclass_calls_its_base_as_the_original_is_called(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ from hookline.dialects.robo_orchard_lab.pipeline.hooks.mixin import HookContext,
 from hookline.engine import outside
 from hookline.report.gather import gather
 from hookline.rundir import control
+from hookline.writers.router import Writers
 from tests.dialects.robo_orchard_lab import parts
 from tests.dialects.robo_orchard_lab.parts import folders
 
@@ -182,6 +184,15 @@ def test_without_a_folder_nothing_is_written(tmp_path: Path, monkeypatch: pytest
     trainer()
     assert trainer.position.iter == 10
     assert list(tmp_path.iterdir()) == []
+
+
+def test_without_a_folder_no_records_are_kept_in_memory() -> None:
+    validation = ValidationHookConfig(eval_callback=lambda: {"accuracy": 1.0}, step_eval_freq=5)
+    trainer = parts.trainer(max_step=25, validation=validation)
+    with mock.patch.object(Writers, "write_scalars") as written:
+        trainer()
+    assert trainer.position.iter == 25
+    assert not written.called
 
 
 def test_a_hook_that_saves_may_join_a_run_without_a_folder(tmp_path: Path) -> None:

@@ -205,10 +205,11 @@ class EngineState(Hook):
         engine = self._engine()
         put = engine.log_buffer.put_scalar
         put("data_time", engine.data_time)
-        if runner.skipped:
+        if runner.requests.skip:
             return
         for name, value in outputs.items():
-            number = value if name == "loss" else number_of(value)  # the loop has already checked the loss
+            # The loop has already checked the loss. On the CPU, keeping a number is cheaper.
+            number = number_of(value) if name != "loss" else value.item() if runner.on_cpu else value
             if number is not None:
                 put(name, number)
 

@@ -66,7 +66,8 @@ def _accept_all_arguments(stage: str, method: Callable[..., Any]) -> Callable[..
     code = method.__code__
     # Compiled with the file and line of the method, so that messages and tracebacks point there.
     exec(compile("\n" * (code.co_firstlineno - 1) + source, code.co_filename, "exec"), names)
-    wrapper: Callable[..., Any] = names[stage]
+    wrapper: Any = names[stage]
     wrapper.__doc__, wrapper.__module__ = method.__doc__, method.__module__
     vars(wrapper).update(vars(method))
-    return wrapper
+    wrapper.__hookline_direct__ = method  # the loop calls the native method itself; the wrapper is for subclasses
+    return wrapper  # type: ignore[no-any-return]  # a function

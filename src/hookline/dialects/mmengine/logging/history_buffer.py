@@ -101,7 +101,8 @@ class HistoryBuffer(History):
     def mean(self, window_size: int | None = None) -> float:
         """Return the mean of the newest values, weighted by their counts."""
         self._check_window(window_size)
-        return sum(self.last(window_size)) / sum(self.counts(window_size))
+        values = self.last(window_size)
+        return sum(values) / (len(values) if self._counts is None else sum(self.counts(window_size)))
 
     def min(self, window_size: int | None = None) -> float:
         """Return the smallest of the newest values."""

@@ -365,15 +365,6 @@ class Runner(native.Runner):
             )
         self._param_scheduler = given
 
-    @property
-    def wrapped(self) -> nn.Module:
-        """Return the model that the loops call. A hook may replace `runner.model`."""
-        return self._wrapped if self.model is self._unwrapped else self.model
-
-    @wrapped.setter
-    def wrapped(self, model: nn.Module) -> None:
-        self._wrapped, self._unwrapped = model, self._model
-
     # -- building; a subclass may override these methods
 
     def setup_env(self, env_cfg: Mapping[str, Any]) -> None:

@@ -269,7 +269,7 @@ class HookBasedTrainer(TrainerHost):
 
     def _epoch(self) -> None:
         position, progress, requests = self.position, self.trainer_progress_state, self.requests
-        args, finished, ledger = self.arguments(), True, self.plan.ledger
+        args, finished, stopped, ledger = self.arguments(), True, False, self.plan.ledger
         with self.hooks.hooks["on_epoch"].around(args):
             try:
                 waiting = ledger.parts["data"]
@@ -277,7 +277,8 @@ class HookBasedTrainer(TrainerHost):
                 self._restore()
                 for batch in batches:
                     self._step(batch)
-                    progress.update_step()
+                    progress.step_id += 1
+                    progress.global_step_id += 1
                     position.batch += 1
                     position.iter += 1
                     if position.iter >= ledger.next_turn:
@@ -287,7 +288,8 @@ class HookBasedTrainer(TrainerHost):
                         self.records.write(self._loss)
                     if requests.pending:
                         handle_requests(self)
-                    if position.iter == self.max_step or requests.stopped:
+                        stopped = bool(requests.stopped)
+                    if stopped or position.iter == self.max_step:
                         finished = position.batch == self.passes.length
                         break
                 self.records.write(self._loss)
@@ -316,9 +318,10 @@ class HookBasedTrainer(TrainerHost):
 
     def _process(self, batch: Any, direct: bool) -> None:
         args, hooks = self.arguments(), self.hooks
-        args.__dict__["_direct"] = direct
-        with hooks.hooks["on_step"].around(args):
-            on_batch = hooks.hooks["on_batch"]
+        own, channels = args.__dict__, hooks.hooks
+        own["_direct"] = direct
+        with channels["on_step"].around(args):
+            on_batch = channels["on_batch"]
             if on_batch.entries:
                 inner = args.copy_with_updates(batch=batch)
                 with on_batch.around(inner):
@@ -330,7 +333,7 @@ class HookBasedTrainer(TrainerHost):
                     self.batch_processor(pipeline_hooks=hooks, on_batch_hook_args=args, model=self.model)
                 finally:
                     args.batch = None
-            args.__dict__["_processed"] = True
+            own["_processed"] = True
         self._loss = args.reduce_loss
 
     def request_checkpoints(self) -> None:

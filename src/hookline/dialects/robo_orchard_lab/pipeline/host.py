@@ -108,11 +108,11 @@ class TrainerHost(Host):
 
     def open_records(self, resuming: bool) -> None:
         """Open the records."""
-        self.records.writers.begin(self.work_dir, self.experiment_name, resuming)
+        self.records.open(resuming)
 
     def close_records(self, outcome: Outcome) -> None:
         """Close the records."""
-        self.records.writers.close(outcome)
+        self.records.close(outcome)
 
     def when_closed(self) -> None:
         """Write report.html."""

@@ -99,7 +99,11 @@ class Passes:
         began = read()
         try:
             for batch in found:
-                waiting.add(read() - began)
+                waited = read() - began
+                waiting.seconds += waited
+                waiting.calls += 1
+                if waited > waiting.longest:
+                    waiting.longest = waited
                 count += 1
                 yield batch
                 began = read()

@@ -14,6 +14,7 @@ from hookline.writers.router import Writers
 
 if TYPE_CHECKING:
     from hookline.dialects.robo_orchard_lab.pipeline.hook_based_trainer import HookBasedTrainer
+    from hookline.writers.base import Outcome
 
 #: The number of steps between two records.
 INTERVAL = 10
@@ -25,15 +26,27 @@ class Records:
     def __init__(self, trainer: HookBasedTrainer) -> None:
         self._trainer = trainer
         self.writers = Writers([JsonlWriter()], main=trainer.accelerator.is_main_process)
-        #: The number of finished steps at which the next record is due.
-        self.due = 0
+        #: True while there is a folder to write to. Without one, records would only fill the memory.
+        self.is_open = False
+        #: The number of finished steps at which the next record is due; -1 if there is none.
+        self.due = -1
         self.begin()
+
+    def open(self, resuming: bool) -> None:
+        """Open the records in the folder of the run."""
+        self.writers.begin(self._trainer.work_dir, self._trainer.experiment_name, resuming)
+        self.is_open = bool(self.writers.deliveries)
+
+    def close(self, outcome: Outcome) -> None:
+        """Close the records."""
+        self.is_open = False
+        self.writers.close(outcome)
 
     def begin(self) -> None:
         """Start to measure the time of steps at the current position."""
         trainer = self._trainer
         self._since = trainer.position.iter
-        self.due = self._since - self._since % INTERVAL + INTERVAL
+        self.due = self._since - self._since % INTERVAL + INTERVAL if self.is_open else -1
         self._clock, self._saving, self._data = clock(), trainer.saving.seconds, self._waited
 
     @property
@@ -44,7 +57,7 @@ class Records:
         """Write a record of the steps since the last one, if there are any."""
         trainer = self._trainer
         steps = trainer.position.iter - self._since
-        if steps and self.writers.deliveries:
+        if steps and self.is_open:
             spent = clock() - self._clock - (trainer.saving.seconds - self._saving)
             numbers = {
                 "epoch": trainer.trainer_progress_state.epoch_id + 1,
@@ -61,7 +74,7 @@ class Records:
         """Write the numbers that a validation has returned, if it is a mapping with numbers."""
         items = found.items() if isinstance(found, Mapping) else ()
         numbers = {f"val/{name}": float(value) for name, value in items if isinstance(name, str) and _is_number(value)}
-        if numbers:
+        if numbers and self.is_open:
             self.writers.write_scalars({"epoch": self._trainer.trainer_progress_state.epoch_id + 1, **numbers}, step)
 
 

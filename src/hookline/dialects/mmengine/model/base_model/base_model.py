@@ -42,12 +42,14 @@ class BaseModel(BaseModule):
         """Compute the losses of a batch, update the parameters, and return the values to log."""
         within = optim_wrapper.optim_context(self)
         if within is NOTHING:  # checking is cheaper than entering an empty context
-            losses = self._run_forward(self._run_data_preprocessor(data, True), mode="loss")
+            prepare: Any = self._modules["data_preprocessor"]  # the default one is called directly, which is faster
+            plain = prepare.__class__ is BaseDataPreprocessor
+            losses = self._run_forward(prepare.cast_data(data) if plain else prepare(data, True), mode="loss")
         else:
             with within:
-                losses = self._run_forward(self._run_data_preprocessor(data, True), mode="loss")
+                losses = self._run_forward(self.data_preprocessor(data, True), mode="loss")
         loss, log_vars = self.parse_losses(losses)
-        if not isinstance(loss, Tensor):  # the sum of an empty list is the int 0
+        if loss.__class__ is not Tensor and not isinstance(loss, Tensor):  # the sum of an empty list is the int 0
             raise ConfigValueError(
                 f"{type(self).__name__}.forward(mode='loss') returned {sorted(losses)}, and parse_losses, which sums "
                 f"the entries with 'loss' in their name, returned {loss!r}, not a tensor: there is nothing to train on"
@@ -57,18 +59,11 @@ class BaseModel(BaseModule):
 
     def val_step(self, data: Any) -> Any:
         """Return the predictions for a validation batch."""
-        return self._run_forward(self._run_data_preprocessor(data, False), mode="predict")
+        return self._run_forward(self.data_preprocessor(data, False), mode="predict")
 
     def test_step(self, data: Any) -> Any:
         """Return the predictions for a test batch."""
-        return self._run_forward(self._run_data_preprocessor(data, False), mode="predict")
-
-    def _run_data_preprocessor(self, data: Any, training: bool) -> Any:
-        """Return the batch from the data_preprocessor. The default one is called directly, which is faster."""
-        prepare = self._modules["data_preprocessor"]
-        if prepare.__class__ is BaseDataPreprocessor:
-            return prepare.cast_data(data)
-        return prepare(data, training)  # type: ignore[misc]  # never None
+        return self._run_forward(self.data_preprocessor(data, False), mode="predict")
 
     def parse_losses(self, losses: Mapping[str, Any]) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the loss for the backward pass (the sum of all entries named `*loss*`) and the values to log."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
 from hookline.dialects.errors import HookTypeError
 from hookline.dialects.robo_orchard_core.utils.function_info import FunctionInfo, refuse_wrong_call
@@ -91,9 +92,10 @@ class SimpleBatchProcessor(BatchProcessorMixin):
         if surround.entries or args._measured:
             inner = args.copy_with_updates(batch=batch)
             with surround.around(inner):
-                inner.model_outputs, inner.reduce_loss = outputs, loss = self._forward(model, batch)
+                inner.model_outputs, inner.reduce_loss = outputs, loss = self._checked(self.forward(model, batch))
         else:  # checking for hooks is cheaper than calling an empty channel
-            outputs, loss = self._forward(model, batch)
+            found = self.forward(model, batch)
+            outputs, loss = found if found.__class__ is tuple and len(found) == 2 else self._checked(found)
         if self.need_backward:
             if loss is None:
                 raise LossNotProvidedError(
@@ -107,10 +109,10 @@ class SimpleBatchProcessor(BatchProcessorMixin):
             else:
                 backward(args, loss)
         args.model_outputs = outputs
-        args.reduce_loss = loss.detach() if isinstance(loss, torch.Tensor) else loss
+        args.reduce_loss = loss.detach() if isinstance(loss, Tensor) else loss
 
-    def _forward(self, model: Callable[..., Any], batch: Any) -> tuple[Any, Any]:
-        result = self.forward(model, batch)
+    def _checked(self, result: Any) -> tuple[Any, Any]:
+        """Return what `forward` has returned. Refuse anything but the outputs and the loss."""
         if not isinstance(result, tuple) or len(result) != 2:
             raise HookTypeError(
                 f"{FunctionInfo(self.forward)} must return two values, the outputs and the loss (or None), "
@@ -127,7 +129,7 @@ def backward(args: PipelineHookArgs, loss: Any) -> None:
         else:
             args.accelerator.backward(loss)
     except (AttributeError, RuntimeError) as error:
-        if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
+        if not isinstance(loss, Tensor) or loss.numel() != 1:
             shown = f"one of shape {tuple(loss.shape)}" if hasattr(loss, "shape") else f"a {type(loss).__name__}"
             raise HookTypeError(f"forward must return the loss as a tensor with one element, not {shown}") from error
         if isinstance(error, RuntimeError):

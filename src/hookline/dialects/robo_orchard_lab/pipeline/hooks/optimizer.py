@@ -40,17 +40,16 @@ class OptimizerHook(PipelineHooks):
             self._update(args)
 
     def _update(self, args: PipelineHookArgs) -> None:
-        outer = args.optimizer
-        if not args._direct:
-            outer.step()
-        else:
+        outer = inner = args.optimizer
+        if args._direct:
             if outer is not self._outer:
                 self._outer, self._inner = outer, inner_optimizer(outer)
-            self._inner.step()
+            inner = self._inner
+        inner.step()
         if args.lr_scheduler is not None:
             args.lr_scheduler.step()
-        if args._direct and self._inner is not outer:
-            zero_gradients(self._inner)
+        if inner is not outer:
+            zero_gradients(inner)
         else:
             outer.zero_grad()
 
