@@ -350,7 +350,7 @@ def test_the_state_of_a_hook_need_not_be_a_dict(tmp_path: Path, state: Any) -> N
     toy_runner(work_dir=tmp_path, max_epochs=3, resume=True).train()  # without the hook
 
 
-REFUSED = {
+REFUSED: dict[str, tuple[Any, str]] = {
     "hooks": ({"hooks": []}, "hooks is not of the type that a run saves"),
     "rng": ({"rng": None}, "rng is not of the type that a run saves"),
     "position": ({"position": "zz"}, "position is not of the type that a run saves"),

@@ -123,6 +123,15 @@ def test_a_best_file_is_resumed_like_any_other_and_comparing_goes_on(tmp_path: P
     assert runner.hub.get_info("best_score") == 0.6
 
 
+#: Settings that do nothing without `save_best`, and the one that the message names.
+WITHOUT_EFFECT: list[tuple[dict[str, Any], str]] = [
+    ({"rule": "less"}, "rule"),
+    ({"max_keep_best": 3}, "max_keep_best"),
+    ({"greater_keys": ["foo"]}, "greater_keys"),
+    ({"greater_keys": ["foo"], "less_keys": ["bar"]}, "greater_keys"),
+]
+
+
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
@@ -152,12 +161,7 @@ def test_a_best_file_is_resumed_like_any_other_and_comparing_goes_on(tmp_path: P
                 f"CheckpointHook: {name} has no effect without save_best; set the metric whose best checkpoints are "
                 f"kept, for example save_best: accuracy, or remove {', '.join(setting)}",
             )
-            for setting, name in [
-                ({"rule": "less"}, "rule"),
-                ({"max_keep_best": 3}, "max_keep_best"),
-                ({"greater_keys": ["foo"]}, "greater_keys"),
-                ({"greater_keys": ["foo"], "less_keys": ["bar"]}, "greater_keys"),
-            ]
+            for setting, name in WITHOUT_EFFECT
         ),
         ({"max_keep_ckpts": 0}, "CheckpointHook: max_keep_ckpts must be at least 1, or -1 to keep all, not 0"),
         ({"max_keep_best": 0}, "CheckpointHook: max_keep_best must be an int of at least 1, not 0"),

@@ -136,8 +136,8 @@ class EvaluatorMetrics(Metrics):
         for metric in self._evaluator.metrics:
             getattr(metric, "results", []).clear()
 
-    def update(self, outputs: Any, batch: Any) -> None:
-        """Process the predictions for a batch."""
+    def update(self, outputs: Any, batch: Any, check: bool = False) -> None:
+        """Process the predictions for a batch. There are no functions to check."""
         self._evaluator.process(data_samples=outputs, data_batch=batch)
 
     def compute(self, total: Callable[[Tensor], Tensor] = lambda value: value) -> dict[str, Any]:
