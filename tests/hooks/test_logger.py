@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import torch
 
+from hookline.engine.optim import Optim
 from hookline.errors import ConfigError
 from hookline.hooks import LoggerHook
 from hookline.rundir.log_copies import LogCopies
-from hookline.testing import MemoryWriter, toy_runner
+from hookline.testing import MemoryWriter, toy_model, toy_runner
 
 if TYPE_CHECKING:
     from hookline import Runner
@@ -256,3 +258,30 @@ def test_a_validation_alone_has_no_training_loss(tmp_path: Path) -> None:
     runner.train()
     runner.val()
     assert lines_of(runner)[-1] == f"epoch 2  val  accuracy {runner.hub.get_scalar('val/accuracy').current():.4f}"
+
+
+@pytest.mark.parametrize("options", [{}, {"clip_norm": 1.0}], ids=["", "with a number per update"])
+def test_a_stop_inside_an_interval_with_a_skipped_micro_batch_leaves_the_records_of_one_run(
+    tmp_path: Path, options: dict[str, Any]
+) -> None:
+    def cut(runner: Runner) -> None:
+        if runner.iter == 7:
+            runner.stop("cut")
+
+    def train(name: str, stops: bool = False, resume: bool = False) -> list[dict[str, Any]]:
+        model = toy_model()
+        optim = Optim(torch.optim.SGD(model.parameters(), lr=0.1), accumulate=2, **options)
+        parts: dict[str, Any] = {"default_hooks": {"logger": {"interval": 4}}, "batches": 6, "val": None}
+        runner = toy_runner(model=model, optim=optim, work_dir=tmp_path / name, resume=resume, **parts)
+        runner.on("before_backward")(lambda runner: runner.skip_step("x") if runner.iter == 7 else None)
+        if stops:
+            runner.on("after_train_iter")(cut)
+        runner.train()
+        records = map(json.loads, (tmp_path / name / "metrics.jsonl").read_text().splitlines())
+        return [{key: value for key, value in record.items() if "time" not in key} for record in records]
+
+    whole = train("whole")
+    assert [record["step"] for record in whole if ("train/grad_norm" in record) == bool(options)] == [4, 10]
+    stopped = train("stopped", stops=True)
+    assert [list(record) for record in stopped[1:]] == ([["step", "epoch", "train/grad_norm"]] if options else [])
+    assert train("stopped", resume=True) == whole

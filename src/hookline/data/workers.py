@@ -84,7 +84,8 @@ def _send_failure(queue: Queue[Any], error: Exception, unsent: Any) -> None:
         content.exc_type = next(each for each in content.exc_type.__mro__ if _can_be_sent(each))
     else:
         blame(error, f"sending a batch from worker {info.id} to the training process; make it of what pickle can store")
-        content = ExceptionWrapper((type(error), error, error.__traceback__), f"in DataLoader worker process {info.id}")  # type: ignore[no-untyped-call]  # torch has no annotations here
+        where = f"in DataLoader worker process {info.id}"
+        content = ExceptionWrapper((type(error), error, error.__traceback__), where)  # type: ignore[no-untyped-call]
     queue.put((index, content))
 
 

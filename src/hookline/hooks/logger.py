@@ -166,14 +166,12 @@ class LoggerHook(Hook):
         self._loss_of_epoch.finish(runner.hub.history("train/loss"))
 
     def after_train(self, runner: Runner) -> None:
-        """Write values that are not recorded every iteration and came after the last record. Set the last loss."""
+        """Set the last loss, and report rules for names that were never recorded."""
         loss = runner.hub.history("train/loss")
         last = {"loss": loss.mean(LAST)} if loss.values else {}
         runner.strategy.average(
             last, lambda means: runner.hub.update_info("last_loss", means.get("loss"), resumed=False)
         )
-        rare = self.smoothing.take(runner.hub, "train/", fewer_than=runner.iter - self._logged_at or None)
-        runner.strategy.average(rare, partial(self._write_rare, runner))
         runner.strategy.settle()
         for number, rule in self.smoothing.unused() if self._rules_given else ():
             hint = did_you_mean(rule.match, runner.hub.scalars)
@@ -181,6 +179,20 @@ class LoggerHook(Hook):
                 "LoggerHook: smoothing[%d] matches '%s', but nothing was recorded under such a name; %s",
                 *(number, rule.match, hint),
             )
+
+    def after_run(self, runner: Runner) -> None:
+        """Write values that are not recorded every iteration and came after the last record.
+
+        The last checkpoint is already saved. A run that resumes from it removes this record, because it has more
+        values for it.
+        """
+        if runner.running != "train":
+            return
+        since, loss = runner.iter - self._logged_at, runner.hub.history("train/loss")
+        fewer_than = min(since, loss.fresh or since)  # a skipped iteration has no loss
+        rare = self.smoothing.take(runner.hub, "train/", fewer_than=fewer_than or None)
+        runner.strategy.average(rare, partial(self._write_rare, runner))
+        runner.strategy.settle()
 
     def _write_rare(self, runner: Runner, rare: dict[str, float]) -> None:
         if rare:
