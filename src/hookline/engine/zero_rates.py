@@ -49,4 +49,4 @@ def keeps_zero(scheduler: LRScheduler) -> bool:
 def _at_end(scheduler: LRScheduler) -> bool:
     """Return whether a stretched schedule is at the end of its curve, where it stays."""
     numbers = vars(scheduler)[retiming.ATTRIBUTE]
-    return retiming.position_at(numbers, scheduler.last_epoch) >= numbers["until"]
+    return bool(retiming.position_at(numbers, scheduler.last_epoch) >= numbers["until"])
