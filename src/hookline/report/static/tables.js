@@ -102,7 +102,7 @@
       name: column.name === "run" ? "run" : column.name, number: column.kind === "metric" || column.name === "steps" || column.name === "seconds",
       best: column.rule,
       show: column.name === "run" ? (value, row) => name(value, row[row.length - 1]) :
-        column.name === "seconds" ? hl.seconds : undefined,
+        column.name === "seconds" ? hl.seconds : column.kind === "config" ? setting : undefined,
     }));
     const name = (value, number) => el("span", { class: "run-name" },
       el("input", { type: "checkbox", checked: !state.hidden.has(runs[number].id), "aria-label": `show ${value}`,
@@ -112,6 +112,8 @@
           hl.charts.rebuild();
         } } }),
       el("button", { class: "link", on: { click: () => { state.chosen = runs[number].id; hl.redraw(); } } }, value));
+    const setting = (value) => (typeof value === "string" && value.length > 9 && /^[-+.\de]+$/i.test(value) && Number(value) % 1 ?
+      el("span", { title: value }, hl.number(Number(value))) : hl.number(value));
     const rows = runs.map((run, number) => [...columns.map((column) => column.cells[number]), number]);
     return hl.table("runs", shown, rows, {
       row: (row) => ({ class: hl.chosenRun() && runs[row[row.length - 1]].id === hl.chosenRun().id ? "chosen" : "" }),
