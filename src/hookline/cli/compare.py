@@ -43,7 +43,9 @@ def add_to(app: typer.Typer) -> None:
 
 
 def run(
-    folders: Annotated[list[Path], typer.Argument(metavar="RUN", help="The folders of runs, or a folder with runs in it.")],
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="RUN", help="The folders of runs, or a folder with runs in it.")
+    ],
     sort: Annotated[
         str, typer.Option("--sort", metavar="NAME", help="Sort by a metric, the best run first, or by a config key.")
     ] = "",

@@ -208,9 +208,7 @@ def _validates(events: Sequence[Mapping[str, Any]], status: str, metrics: Sequen
     )
 
 
-def _plan_data(
-    run: runs.Run, spent: Mapping[str, Any] | None, without: Collection[str] = ()
-) -> dict[str, Any] | None:
+def _plan_data(run: runs.Run, spent: Mapping[str, Any] | None, without: Collection[str] = ()) -> dict[str, Any] | None:
     """Return the tree of the plan; None if the run has no plan."""
     plan = spent["plan"] if spent else None
     if plan is None:
