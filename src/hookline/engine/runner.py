@@ -227,7 +227,8 @@ class Runner(RunnerHost):
         stopped = self.requests.stopped
         if self.train_loop.is_over(self.position):
             self.terminal.say(
-                f"training is already finished: {self.epoch} epochs, {self.iter} iterations; {self._how_to_train_longer()}"
+                f"training is already finished: {self.epoch} epochs, {self.iter} iterations; "
+                + self._how_to_train_longer()
             )
         elif stopped and stopped.for_now:
             self.requests.resume_training()

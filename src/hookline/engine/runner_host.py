@@ -197,7 +197,7 @@ class RunnerHost(Host):
 
     @contextmanager
     def own_generators(self) -> Iterator[None]:
-        """Give the random generators back to the caller as they were. A later session continues with those of the run."""
+        """Give the random generators back to the caller as they were. A later session goes on with the run's."""
         given = rng.state()
         if self.saving.started and self._generators is not None:
             rng.restore(self._generators)
