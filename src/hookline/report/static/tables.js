@@ -98,6 +98,8 @@
   /* Several runs: one row each. A click on the color shows or hides its curves, one on the name shows its details. */
   hl.runTable = (comparison) => {
     const columns = comparison.table.columns, runs = hl.data.runs;
+    const setting = (value) => (typeof value === "string" && value.length > 9 && /^[-+.\de]+$/i.test(value) && Number(value) % 1 ?
+      el("span", { title: value }, hl.number(Number(value))) : hl.number(value));
     const shown = columns.map((column) => ({
       name: column.name === "run" ? "run" : column.name, number: column.kind === "metric" || column.name === "steps" || column.name === "seconds",
       best: column.rule,
@@ -112,8 +114,6 @@
           hl.charts.rebuild();
         } } }),
       el("button", { class: "link", on: { click: () => { state.chosen = runs[number].id; hl.redraw(); } } }, value));
-    const setting = (value) => (typeof value === "string" && value.length > 9 && /^[-+.\de]+$/i.test(value) && Number(value) % 1 ?
-      el("span", { title: value }, hl.number(Number(value))) : hl.number(value));
     const rows = runs.map((run, number) => [...columns.map((column) => column.cells[number]), number]);
     return hl.table("runs", shown, rows, {
       row: (row) => ({ class: hl.chosenRun() && runs[row[row.length - 1]].id === hl.chosenRun().id ? "chosen" : "" }),
