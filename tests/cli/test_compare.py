@@ -188,12 +188,17 @@ def test_runs_of_the_same_name_are_titled_by_their_paths_and_missing_configs_are
     ("words", "message"),
     [
         (["runs/slow", "runs/fats"], "hookline: folder runs/fats does not exist; did you mean 'fast'?\n"),
+        (
+            ["runs/empty"],
+            "hookline: runs/empty is not the folder of a run: it has no metrics.jsonl, no run.log and no checkpoint\n",
+        ),
     ],
 )
 def test_a_folder_without_a_run_ends_with_2_and_one_message(
     words: list[str], message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     two_runs()
+    Path("runs/empty").mkdir()
     assert run(*words, monkeypatch=monkeypatch) == 2
     assert capsys.readouterr() == ("", message)
     assert run(monkeypatch=monkeypatch) == 2

@@ -469,3 +469,7 @@ def test_building_and_previewing_leave_the_random_generators_of_the_caller_alone
     before = rng.state()["torch"]
     build("resume=true").preview_resume()
     assert torch.equal(rng.state()["torch"], before)
+
+
+def test_null_means_no_schedulers(mynet: Write) -> None:
+    assert optim_of("optim.schedulers=null").schedulers == []

@@ -191,7 +191,8 @@ def test_the_annotation_decides_what_a_value_is(parts: Write, name: str, value: 
         ("function", "{type: 'parts:scale', bi: 1}", ".bi: scale has no parameter 'bi'; available: x, by, type"),
         ("heads", NET, ".type: expected a list, but this creates a Net; put it into a list"),
         ("functions", FLIP, ".type: expected a list, but this creates a Flip; put it into a list"),
-        ("kind", NET, ": expected a string, found a mapping"),
+        ("function", "3", ": expected a name such as 'module:name', found 3"),
+        ("kind", NET, ": expected a name such as 'module:name', found a mapping"),
     ],
 )
 def test_a_mistake_inside_an_object_is_reported_with_its_keys(

@@ -211,7 +211,8 @@ def untrained(runner: Runner) -> list[str]:
 
 def test_parameters_that_no_optimizer_has_are_named() -> None:
     advice = (
-        "Pass them to an optimizer, or, if they are to stay as they are, freeze them: parameter.requires_grad_(False)"
+        "Pass them to an optimizer, or, if they are to stay as they are, freeze them: FreezeHook, or "
+        "parameter.requires_grad_(False)"
     )
     start = "no optimizer has these parameters of the model, so they are never trained: "
     model = toy_model()

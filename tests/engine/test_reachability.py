@@ -24,7 +24,7 @@ from hookline.testing import toy_data, toy_runner
 
 NO_TEST: dict[str, Any] = {"test": None}
 TEST = EvalLoop(toy_data(2), predict, metrics={"accuracy": accuracy})
-ADD = "add one: Runner(..., val=EvalLoop(loader, ...)), or remove the hook"
+ADD = "add `val` to the Runner or to the config, or remove the hook"
 
 
 def warned(runner: Runner) -> list[str]:
@@ -228,8 +228,8 @@ def test_a_hook_of_evaluations_is_named_in_a_run_without_them() -> None:
     hooks = [Looks(), Tests(), Mixed()]
     assert warned(toy_runner(val=None, test=None, custom_hooks=hooks)) == [
         f"Looks is never called, because this run has no validation; {ADD}",
-        "Tests is never called, because this run has no test; add one: Runner(..., test=EvalLoop(loader, ...)), or "
-        "remove the hook",
+        "Tests is never called, because this run has no test; add `test` to the Runner or to the config, or remove "
+        "the hook",
     ]
     assert warned(toy_runner(val=None, test=TEST, custom_hooks=[Looks(), Tests()])) == []
     assert warned(toy_runner(test=None, custom_hooks=[Looks()])) == []

@@ -481,3 +481,20 @@ def test_a_resume_that_fails_for_another_reason_is_in_the_journal(tmp_path: Path
     kinds = [event["kind"] for event in read(tmp_path)]
     assert kinds == ["start", "save", "validation", "end", "start", "failure", "end"]
     assert state_of(tmp_path).text == "ValueError: no"
+
+
+def log_line(folder: Path) -> str:
+    lines = [line for line in (folder / "run.log").read_text().splitlines() if "already finished" in line]
+    return lines[-1].partition("; ")[2]
+
+
+def test_a_finished_run_says_what_keeps_it_from_training_longer(tmp_path: Path) -> None:
+    toy_runner(max_epochs=2, work_dir=tmp_path).train()
+    toy_runner(max_epochs=2, work_dir=tmp_path, resume=True).train()
+    assert log_line(tmp_path) == "to train longer, increase max_epochs"
+    toy_runner(max_epochs=6, work_dir=tmp_path, resume=True, keep="checkpoint").train()
+    assert log_line(tmp_path) == (
+        'max_epochs is 2 as in the checkpoint, not 6; to change that, use keep="max_epochs=config"'
+    )
+    toy_runner(max_epochs=1, work_dir=tmp_path, resume=True).train()
+    assert log_line(tmp_path) == "max_epochs is only 1"

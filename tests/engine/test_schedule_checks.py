@@ -247,6 +247,12 @@ def test_a_config_is_told_what_to_write_in_it(caplog: pytest.LogCaptureFixture) 
         f"CosineAnnealingLR: T_max is 12, but {EPOCHS}, so it never reaches its end. If it counts iterations, write "
         "'when: iter'; otherwise, write 'T_max: auto'"
     ]
+    assert reported(lambda one: OneCycleLR(one, 1.0, total_steps=10), caplog, {"seed": 0}) == [
+        f"OneCycleLR: total_steps is 10, but {EPOCHS}, so it never reaches its end. It is made to step after every "
+        "iteration: write 'when: iter' and 'total_steps: auto'; if epochs are on purpose, write 'when: epoch' and "
+        "'total_steps: auto'"
+    ]
+    caplog.clear()
     assert reported(lambda one: OneCycleLR(one, 1.0, total_steps=5), caplog, {"seed": 0}) == [
         f"OneCycleLR: it is made to step after every iteration, but {EPOCHS}, so the rate changes only between epochs. "
         "Write 'when: iter' and 'total_steps: auto'; if epochs are on purpose, write 'when: epoch'"

@@ -131,7 +131,7 @@ def _hooks() -> list[Case]:
         hook(
             "asks_for_validation",
             "'bad:AsksForValidation'",
-            "a validation was requested, but this run has none; add one: Runner(..., val=EvalLoop(loader, ...))\n  in "
+            "a validation was requested, but this run has none; add `val` to the Runner or to the config\n  in "
             "hook AsksForValidation, at after_train_iter, epoch=0 iter=0 rank=0 (bad.py:207)",
             val=None,
         ),

@@ -189,8 +189,8 @@ def test_a_best_needs_a_validation(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as refused:
         toy_runner(val=None, default_hooks={"checkpoint": {"save_best": "accuracy"}}).train()
     assert str(refused.value) == (
-        "CheckpointHook needs the metric 'accuracy', but this run has no validation; add one: "
-        "Runner(..., val=EvalLoop(loader, ...))"
+        "CheckpointHook needs the metric 'accuracy', but this run has no validation; add `val` to the "
+        "Runner or to the config"
     )
 
 

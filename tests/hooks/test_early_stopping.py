@@ -180,8 +180,8 @@ def test_without_validation_it_is_refused(strict: bool) -> None:
     with pytest.raises(ConfigError) as refused:
         toy_runner(val=None, custom_hooks=hooks).train()
     assert str(refused.value) == (
-        "EarlyStoppingHook needs the metric 'accuracy', but this run has no validation; add one: "
-        "Runner(..., val=EvalLoop(loader, ...))"
+        "EarlyStoppingHook needs the metric 'accuracy', but this run has no validation; add `val` to the "
+        "Runner or to the config"
     )
 
 

@@ -229,6 +229,21 @@ def test_the_line_of_a_validation_has_the_training_loss_of_its_epoch(interval: i
     assert "of the epoch" not in records
 
 
+def test_a_validation_inside_an_epoch_is_shown_with_the_epoch_of_its_record(tmp_path: Path) -> None:
+    runner = toy_runner(max_epochs=2, batches=4, work_dir=tmp_path)
+
+    @runner.on("after_train_iter")
+    def validate(runner: Runner) -> None:
+        if runner.iter + 1 in (6, 8):
+            runner.request_val()
+
+    runner.train()
+    lines = [line.split("  val  ")[0] for line in lines_of(runner)]
+    records = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [(each["step"], each["epoch"]) for each in records if "val/accuracy" in each] == [(4, 1), (6, 2), (8, 2)]
+    assert lines == ["epoch 1", "epoch 2", "epoch 2"]
+
+
 def test_by_iterations_it_is_that_since_the_last_validation(tmp_path: Path) -> None:
     runner = toy_runner(max_iters=7, batches=4, work_dir=tmp_path, train={"val_interval": 3})
     runner.train()

@@ -11,6 +11,7 @@ import pytest
 from hookline.cli import main
 from hookline.report.gather import gather
 from hookline.report.page import make_page, write_page
+from hookline.testing import toy_runner
 from tests.report.conftest import OpenPage, write_report
 
 if TYPE_CHECKING:
@@ -469,12 +470,54 @@ def test_a_mark_at_the_last_step_is_drawn_as_a_whole(tmp_path: Path, open_page: 
           const chart = document.querySelector('[data-chart="loss"]');
           const canvas = chart.querySelector('canvas'), over = chart.querySelector('.u-over');
           const x = Math.round((over.offsetLeft + over.offsetWidth) * devicePixelRatio) + 1;
-          const bottom = Math.round((over.offsetTop + over.offsetHeight) * devicePixelRatio) - 8;
-          const {data} = canvas.getContext("2d").getImageData(x, bottom, canvas.width - x, 8);
-          return data.filter((level, at) => at % 4 === 3 && level > 100).length;
+          const bottom = Math.round((over.offsetTop + over.offsetHeight) * devicePixelRatio);
+          const mark = getComputedStyle(document.documentElement).getPropertyValue("--mark-save").trim();
+          const wanted = [1, 3, 5].map((at) => parseInt(mark.slice(at, at + 2), 16));
+          const count = (top) => {
+            const {data} = canvas.getContext("2d").getImageData(x, top, canvas.width - x, 8);
+            let found = 0;
+            for (let at = 0; at < data.length; at += 4) {
+              found += wanted.every((level, number) => Math.abs(level - data[at + number]) < 12) && data[at + 3] > 100;
+            }
+            return found;
+          };
+          return [count(bottom - 8), count(bottom + 1)];
         }"""
     )
-    assert beyond > 4
+    assert beyond[0] == 0  # marks of saves lie below the curves, not on them
+    assert beyond[1] > 4
+
+
+def test_a_run_without_metrics_has_no_key_of_marks_and_no_validation(tmp_path: Path, open_page: OpenPage) -> None:
+    toy_runner(work_dir=tmp_path / "run", max_epochs=1, val=None, writers=[]).train()
+    page = open_page(write_report(tmp_path / "report.html", tmp_path / "run"))
+    assert page.locator(".marks-key").count() == 0
+    assert page.locator('[data-scope="train_epoch"]').count() == 1
+    assert page.locator('[data-scope="val"]').count() == 0
+
+
+def test_many_runs_have_one_verdict_of_each_kind_whole_names_and_short_numbers(
+    tmp_path: Path, open_page: OpenPage
+) -> None:
+    name = "a_name_of_a_run_with_exactly_forty_nine_characters"[:49]
+    folders = [
+        write_run(
+            tmp_path / f"{name[:-2]}{number:02}",
+            [{"step": 10 * step, "epoch": step, "train/loss": 1.0 / step} for step in range(1, 12)],
+            config_yaml=f"optim: {{lr: 0.003162277660168379{number % 10}}}\n",
+            events_jsonl=json.dumps({"time": 1, "step": 0, "epoch": 0, "kind": "start"})
+            + "\n"
+            + json.dumps({"time": 2, "step": 5, "epoch": 0, "kind": "failure", "text": f"ValueError: {number}"}),
+        )
+        for number in range(12)
+    ]
+    page = open_page(write_report(tmp_path / "report.html", *folders))
+    assert page.locator("#verdict .verdict").count() == 1
+    assert "Much the same in 11 more: " in page.locator("#verdict").inner_text()
+    links = page.locator('[data-table="runs"] .link')
+    assert {links.nth(number).bounding_box()["height"] < 30 for number in range(12)} == {True}  # type: ignore[index]
+    cells = page.locator('[data-table="runs"] td', has_text="0.003")
+    assert set(cells.all_inner_texts()) == {"0.0031623"}
 
 
 def test_marks_of_several_runs_are_those_of_the_chosen_one(

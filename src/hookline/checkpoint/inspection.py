@@ -88,7 +88,7 @@ def _describe_run(meta: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def _describe_position(position: Mapping[str, Any]) -> str:
     epochs, iterations, validations = (position.get(key) for key in ("epoch", "iter", "validations"))
-    text = f"after {epochs} epochs, {iterations} iterations, {validations} validations"
+    text = f"after {epochs} epochs, {iterations} iterations, {validations} validation{'s' if validations != 1 else ''}"
     batch, stopped = position.get("batch"), position.get("stopped")
     if isinstance(batch, int) and batch:
         text += f", at batch {batch} of its epoch"

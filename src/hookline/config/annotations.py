@@ -13,6 +13,7 @@ import collections.abc
 import dataclasses
 import inspect
 import json
+import re
 import types
 import typing
 import warnings
@@ -21,7 +22,7 @@ from enum import Enum
 from functools import lru_cache
 from typing import Annotated, Any, Union, get_args, get_origin
 
-from pydantic import BaseModel, Field, PlainValidator, TypeAdapter, ValidationError, WithJsonSchema
+from pydantic import BaseModel, PlainValidator, TypeAdapter, ValidationError, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 EMPTY = inspect.Parameter.empty
@@ -45,11 +46,17 @@ def _require_placeholder(value: Any) -> Any:
     raise PydanticCustomError("object", "a mapping with 'type'")
 
 
+def _require_name(value: Any) -> Any:
+    if isinstance(value, str) and re.search(NAMED, value):
+        return value
+    raise PydanticCustomError("string_pattern_mismatch", "a name such as 'module:name'")
+
+
 #: The type of an object that a mapping with `type` describes.
 Nested = Annotated[Any, PlainValidator(_require_placeholder), WithJsonSchema(NESTED_SCHEMA)]
 #: The same, where a name alone is an object without parameters.
 _NestedOrName = Annotated[Any, PlainValidator(_require_placeholder), WithJsonSchema(NESTED_OR_NAME_SCHEMA)]
-_Name = Annotated[str, Field(pattern=NAMED)]
+_Name = Annotated[Any, PlainValidator(_require_name), WithJsonSchema({"type": "string", "pattern": NAMED})]
 # Code that only type checkers run often imports these: the names still mean what they say.
 _WELL_KNOWN = {
     name: getattr(module, name) for module in (typing, collections.abc) for name in module.__all__ if name[0].isupper()

@@ -217,7 +217,8 @@ def _add_schedules(definitions: Schema) -> None:
         references.append({"$ref": f"#/$defs/scheduler.{name}"})
     part["properties"]["type"] = {**part["properties"]["type"], "not": {"enum": list(SCHEDULES)}}
     part["required"] = ["type"]
-    section["items"] = {"anyOf": [*references, section["items"], _REFERENCE]}
+    listed = next(each for each in section["anyOf"] if "items" in each)  # the other alternative is null
+    listed["items"] = {"anyOf": [*references, listed["items"], _REFERENCE]}
 
 
 def _parameter_schema(registry: Registry, name: str, title: str, definitions: Schema) -> Schema:

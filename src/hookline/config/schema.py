@@ -188,7 +188,7 @@ class OptimSection(Section):
 
     optimizer: OptimizerPart
     """A torch optimizer."""
-    schedulers: list[SchedulerPart] = []
+    schedulers: list[SchedulerPart] | None = []
     """Torch schedulers."""
     accumulate: Count = 1
     """The number of micro-batches per update."""

@@ -118,7 +118,8 @@ def report_untrained(runner: RunnerHost) -> None:
         more = f" and {len(lacking) - NAMED} more" if len(lacking) > NAMED else ""
         log.warning(
             "no optimizer has these parameters of the model, so they are never trained: %s%s. Pass them to an "
-            "optimizer, or, if they are to stay as they are, freeze them: parameter.requires_grad_(False)",
+            "optimizer, or, if they are to stay as they are, freeze them: FreezeHook, or "
+            "parameter.requires_grad_(False)",
             ", ".join(map(escaped, lacking[:NAMED])),
             more,
         )

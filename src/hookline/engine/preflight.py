@@ -34,8 +34,7 @@ def check_evaluations(runner: RunnerHost) -> None:
     if watched and not runner.val_loops:
         who, name = watched[0]
         raise ConfigError(
-            f"{who} needs the metric '{name}', but this run has no validation; add one: "
-            "Runner(..., val=EvalLoop(loader, ...))"
+            f"{who} needs the metric '{name}', but this run has no validation; add `val` to the Runner or to the config"
         )
     stages = stages_to_try(runner, bool(watched))
     if not stages:

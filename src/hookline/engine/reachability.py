@@ -38,8 +38,8 @@ AT_THE_END = {
     *("around_train_epoch", "around_train", "around_run"),
 }
 ADD_EVALUATION = {
-    "val": "no validation; add one: Runner(..., val=EvalLoop(loader, ...)), or remove the hook",
-    "test": "no test; add one: Runner(..., test=EvalLoop(loader, ...)), or remove the hook",
+    "val": "no validation; add `val` to the Runner or to the config, or remove the hook",
+    "test": "no test; add `test` to the Runner or to the config, or remove the hook",
 }
 
 

@@ -223,10 +223,9 @@ class Runner(RunnerHost):
         """Report it if there is nothing left to train. Let a run that was stopped for now continue."""
         stopped = self.requests.stopped
         if self.train_loop.is_over(self.position):
-            limit = "max_iters" if self.train_loop.max_epochs is None else "max_epochs"
             self.terminal.say(
-                f"training is already finished: {self.epoch} epochs, {self.iter} iterations; to train longer, increase "
-                f"{limit}"
+                f"training is already finished: {self.epoch} epochs, {self.iter} iterations; "
+                + self._how_to_train_longer()
             )
         elif stopped and stopped.for_now:
             self.requests.resume_training()
@@ -236,6 +235,17 @@ class Runner(RunnerHost):
                 f"this run was stopped{who}: {stopped.reason}. To continue, change the parameters of that hook or "
                 "remove it, and resume"
             )
+
+    def _how_to_train_longer(self) -> str:
+        limit = "max_iters" if self.train_loop.max_epochs is None else "max_epochs"
+        found, value = self.saving.resumption, getattr(self.train_loop, limit)
+        differing = [each for each in found.differences if each.key == limit] if found is not None else []
+        if found is not None and differing and differing[0].winner == "checkpoint":
+            choice = found.hint(f"{limit}=config")
+            return f"{limit} is {value} as in the checkpoint, not {differing[0].config}; to change that, use {choice}"
+        if value is not None and value < (self.iter if limit == "max_iters" else self.epoch):
+            return f"{limit} is only {value}"
+        return f"to train longer, increase {limit}"
 
     def preview_resume(self, decided: bool = True) -> Resumption | None:
         """Return what a resume would do: the checkpoint that it takes, and what differs; None without a checkpoint.
@@ -348,7 +358,7 @@ class Runner(RunnerHost):
         """Validate at the end of this iteration, or, inside an accumulation window, at the end of the window."""
         if not self.val_loops:
             raise HookError(
-                "a validation was requested, but this run has none; add one: Runner(..., val=EvalLoop(loader, ...))"
+                "a validation was requested, but this run has none; add `val` to the Runner or to the config"
             )
         self.requests.ask_validation()
 

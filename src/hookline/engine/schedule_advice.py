@@ -114,6 +114,16 @@ class Case:
             if other != when and length is not None and length != steps and value == length:
                 return f"{value:,} is the number of {UNITS[other]}s: write {self.step_at(other)}"
         otherwise = "use a lower number" if parameter is None else f"write {self.use_length(parameter)}"
+        if (
+            parameter
+            and type(self.scheduled.scheduler) in BY_ITERATION
+            and when == "epoch"
+            and self.scheduled.by_default
+        ):
+            return (
+                f"It is made to step after every iteration: write {self.step_at('iter')}{_iterations_to_set(self)}; if "
+                f"epochs are on purpose, write {self.step_at('epoch')} and {self.use_length(parameter)}"
+            )
         epochs, iters = self.length_in("epoch"), self.length_in("iter")
         if when == "epoch" and value > steps and (iters is None or value <= iters):
             return f"If it counts iterations, write {self.step_at('iter')}; otherwise, {otherwise}"

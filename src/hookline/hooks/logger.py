@@ -238,7 +238,8 @@ class LoggerHook(Hook):
         loss = found.pop(EPOCH_LOSS, None)
         step = runner.epoch if self.log_metric_by_epoch else runner.iter
         runner.writers.write_scalars({"epoch": current_pass(runner), **found}, step)
-        place = f"epoch {runner.epoch}" if runner.has_training and runner.train_loop.by_epoch else f"iter {runner.iter}"
+        by_epoch = runner.has_training and runner.train_loop.by_epoch
+        place = f"epoch {current_pass(runner)}" if by_epoch else f"iter {runner.iter}"
         line = f"{place}  {stage}  {format_numbers(found, f'{stage}/', self.num_digits)}"
         runner.terminal.say(line if loss is None else f"{line}  train loss {as_number(float(loss), self.num_digits)}")
 

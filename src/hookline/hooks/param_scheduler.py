@@ -70,7 +70,7 @@ class ParamSchedulerHook(Hook):
                 if scheduled.when == "val" and not runner.val_loops:
                     raise ConfigError(
                         f"{type(scheduled.scheduler).__name__} steps at 'val', but this run has no validation; add "
-                        "one: Runner(..., val=EvalLoop(loader, ...))"
+                        "`val` to the Runner or to the config"
                     )
                 for when in scheduled.times:
                     self._at[when].append((optim, scheduled))

@@ -65,7 +65,7 @@ class Milestone:
         """
         if not reached and self.unit in ("validation", "test", "evaluation"):
             stage = "test" if self.unit == "test" else "val"
-            return f"add one: Runner(..., {stage}=EvalLoop(loader, ...)), or remove the hook"
+            return f"add `{stage}` to the Runner or to the config, or remove the hook"
         highest = self.value - (self.needed - reached)
         if self.parameter and highest >= 1:
             return f"set {self.parameter} to at most {highest}, or train longer"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +109,7 @@ def _gather(folder: Path, points: int, exact: int = 0) -> tuple[dict[str, Any], 
         "marks": story.marks_of(events, checkpoints, log, status),
         "checkpoints": [_checkpoint_data(each) for each in checkpoints],
         "hooks": spent,
-        "plan": _plan_data(run, spent),
+        "plan": _plan_data(run, spent, without=() if _validates(events, status, metrics) else ("val",)),
         "images": images.as_data(),
         "config": [[key, as_text(value)] for key, value in flatten(config)] if config else [],
         "environment": [[key, as_text(value)] for key, value in story.environment_of(events).items()],
@@ -199,7 +199,16 @@ def _checkpoint_data(found: runs.Checkpoint) -> dict[str, Any]:
     }
 
 
-def _plan_data(run: runs.Run, spent: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def _validates(events: Sequence[Mapping[str, Any]], status: str, metrics: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether a run has validated, or may still do so."""
+    return (
+        status in ("running", "foreign", "unknown")
+        or any(event["kind"] == "validation" for event in events)
+        or any(each["name"].startswith("val/") for each in metrics)
+    )
+
+
+def _plan_data(run: runs.Run, spent: Mapping[str, Any] | None, without: Collection[str] = ()) -> dict[str, Any] | None:
     """Return the tree of the plan; None if the run has no plan."""
     plan = spent["plan"] if spent else None
     if plan is None:
@@ -209,7 +218,7 @@ def _plan_data(run: runs.Run, spent: Mapping[str, Any] | None) -> dict[str, Any]
             return None
     try:
         by_hook = {each["name"]: each["points"] for each in spent["hooks"]} if spent else {}
-        return plan_picture.draw(plan, by_hook)
+        return plan_picture.draw(plan, by_hook, without)
     except (KeyError, TypeError, AttributeError):  # a file that something else has written
         return None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from hookline.plan.points import POINTS, SCOPES
@@ -84,26 +84,33 @@ ROW = re.compile(
 LONGEST = 1000
 
 
-def draw(plan: Mapping[str, Any], costs: Mapping[str, Mapping[str, Any]] | None = None) -> dict[str, Any]:
+def draw(
+    plan: Mapping[str, Any], costs: Mapping[str, Mapping[str, Any]] | None = None, without: Collection[str] = ()
+) -> dict[str, Any]:
     """Return the tree for the picture of a plan. `costs` has, for each hook, its numbers at each point.
 
-    Points without hooks are part of the tree as well: they are the loop. Points of the user come last.
+    Points without hooks are part of the tree as well: they are the loop. Points of the user come last. The scopes in
+    `without` are left out, because the run has never entered them.
     """
     found = {point["name"]: point["hooks"] for point in plan.get("points", ())}
-    tree = _scope(LOOP, found, costs or {})
+    tree = _scope(LOOP, found, costs or {}, without)
     own = [name for name in found if name not in POINTS and name not in SCOPES]
     tree["children"] += [_point(name, found, costs or {}) for name in own]
     return tree
 
 
-def _scope(node: tuple[Any, ...], found: Mapping[str, Any], costs: Mapping[str, Any]) -> dict[str, Any]:
+def _scope(
+    node: tuple[Any, ...], found: Mapping[str, Any], costs: Mapping[str, Any], without: Collection[str]
+) -> dict[str, Any]:
     name, inside = node
     return {
         "scope": name,
         "repeats": REPEATED.get(name, ""),
         "around": _hooks(f"around_{name}", found, costs),
         "children": [
-            _scope(child, found, costs) if isinstance(child, tuple) else _point(child, found, costs) for child in inside
+            _scope(child, found, costs, without) if isinstance(child, tuple) else _point(child, found, costs)
+            for child in inside
+            if isinstance(child, str) or child[0] not in without
         ],
     }
 

@@ -54,9 +54,11 @@ def choose(run: Run, metric: str = "", last: bool = False) -> Choice:
         return Choice(newest.path, why)
     label = safe_file_name(metric) if metric else _first_of(run, list(best))
     others = [each for each in best if each != label]
-    hint = f"; for another one, use --best {' or --best '.join(map(escaped, others))}" if others and not metric else ""
+    names = [escaped(_metric_of(run, each)) for each in others]
+    hint = f"; for another one, use --best {' or --best '.join(names)}" if others and not metric else ""
     chosen, value = _best_of(run, label, best[label])
-    return Choice(chosen.path, f"the best checkpoint{f' for {escaped(label)}' if label else ''}{value}{hint}")
+    which = f" for {escaped(_metric_of(run, label))}" if label else ""
+    return Choice(chosen.path, f"the best checkpoint{which}{value}{hint}")
 
 
 def last_regular(newest: Path) -> Path | None:
@@ -91,6 +93,12 @@ def _best_of(run: Run, label: str, candidates: Sequence[Checkpoint]) -> tuple[Ch
         return candidates[newest], f"{shown}, the newest of {len(candidates)}" if newest else shown
     number = (max if rule == "greater" else min)(values, key=values.__getitem__)
     return candidates[number], f" ({as_number(values[number])})"
+
+
+def _metric_of(run: Run, label: str) -> str:
+    """Return the metric that a label in the name of a file stands for: `clean/accuracy` for `clean_accuracy`."""
+    names = [name.removeprefix("val/") for name in run.metrics.names if name.startswith("val/")]
+    return next((name for name in names if safe_file_name(name) == label), label)
 
 
 def _label(name: str) -> str:

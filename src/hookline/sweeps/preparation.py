@@ -201,6 +201,10 @@ def choose_metric(
             f"choose the metric to optimize: --metric NAME{f', with one of {listed}' if listed else ''}; a config with "
             "'save_best' needs no --metric"
         )
+    if name.partition("/")[0] in ("train", "test"):
+        listed = ", ".join(with_prefix(each) for each in known or ())
+        hint = f"; available: {listed}" if listed else ""
+        raise ConfigError(f"--metric: a sweep optimizes a metric of the validation, not '{name}'{hint}")
     name = with_prefix(name)
     if known is not None and name.removeprefix(PREFIX) not in known:
         hint = did_you_mean(name, [with_prefix(each) for each in known])

@@ -141,16 +141,17 @@
       ctx.save();
       ctx.beginPath();
       const edge = 8 * ratio; // a mark at the first or the last step is drawn as a whole
-      ctx.rect(bbox.left - edge, bbox.top, bbox.width + 2 * edge, bbox.height);
+      ctx.rect(bbox.left - edge, bbox.top, bbox.width + 2 * edge, bbox.height + 11 * ratio);
       ctx.clip();
       for (const mark of this.marks()) {
         const x = Math.round(plot.valToPos(mark.step, "x", true));
         if (x < bbox.left - 1 || x > bbox.left + bbox.width + 1) continue;
         ctx.strokeStyle = ctx.fillStyle = hl.css(`--mark-${mark.kind}`) || hl.css("--muted");
         if (mark.kind === "save" || mark.kind === "best") {
-          const base = bbox.top + bbox.height, size = (mark.kind === "best" ? 8 : 6) * ratio;
+          const size = (mark.kind === "best" ? 8 : 6) * ratio, top = bbox.top + bbox.height; // below the curves
+          const base = top + size * 1.3;
           ctx.beginPath();
-          ctx.moveTo(x, base - size * 1.3);
+          ctx.moveTo(x, top);
           ctx.lineTo(x - size * 0.6, base);
           ctx.lineTo(x + size * 0.6, base);
           ctx.fill();

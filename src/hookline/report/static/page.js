@@ -39,24 +39,26 @@
       el("p", { class: "note" }, facts.filter(Boolean).join("  ·  ")));
   };
 
-  const verdictCard = (run, several) => {
+  const verdictCard = (run, others) => {
     const verdict = run.verdict;
     if (!verdict) return null;
     return el("div", { class: "verdict " + (verdict.kind === "healthy" ? "healthy" : "found"), "data-verdict": verdict.kind },
-      el("p", { class: "sentence" }, several && el("span", { class: "of-run" }, run.name), verdict.text),
+      el("p", { class: "sentence" }, others && el("span", { class: "of-run" }, run.name), verdict.text),
       verdict.evidence.map((line) => el("p", {}, line)),
       verdict.advice && el("p", { class: "advice" }, el("b", {}, "Next: "), verdict.advice),
+      others && others.length > 0 && el("p", { class: "note" }, `Much the same in ${others.length} more: `,
+        others.slice(0, MANY).map((each) => each.name).join(", "), others.length > MANY && ", ..."),
       verdict.others && verdict.others.length > 0 && el("ul", {}, verdict.others.map((other) =>
         el("li", {}, el("b", {}, other.text), " ", other.evidence.join(" ")))));
   };
 
   const verdicts = () => {
     const runs = hl.data.runs;
-    if (runs.length === 1) return section("verdict", "Verdict", verdictCard(runs[0], false));
+    if (runs.length === 1) return section("verdict", "Verdict", verdictCard(runs[0]));
     const found = runs.filter((run) => run.verdict && run.verdict.kind !== "healthy");
-    const healthy = runs.length - found.length;
-    return section("verdict", "Verdict", found.slice(0, MANY).map((run) => verdictCard(run, true)),
-      found.length > MANY && el("p", { class: "note" }, `Something stands out in ${found.length - MANY} more runs.`),
+    const healthy = runs.length - found.length, kinds = new Map();
+    for (const run of found) kinds.set(run.verdict.kind, [...(kinds.get(run.verdict.kind) || []), run]);
+    return section("verdict", "Verdict", [...kinds.values()].map(([run, ...others]) => verdictCard(run, others)),
       healthy > 0 && el("div", { class: "verdict healthy" },
         el("p", { class: "sentence" }, found.length ? `Nothing stands out in the other ${healthy}.` : `Nothing stands out in these ${healthy} runs.`)));
   };
@@ -146,14 +148,14 @@
     curves.replaceChildren(hl.charts.grid());
     const key = [["resume", "resumed"], ["kill", "killed"], ["failure", "failed"], ["stop", "stopped"], ["save", "saved"], ["best", "best so far"]];
     const used = new Set(hl.data.runs.flatMap((run) => (run.marks || []).map((mark) => mark.kind)));
-    const several = hl.visibleRuns().length > 1;
+    const several = hl.visibleRuns().length > 1, drawn = hl.data.runs.some((run) => run.metrics.length);
     const marked = several ? hl.data.runs.find((run) => run.id === state.chosen) : null;
     if (several && !marked) {
       return section("curves", "Curves", controls(), curves, el("p", { class: "note marks-key" },
         used.size > 0 && "A click on a run in the table shows its marks. ", "Drag to zoom, double-click to reset."));
     }
-    return section("curves", "Curves", hl.data.runs.some((run) => run.metrics.length) && controls(), curves,
-      used.size > 0 && el("p", { class: "note marks-key" }, marked ? `Marks of ${marked.name}: ` : "Marks: ", key.filter(([kind]) => used.has(kind)).map(([kind, label]) =>
+    return section("curves", "Curves", drawn && controls(), curves,
+      drawn && used.size > 0 && el("p", { class: "note marks-key" }, marked ? `Marks of ${marked.name}: ` : "Marks: ", key.filter(([kind]) => used.has(kind)).map(([kind, label]) =>
         el("span", { class: "mark-entry mark-" + kind }, label)), "Drag to zoom, double-click to reset."));
   };
 
@@ -226,7 +228,7 @@
     const hooks = run.hooks && Array.isArray(run.hooks.hooks) && run.hooks.hooks.length > 0;
     const left = run.log && run.log.length > 0;
     return [
-      several && el("section", { class: "pick" }, pick, several && summary(run)),
+      several && el("section", { class: "pick" }, pick, summary(run), verdictCard(run)),
       images(run),
       section("plan", "Hooks", run.plan && hl.planPicture(run.plan),
         hooks && folded("hooks", `What each hook cost (${run.hooks.hooks.length})`, hl.hookTable(run.hooks.hooks))),

@@ -98,11 +98,13 @@
   /* Several runs: one row each. A click on the color shows or hides its curves, one on the name shows its details. */
   hl.runTable = (comparison) => {
     const columns = comparison.table.columns, runs = hl.data.runs;
+    const setting = (value) => (typeof value === "string" && value.length > 9 && /^[-+.\de]+$/i.test(value) && Number(value) % 1 ?
+      el("span", { title: value }, hl.number(Number(value))) : hl.number(value));
     const shown = columns.map((column) => ({
       name: column.name === "run" ? "run" : column.name, number: column.kind === "metric" || column.name === "steps" || column.name === "seconds",
       best: column.rule,
       show: column.name === "run" ? (value, row) => name(value, row[row.length - 1]) :
-        column.name === "seconds" ? hl.seconds : undefined,
+        column.name === "seconds" ? hl.seconds : column.kind === "config" ? setting : undefined,
     }));
     const name = (value, number) => el("span", { class: "run-name" },
       el("input", { type: "checkbox", checked: !state.hidden.has(runs[number].id), "aria-label": `show ${value}`,
