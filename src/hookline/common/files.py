@@ -125,6 +125,12 @@ def create_folder(folder: Path) -> None:
         each.mkdir(exist_ok=True)
 
 
+def read_bytes(path: Path) -> bytes:
+    """Return the content of a file of the run."""
+    with open(path, "rb", opener=regular) as file:
+        return file.read()
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
     """Open a temporary file that replaces `path` once it is complete; a failure leaves the old file."""

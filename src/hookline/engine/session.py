@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from hookline.checkpoint import store
 from hookline.common import forks, launched
-from hookline.common.files import real_path, replacing, storage_errors
+from hookline.common.files import read_bytes, real_path, replacing, storage_errors
 from hookline.engine import closing, events, ledger_file, outside, places, signals
 from hookline.errors import (
     DO_NOT_REQUEUE,
@@ -263,7 +263,7 @@ def open_folder(host: Host, verb: Verb, leaving: ExitStack, copying: log_copies.
             leaving.push(partial(archive.restore_archived, archives, host))
         copying.begin(fetch=continues)
         if continues:
-            leaving.push(partial(put_back, host, {path: path.read_bytes() for path in descriptions(folder)}))
+            leaving.push(partial(put_back, host, {path: read_bytes(path) for path in descriptions(folder)}))
     terminal.open_log(folder / "run.log")
     for line in moved:
         terminal.say(line)

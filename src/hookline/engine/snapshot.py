@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 #: The types of the facts in `meta` that a resume uses.
 FACTS: dict[str, type | tuple[type, ...]] = {
-    **dict.fromkeys(("format", "threads", "world_size", "seed"), int),
+    **dict.fromkeys(("format", "threads", "world_size"), int),
     **dict.fromkeys(("torch", "numpy", "device", "precision"), str),
     **dict.fromkeys(("hooks", "accumulate"), list),
     **dict.fromkeys(("optims", "asked"), dict),
-    **dict.fromkeys(("batches", "batch_size"), (int, type(None))),
+    **dict.fromkeys(("batches", "batch_size", "seed"), (int, type(None))),
 }
 
 #: Incremented when older code can no longer read a new checkpoint.

@@ -82,6 +82,7 @@ class CheckpointHook(checkpoint.CheckpointHook, Hook):  # type: ignore[misc]  # 
             published_keys=published_keys,
             save_begin=save_begin,
         )
+        self._keys = (greater_keys, less_keys)
 
     def _watch(self, name: str) -> Best:
         if (rule := self._rule_of(name)) is not None:
