@@ -13,8 +13,8 @@ from hookline.writers.jsonl import JsonlWriter
 from hookline.writers.router import Writers
 
 if TYPE_CHECKING:
-    from hookline.writers.base import Outcome
     from hookline.dialects.robo_orchard_lab.pipeline.hook_based_trainer import HookBasedTrainer
+    from hookline.writers.base import Outcome
 
 #: The number of steps between two records.
 INTERVAL = 10
