@@ -208,7 +208,7 @@ class EngineState(Hook):
         if runner.requests.skip:
             return
         for name, value in outputs.items():
-            # The loop has already checked the loss. On the CPU, keeping a number is cheaper.
+            # The loop has checked the loss. On the CPU, it is kept as a number, so that its memory is free again.
             number = number_of(value) if name != "loss" else value.item() if runner.on_cpu else value
             if number is not None:
                 put(name, number)
