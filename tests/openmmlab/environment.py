@@ -15,10 +15,11 @@ import venv
 from pathlib import Path
 
 PROJECTS = ("mmpretrain==1.2.0", "mmsegmentation==1.2.2", "mmdet==3.3.0", "mmcv-lite==2.1.0")
-#: What the projects import, besides the packages that the tests of hookline need anyway.
+#: What the projects import, besides the packages that the tests of hookline need anyway. mmengine reads configs with
+#: bases in other projects only with `pkg_resources`, which newer versions of setuptools do not have.
 NEEDED = (
     *("einops", "ftfy", "mat4py", "matplotlib", "modelindex", "model-index", "opencv-python", "ordered-set"),
-    *("prettytable", "pycocotools", "scipy", "shapely", "six", "terminaltables"),
+    *("prettytable", "pycocotools", "scipy", "setuptools<81", "shapely", "six", "terminaltables"),
 )
 STAND_INS = Path(__file__).parent / "stand_ins"
 

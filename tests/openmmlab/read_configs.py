@@ -16,6 +16,9 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+#: A script among the configs of mmdet.
+SCRIPT = "override_category.py"
+
 
 def as_data(value: Any) -> Any:
     if isinstance(value, dict):
@@ -42,12 +45,10 @@ def main(package: str, project: str, out: Path) -> None:
     spec = importlib.util.find_spec(project)
     assert spec is not None and spec.origin is not None  # noqa: PT018
     root = Path(spec.origin).parent
-    files = [file for file in root.rglob("*.py") if "configs" in file.relative_to(root).parts]
+    files = [file for file in root.rglob("*.py") if "configs" in file.relative_to(root).parts and file.name != SCRIPT]
     with out.open("w", encoding="utf-8") as lines:
         for file in sorted(files):
             text = file.read_text(encoding="utf-8")
-            if "__main__" in text:  # a script among the configs
-                continue
             newer = "read_base" in text
             try:
                 read = Config.fromfile(str(file), import_custom_modules=False)
