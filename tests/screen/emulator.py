@@ -8,8 +8,12 @@ import re
 import subprocess
 import sys
 import termios
+import threading
 from contextlib import suppress
 from pathlib import Path
+
+#: The seconds after which a process hangs.
+PATIENCE = 300
 
 CODE = re.compile("\\x1b\\[(\\??[0-9;]*)([A-Za-z])")
 
@@ -55,9 +59,13 @@ def run_on_a_terminal(code: str, folder: Path, **streams: int) -> tuple[int, str
     given = {"stdout": theirs, "stderr": theirs, **streams}
     process = subprocess.Popen([sys.executable, "-c", code], cwd=folder, env=environment, **given)  # type: ignore[call-overload]  # the streams
     os.close(theirs)
-    written = b""
+    written, overdue = b"", threading.Timer(PATIENCE, process.kill)
+    overdue.start()
     with suppress(OSError):  # raised when the terminal is closed
         while part := os.read(ours, 65536):
             written += part
     os.close(ours)
-    return process.wait(timeout=60), written.decode()
+    try:
+        return process.wait(timeout=PATIENCE), written.decode()
+    finally:
+        overdue.cancel()
