@@ -294,7 +294,7 @@ def test_a_module_that_is_replaced_during_training_is_reported_once(tmp_path: Pa
     class Replaces(Hook):
         def before_train_epoch(self, runner: Runner) -> None:
             if runner.epoch == 1:
-                runner.model[0] = nn.Linear(4, 8)  # type: ignore[index]  # it is a Sequential
+                runner.model.register_module("0", nn.Linear(4, 8))
 
     toy_runner(work_dir=tmp_path, max_epochs=4, custom_hooks=[Replaces()]).train()
     warnings = [event["text"] for event in journal.read(tmp_path) if event["kind"] == "warning"]
