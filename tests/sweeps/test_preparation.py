@@ -93,6 +93,11 @@ def test_a_key_that_the_config_does_not_have_yet_is_accepted(tmp_path: Path) -> 
             {"metric": "val/acuracy"},
             "--metric: validation returns no metric 'val/acuracy'; did you mean 'val/accuracy'?",
         ),
+        (
+            {"metric": "train/loss"},
+            "--metric: a sweep optimizes a metric of the validation, not 'train/loss'; available: val/accuracy, "
+            "val/loss",
+        ),
         ({"metric": "f1"}, "--metric: validation returns no metric 'val/f1'; available: val/accuracy, val/loss"),
         (
             {"study": "a?b", "storage": None},

@@ -201,7 +201,7 @@ def choose_metric(
             f"choose the metric to optimize: --metric NAME{f', with one of {listed}' if listed else ''}; a config with "
             "'save_best' needs no --metric"
         )
-    if name.partition("/")[0] in ("train", "test"):
+    if name.partition("/")[0] in ("train", "test") and name not in (known or ()):
         listed = ", ".join(with_prefix(each) for each in known or ())
         hint = f"; available: {listed}" if listed else ""
         raise ConfigError(f"--metric: a sweep optimizes a metric of the validation, not '{name}'{hint}")
