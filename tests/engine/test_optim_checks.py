@@ -355,7 +355,8 @@ def test_a_module_that_is_replaced_during_training_is_reported_once(tmp_path: Pa
     warnings = [event["text"] for event in journal.read(tmp_path) if event["kind"] == "warning"]
     assert warnings == [
         "no optimizer has these parameters of the model, so they are never trained: 0.weight, 0.bias. Pass them to an "
-        "optimizer, or, if they are to stay as they are, freeze them: parameter.requires_grad_(False)"
+        "optimizer, or, if they are to stay as they are, freeze them: FreezeHook, or "
+        "parameter.requires_grad_(False)"
     ]
 
 
