@@ -304,8 +304,8 @@ def test_a_hook_of_the_user_can_say_what_it_waits_for() -> None:
         (
             ProfilerHook(stages=["test"]),
             NO_TEST,
-            "ProfilerHook: it needs 1 test, but this run has none, so nothing is profiled; add one: Runner(..., "
-            "test=EvalLoop(loader, ...)), or remove the hook",
+            "ProfilerHook: it needs 1 test, but this run has none, so nothing is profiled; add `test` to the "
+            "Runner or to the config, or remove the hook",
         ),
     ],
 )

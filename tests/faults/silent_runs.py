@@ -319,8 +319,8 @@ def _evaluation() -> list[Case]:
         bad(
             "fault_25_scheduler_without_validation",
             2,
-            "ReduceLROnPlateau steps at 'val', but this run has no validation; add one: Runner(..., "
-            "val=EvalLoop(loader, ...))\n  in hook ParamSchedulerHook, at before_train, epoch=0 iter=0 rank=0 "
+            "ReduceLROnPlateau steps at 'val', but this run has no validation; add `val` to the "
+            "Runner or to the config\n  in hook ParamSchedulerHook, at before_train, epoch=0 iter=0 rank=0 "
             "(hookline/hooks/param_scheduler.py)",
             val=None,
             optim=plateau % "",
