@@ -48,7 +48,7 @@ FIXED = {
 
 @dataclass(frozen=True)
 class Keep:
-    """Who wins: for all keys, or for single ones."""
+    """The winner of each difference, config or checkpoint: for all keys, or for single ones."""
 
     everywhere: Side | None = None
     by_key: Mapping[str, Side] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What hooks do when everything of a run is closed: its records, its checkpoints, and the reason why it failed."""
+"""The last work of hooks, when everything of a run is closed: records, checkpoints, and why it failed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Closing:
-    """Whether a run got as far as to have its folder and its records. Otherwise, there is nothing to look at."""
+    """Remembers whether a run has its folder and its records. Before that, hooks have nothing to look at."""
 
     has_begun = False
 

@@ -1,4 +1,4 @@
-"""What a run was asked to do, as plain data. It is saved with every checkpoint, and a resumed run compares it."""
+"""The settings that a run was asked for, as plain data. Checkpoints hold them, and a resumed run compares them."""
 
 from __future__ import annotations
 

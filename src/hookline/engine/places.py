@@ -1,4 +1,4 @@
-"""Where the loop is, read from the stack of its thread, so that the loop has nothing to do for it."""
+"""The place of the loop, read from the stack of its thread. The loop itself has nothing to do for it."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ ADD_EVALUATION = {
 
 @dataclass(frozen=True)
 class Lengths:
-    """How often a run does each thing, from its first step to its last; None if that is unknown."""
+    """The number of times that a run does each thing, from its first step to its last; None if it is unknown."""
 
     #: The training loop; in a dry run, as it was before it was shortened.
     loop: TrainLoop

@@ -69,7 +69,7 @@ class Span:
 
 @dataclass(frozen=True, repr=False)
 class Summary:
-    """What a run has done and reached so far.
+    """The work and the results of a run so far.
 
     A session is one call of `train()`. In a run that was resumed, or trained in several calls, `epochs` and
     `iterations` count all sessions. Everything that is measured in time belongs to the last session.

@@ -1,4 +1,4 @@
-"""How a process ended, and which of several failures came first."""
+"""The ends of processes: describing one, and finding the first of several failures."""
 
 from __future__ import annotations
 

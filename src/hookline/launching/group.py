@@ -29,7 +29,7 @@ GRACE = 60.0
 
 
 class Answer(NamedTuple):
-    """What a process sends before it ends: its pickled result, or its pickled error and the text of the traceback."""
+    """The last message of a process: its pickled result, or its pickled error and the text of the traceback."""
 
     value: bytes
     text: str = ""

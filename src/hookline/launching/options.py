@@ -17,7 +17,7 @@ PORT = 29400
 
 @dataclass(frozen=True)
 class Options:
-    """How many processes to start, and how the machines find one another.
+    """The number of processes to start, and the way in which machines find one another.
 
     Args:
         nproc: The number of processes on this machine.

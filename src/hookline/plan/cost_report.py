@@ -66,7 +66,7 @@ class HookCost:
 
 @dataclass(frozen=True, repr=False)
 class CostReport:
-    """What the hooks and the parts of training have cost in this session so far. Printing it shows a table."""
+    """The costs of the hooks and of the parts of training in this session so far. Printing it shows a table."""
 
     #: The finished iterations before this session, those of this session, and those that were measured.
     first_step: int

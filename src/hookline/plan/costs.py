@@ -16,7 +16,7 @@ Measuring = Literal["none", "rare", "all", "memory"]
 
 @dataclass(eq=False, slots=True)
 class Cost:
-    """What was measured: in all calls, or, of what happens in every iteration, in those of the measured iterations."""
+    """The sums of what was measured: of all calls, or, at points of every iteration, of the measured iterations."""
 
     calls: int = 0
     seconds: float = 0.0

@@ -39,7 +39,7 @@ class MeasuredScope(tuple[Any, ...]):
 
 @dataclass(eq=False, slots=True)
 class Passage:
-    """What one generator took in one passage through a scope, when it was entered and when it was left."""
+    """The cost of one generator in one passage through a scope: of entering it and of leaving it."""
 
     #: True if the memory is read as well.
     sized: bool

@@ -1,4 +1,4 @@
-"""Where a function was written, for messages."""
+"""The file and line of a function, for messages."""
 
 from __future__ import annotations
 

@@ -330,7 +330,7 @@ class MessageHub:
         history = self._scalars.get(name)
         # A copy is made in one go, while another thread cannot record.
         newest: Iterable[Any] = reversed(history.values.copy()) if history is not None else ()
-        return read_numbers(list(islice(filter(is_known, newest), window)))[::-1]
+        return read_numbers(islice(filter(is_known, newest), window))[::-1]
 
     @property
     def scalars(self) -> Mapping[str, History]:

@@ -20,7 +20,7 @@ Kind = str
 
 
 class Place(NamedTuple):
-    """Where a metric is shown: the chart, the stage, and the kind of chart."""
+    """The place of a metric on a page: the chart, the stage, and the kind of chart."""
 
     chart: str
     stage: str

@@ -36,7 +36,7 @@ HEAVIEST = 1e6
 
 @dataclass(frozen=True)
 class Finding:
-    """What stands out: its kind, one sentence, its evidence, and the next thing to do."""
+    """One thing that stands out: its kind, one sentence, its evidence, and the next thing to do."""
 
     kind: str
     text: str

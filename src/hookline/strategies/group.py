@@ -345,7 +345,7 @@ def without_collectives(who: str) -> Iterator[None]:
 
 
 def _ends(number: int) -> tuple[str, str]:
-    """Return the addresses of both ends of a connection, as text; empty if it is none."""
+    """Return the addresses of both ends of a connection, as text; empty if it is not connected."""
     with suppress(OSError), socket.socket(fileno=os.dup(number)) as connection:
         return str(connection.getsockname()[:2]), str(connection.getpeername()[:2])
     return "", ""

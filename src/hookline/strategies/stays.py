@@ -1,4 +1,4 @@
-"""How long the loop usually stays in one place, learned while the run goes on."""
+"""The time that the loop usually stays in one place, learned during the run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KEPT = 32
 
 @dataclass(frozen=True)
 class Place:
-    """Where the loop is.
+    """The place of the loop.
 
     Args:
         section: The part of the loop, for messages: `hook EMAHook at after_train_iter`.

@@ -146,7 +146,7 @@ def environment(settings: Settings, job: Job) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the end of a process means for its trial."""
+    """The meaning of the end of a process for its trial."""
 
     #: complete, pruned, failed, or unfinished: it has to be continued.
     state: str

@@ -1,4 +1,4 @@
-"""What is new in the files of a run. One reader feeds all pages; the training process is never contacted."""
+"""New data in the files of a run. One reader feeds all pages; the training process is never contacted."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Batch:
 
 @dataclass
 class Change:
-    """What is new in a run since the last look."""
+    """The new data of a run since the last look."""
 
     batch: Batch | None = None
     events: list[dict[str, Any]] = field(default_factory=list)
