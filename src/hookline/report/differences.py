@@ -12,7 +12,7 @@ from hookline.report.downsample import Curve, rounded
 
 #: The most metrics that are columns of the table.
 MOST_METRICS = 60
-#: So many of them, if their names show which value is best, come before the config.
+#: At most this many of them, if their names show which value is best, come before the config.
 FIRST_METRICS = 4
 #: Keys of a config that are different in every run.
 IGNORED = frozenset({"work_dir"})

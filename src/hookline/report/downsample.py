@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 #: A curve has at most twice as many buckets as this.
 BUCKETS = 1024
-#: So many values are collected before they are put into buckets.
+#: This many values are collected before they are put into buckets.
 BLOCK = 4096
 #: Stands for no step. Records of other programs may have negative ones.
 NO_GAP = np.iinfo(np.int64).min

@@ -20,7 +20,7 @@ from hookline.common.numbers import is_finite
 from hookline.report.downsample import Curve
 from hookline.report.names import place_of
 
-#: So many records are turned into columns at once.
+#: This many records are turned into columns at once.
 CHUNK = 4096
 #: The longest line of a file, and the most that is read at once, in bytes.
 LONGEST, MOST_AT_ONCE = 1 << 20, 1 << 24
