@@ -375,7 +375,7 @@ IDLE: dict[str, tuple[dict[str, Any], list[str]]] = {
         {},
         [
             *("before_train", "after_train_iter", "after_train_epoch", "after_val_epoch", "after_train"),
-            "after_test_epoch",
+            *("after_test_epoch", "after_run"),
         ],
     ),
     "ParamSchedulerHook": ({}, ["before_train"]),
