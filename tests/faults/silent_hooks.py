@@ -119,7 +119,8 @@ def _hooks() -> list[Case]:
         hook(
             "exits",
             "'bad:Exiting'",
-            "after_train_iter (bad.py:200) called sys.exit() before the command was finished",
+            "sys.exit() was called after iteration 0 (hook Exiting at after_train_iter), so the run is not finished; to "
+            "end a training early, call runner.stop(reason)",
             1,
         ),
         hook(

@@ -214,7 +214,8 @@ def _losses() -> list[Case]:
         bad(
             "fault_22_step_exits",
             1,
-            "exits (bad.py:65) called sys.exit() before the command was finished",
+            "sys.exit(0) was called after iteration 0 (the step), so the run is not finished; to end a training early, "
+            "call runner.stop(reason)",
             train=training(step='"bad:exits"'),
         ),
         failing("two_parameters_more", "TypeError: two_parameters_more() missing 2 required positional arguments"),
