@@ -119,8 +119,8 @@ def _hooks() -> list[Case]:
         hook(
             "exits",
             "'bad:Exiting'",
-            "sys.exit() was called after iteration 0 (hook Exiting at after_train_iter), so the run is not finished; to "
-            "end a training early, call runner.stop(reason)",
+            "sys.exit() was called after iteration 0 (hook Exiting at after_train_iter), so the run is not finished; "
+            "to end a training early, call runner.stop(reason)",
             1,
         ),
         hook(
