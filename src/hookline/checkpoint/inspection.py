@@ -88,7 +88,8 @@ def _describe_run(meta: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def _describe_position(position: Mapping[str, Any]) -> str:
     epochs, iterations, validations = (position.get(key) for key in ("epoch", "iter", "validations"))
-    text = f"after {epochs} epochs, {iterations} iterations, {validations} validation{'s' if validations != 1 else ''}"
+    one = isinstance(validations, int) and validations == 1  # a changed checkpoint may have anything here
+    text = f"after {epochs} epochs, {iterations} iterations, {validations} validation{'' if one else 's'}"
     batch, stopped = position.get("batch"), position.get("stopped")
     if isinstance(batch, int) and batch:
         text += f", at batch {batch} of its epoch"
