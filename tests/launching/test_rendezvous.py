@@ -5,12 +5,15 @@ import logging
 import os
 import signal
 import socket
+import sys
+from pathlib import Path
 
 import pytest
 import torch.distributed.elastic.rendezvous as rendezvous
 
 from hookline.errors import ConfigError, DistributedError
 from hookline.launching import Options, run
+from tests.distributed.processes import running
 
 
 def test_a_machine_that_never_comes_ends_the_run_and_leaves_everything_as_it_was(
@@ -43,3 +46,19 @@ def test_a_process_of_torchrun_starts_no_others(monkeypatch: pytest.MonkeyPatch)
     assert str(raised.value) == (
         "torchrun started this process, so it cannot start others; use either torchrun or --nproc"
     )
+
+
+@pytest.mark.processes
+def test_after_a_signal_no_thread_of_torch_is_left_that_would_abort_the_launcher_at_its_end(tmp_path: Path) -> None:
+    process = (
+        "import os, signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(143)); "
+        "os.kill(os.getppid(), signal.SIGTERM); time.sleep(60)"
+    )
+    launcher = (
+        "import sys, threading; from hookline.launching import Options, run; "
+        f"code = run([sys.executable, '-c', {process!r}], Options(nproc=1)); "
+        "print([thread.name for thread in threading.enumerate()]); sys.exit(code)"
+    )
+    with running(sys.executable, "-c", launcher, cwd=tmp_path) as command:
+        assert command.wait() == 143, command.output()
+        assert command.output() == "['MainThread']\n"
