@@ -166,3 +166,25 @@ def test_the_command_ends_with_exit_code_5(tmp_path: Path) -> None:
     with running(as_command, train_and_delete, str(folder)) as child:
         assert child.wait() == 5
         assert child.output().endswith(f"hookline: {message(folder, folder / 'epoch_3.pth')}\n")
+
+
+def test_a_changed_working_directory_is_reported_and_nothing_is_written_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    monkeypatch.chdir(tmp_path)
+    runner = toy_runner(max_epochs=3, work_dir="run")
+
+    @runner.on("after_train_epoch")
+    def leave(runner: Runner) -> None:
+        if runner.epoch == 1:
+            os.chdir(other)
+
+    with pytest.raises(StorageError) as raised:
+        runner.train()
+    assert str(raised.value) == (
+        f"the working directory was changed during the run, so run no longer means {tmp_path / 'run'}: nothing was saved "
+        "after that; do not call os.chdir, or give work_dir as an absolute path"
+    )
+    assert names(other) == []

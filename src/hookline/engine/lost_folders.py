@@ -10,7 +10,17 @@ from hookline.rundir import ownership
 
 
 def find(folders: Iterable[Path]) -> list[Path]:
-    """Return the folders that were deleted since they were locked. Refuse those that another run uses now."""
+    """Return the folders that were deleted since they were locked. Refuse those that another run uses now.
+
+    A relative folder is also refused after the working directory has changed.
+    """
+    folders = list(folders)
+    for folder in folders:
+        if place := ownership.place_before(folder):
+            raise StorageError(
+                f"the working directory was changed during the run, so {folder} no longer means {place}: nothing was "
+                "saved after that; do not call os.chdir, or give work_dir as an absolute path"
+            )
     lost = [folder for folder in folders if ownership.is_lost(folder)]
     if taken := [str(folder) for folder in lost if (folder / ownership.LOCK).exists()]:
         raise StorageError(

@@ -42,6 +42,8 @@ RECORD = b'{"pid": '
 _held: set[Path] = set()
 # The open directories of the locked folders. As long as one is open, no other folder gets its inode.
 _directories: dict[Path, int] = {}
+# Where the folders were when they were locked.
+_places: dict[Path, Path] = {}
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_held.clear)  # a forked process holds none of the locks
 
@@ -108,10 +110,11 @@ def _watched(folder: Path) -> Iterator[None]:
         yield
         return
     directory = _directories[folder] = os.open(folder, os.O_RDONLY)
+    _places[folder] = real_path(folder)
     try:
         yield
     finally:
-        del _directories[folder]
+        del _directories[folder], _places[folder]
         os.close(directory)
 
 
@@ -123,6 +126,14 @@ def is_lost(folder: Path) -> bool:
         return not os.path.samestat(os.stat(folder), os.fstat(_directories[folder]))
     except OSError as error:  # any other error does not say that it is gone
         return error.errno in (errno.ENOENT, errno.ENOTDIR)
+
+
+def place_before(folder: Path) -> Path | None:
+    """Return where a relative folder still is if it seems lost only because the working directory has changed."""
+    at = _places.get(folder)
+    if folder.is_absolute() or at is None or not is_lost(folder):
+        return None
+    return at if is_at(at, _directories[folder]) else None
 
 
 def _lock(descriptor: int, folder: Path) -> None:
