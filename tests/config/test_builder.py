@@ -300,9 +300,10 @@ def test_a_parameter_group_takes_a_list_of_patterns(mynet: Write) -> None:
         ),
         (
             "optim.optimizer.lr=-1",
-            "optim.optimizer: SGD(...) failed: ValueError: Invalid learning rate: -1.0",
+            "optim.optimizer: SGD(...) failed: ValueError: Invalid learning rate: -1.0 "
+            "(override 'optim.optimizer.lr=-1')",
         ),
-        ("model.hidden=0", "model: Net(...) failed: ValueError: hidden must be positive"),
+        ("model.hidden=0", "model: Net(...) failed: ValueError: hidden must be positive (override 'model.hidden=0')"),
         (
             "model={type: 'mynet:Data'}",
             "model: expected a torch.nn.Module, but this creates a Data",

@@ -114,6 +114,8 @@ NAME = "this becomes part of file names, so it cannot be '..' or contain '/' or 
     ("override", "message"),
     [
         ("xyz=1", f"xyz: unknown key 'xyz'; available: {KEYS}"),
+        ("lr=0.1", "lr: unknown key 'lr'; did you mean 'optim.optimizer.lr'?"),
+        ("max_epochs=3", "max_epochs: unknown key 'max_epochs'; did you mean 'train.max_epochs'?"),
         ("model=null", "model: expected a mapping, found null"),
         ("model={hidden: 3}", "model: the key 'type' is missing"),
         ("model.type=5", "model.type: expected a string, found 5"),

@@ -184,7 +184,7 @@ def test_a_changed_working_directory_is_reported_and_nothing_is_written_elsewher
     with pytest.raises(StorageError) as raised:
         runner.train()
     assert str(raised.value) == (
-        f"the working directory was changed during the run, so run no longer means {tmp_path / 'run'}: nothing was saved "
-        "after that; do not call os.chdir, or give work_dir as an absolute path"
+        f"the working directory was changed during the run, so run no longer means {tmp_path / 'run'}: nothing was "
+        "saved after that; do not call os.chdir, or give work_dir as an absolute path"
     )
     assert names(other) == []

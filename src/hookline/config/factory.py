@@ -86,7 +86,8 @@ class Maker:
             name = getattr(factory, "__name__", repr(factory))
             # The first line is enough: the original error stays attached, with its traceback.
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
-            raise self.refusal(keys, f"{name}(...) failed: {reason}") from error
+            overrides = "".join(f" ({each})" for each in self.loaded.overrides_inside(keys))
+            raise self.refusal(keys, f"{name}(...) failed: {reason}{overrides}") from error
 
     def hook_spec(self, keys: Keys, value: Any, default: str | None = None) -> dict[str, Any] | None:
         """Return a hook as a dict for the Runner. Its `type` builds the hook and reports errors with their position."""

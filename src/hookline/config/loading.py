@@ -56,6 +56,11 @@ class LoadedConfig:
         """Return the position of a value as text: `digits.yaml:12:5`."""
         return str(self.mark(keys))
 
+    def overrides_inside(self, keys: Keys) -> list[str]:
+        """Return the overrides that set values inside the one at these keys, without one that set all of it."""
+        marks = [mark for path, mark in self.where.items() if path[: len(keys)] == keys and mark != self.mark(keys)]
+        return list(dict.fromkeys(mark.source for mark in marks if mark.line is None))
+
 
 def load(path: str | os.PathLike[str], overrides: Iterable[str] = ()) -> LoadedConfig:
     """Read a YAML file with its bases, apply overrides, and resolve references."""

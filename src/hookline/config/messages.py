@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hookline.common.marks import Keys, Problem, show
+from hookline.common.marks import Keys, Problem, dotted, show
 from hookline.errors import did_you_mean, nearest
 
 if TYPE_CHECKING:
@@ -88,8 +88,25 @@ def problems_of(
         messages = missing_and_unknown(
             unknown.get(place, []), missing.get(place, []), known(place), unknown_text, missing_text
         )
-        problems += [Problem((*keys, *place, *([key] if key else [])), message) for key, message in messages]
+        for key, message in messages:
+            deeper = _places_below(key, place, data) if key and nearest(key, list(known(place))) is None else []
+            if len(deeper) == 1:
+                message = f"{unknown_text.format(key)}; did you mean '{dotted((*keys, *deeper[0]))}'?"
+            problems.append(Problem((*keys, *place, *([key] if key else [])), message))
     return problems
+
+
+def _places_below(key: str, place: Keys, data: Any) -> list[Keys]:
+    """Return the keys that lead to other values of this name, inside the mappings that the one at `place` holds."""
+    for part in place:
+        data = data[part]
+    found: list[Keys] = []
+    inside = [((*place, name), value) for name, value in data.items() if name != key]
+    for path, value in inside:
+        if isinstance(value, dict):
+            found += [(*path, key)] if key in value else []
+            inside += [((*path, name), each) for name, each in value.items()]
+    return found
 
 
 def _locate(loc: tuple[int | str, ...], data: Any, skip_last: bool) -> tuple[Keys, bool]:
