@@ -269,7 +269,8 @@ def test_a_constructor_that_fails_is_reported_with_its_own_keys(parts: Write) ->
     )
     hook = f"custom_hooks=[{{type: 'parts:Watch', net: {NET}}}]"
     assert failure(hook, "custom_hooks.0.net.width=0") == (
-        "custom_hooks[0].net: Net(...) failed: ValueError: width must be positive (override 'custom_hooks.0.net.width=0')"
+        "custom_hooks[0].net: Net(...) failed: ValueError: width must be positive "
+        "(override 'custom_hooks.0.net.width=0')"
     )
 
 
