@@ -25,7 +25,7 @@ from hookline.checkpoint.pickle_walk import CODE
 from hookline.checkpoint.scan import scan
 from hookline.checkpoint.seal import Note, SealingFile, damage, read_note
 from hookline.checkpoint.zip_entries import DAMAGED, UnreadableError
-from hookline.common import files
+from hookline.common import files, worker_errors
 from hookline.common.files import real_path, regular
 from hookline.errors import StorageError
 
@@ -46,6 +46,7 @@ _loadable: set[str] = set()
 # -- writing
 
 
+@worker_errors.put_off()
 def write(checkpoint: Mapping[str, Any], path: Path, note: Note) -> str:
     """Write a checkpoint completely or not at all, and return the SHA-256 of the file. It is not verified yet."""
     try:
@@ -78,6 +79,7 @@ def _is_in_place(value: Any) -> bool:
     return True
 
 
+@worker_errors.put_off()
 def verify(path: Path) -> None:
     """Read a checkpoint that was just written, and refuse it if its bytes are not those that were written."""
     if problem := damage(path):
@@ -137,6 +139,7 @@ def sweep(folder: Path) -> None:
 # -- reading
 
 
+@worker_errors.put_off()
 def read(path: Path, *, sealed: bool, verified: bool = False, whole: bool = True) -> dict[str, Any]:
     """Read a checkpoint without running any code in the file; refuse a damaged one.
 

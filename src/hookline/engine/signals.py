@@ -10,7 +10,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from hookline.common import worker_errors
 
 if TYPE_CHECKING:
     from hookline.engine.requests import Requests
@@ -18,9 +20,6 @@ if TYPE_CHECKING:
 #: Two signals within this many seconds count as one.
 SAME = 0.3
 HANDLED = (signal.SIGTERM, signal.SIGINT) + ((signal.SIGHUP,) if sys.platform != "win32" else ())
-
-# torch's own handlers of SIGCHLD, which raise when a worker of a loader dies, while they are replaced.
-_put_off: list[Any] = []
 
 
 @contextmanager
@@ -50,11 +49,9 @@ def signals_as_requests(requests: Requests, notify: Callable[[str], None]) -> It
             requests.receive_signal(number)
             # A job scheduler also ends the workers of loaders, and torch would raise an error about them in the middle
             # of the save or on the way out. So torch is not notified until another run begins.
-            if sys.platform != "win32":
-                _put_off.append(signal.signal(signal.SIGCHLD, signal.SIG_DFL) or signal.SIG_DFL)
+            worker_errors.silence()
 
-    while _put_off and sys.platform != "win32":
-        signal.signal(signal.SIGCHLD, _put_off.pop())
+    worker_errors.listen()
     before = {number: signal.getsignal(number) for number in HANDLED}
     taken = [number for number in HANDLED if before[number] not in (signal.SIG_IGN, None)]
     try:
