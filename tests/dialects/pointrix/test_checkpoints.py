@@ -322,7 +322,9 @@ def test_a_resumed_run_first_makes_the_validation_that_was_missed(tmp_path: Path
 
 def run_apart(folder: Path, *more: str) -> int:
     command = [sys.executable, "-m", "tests.dialects.pointrix.killed", str(folder), *more]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, timeout=120).returncode
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    print(done.stdout, done.stderr)  # shown if the test fails
+    return done.returncode
 
 
 @pytest.fixture(scope="module")
