@@ -49,6 +49,8 @@ class Fault(Hook):
             raise ValueError("no luck")
         elif self.kind == "stop":
             runner.stop("enough", exit_code=75)
+        elif self.kind == "exit":
+            raise SystemExit(3)
         elif self.kind == "signal":
             os.kill(os.getppid(), signal.SIGTERM)
             while not runner.requests.signal:
@@ -105,6 +107,18 @@ def test_an_error_before_the_first_iteration_and_a_planned_end_are_not_restarted
         assert run.wait() == code, run.output()
         assert f"hookline: not restarted: {why}\n" in run.output()
         assert "restarting" not in run.output()
+
+
+def test_an_exit_in_a_hook_of_one_process_is_named(tmp_path: Path) -> None:
+    project(tmp_path, "exit", at=7)
+    with running(*TRAIN, "run.yaml", "--nproc", "2", "device=cpu", cwd=tmp_path) as run:
+        assert run.wait() == 3, run.output()
+        assert re.search(
+            r"^hookline: rank [01] failed with exit code 3: sys\.exit\(3\) was called after iteration 7 \(hook Fault "
+            r"at before_train_iter\), so the run is not finished$",
+            run.output(),
+            re.MULTILINE,
+        ), run.output()
 
 
 def test_a_signal_to_the_launcher_saves_and_ends_with_its_exit_code(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from traceback import walk_tb
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from hookline.common import launched
 from hookline.engine import signals
 from hookline.errors import HooklineError
 from hookline.plan.callers import call_of_frame
@@ -53,7 +54,7 @@ def _section_of(frame: FrameType) -> tuple[str, bool] | None:
 def explain_exit(host: Host, error: BaseException) -> BaseException:
     """Return the error that a run ends with. `sys.exit(0)` in user code becomes a failure: it would look like success.
 
-    Another exit code stays, and run.log says where it came from.
+    Another exit code stays, and run.log, or a launcher, says where it came from.
     """
     if not isinstance(error, SystemExit) or signals.is_ending(error):
         return error
@@ -64,4 +65,5 @@ def explain_exit(host: Host, error: BaseException) -> BaseException:
     if error.code is None or (isinstance(error.code, int) and not error.code & 0xFF):
         return HooklineError(f"{text}; to end a training early, call runner.stop(reason)")
     host.terminal.note(f"ended: {text}")
+    launched.record(text)
     return error
