@@ -58,6 +58,27 @@ EXHAUSTIVE = (
     "sweeps/test_processes.py::test_a_signal_ends_it_cleanly_and_the_trial_is_continued*",
     "sweeps/test_processes.py::test_after_kill_9_the_same_command_continues_the_trials_from_their_checkpoints",
     "sweeps/test_processes.py::test_a_killed_trial_is_continued_by_the_sweep_itself",
+    "sweeps/test_processes.py::test_a_trial_that_is_worse_than_others_is_pruned",
+    "sweeps/test_processes.py::test_two_commands_share_the_trials_of_one_study",
+    "contract/test_writers.py::test_a_run_killed_twice_has_every_step_once_and_in_order*",
+    "data/test_sources.py::test_a_state_is_restored_also_between_two_passes?max_epochs-4]",
+    "dialects/robo_orchard_lab/test_processes.py::test_a_signal_to_one_process*",
+    "dialects/robo_orchard_lab/test_processes.py::test_a_hook_that_raises_in_one_process*",
+    "distributed/test_accelerate.py::test_processes_that_mpi_has_started_find_one_another",
+    "distributed/test_control.py::*?torchrun]",
+    "distributed/test_launch.py::test_the_end_of_a_run_in_two_processes_is_quiet",
+    "distributed/test_repeated_failures.py::test_the_launcher_restarts_twice_and_ends_with_7*",
+    "distributed/test_slurm.py::test_a_job_that_ends_otherwise_is_not_requeued*",
+    "distributed/test_train_command.py::test_a_restarted_run_resumes_and_ends_in_the_state*?raise-*",
+    "distributed/test_train_command.py::test_an_earlier_run_in_the_folder_is_not_resumed_by_a_restart",
+    "distributed/test_train_command.py::test_an_error_before_the_first_iteration_and_a_planned_end*",
+    "distributed/test_watch.py::test_a_process_that_waits_for_the_others_in_the_wrong_place_is_named",
+    "distributed/test_watch.py::test_fault_7_a_stopped_process_is_named_and_the_run_continues_with_it?0]",
+)
+#: The longest tests. If one of them came last, the other processes would have nothing to do beside it.
+FIRST = (
+    "test_tutorial.py::test_every_command_of_the_tutorial_shows_the_output_that_is_printed_below_it",
+    "distributed/test_ddp.py::test_fault_8*",
 )
 #: Packages of tests/dialects with a marker of their own.
 DIALECTS = {
@@ -74,15 +95,16 @@ _current: dict[str, pytest.Item | None] = {"item": None}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests by where they are and by what they do."""
+    """Mark tests by where they are and by what they do, and put the longest ones first."""
+    first: list[pytest.Item] = []
     for item in items:
         if HERE not in item.path.parents:
             continue
         place = item.path.relative_to(HERE).as_posix()
-        if _is_one_of(DISTRIBUTED, place, item.name):
-            item.add_marker("distributed")
-        elif _is_one_of(EXHAUSTIVE, place, item.name):
+        if _is_one_of(EXHAUSTIVE, place, item.name):
             item.add_marker("exhaustive")
+        elif _is_one_of(DISTRIBUTED, place, item.name):
+            item.add_marker("distributed")
         elif _is_one_of(LONG, place, item.name):
             item.add_marker("long")
         parts = place.split("/")
@@ -91,6 +113,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         wandb = "wandb" in item.nodeid  # the library has a service process
         if parts[0] in ("faults", "distributed") or wandb or _starts_processes(item):
             item.add_marker("processes")
+        if _is_one_of(FIRST, place, item.name):
+            first.append(item)
+    items[:] = first + [item for item in items if item not in first]
 
 
 def _is_one_of(patterns: tuple[str, ...], place: str, name: str) -> bool:
