@@ -1,7 +1,8 @@
 """Measure hookline with DDP against a DDP loop written by hand, in two processes on this machine.
 
-The cases take turns in the same processes, and the minimum of several rounds counts. The second table is the cost of
-agreement: the time that the main thread spends in it per step.
+The cases take turns in the same processes. A figure is the time of the fastest 100 steps in a row, by the wall clock
+and in CPU time of all threads of the process: with as many processes as cores, longer times say more about the machine.
+The last line is the cost of agreement: the time that the main thread spends in it per step, the least of all rounds.
 
 python benchmarks/distributed.py            two tables
 python benchmarks/distributed.py --json     the same as JSON
@@ -18,16 +19,26 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from typing import Any
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import torch
 from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from hookline import Hook, Optim, Runner, TrainLoop
+from hookline import Hook, Optim, Runner, TrainLoop, every
 from hookline.strategies.ddp import DDP
 
 Data = list[tuple[torch.Tensor, torch.Tensor]]
+PIECE = 100
+
+
+class Figures(NamedTuple):
+    """The seconds per step of one measurement: by the wall clock, in CPU time, and in agreement."""
+
+    wall: float
+    cpu: float
+    agreement: float = 0.0
 
 
 class Timed(DDP):
@@ -45,19 +56,36 @@ class Timed(DDP):
             self.seconds += time.perf_counter() - began
 
 
-class Clock(Hook):
-    """Times only the epoch, because the bare loop does not open files either."""
+class Times:
+    """The times of pieces of PIECE steps, by the wall clock and in CPU time. The first piece warms up."""
 
-    priority = "HIGHEST"
-    seconds = 0.0
+    def __init__(self) -> None:
+        gc.collect()  # objects created before are not a cost of the steps
+        distributed.barrier()
+        self._marks: list[tuple[float, float]] = []
+
+    def mark(self) -> None:
+        """Note the end of a piece."""
+        self._marks.append((time.perf_counter(), time.process_time()))
+
+    def fastest(self) -> tuple[float, float]:
+        """Return the least seconds per step of a piece."""
+        pieces = [(end[0] - begin[0], end[1] - begin[1]) for begin, end in pairwise(self._marks)]
+        return min(wall for wall, _ in pieces) / PIECE, min(cpu for _, cpu in pieces) / PIECE
+
+
+class Clock(Hook):
+    """Measures the steps of a run."""
 
     def around_train_epoch(self) -> Any:
-        """Measure from before the first batch until after the last."""
-        gc.collect()  # objects created before the run are not a cost of its steps
-        distributed.barrier()
-        began = time.perf_counter()
+        """Begin together with the other process."""
+        self.times = Times()
         yield
-        self.seconds = time.perf_counter() - began
+
+    @every(PIECE)
+    def after_train_iter(self) -> None:
+        """Note the end of a piece."""
+        self.times.mark()
 
 
 def make_model(width: int) -> nn.Module:
@@ -71,23 +99,23 @@ def loss_of(model: nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> torch
     return nn.functional.cross_entropy(model(batch[0]), batch[1])
 
 
-def bare(data: Data, width: int) -> tuple[float, float]:
-    """Train with a loop written by hand. Return the seconds per step."""
+def bare(data: Data, width: int) -> Figures:
+    """Train with a loop written by hand."""
     model = DistributedDataParallel(make_model(width))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     own = data[distributed.get_rank() :: distributed.get_world_size()]
-    gc.collect()
-    distributed.barrier()
-    began = time.perf_counter()
-    for batch in own:
+    times = Times()
+    for number, batch in enumerate(own, start=1):
         optimizer.zero_grad()
         loss_of(model, batch).backward()  # type: ignore[no-untyped-call]  # torch has no annotations here
         optimizer.step()
-    return (time.perf_counter() - began) / len(own), 0.0
+        if number % PIECE == 0:
+            times.mark()
+    return Figures(*times.fastest())
 
 
-def with_hookline(data: Data, width: int) -> tuple[float, float]:
-    """Train in the same way with hookline and its default hooks. Return the seconds per step, and of agreement."""
+def with_hookline(data: Data, width: int) -> Figures:
+    """Train in the same way with hookline and its default hooks."""
     model, clock, strategy = make_model(width), Clock(), Timed()
     with tempfile.TemporaryDirectory() as folder:
         Runner(
@@ -101,37 +129,34 @@ def with_hookline(data: Data, width: int) -> tuple[float, float]:
             quiet=True,
         ).train()
     steps = len(data) // distributed.get_world_size()
-    return clock.seconds / steps, strategy.seconds / (steps - 20)
+    return Figures(*clock.times.fastest(), strategy.seconds / (steps - 20))
 
 
-CASES: dict[str, Callable[[Data, int], tuple[float, float]]] = {
+CASES: dict[str, Callable[[Data, int], Figures]] = {
     "bare DDP loop": bare,
     "hookline, default hooks": with_hookline,
 }
 
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:
-    """Let the cases take turns, and return the smallest times of this process."""
+    """Let the cases take turns, and return the figures of this process."""
     generator = torch.Generator().manual_seed(0)
     batch = (
         torch.randn(options.batch, 64, generator=generator),
         torch.randint(10, (options.batch,), generator=generator),
     )
     data = [batch] * (options.steps * distributed.get_world_size())
-    least = dict.fromkeys(CASES, (float("inf"), float("inf")))
-    for number in range(options.rounds + 1):
-        for name, run in CASES.items():
-            found = run(data, options.width)
-            if number:  # the first round warms up
-                least[name] = min(least[name][0], found[0]), min(least[name][1], found[1])
-    base, (own, agreement) = least["bare DDP loop"][0], least["hookline, default hooks"]
+    rounds = [[run(data, options.width) for run in CASES.values()] for _ in range(options.rounds)]
+    bare_ones, own_ones = zip(*rounds, strict=True)
+    base, own = (Figures(*map(min, zip(*each, strict=True))) for each in (bare_ones, own_ones))
     return {
-        "bare_ms": base * 1e3,
-        "hookline_ms": own * 1e3,
-        "ratio": own / base,
-        "agreement_us": agreement * 1e6,
-        "agreement_share": agreement / own,
-        "agreement_share_of_2_ms": agreement / 2e-3,
+        "bare_ms": base.wall * 1e3,
+        "hookline_ms": own.wall * 1e3,
+        "ratio": own.wall / base.wall,
+        "ratio_cpu": own.cpu / base.cpu,
+        "agreement_us": own.agreement * 1e6,
+        "agreement_share": own.agreement / own.wall,
+        "agreement_share_of_2_ms": own.agreement / 2e-3,
     }
 
 
@@ -151,9 +176,9 @@ def show(found: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print(json.dumps(found, indent=2))
         return
-    print(f"{'':30}{'ms/step':>10}{'ratio':>8}")
-    print(f"{'bare DDP loop':30}{found['bare_ms']:10.3f}{1:8.3f}")
-    print(f"{'hookline, default hooks':30}{found['hookline_ms']:10.3f}{found['ratio']:8.3f}")
+    print(f"{'':30}{'ms/step':>10}{'ratio':>8}{'CPU':>8}")
+    print(f"{'bare DDP loop':30}{found['bare_ms']:10.3f}{1:8.3f}{1:8.3f}")
+    print(f"{'hookline, default hooks':30}{found['hookline_ms']:10.3f}{found['ratio']:8.3f}{found['ratio_cpu']:8.3f}")
     share, of_two = found["agreement_share"], found["agreement_share_of_2_ms"]
     print(f"agreement: {found['agreement_us']:.1f} us per step, {share:.2%} of this step, {of_two:.2%} of one of 2 ms")
 
@@ -161,8 +186,8 @@ def show(found: dict[str, Any], as_json: bool) -> None:
 def main() -> None:
     """Start the processes, or measure in one of them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=400, help="steps per measurement")
-    parser.add_argument("--rounds", type=int, default=6, help="measurements per case")
+    parser.add_argument("--steps", type=int, default=500, help="steps per measurement")
+    parser.add_argument("--rounds", type=int, default=15, help="measurements per case")
     parser.add_argument("--width", type=int, default=256, help="the width of the net")
     parser.add_argument("--batch", type=int, default=64, help="samples per process and step")
     parser.add_argument("--nproc", type=int, default=2, help="the number of processes")

@@ -8,6 +8,7 @@ import subprocess
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import distributed
 from torch.utils.data import DataLoader, TensorDataset
 
 from hookline import EvalLoop, TrainLoop
@@ -84,6 +85,15 @@ def signaled_workers(folder: str) -> dict[str, Any]:
     train = TrainLoop(loader, cases.step, max_epochs=3)
     cases.build(folder, train=train, custom_hooks=[cases.At(9, 1, end)]).train()
     return {}
+
+
+def several_runs(folder: str) -> dict[str, Any]:
+    """Train twice in the same processes."""
+    groups = []
+    for number in range(2):
+        cases.build(f"{folder}/{number}", epochs=1).train()
+        groups.append(len(distributed.distributed_c10d._world.pg_map))
+    return {"groups": groups}
 
 
 if __name__ == "__main__":

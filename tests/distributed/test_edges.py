@@ -72,3 +72,9 @@ def test_a_signal_to_a_process_and_its_workers_ends_all_with_a_checkpoint(tmp_pa
     note = seal.read_note(saved)
     assert note is not None
     assert note.step >= 10
+
+
+def test_the_runs_of_a_process_share_their_groups(tmp_path: Path) -> None:
+    done = run_case("several_runs", tmp_path)
+    assert done.code == 0, done.output
+    assert [rank["groups"] for rank in done.ranks] == [[3, 3]] * 2  # of torch, for agreement, for files

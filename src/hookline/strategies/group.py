@@ -70,6 +70,18 @@ class Failure:
         return error
 
 
+@dataclass(frozen=True)
+class Made:
+    """A group that hookline has created, and its connections."""
+
+    group: Any
+    connections: set[int]
+
+
+#: The groups that hookline has created, by purpose and timeout. All runs of a process use them.
+_made: dict[tuple[str, float], Made] = {}
+
+
 class Group:
     """The processes that train together. torchrun, accelerate and Slurm describe them in environment variables."""
 
@@ -91,7 +103,6 @@ class Group:
             )
         if self._joined:
             return
-        before = _sockets()
         backend = "gloo" if device.type == "cpu" else f"cpu:gloo,{device.type}:nccl"
         limit = timedelta(seconds=self.timeout)
         try:
@@ -101,11 +112,10 @@ class Group:
                     alone = {"store": distributed.HashStore(), "rank": 0, "world_size": 1}  # type: ignore[attr-defined]  # torch exports it, but not in __all__
                 open_group(backend, timeout=limit, **alone)
             # Separate groups, because training must not share its connections with anything else.
-            self.agreement = distributed.new_group(backend="gloo", timeout=limit)
-            patient = timedelta(seconds=FILES_TIMEOUT)
-            self.files = distributed.new_group(backend="gloo", timeout=patient)
+            self.agreement = self._shared("agreement", self.timeout)
+            self.files = self._shared("files", FILES_TIMEOUT)
             # All processes write sharded checkpoints, also in the background, while others use the groups above.
-            self.writers = distributed.new_group(backend="gloo", timeout=patient) if self._all_write else None
+            self.writers = self._shared("writers", FILES_TIMEOUT) if self._all_write else None
         except (ValueError, RuntimeError, OSError) as error:
             raise DistributedError(
                 f"rank {self.rank} of {self.world_size} cannot join the group at "
@@ -116,11 +126,24 @@ class Group:
         attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
         c10d = distributed.distributed_c10d
         self._store = c10d.PrefixStore(f"hookline/{attempt}", c10d._get_default_store())
-        self._connections = (set(_sockets()) - set(before)) | (self._find_links() if _opened is None else _opened)
+        self._connections |= self._find_links() if _opened is None else _opened
         self._joined = True
         # Processes that multiprocessing starts, as hookline.launch does, do not call the functions of atexit.
         Finalize(None, _leave_all, exitpriority=0)
         _groups.append(self)
+
+    def _shared(self, purpose: str, timeout: float) -> Any:
+        """Return a group of hookline's own with all processes: the one of an earlier run of this process, if any.
+
+        Each group of gloo has threads that wake up again and again, and connections to all other processes.
+        """
+        made = _made.get((purpose, timeout))
+        if made is None or made.group not in distributed.distributed_c10d._world.pg_map:  # somebody has destroyed it
+            before = _sockets()
+            group = distributed.new_group(backend="gloo", timeout=timedelta(seconds=timeout))
+            made = _made[purpose, timeout] = Made(group, set(_sockets()) - set(before))
+        self._connections |= made.connections
+        return made.group
 
     def _find_links(self) -> set[int]:
         """Return the connections of a group that was already there: their other end belongs to one of its processes."""
@@ -134,6 +157,7 @@ class Group:
         global _opened
         if self._joined and _opened is not None and distributed.is_initialized():
             self._wait_for_others()
+            _made.clear()
             distributed.destroy_process_group()
             _opened = None
         self._joined = False
