@@ -244,7 +244,7 @@ def main() -> None:
     """Measure and print the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=401, help=f"steps per measurement, more than {PIECE}")
-    parser.add_argument("--rounds", type=int, default=16, help="measurements per case")
+    parser.add_argument("--rounds", type=int, default=40, help="measurements per case")
     parser.add_argument("--threads", type=int, default=1, help="torch threads; one is more stable for such a small net")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--write", action="store_true", help="write the figures into docs/performance.md")
