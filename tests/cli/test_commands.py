@@ -508,7 +508,9 @@ BROKEN = {
     "device=meta": "the device 'meta' holds no data, so it cannot train; available: cpu",
     "device=vulkan": "the device 'vulkan' is not available with this torch on this machine; available: cpu",
     "optim.optimizer.lr=.nan": "optim.optimizer.lr: expected a finite number, found .nan",
-    "optim.optimizer.lr=-1": "optim.optimizer: AdamW(...) failed: ValueError: Invalid learning rate: -1.0",
+    "optim.optimizer.lr=-1": (
+        "optim.optimizer: AdamW(...) failed: ValueError: Invalid learning rate: -1.0 (override 'optim.optimizer.lr=-1')"
+    ),
     "custom_hooks=[{type: EMAHook, momentum: .nan}]": "EMAHook: momentum must be above 0 and at most 1, not nan",
     "writers=[{type: csv, filename: .lock}]": (
         "CsvWriter would write .lock, which the run itself already writes; give it another filename"
