@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
+import threading
+from collections import deque
 from collections.abc import Mapping
+from contextlib import suppress
 from copy import copy as shallow_copy
 from typing import Any
 
@@ -10,6 +14,11 @@ import torch
 from torch import Tensor
 
 from hookline.common.sharding import is_sharded
+
+#: The bytes of a piece that a thread copies at a time. Smaller tensors are copied by torch.
+LARGE = 1 << 20
+#: The number of pieces from which a second thread helps.
+WORTH_A_THREAD = 8
 
 
 class Copies:
@@ -26,6 +35,7 @@ class Copies:
         """Return a copy of the tree on the CPU; a tensor that occurs several times is copied once and stays shared."""
         used: dict[tuple[Any, ...], Tensor] = {}
         known: dict[tuple[Any, ...], Tensor] = {}
+        large: list[tuple[Tensor, Tensor]] = []
 
         def copy(value: Any, place: tuple[Any, ...]) -> Any:
             if is_sharded(value):
@@ -35,7 +45,7 @@ class Copies:
             if isinstance(value, Tensor):
                 same = (value.device, value.data_ptr(), value.dtype, value.shape, value.stride())
                 if same not in known or not value.numel():
-                    known[same] = used[place] = self._copy(value.detach(), place)
+                    known[same] = used[place] = self._copy(value.detach(), place, large)
                 return known[same]
             if isinstance(value, dict):
                 copied = shallow_copy(value)  # keeps the type and its attributes, such as those of a model's state_dict
@@ -47,11 +57,52 @@ class Copies:
             return value
 
         copied = {key: copy(value, (key,)) for key, value in tree.items()}
+        _fill_together(large)
         self._memory = used
         return copied
 
-    def _copy(self, value: Tensor, place: tuple[Any, ...]) -> Tensor:
+    def _copy(self, value: Tensor, place: tuple[Any, ...], large: list[tuple[Tensor, Tensor]]) -> Tensor:
+        """Copy a tensor, or note it for later if it is large and a mere piece of memory."""
         memory = self._memory.get(place)
         if memory is None or memory.shape != value.shape or memory.dtype != value.dtype:
             memory = torch.empty(value.shape, dtype=value.dtype)
-        return memory.copy_(value)
+        if value.nbytes < LARGE or not _is_plain_memory(value):
+            return memory.copy_(value)
+        large.append((memory, value))
+        return memory
+
+
+def _is_plain_memory(value: Tensor) -> bool:
+    """Return whether the bytes of a tensor, one after the other, are its values."""
+    return (
+        type(value) is Tensor and value.is_cpu and value.is_contiguous() and not value.is_conj() and not value.is_neg()
+    )
+
+
+def _fill_together(pairs: list[tuple[Tensor, Tensor]]) -> None:
+    """Fill each first tensor with the second one, in this thread and in another one: one core alone takes longer.
+
+    Each thread takes the next piece when it is done with one, so a thread that does not get a core delays nothing. The
+    threads of torch would wait for each other.
+    """
+    pieces = deque(
+        (memory.data_ptr() + start, value.data_ptr() + start, min(LARGE, value.nbytes - start))
+        for memory, value in pairs
+        for start in range(0, value.nbytes, LARGE)
+    )
+
+    def work() -> None:
+        with suppress(IndexError):
+            while True:
+                ctypes.memmove(*pieces.popleft())  # without the interpreter lock
+
+    if len(pieces) < WORTH_A_THREAD:
+        work()
+        return
+    helper = threading.Thread(target=work, name="hookline-copy", daemon=True)
+    helper.start()
+    try:
+        work()
+    finally:
+        pieces.clear()  # after an interrupt, too, nothing is written later
+        helper.join()
