@@ -27,7 +27,7 @@ Examples:
 """
 #: The name of the file, in the given folder, or, with several folders, in the working directory.
 NAME = PAGE
-#: Of so many runs, the verdict is shown on the screen, too.
+#: The verdicts of up to this many runs are shown on the screen, too.
 SHOWN = 10
 
 
