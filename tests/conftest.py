@@ -76,6 +76,8 @@ EXHAUSTIVE = (
     "distributed/test_repeated_failures.py::test_the_launcher_restarts_twice_and_ends_with_7*",
     "distributed/test_slurm.py::test_a_job_that_ends_otherwise_is_not_requeued*",
     "distributed/test_train_command.py::test_a_restarted_run_resumes_and_ends_in_the_state*?raise-*",
+    "distributed/test_train_command.py::test_a_restart_of_torchrun_resumes",
+    "distributed/test_train_command.py::test_the_launcher_shows_the_traceback_of_the_process_that_failed_not_of_one*",
     "distributed/test_train_command.py::test_an_earlier_run_in_the_folder_is_not_resumed_by_a_restart",
     "distributed/test_train_command.py::test_an_error_before_the_first_iteration_and_a_planned_end*",
     "distributed/test_watch.py::test_a_process_that_waits_for_the_others_in_the_wrong_place_is_named",
