@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import inspect
 import re
+import signal
 import sys
 from collections.abc import Iterator
 from fnmatch import fnmatch
@@ -98,6 +99,13 @@ DIALECTS = {
 }
 #: What a test that starts a process has in its source; a test that does so elsewhere has the marker.
 STARTS_PROCESSES = re.compile(r"\b(subprocess|Popen|fork|spawn|as_command|command\(|running\(|ended_by|killed)")
+
+# Processes inherit ignored signals. `make test &` in a script ignores SIGINT, which tests send.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+for _number in (signal.SIGTERM, signal.SIGHUP):
+    if signal.getsignal(_number) == signal.SIG_IGN:
+        signal.signal(_number, signal.SIG_DFL)
 
 _current: dict[str, pytest.Item | None] = {"item": None}
 

@@ -14,7 +14,7 @@ DIALECTS = "hookline.dialects"
 
 #: From the bottom up: a package imports only from itself and from packages that are listed before it.
 LAYERS = (
-    *("errors", "common", "plan", "record", "data", "checkpoint", "strategies", "writers", "screen", "rundir"),
+    *("errors", "common", "plan", "record", "data", "run", "checkpoint", "strategies", "writers", "screen", "rundir"),
     *("report", "engine", "hooks", "config", "dialects", "launching", "sweeps", "cli"),
 )
 #: Public modules that only re-export names of a package, and modules above all layers.

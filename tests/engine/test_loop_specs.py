@@ -8,8 +8,8 @@ import pytest
 
 from hookline import EvalLoop, TrainLoop
 from hookline.engine.loop_specs import eval_loops
-from hookline.engine.position import Position
 from hookline.errors import ConfigError
+from hookline.run.position import Position
 
 DATA = [1, 2, 3]
 

@@ -10,9 +10,9 @@ from torch import nn
 
 from hookline import EvalLoop, Hook, Optim, Runner, TrainLoop
 from hookline.engine.metrics import Metrics, accuracy
-from hookline.engine.requests import Stop
 from hookline.engine.steps import cross_entropy, predict
 from hookline.errors import ConfigError, DataError, HookError, HooklineError, exit_code_of
+from hookline.run.requests import Stop
 from hookline.testing import Event, Recorder, toy_data, toy_model, toy_runner
 
 ITERATION = ["enter train_iter", "before_train_iter", "enter forward", "leave forward"]

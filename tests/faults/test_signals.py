@@ -231,7 +231,7 @@ def test_in_another_thread_no_handlers_are_set() -> None:
     assert runner.iter == 4
 
 
-def test_a_signal_that_is_ignored_stays_ignored() -> None:
+def test_a_signal_that_is_ignored_stays_ignored_and_the_log_says_how_to_end_the_run() -> None:
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     runner = signalled(signal.SIGINT, "before_train_iter", 5)
     try:
@@ -240,6 +240,10 @@ def test_a_signal_that_is_ignored_stays_ignored() -> None:
     finally:
         signal.signal(signal.SIGINT, before)
     assert (runner.iter, runner.requests.signal) == (12, 0)
+    log = (runner.work_dir / "run.log").read_text(encoding="utf-8")
+    assert (
+        f"Ctrl-C has no effect here, because SIGINT was ignored at the start; to end, use: kill {os.getpid()}\n" in log
+    )
 
 
 def test_a_window_of_gradients_is_finished_before_a_signal_saves(tmp_path: Path) -> None:

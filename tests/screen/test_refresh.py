@@ -407,7 +407,7 @@ def test_a_signal_is_answered_above_the_display_and_ends_it(signal: str, error: 
     code, written = run_on_a_terminal(INTERRUPTED.replace("{signal}", signal), tmp_path)
     assert code == 0, written
     assert [line for line in shown_after(written) if line] == [
-        "finishing the step and saving; once more ends at once",
+        "Finishing the step and saving. Press Ctrl-C again to quit immediately.",
         f"ended by {signal} after iteration 2: saved run/iter_2.pth",
         "Continue with: Runner(..., resume=True).train()",
         f"{error} ['MainThread']",

@@ -103,6 +103,7 @@ def run(
     options = (trials, metric, direction, study, folder, storage, sampler, pruner, seed, jobs, grace)
     settings, opened = prepare(Request(config, tuple(overrides), *options, allow=tuple(allow or ())))
     from hookline.cli.sweep_screen import Screen
+    from hookline.run.signals import describe_ignored
     from hookline.sweeps.results import read_rows, to_data, write_best
     from hookline.sweeps.sweep import Sweep
 
@@ -111,6 +112,8 @@ def run(
     sweep = Sweep(settings, opened, ended=screen.show_end, progress=screen.show_progress)
     try:
         with screen:
+            if hint := describe_ignored():
+                screen.say(hint)
             number = sweep.run()
     finally:
         rows = read_rows(settings, opened, sweep.home)

@@ -90,7 +90,7 @@ class Screen:
         states = [each.state.name for each in sweep.study.get_trials(deepcopy=False)]
         done = sum(state in ("COMPLETE", "PRUNED", "FAIL") for state in states)
         running = ", ".join(str(number) for number in sorted(sweep.running))
-        ending = ", ending (once more ends at once)" if sweep.signals.first else ""
+        ending = ", ending (press Ctrl-C again to quit immediately)" if sweep.signals.first else ""
         best = "" if self._best is None else f", best {as_number(self._best)}"
         self._status.update(f"{done} of {self.settings.total} trials{best}, running: {running or '-'}{ending}")
 

@@ -98,6 +98,7 @@ def run(
 def _start(hub: Hub, rules: Sequence[Rule], host: str, port: int | None, token: str) -> None:
     from hookline.report.live import security, server
     from hookline.report.live.alerts import find_unknown
+    from hookline.run.signals import describe_ignored
 
     if token and len(token) < security.SHORTEST:
         raise ConfigError(f"--token must have at least {security.SHORTEST} characters; leave it out for a random one")
@@ -112,7 +113,7 @@ def _start(hub: Hub, rules: Sequence[Rule], host: str, port: int | None, token: 
                 show(f"from another machine, put the name of this one in place of {host}")
         for line in filter(None, (find_unknown(rule, hub.feeds.values()) for rule in rules)):
             show(f"note: {line}")
-        _say("Ctrl-C ends this; the runs go on")
+        _say(describe_ignored() or "Ctrl-C ends this; the runs go on")
         os.nice(NICENESS)
         server.serve(server.Server(hub, host, token), listening)
 

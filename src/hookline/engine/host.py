@@ -31,12 +31,11 @@ from hookline.plan.callers import call_in_progress
 from hookline.rundir.journal import NOWHERE, Journal
 
 if TYPE_CHECKING:
-    from hookline.engine.position import Position
-    from hookline.engine.requests import Requests, SaveRequest
     from hookline.engine.resuming import Resumption
     from hookline.engine.saving import Saving
     from hookline.plan.plan import Plan
-    from hookline.rundir.control import Action
+    from hookline.run.position import Position
+    from hookline.run.requests import Action, Requests, SaveRequest
     from hookline.screen.terminal import Terminal
     from hookline.strategies import Strategy
     from hookline.writers.base import Outcome

@@ -17,7 +17,7 @@ from hookline.errors import ConfigError
 from hookline.plan.functions import short_name
 
 if TYPE_CHECKING:
-    from hookline.engine.position import Position
+    from hookline.run.position import Position
 
 
 class TrainLoop:

@@ -15,14 +15,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hookline.engine.requests import SaveRequest, Stop
 from hookline.errors import StorageError
+from hookline.run.requests import SaveRequest, Stop
 from hookline.rundir import control
 
 if TYPE_CHECKING:
     from hookline.engine.host import Host
-    from hookline.engine.requests import When
-    from hookline.rundir.control import Action, Order
+    from hookline.run.requests import Action, Order, When
 
 log = logging.getLogger("hookline")
 

@@ -30,10 +30,10 @@ from hookline.data.loader import mix
 from hookline.engine import hook_states, retiming
 from hookline.engine.host import HostPart, Part
 from hookline.engine.hyperparameters import out_of_limits
-from hookline.engine.position import Position
-from hookline.engine.requests import Requests
 from hookline.errors import ConfigError, blame
 from hookline.plan.plan import is_custom
+from hookline.run.position import Position
+from hookline.run.requests import Requests
 
 if TYPE_CHECKING:
     from hookline.engine.optim import Optim

@@ -7,9 +7,9 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from hookline.common import launched
-from hookline.engine import signals
 from hookline.errors import HooklineError
 from hookline.plan.callers import call_of_frame
+from hookline.run import signals
 from hookline.strategies.stays import Place
 
 if TYPE_CHECKING:

@@ -31,8 +31,6 @@ from hookline.engine.choices import parse_keep, refuse_without_resume
 from hookline.engine.host import CustomPart
 from hookline.engine.loop_specs import EvalLoop, TrainLoop, eval_loops
 from hookline.engine.parts import parts_of
-from hookline.engine.position import Position
-from hookline.engine.requests import FileName, Requests, SaveOptions, Stop, When, build_save_request
 from hookline.engine.runner_host import RunnerHost
 from hookline.engine.saving import Saving
 from hookline.engine.session import session
@@ -46,6 +44,8 @@ from hookline.plan.explanation import Hooks
 from hookline.plan.plan import SKIPPING, Plan
 from hookline.plan.trace import FIRST_STEPS, Trace
 from hookline.record.hub import MessageHub
+from hookline.run.position import Position
+from hookline.run.requests import FileName, Requests, SaveOptions, Stop, When, build_save_request
 from hookline.rundir.archive import RESERVED
 from hookline.screen.notebook import hide_result
 from hookline.screen.terminal import Terminal
@@ -286,7 +286,7 @@ class Runner(RunnerHost):
         with in_mode(self.model, training=False), self.autocast():
             return [run(self.wrapped, to_device(batch, self.device)) for batch, _ in Batches(loader)]
 
-    # -- requests of hooks; see `hookline.engine.requests`
+    # -- requests of hooks; see `hookline.run.requests`
 
     def stop(
         self,

@@ -39,12 +39,12 @@ from hookline.engine.host import Host, Verb
 from hookline.engine.numerics import check_losses
 from hookline.engine.optims import Optims
 from hookline.engine.parts import check_model_state
-from hookline.engine.position import Position
 from hookline.engine.rehearsal import BeforeValidation, Interrupted, before_validation
 from hookline.engine.steps import call_model
 from hookline.engine.summary import Span
 from hookline.errors import HookError
 from hookline.plan.scopes import NOTHING
+from hookline.run.position import Position
 from hookline.rundir import origin
 from hookline.strategies import unwrap
 
@@ -54,11 +54,11 @@ if TYPE_CHECKING:
     from hookline.engine.acceleration import Acceleration
     from hookline.engine.loop_specs import EvalLoop, TrainLoop
     from hookline.engine.optim import Optim
-    from hookline.engine.requests import SaveRequest
     from hookline.engine.resuming import Resumption
     from hookline.engine.scheduled import When
     from hookline.plan.costs import Cost
     from hookline.record.hub import MessageHub
+    from hookline.run.requests import SaveRequest
     from hookline.writers.base import Outcome
     from hookline.writers.router import Writers
 

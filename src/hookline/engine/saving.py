@@ -21,10 +21,11 @@ from hookline.checkpoint.names import NAMES
 from hookline.common.checks import check_name
 from hookline.common.escape import escaped
 from hookline.common.files import real_path, storage_errors
-from hookline.engine import lost_folders, resuming, signals, snapshot
+from hookline.engine import lost_folders, resuming, snapshot
 from hookline.engine.numerics import check_weights_are_finite
-from hookline.engine.requests import SaveRequest
 from hookline.errors import HooklineError, StorageError, blame
+from hookline.run import signals
+from hookline.run.requests import SaveRequest
 from hookline.rundir import archive, failures, moves
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from hookline.checkpoint import store
 from hookline.common import forks, launched
 from hookline.common.files import read_bytes, real_path, replacing, storage_errors
-from hookline.engine import closing, events, ledger_file, outside, places, signals
+from hookline.engine import closing, events, ledger_file, outside, places
 from hookline.errors import (
     DO_NOT_REQUEUE,
     ConfigError,
@@ -26,6 +26,7 @@ from hookline.errors import (
     exit_code_of,
     set_exit_code,
 )
+from hookline.run import signals
 from hookline.rundir import archive, control, failures, log_copies, moves, names, ownership
 from hookline.rundir.journal import Journal, JournalHandler
 from hookline.screen.terminal import Terminal, TerminalHandler
@@ -92,6 +93,8 @@ def session(host: Host, verb: Verb) -> Iterator[None]:
         host.saving.refused = False
         with storage_errors(host.work_dir, "used", inside=True):
             source, attempt = find_start(host, verb, leaving, copying)
+        if verb == "train" and host.catches_signals and (hint := signals.describe_ignored()):
+            host.terminal.say(hint)
         leaving.push(partial(events.end, host))
         leaving.push(partial(count_failure, host))
         if verb == "train" and host.strategy.is_main:

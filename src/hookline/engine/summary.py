@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from hookline.common.monitor import BestCheckpoint
-    from hookline.engine.position import Position
     from hookline.engine.runner import Runner
+    from hookline.run.position import Position
 
 #: How many of the hooks that take the most time are shown.
 DEAREST = 3

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hookline.engine.position import Position
 from hookline.plan.hook import Hook
 from hookline.record.hub import PLAIN, Weighted, recordable
+from hookline.run.position import Position
 
 if TYPE_CHECKING:
     from hookline.engine.optim import Optim

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from hookline.engine.position import Position
 from hookline.plan.costs import Cost
 from hookline.plan.hook import Hook
 from hookline.record.hub import History
+from hookline.run.position import Position
 
 if TYPE_CHECKING:
     from hookline.engine.runner import Runner

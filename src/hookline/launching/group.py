@@ -19,10 +19,10 @@ from typing import Any, NamedTuple
 
 from hookline.common import launched
 from hookline.common.ports import find_free_port
-from hookline.engine.signals import was_reported
 from hookline.errors import DistributedError, HooklineError, blame, exit_code_of
 from hookline.launching.failures import Failure, first_of, signal_name
 from hookline.launching.signals import LAST, NOTICE, PERIOD, Signals
+from hookline.run.signals import was_reported
 
 #: How many seconds the processes may take to save and end after Ctrl-C.
 GRACE = 60.0

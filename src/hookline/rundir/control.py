@@ -16,16 +16,15 @@ import re
 import time
 import uuid
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from hookline.common.files import kind_of, owned
 from hookline.common.numbers import is_finite
 from hookline.errors import HooklineError, StorageError, did_you_mean
+from hookline.run.requests import Action, Order
 
 NAME = "control.jsonl"
-Action = Literal["save", "validate", "stop_after_step", "stop_after_epoch"]
 ACTIONS: tuple[Action, ...] = get_args(Action)
 
 #: The longest line, the most that is read at once, and the largest file that takes another order, in bytes.
@@ -33,16 +32,6 @@ LONGEST, MOST_AT_ONCE, LARGEST = 1000, 64_000, 1_000_000
 #: The most orders of one training. Nobody needs as many; a program that sends more is broken.
 MOST_ORDERS = 1000
 _ID = re.compile("[0-9a-f]{8,64}")
-
-
-@dataclass(frozen=True)
-class Order:
-    """One order: what to do, who asked for it, and when."""
-
-    id: str
-    action: Action
-    by: str
-    time: float
 
 
 def ask(folder: Path, action: str, by: str) -> Order:

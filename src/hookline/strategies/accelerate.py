@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from torch import nn
     from torch.optim import Optimizer
 
+    from hookline.run.requests import Requests
+
 log = logging.getLogger("hookline")
 
 #: The names of precisions: accelerate's, and ours.
@@ -132,7 +134,7 @@ class Accelerate(Processes):
             )
         return super().share(loader, pad)
 
-    def start(self, requests: Any, device: torch.device) -> None:
+    def start(self, requests: Requests, device: torch.device) -> None:
         """Join the group, and create the Accelerator in it."""
         super().start(requests, device)
         if self.accelerator is None:

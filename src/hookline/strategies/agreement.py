@@ -19,6 +19,7 @@ import torch
 from torch import distributed
 
 if TYPE_CHECKING:
+    from hookline.run.requests import Requests
     from hookline.strategies.group import Group
 
 #: The share of a step that the exchange may cost, and the seconds between two exchanges, which nobody notices.
@@ -49,7 +50,7 @@ class Agreement:
         self._least = 0.0
         self._began = 0.0
 
-    def tick(self, requests: Any) -> None:
+    def tick(self, requests: Requests) -> None:
         """Take part in the exchange. All processes call this after the same iterations."""
         self._ticks += 1
         if self._ticks <= MEASURED:
@@ -57,14 +58,14 @@ class Agreement:
         elif self._ticks % self.every == 0:
             self._exchange_bit(requests)
 
-    def now(self, requests: Any) -> None:
+    def now(self, requests: Requests) -> None:
         """Agree at once. All processes wait for each other here."""
         self._finish()
         flag = torch.tensor([bool(requests.asked)], dtype=torch.int32)
         asked = self._group.reduce(flag, distributed.ReduceOp.MAX).item()
         requests.deliver(self._group.gather(requests.take_asked()) if asked else [])
 
-    def in_evaluation(self, requests: Any, ended: bool) -> bool:
+    def in_evaluation(self, requests: Requests, ended: bool) -> bool:
         """Take part in the exchange of an evaluation, and return whether any process still has batches.
 
         The processes may have different numbers of batches. So one that has no more takes part until all have ended.
@@ -95,14 +96,14 @@ class Agreement:
         )
         return True
 
-    def _exchange_bit(self, requests: Any) -> None:
+    def _exchange_bit(self, requests: Requests) -> None:
         self._deliver_if(self._finish(), requests)
         self._flag.fill_(bool(requests.asked))
         self._work = distributed.all_reduce(
             self._flag, distributed.ReduceOp.MAX, group=self._group.agreement, async_op=True
         )
 
-    def _deliver_if(self, asked: bool, requests: Any) -> None:
+    def _deliver_if(self, asked: bool, requests: Requests) -> None:
         """Exchange what was asked for, if anything was."""
         if asked:
             requests.deliver(self._group.gather(requests.take_asked()))
@@ -115,7 +116,7 @@ class Agreement:
         work.wait()
         return bool(self._flag.item())
 
-    def _measure(self, requests: Any) -> None:
+    def _measure(self, requests: Requests) -> None:
         """Exchange in each of the first iterations, and choose the interval from the cost of that."""
         began = time.perf_counter()
         if self._ticks == WARMUP:

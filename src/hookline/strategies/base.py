@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     from hookline.checkpoint.seal import Note
+    from hookline.run.requests import Requests
     from hookline.strategies.watch import Locate
 
 T = TypeVar("T")
@@ -82,7 +83,7 @@ class Strategy:
         """Return a scaler for the loss of a run in fp16."""
         return torch.amp.GradScaler(device.type)
 
-    def start(self, requests: Any, device: torch.device) -> None:
+    def start(self, requests: Requests, device: torch.device) -> None:
         """Get the processes together at the start of a session."""
 
     def watched(self, locate: Locate) -> AbstractContextManager[Any]:
@@ -130,14 +131,14 @@ class Strategy:
 
     # -- agreement
 
-    def agree(self, requests: Any, now: bool = False) -> None:
+    def agree(self, requests: Requests, now: bool = False) -> None:
         """Make the requests the same in all processes, before any of them is handled.
 
         This is called after every iteration. What a process has asked for may be delivered some iterations later,
         unless `now`.
         """
 
-    def agree_in_evaluation(self, requests: Any, ended: bool = False) -> bool:
+    def agree_in_evaluation(self, requests: Requests, ended: bool = False) -> bool:
         """Let a signal take effect in all processes after the same batch of an evaluation.
 
         This is called after every batch, and, with `ended`, until it returns False: no process has more batches.

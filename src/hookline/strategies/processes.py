@@ -22,6 +22,7 @@ from hookline.strategies.group import Failure, Group, without_collectives
 from hookline.strategies.means import Means
 
 if TYPE_CHECKING:
+    from hookline.run.requests import Requests
     from hookline.strategies.watch import Locate
 
 T = TypeVar("T")
@@ -74,7 +75,7 @@ class Processes(Strategy):
             )
         return torch.device(device.type, local)
 
-    def start(self, requests: Any, device: torch.device) -> None:
+    def start(self, requests: Requests, device: torch.device) -> None:
         """Join the group, and share the requests."""
         if "RANK" not in os.environ and not distributed.is_initialized():
             log.warning(
@@ -125,13 +126,13 @@ class Processes(Strategy):
 
     # -- agreement
 
-    def agree(self, requests: Any, now: bool = False) -> None:
+    def agree(self, requests: Requests, now: bool = False) -> None:
         """Make the requests the same in all processes."""
         if now:
             self._means.settle()
         (self.agreement.now if now else self.agreement.tick)(requests)
 
-    def agree_in_evaluation(self, requests: Any, ended: bool = False) -> bool:
+    def agree_in_evaluation(self, requests: Requests, ended: bool = False) -> bool:
         """Let a signal take effect in all processes after the same batch of an evaluation."""
         return self.agreement.in_evaluation(requests, ended)
 

@@ -16,7 +16,7 @@ from hookline.engine.loop_specs import EvalLoop, TrainLoop
 from hookline.engine.metrics import Metrics
 
 if TYPE_CHECKING:
-    from hookline.engine.position import Position
+    from hookline.run.position import Position
 
 
 class Fallback:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from hookline.dialects.mmengine.runner.runner import Runner
-    from hookline.engine.position import Position
+    from hookline.run.position import Position
 
 
 def train_step(model: Any, batch: Any, optim: Any) -> Any:

@@ -42,10 +42,10 @@ from hookline.dialects.plain import plain_data
 from hookline.engine import runner as native
 from hookline.engine import snapshot
 from hookline.engine.optims import Optims
-from hookline.engine.requests import SaveRequest
 from hookline.errors import HookError
 from hookline.plan.callers import call_in_progress
 from hookline.plan.registry import DEFAULT_HOOKS
+from hookline.run.requests import SaveRequest
 from hookline.strategies import Strategy, unwrap
 
 if TYPE_CHECKING:

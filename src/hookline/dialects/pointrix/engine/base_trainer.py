@@ -28,13 +28,13 @@ from hookline.dialects.pointrix.utils.checkpoints import NAME, NAMES
 from hookline.dialects.pointrix.utils.config import config_text, config_to_primitive, parse_structured
 from hookline.engine import snapshot
 from hookline.engine.host import Host
-from hookline.engine.position import Position
-from hookline.engine.requests import Requests, SaveRequest
 from hookline.engine.saving import Saving
 from hookline.errors import ConfigError, HookError, NumericsError, StorageError
 from hookline.hooks.report import ReportHook
 from hookline.hooks.runtime_info import number_of
 from hookline.plan.plan import Plan
+from hookline.run.position import Position
+from hookline.run.requests import Requests, SaveRequest
 from hookline.strategies import one_process, pick_device
 
 #: A text that can only be meant as a device, even if this machine or torch has no such device.

@@ -11,8 +11,8 @@ from hookline.checkpoint.seal import Note
 from hookline.common import rng
 from hookline.dialects.errors import SettingValueError
 from hookline.dialects.robo_orchard_lab.pipeline import contents, folders
-from hookline.engine.requests import SaveRequest
 from hookline.errors import StorageError
+from hookline.run.requests import SaveRequest
 
 if TYPE_CHECKING:
     from accelerate import Accelerator  # type: ignore[import-untyped]

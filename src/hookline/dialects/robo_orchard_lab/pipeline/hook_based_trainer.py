@@ -33,10 +33,10 @@ from hookline.dialects.robo_orchard_lab.pipeline.progress import TrainerProgress
 from hookline.dialects.robo_orchard_lab.pipeline.records import Records
 from hookline.engine import hook_states
 from hookline.engine.loops import handle_requests
-from hookline.engine.position import Position
-from hookline.engine.requests import Requests
 from hookline.engine.session import refuse_inside_a_run, session, session_without_folder
 from hookline.errors import blame
+from hookline.run.position import Position
+from hookline.run.requests import Requests
 
 if TYPE_CHECKING:
     from accelerate import Accelerator  # type: ignore[import-untyped]

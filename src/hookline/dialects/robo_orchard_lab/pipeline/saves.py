@@ -32,7 +32,7 @@ from hookline.rundir import control, journal, moves, ownership
 
 if TYPE_CHECKING:
     from hookline.dialects.robo_orchard_lab.pipeline.hook_based_trainer import HookBasedTrainer
-    from hookline.engine.requests import SaveRequest
+    from hookline.run.requests import SaveRequest
 
 log = logger_of(__name__)
 

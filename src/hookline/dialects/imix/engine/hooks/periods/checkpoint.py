@@ -15,7 +15,7 @@ from hookline.dialects.imix.engine.hooks.ema import drop_averages
 from hookline.errors import ConfigError
 
 if TYPE_CHECKING:
-    from hookline.engine.position import Position
+    from hookline.run.position import Position
 
 
 #: Finds the epoch in the name of a checkpoint.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from hookline.common import worker_errors
 
 if TYPE_CHECKING:
-    from hookline.engine.requests import Requests
+    from hookline.run.requests import Requests
 
 #: Two signals within this many seconds count as one.
 SAME = 0.3
@@ -44,7 +44,7 @@ def signals_as_requests(requests: Requests, notify: Callable[[str], None]) -> It
             if time.monotonic() - came[0] > SAME:  # a launcher may pass on a Ctrl-C that this process got by itself
                 raise ending(number)
         else:
-            notify("finishing the step and saving; once more ends at once")
+            notify("Finishing the step and saving. Press Ctrl-C again to quit immediately.")
             came.append(time.monotonic())
             requests.receive_signal(number)
             # A job scheduler also ends the workers of loaders, and torch would raise an error about them in the middle
@@ -61,6 +61,18 @@ def signals_as_requests(requests: Requests, notify: Callable[[str], None]) -> It
     finally:
         for number in taken:
             signal.signal(number, before[number])
+
+
+def describe_ignored() -> str:
+    """Return how to end this process if Ctrl-C has no effect on it; empty if Ctrl-C works.
+
+    A shell without job control ignores SIGINT in its background jobs, and so do some CI runners.
+    """
+    if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
+        return ""
+    if signal.getsignal(signal.SIGTERM) == signal.SIG_IGN:
+        return f"SIGINT and SIGTERM are ignored here; only kill -KILL {os.getpid()} ends this process"
+    return f"Ctrl-C has no effect here, because SIGINT was ignored at the start; to end, use: kill {os.getpid()}"
 
 
 def ending(number: int, reported: bool = False) -> BaseException:

@@ -30,10 +30,21 @@ from hookline.common.escape import escaped
 from hookline.errors import HookError, did_you_mean
 
 if TYPE_CHECKING:
-    from hookline.engine.position import Position
-    from hookline.rundir.control import Action, Order
+    from hookline.run.position import Position
 
 When = Literal["iter", "epoch"]
+#: What other programs may ask a run to do.
+Action = Literal["save", "validate", "stop_after_step", "stop_after_epoch"]
+
+
+@dataclass(frozen=True)
+class Order:
+    """One order from another program: what to do, who asked for it, and when."""
+
+    id: str
+    action: Action
+    by: str
+    time: float
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from hookline import Hook, Runner
-from hookline.engine.requests import NO_STOP, Requests, SaveRequest, Stop
 from hookline.errors import HookError
+from hookline.run.requests import NO_STOP, Requests, SaveRequest, Stop
 from hookline.testing import toy_runner
 
 

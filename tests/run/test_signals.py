@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from hookline.engine import signals
-from hookline.engine.requests import Requests
+from hookline.run import signals
+from hookline.run.requests import Requests
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
@@ -50,8 +50,8 @@ def test_how_a_run_ends_after_a_signal() -> None:
 def test_a_child_that_was_forked_is_ended_by_a_signal_as_usual() -> None:
     code = """
 import os, signal
-from hookline.engine import signals
-from hookline.engine.requests import Requests
+from hookline.run import signals
+from hookline.run.requests import Requests
 with signals.signals_as_requests(Requests(), str):
     child = os.fork()
     if child == 0:
@@ -62,3 +62,26 @@ print(os.WTERMSIG(status))
 """
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert (ended.returncode, ended.stdout) == (0, "15\n"), ended.stderr
+
+
+IGNORED = {
+    (): "",
+    ("HUP",): "",  # as nohup does on purpose
+    ("INT",): "Ctrl-C has no effect here, because SIGINT was ignored at the start; to end, use: kill {pid}",
+    ("INT", "TERM"): "SIGINT and SIGTERM are ignored here; only kill -KILL {pid} ends this process",
+}
+
+
+@pytest.mark.parametrize("ignored", IGNORED)
+def test_a_process_that_ignores_ctrl_c_knows_how_to_end_it(ignored: tuple[str, ...]) -> None:
+    code = "import os; from hookline.run.signals import describe_ignored; print(os.getpid(), describe_ignored())"
+    trap = f"trap '' {' '.join(ignored)}; " if ignored else ""
+    ended = subprocess.run(
+        ["sh", "-c", f'{trap}exec "$0" -c "$1"', sys.executable, code],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    pid, _, text = ended.stdout.rstrip("\n").partition(" ")
+    assert text == IGNORED[ignored].format(pid=pid)
