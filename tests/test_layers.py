@@ -15,7 +15,22 @@ DIALECTS = "hookline.dialects"
 #: From the bottom up: a package imports only from itself and from packages that are listed before it.
 LAYERS = (
     *("errors", "common", "plan", "record", "data", "run", "checkpoint", "strategies", "writers", "screen", "rundir"),
-    *("report", "engine", "hooks", "config", "dialects", "launching", "sweeps", "cli"),
+    *(
+        "report",
+        "optim",
+        "state",
+        "engine",
+        "resume",
+        "checks",
+        "lifecycle",
+        "runner",
+        "hooks",
+        "config",
+        "dialects",
+        "launching",
+        "sweeps",
+        "cli",
+    ),
 )
 #: Public modules that only re-export names of a package, and modules above all layers.
 PUBLIC = {"metrics", "schedules", "steps", "images", "averaging", "runs", "testing", "__init__", "__main__"}
@@ -25,11 +40,11 @@ UPWARD = {
     ("errors.py", "hookline.common.escape.escaped"),
     ("errors.py", "hookline.common.escape.escaped_message"),
     # only for types, so that editors know `self.runner` of a hook
-    ("plan/hook.py", "hookline.engine.runner.Runner"),
+    ("plan/hook.py", "hookline.runner.runner.Runner"),
     # only inside the method that builds a runner from a config
-    ("engine/runner.py", "hookline.config.build_runner"),
-    ("engine/runner.py", "hookline.config.from_dict"),
-    ("engine/runner.py", "hookline.config.load"),
+    ("runner/runner.py", "hookline.config.build_runner"),
+    ("runner/runner.py", "hookline.config.from_dict"),
+    ("runner/runner.py", "hookline.config.load"),
 }
 
 

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hookline.engine.loop_specs import EvalLoop, TrainLoop
-    from hookline.engine.optim import Optim
-    from hookline.engine.runner import Runner
     from hookline.launching.functions import launch
+    from hookline.optim.optim import Optim
     from hookline.plan.hook import Hook, Priority, every, not_a_point
     from hookline.plan.milestones import Milestone
     from hookline.plan.registry import HOOKS, WRITERS
     from hookline.record.hub import MessageHub
     from hookline.rundir import runs
+    from hookline.runner.runner import Runner
     from hookline.writers.base import Writer
 
 __version__ = "0.1.0"
@@ -50,9 +50,9 @@ _HOME = {
     "Hook": "plan.hook",
     "MessageHub": "record.hub",
     "Milestone": "plan.milestones",
-    "Optim": "engine.optim",
+    "Optim": "optim.optim",
     "Priority": "plan.hook",
-    "Runner": "engine.runner",
+    "Runner": "runner.runner",
     "TrainLoop": "engine.loop_specs",
     "Writer": "writers.base",
     "every": "plan.hook",

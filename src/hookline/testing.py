@@ -18,11 +18,11 @@ from torch import nn
 
 from hookline.engine.loop_specs import EvalLoop, TrainLoop
 from hookline.engine.metrics import accuracy
-from hookline.engine.optim import Optim
-from hookline.engine.runner import Runner
 from hookline.engine.steps import cross_entropy, predict
+from hookline.optim.optim import Optim
 from hookline.plan.hook import Hook
 from hookline.plan.points import POINTS, SCOPES
+from hookline.runner.runner import Runner
 from hookline.writers.memory import MemoryWriter
 
 __all__ = ["Event", "MemoryWriter", "Recorder", "toy_data", "toy_model", "toy_runner"]

@@ -404,7 +404,7 @@ def test_an_interrupt_ends_with_130(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     def interrupt(runner: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("hookline.engine.runner.Runner.train", interrupt)
+    monkeypatch.setattr("hookline.runner.runner.Runner.train", interrupt)
     assert run("train", monkeypatch=monkeypatch) == 130
     assert capsys.readouterr().err == "hookline: interrupted\n"
 

@@ -10,8 +10,8 @@ from torch import nn
 from hookline import Optim, TrainLoop
 from hookline.common.modes import in_mode
 from hookline.engine.loop_specs import EvalLoop
-from hookline.engine.runner import Runner
 from hookline.hooks import FreezeHook
+from hookline.runner.runner import Runner
 from hookline.testing import toy_runner
 
 

@@ -19,13 +19,13 @@ from hookline.config import build_runner, from_dict, load
 from hookline.config.builder import build_hooks
 from hookline.config.optims import OptimBuilder
 from hookline.data.loader import ResumableLoader
-from hookline.engine.clipping import Clip
 from hookline.engine.loop_specs import EvalLoop
-from hookline.engine.optim import Optim
 from hookline.errors import ConfigError
+from hookline.optim.clipping import Clip
+from hookline.optim.optim import Optim
 
 if TYPE_CHECKING:
-    from hookline.engine.runner import Runner
+    from hookline.runner.runner import Runner
 
 Write = Callable[[str, str], Path]
 

@@ -17,7 +17,7 @@ from hookline.errors import ConfigError
 from tests.config.nested_parts import PARTS
 
 if TYPE_CHECKING:
-    from hookline.engine.runner import Runner
+    from hookline.runner.runner import Runner
 
 Write = Callable[[str, str], Path]
 

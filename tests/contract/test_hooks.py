@@ -26,10 +26,10 @@ from hookline.common.marks import Mark
 from hookline.common.nodes import plain
 from hookline.common.yaml_text import parse
 from hookline.config.signature import signature_of
-from hookline.engine import snapshot
 from hookline.errors import ConfigError
 from hookline.plan.points import POINTS, SCOPES
 from hookline.plan.registry import DEFAULT_HOOKS, HOOKS
+from hookline.state import snapshot
 from hookline.testing import toy_runner
 from tests.faults.runs import digest
 

@@ -14,7 +14,7 @@ import pytest
 
 from hookline.dialects.imix.engine.hooks import EvaluateHook, HookBase
 from hookline.dialects.pointrix.hook import Hook
-from hookline.engine import outside
+from hookline.engine import control_file
 from hookline.report.gather import gather
 from hookline.rundir import control
 from tests.dialects.imix.engines import engine_in, same_weights
@@ -24,7 +24,7 @@ from tests.dialects.pointrix.scene import SceneTrainer, config
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a run look at its control file all the time."""
-    monkeypatch.setattr(outside, "INTERVAL", 0.001)
+    monkeypatch.setattr(control_file, "INTERVAL", 0.001)
 
 
 def ask(folder: Path, action: str, requests: Any) -> None:

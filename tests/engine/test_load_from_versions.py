@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from hookline.engine.snapshot import load_fitting
 from hookline.errors import StorageError
+from hookline.state.snapshot import load_fitting
 from hookline.testing import toy_runner
 
 

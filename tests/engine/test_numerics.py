@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from hookline.engine.numerics import find_non_finite
 from hookline.engine.steps import cross_entropy
 from hookline.errors import NumericsError, exit_code_of
 from hookline.plan.registry import DEFAULT_HOOKS
+from hookline.state.finite import find_non_finite
 from hookline.testing import toy_runner
 
 if TYPE_CHECKING:

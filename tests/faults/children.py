@@ -25,7 +25,7 @@ from typing import Any
 
 # The modules that the command line imports before it trains, so that no child has to import them again.
 PRELOADED = (
-    *("torch", "numpy", "hookline", "hookline.cli", "hookline.engine.runner", "hookline.testing"),
+    *("torch", "numpy", "hookline", "hookline.cli", "hookline.runner.runner", "hookline.testing"),
     *("hookline.config.assembly", "rich.console", "rich.table", "rich.progress", "torch.utils.data", "torch._dynamo"),
     "tests.faults.warm",
 )

@@ -23,10 +23,10 @@ from torch.utils.data import DataLoader, Dataset
 from hookline import EvalLoop, Hook, Runner, TrainLoop, cli
 from hookline.cli.app import Commands
 from hookline.data.loader import ResumableLoader
-from hookline.engine import snapshot
 from hookline.engine.metrics import accuracy
 from hookline.engine.steps import cross_entropy, predict
 from hookline.hooks import EarlyStoppingHook, EMAHook
+from hookline.state import snapshot
 from hookline.testing import toy_data
 from tests.faults.kinds import KINDS, optim_of
 

@@ -12,10 +12,10 @@ import torch
 
 from hookline import EvalLoop, Runner
 from hookline.checkpoint import seal, store
-from hookline.engine import saving
 from hookline.engine.steps import predict
 from hookline.errors import StorageError
 from hookline.hooks import EvaluateHook
+from hookline.state import saving
 from hookline.testing import toy_data, toy_runner
 
 #: The moments of a save at which a kill is tried, in order.

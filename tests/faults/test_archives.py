@@ -17,7 +17,7 @@ from tests.faults.children import running
 from tests.faults.saves import die
 
 if TYPE_CHECKING:
-    from hookline.engine.runner import Runner
+    from hookline.runner.runner import Runner
 
 pytestmark = pytest.mark.processes
 

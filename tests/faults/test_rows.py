@@ -17,9 +17,9 @@ from hookline import EvalLoop, Hook, Optim, Runner, TrainLoop
 from hookline.checkpoint import store
 from hookline.checkpoint.seal import Note
 from hookline.data.loader import ResumableLoader
-from hookline.engine import snapshot
 from hookline.engine.steps import cross_entropy, predict
 from hookline.errors import ConfigError, NumericsError, StorageError, exit_code_of
+from hookline.state import snapshot
 from hookline.testing import toy_data, toy_model, toy_runner
 
 

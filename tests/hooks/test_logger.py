@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from hookline.engine.optim import Optim
 from hookline.errors import ConfigError
 from hookline.hooks import LoggerHook
+from hookline.optim.optim import Optim
 from hookline.rundir.log_copies import LogCopies
 from hookline.testing import MemoryWriter, toy_model, toy_runner
 

@@ -17,7 +17,7 @@ from hookline.cli.common import show
 
 if TYPE_CHECKING:
     from hookline.config.loading import LoadedConfig
-    from hookline.engine.runner import Runner
+    from hookline.runner.runner import Runner
 
 BATCHES = 2
 

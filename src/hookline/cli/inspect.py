@@ -13,7 +13,7 @@ from hookline.cli.common import Allow, load_config, show
 from hookline.errors import StorageError
 
 if TYPE_CHECKING:
-    from hookline.engine.resuming import Resumption
+    from hookline.resume.report import Resumption
 
 EXAMPLES = """\b
 Examples:

@@ -42,10 +42,10 @@ def plan(
     This also shows their order, how often they run, and the reason for their order. Only the hooks are checked.
     """
     from hookline.config.builder import build_hooks
-    from hookline.engine.assembly import register_all
     from hookline.plan.budgets import budget_of_observers
     from hookline.plan.explanation import Hooks, as_data
     from hookline.plan.plan import Plan
+    from hookline.runner.registration import register_all
 
     loaded = load_config(words)
     default_hooks, custom_hooks = build_hooks(loaded, allow=allow or ())

@@ -17,9 +17,9 @@ from hookline.errors import ConfigError
 
 if TYPE_CHECKING:
     from hookline.config.loading import LoadedConfig
-    from hookline.engine.runner import Runner
     from hookline.rundir.choice import Choice
     from hookline.rundir.origin import Origin
+    from hookline.runner.runner import Runner
 
 EXAMPLES = """\b
 Examples:

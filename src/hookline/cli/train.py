@@ -12,14 +12,14 @@ from hookline.cli.common import CHECKPOINTS, Allow, Words, load_config, resume_h
 from hookline.cli.continuing import continuing_command
 from hookline.cli.errors import Traceback  # noqa: TC001  # typer reads the annotations
 from hookline.common import launched
-from hookline.engine.choices import parse_keep, refuse_without_resume
 from hookline.errors import ConfigError
 from hookline.launching import Options
 from hookline.plan.trace import FIRST_STEPS
+from hookline.run.keep import parse_keep, refuse_without_resume
 
 if TYPE_CHECKING:
     from hookline.config.loading import LoadedConfig
-    from hookline.engine.runner import Runner
+    from hookline.runner.runner import Runner
     from hookline.sweeps.joining import JoinedTrial
 
 EXAMPLES = """\b

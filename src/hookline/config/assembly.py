@@ -14,7 +14,7 @@ from hookline.config.optims import OptimBuilder
 from hookline.config.validation import iter_sections
 from hookline.data.loader import ResumableLoader
 from hookline.engine.loop_specs import EvalLoop, TrainLoop
-from hookline.engine.runner import Runner
+from hookline.runner.runner import Runner
 from hookline.strategies import pick
 
 if TYPE_CHECKING:

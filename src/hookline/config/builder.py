@@ -12,7 +12,7 @@ from hookline.plan.registry import DEFAULT_HOOKS
 
 if TYPE_CHECKING:
     from hookline.config.loading import LoadedConfig
-    from hookline.engine.runner import Runner
+    from hookline.runner.runner import Runner
 
 Hooks = tuple[dict[str, dict[str, Any] | None], list[dict[str, Any]]]
 

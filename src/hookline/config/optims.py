@@ -14,11 +14,11 @@ from torch.utils._foreach_utils import _get_fused_kernels_supported_devices
 from hookline.common.patterns import matching, no_match
 from hookline.config.signature import filled_parameter, signature_of
 from hookline.config.validation import AUTO, iter_sections
-from hookline.engine.optim import Optim
-from hookline.engine.schedule_lengths import UNITS, default_when, known_length, length_of_training, steps_of
-from hookline.engine.scheduled import Scheduled, When
-from hookline.engine.schedules import Schedule
-from hookline.engine.warmup import Warmup
+from hookline.optim.lengths import UNITS, default_when, known_length, length_of_training, steps_of
+from hookline.optim.optim import Optim
+from hookline.optim.scheduled import Scheduled, When
+from hookline.optim.schedules import Schedule
+from hookline.optim.warmup import Warmup
 
 if TYPE_CHECKING:
     from hookline.common.marks import Keys

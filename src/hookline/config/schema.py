@@ -14,10 +14,10 @@ from pydantic_core import PydanticCustomError
 from hookline.common.checks import check_name
 from hookline.common.marks import show
 from hookline.common.precision import ALIASES, NUMBERS, PRECISIONS, WEIGHTS, precision_of
-from hookline.engine.choices import parse_keep
 from hookline.errors import ConfigError, HookError, nearest
 from hookline.plan.budgets import parse_budget
 from hookline.plan.points import user_point
+from hookline.run.keep import parse_keep
 
 Count = Annotated[int, Field(ge=1)]
 Text = Annotated[str, Field(min_length=1)]

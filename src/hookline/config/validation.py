@@ -16,8 +16,8 @@ from hookline.config.problems import Problems
 from hookline.config.schema import Config, EvalSection, OptimSection, TrainSection, is_single, known_keys
 from hookline.config.signature import filled_parameter, hook_key_problems, signature_of
 from hookline.config.slots import HOOK_KEYS
-from hookline.engine.schedule_lengths import check_share
 from hookline.errors import ConfigError, nearest
+from hookline.optim.lengths import check_share
 from hookline.plan.registry import DEFAULT_HOOKS, SCHEDULERS
 
 if TYPE_CHECKING:

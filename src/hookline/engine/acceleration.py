@@ -146,7 +146,7 @@ class Acceleration:
     def _why_not_measured(self, runner: RunnerHost, now: int) -> str:
         if self._threads_before is not None:
             return "as in the checkpoint"
-        if not runner.on_cpu:
+        if not runner.compute.on_cpu:
             return f"not measured, because the run computes on {runner.device}"
         if not runner.strategy.acts_alone:
             return "not measured, because several processes train together"
@@ -173,7 +173,7 @@ def measure(runner: RunnerHost, most: int) -> dict[int, float]:
 
         def step() -> None:
             with runner.autocast():
-                loss = as_outputs(runner.call_step(runner.wrapped, batch))["loss"]
+                loss = as_outputs(loop.step(runner.wrapped, batch))["loss"]
             loss.backward()
             runner.model.zero_grad()
 

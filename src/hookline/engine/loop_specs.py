@@ -17,6 +17,8 @@ from hookline.errors import ConfigError
 from hookline.plan.functions import short_name
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from hookline.run.position import Position
 
 
@@ -35,7 +37,7 @@ class TrainLoop:
     """
 
     #: The points and the step of an iteration, if a dialect does not leave them to `hookline.engine.loops.train_iter`.
-    iterate: Callable[[Any, Any, int, Any], None] | None = None
+    iterate: Callable[[Any, Any, int, Any], Tensor | None] | None = None
 
     def __init__(
         self,

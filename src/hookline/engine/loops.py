@@ -11,174 +11,134 @@
 
 from __future__ import annotations
 
+import signal
 from typing import TYPE_CHECKING, Any, Literal
 
 from torch import Tensor
 
 from hookline.data.batches import Batches, batch_size
 from hookline.data.transfer import to_device
-from hookline.engine import outside
-from hookline.engine.comparison import compare_metrics
+from hookline.engine import control_file
 from hookline.engine.metrics import Average, mean_of
-from hookline.engine.numerics import check_result, keep_loss
-from hookline.engine.optim_checks import refuse_resumed_optimizer
+from hookline.engine.numerics import check_result
 from hookline.engine.steps import as_outputs, own_outputs
 from hookline.plan.calls import blame_step
+from hookline.run import signals
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from hookline.engine.host import Host
+    from hookline.engine.evaluation import Evaluation
     from hookline.engine.loop_specs import EvalLoop
-    from hookline.engine.runner_host import RunnerHost
+    from hookline.engine.training import Training
     from hookline.plan.plan import Plan
+    from hookline.state.host import Host
 
 
 # ---------------------------------------------------------------------------------------------------- training
 
 
-def train(runner: RunnerHost) -> None:
+def train(training: Training) -> None:
     """Train from the current position to the end, or to a stop."""
-    plan, position, loop = runner.plan, runner.position, runner.train_loop
-    with plan.around("train"), runner.in_mode(training=True):
+    plan, position, host = training.plan, training.position, training.host
+    with plan.around("train"), training.in_mode():
         plan.before_train()
-        if loop.by_epoch:
-            by_epochs(runner)
+        if training.loop.by_epoch:
+            by_epochs(training)
         else:
-            by_iterations(runner)
-        check_result(runner)
-        runner.strategy.settle()
+            by_iterations(training)
+        check_result(training)
+        host.strategy.settle()
         plan.after_train()
-        runner.strategy.agree(runner.requests, now=True)
-        if runner.requests.saves:
-            runner.saving.save()
-        runner.saving.finish()
-    assert loop.is_over(position) or runner.requests.stopped
+        host.strategy.agree(host.requests, now=True)
+        if host.requests.saves:
+            host.saving.save()
+        host.saving.finish()
+    assert training.loop.is_over(position) or host.requests.stopped
 
 
-def by_epochs(runner: RunnerHost) -> None:
+def by_epochs(training: Training) -> None:
     """Train epoch after epoch."""
-    plan, position, loop, requests = runner.plan, runner.position, runner.train_loop, runner.requests
-    resume_between_passes(runner)
+    plan, position, loop, requests = training.plan, training.position, training.loop, training.requests
+    training.resume_between_passes()
     while not loop.is_over(position) and not requests.stopped:
         with plan.around("train_epoch"):
             plan.before_train_epoch()
-            one_pass(runner)
+            one_pass(training)
             if requests.stopped:
                 break
-            runner.strategy.settle()
+            training.strategy.settle()
             plan.after_train_epoch()
-        position.epoch, position.batch = position.epoch + 1, 0
-        handle_requests(runner)
+        training.end_epoch()
 
 
-def by_iterations(runner: RunnerHost) -> None:
+def by_iterations(training: Training) -> None:
     """Repeat passes over the data until there are enough iterations. The epoch points surround all passes."""
-    plan, position, loop, requests = runner.plan, runner.position, runner.train_loop, runner.requests
+    plan, position, loop, requests = training.plan, training.position, training.loop, training.requests
     with plan.around("train_epoch"):
         plan.before_train_epoch()
-        resume_between_passes(runner)
+        training.resume_between_passes()
         while not loop.is_over(position) and not requests.stopped:
-            one_pass(runner)
+            one_pass(training)
         if not requests.stopped:
-            runner.strategy.settle()
+            training.strategy.settle()
             plan.after_train_epoch()
 
 
-def resume_between_passes(runner: RunnerHost) -> None:
-    """Restore the late states of a resumed run, and run a missed validation, unless the run is inside a pass.
-
-    Inside a pass, `one_pass` does this, after the iterator of the loader was created.
-    """
-    position = runner.position
-    if position.batch == 0 or runner.train_loop.is_over(position) or runner.requests.stopped:
-        runner.saving.restore()
-        handle_requests(runner)
-
-
-def one_pass(runner: RunnerHost) -> None:
+def one_pass(training: Training) -> None:
     """Train on the rest of this pass over the data, until the run is over or stopped."""
-    position, loop, requests = runner.position, runner.train_loop, runner.requests
-    batches = runner.open_batches()
-    if runner.saving.restore():  # after the iterator was created, because that draws a random number
-        handle_requests(runner)
-        if requests.stopped:
-            return
-    plan, by_epoch, needs_transfer = runner.plan, loop.by_epoch, not runner.on_cpu
-    ledger = plan.ledger
-    iterate = train_iter if loop.iterate is None else loop.iterate
-    runner.drop_stale_gradients()
-    runner.weigh_evenly()
-    for batch, last in batches:
-        if needs_transfer:
-            batch = to_device(batch, runner.device)
-        runner.data_batch = batch
-        runner.ends_epoch = last
-        runner.ends_window = last if by_epoch else position.iter + 1 == loop.max_iters
-        if last:
-            runner.weigh_last_batch(batch)
-        if requests.skip:  # a skip holds for the iteration that it was asked in, and for none outside of one
-            runner.clear_skip()
-        if plan.may_leave_gradients:
-            runner.drop_stale_gradients()
+    plan, position = training.plan, training.position
+    iterate = training.loop.iterate or train_iter
+    begin, end = training.begin_iteration, training.end_iteration
+    for batch, last in training.begin_pass():
+        batch = begin(batch, last)
         if plan.around_train_iter:  # testing is cheaper than entering an empty scope
             with plan.around("train_iter", position.batch, batch):
-                iterate(runner, plan, position.batch, batch)
+                loss = iterate(training, plan, position.batch, batch)
         else:
-            iterate(runner, plan, position.batch, batch)
-        position.iter += 1
-        position.batch += 1
-        if last and not by_epoch:
-            position.epoch, position.batch = position.epoch + 1, 0
-        if position.iter >= ledger.next_turn:  # one of 31 iterations is measured
-            ledger.turn()
-        if requests.pending or not by_epoch:
-            handle_requests(runner)
-            if requests.stopped:
-                return
-        if position.iter == loop.max_iters:
+            loss = iterate(training, plan, position.batch, batch)
+        if end(loss):
             return
-    if not by_epoch and position.batch:  # the stream is now shorter than when the run was saved
-        position.epoch, position.batch = position.epoch + 1, 0
+    training.end_pass()
 
 
-def train_iter(runner: RunnerHost, plan: Plan, batch_idx: int, batch: Any) -> None:
-    """Call the points of an iteration, and the step between them. A skipped step has no `after_train_iter`."""
-    requests, call = runner.requests, plan.before_train_iter
+def train_iter(training: Training, plan: Plan, batch_idx: int, batch: Any) -> Tensor | None:
+    """Call the points of an iteration, and the step between them. Return the loss of a step that was not skipped.
+
+    A skipped step has no `after_train_iter`.
+    """
+    requests, call = training.requests, plan.before_train_iter
     if call:
         call(batch_idx, batch)
+        batch = training.host.data_batch  # a hook may have replaced it
     if plan.may_skip_early:
-        runner.agree_on_skip()
+        training.agree_on_skip()
     try:
-        outputs = None if requests.skip else step(runner, plan)
-        if requests.flush_window:
-            runner.ends_window = True
-        if runner.ends_window:
-            runner.optims.flush()
+        outputs = None if requests.skip else step(training, plan, batch)
+        if training.ends_window or requests.flush_window:
+            training.flush_windows()
     except Exception as error:
-        refuse_resumed_optimizer(error, runner)
-        blame_step(error, runner)
+        training.refuse_resumed_optimizer(error)
+        blame_step(error, training.host)
         raise
     if outputs is None:
-        return
+        return None
     loss, call = outputs.get("loss"), plan.after_train_iter
     if call:
         if loss is not None:
             outputs["loss"] = loss = loss.detach()  # so that a hook that keeps it does not keep the graph
-        call(batch_idx, runner.data_batch, outputs)
-    if loss is not None and not requests.skip:
-        keep_loss(runner, loss)
+        call(batch_idx, batch, outputs)
+    return None if requests.skip else loss
 
 
-def step(runner: RunnerHost, plan: Plan) -> dict[str, Any]:
+def step(training: Training, plan: Plan, batch: Any) -> dict[str, Any]:
     """Call the user's function, and update the weights, unless the function does this itself."""
-    batch = runner.data_batch
-    if plan.around_forward or runner.wraps_forward:
-        with plan.around("forward", batch), runner.autocast(), runner.syncing_forward():
-            result = runner.call_step(runner.wrapped, batch)
+    if plan.around_forward or training.wraps_forward:
+        with plan.around("forward", batch), training.compute.autocast(), training.syncing_forward():
+            result = training.call_step(training.wrapped, batch)
     else:
-        result = runner.call_step(runner.wrapped, batch)
-    update = runner.update
+        result = training.call_step(training.wrapped, batch)
+    update = training.update
     if update is None:
         return own_outputs(result)
     outputs = {"loss": result} if result.__class__ is Tensor and result.numel() == 1 else as_outputs(result)
@@ -199,11 +159,14 @@ def handle_requests(host: Host) -> None:
         host.while_accumulating()
         return
     if requests.orders:
-        outside.take_orders(host)
+        control_file.take_orders(host)
     host.strategy.agree(requests, now=host.position.batch == 0)
     if requests.pending:
         stop_and_save(host)
     if not requests.stopped and host.validate_if_due():
+        control_file.answer(host, "validate")
+        if requests.skip:  # a skip applies only to the iteration in which it was requested
+            host.clear_skip()
         host.strategy.agree(requests, now=True)
         stop_and_save(host)
 
@@ -215,35 +178,54 @@ def stop_and_save(host: Host) -> None:
     if stop:
         host.terminal.say(f"stopped{f' by {stop.by}' if stop.by else ''}: {stop.reason}")
         host.journal.note("stop", reason=stop.reason, by=stop.by)
-        outside.answer(host, "stop_after_step", "stop_after_epoch")
+        control_file.answer(host, "stop_after_step", "stop_after_epoch")
     requests.settle()
     if requests.saves:
         writes = requests.files_wanted
         host.saving.save()
         if writes:  # a signal may have come meanwhile, to one of the processes that wait
             host.strategy.agree(requests, now=True)
-    host.saving.end_if_signaled()
+    end_if_signaled(host)
+
+
+def end_if_signaled(host: Host) -> None:
+    """After a signal, save the current state and end the run. Without one, raise the error of a background save.
+
+    The signal may also have ended the workers of the loader. Then an accumulation window is saved as it is, open.
+    """
+    requests = host.requests
+    if requests.failure or requests.signal:
+        requests.failure = False
+        host.saving.finish_before_another()
+    if not requests.signal:
+        return
+    number, where = requests.signal, host.saving.save_before_end()
+    to = "" if requests.signaled_rank is None else f" to rank {requests.signaled_rank}"
+    name = signal.Signals(number).name
+    host.journal.note("signal", name=name, rank=requests.signaled_rank)
+    host.terminal.say(f"ended by {name}{to} after {host.progress_text}: {where}")
+    raise signals.ending(number, reported=True)
 
 
 # -------------------------------------------------------------------------------------------------- evaluation
 
 
-def evaluate(runner: RunnerHost, stage: Literal["val", "test"]) -> dict[str, Any]:
+def evaluate(evaluation: Evaluation, stage: Literal["val", "test"]) -> dict[str, Any]:
     """Validate or test. The iteration points are called for every batch of every data set, the others once."""
-    plan, position = runner.plan, runner.position
-    loops = runner.val_loops if stage == "val" else runner.test_loops
+    host = evaluation.host
+    plan, position, strategy = host.plan, host.position, host.strategy
     metrics: dict[str, Any] = {}
-    with plan.around(stage), runner.in_mode(training=False):
+    with plan.around(stage), evaluation.in_mode():
         plan.call(f"before_{stage}", {})
         with plan.around(f"{stage}_epoch"):
             plan.call(f"before_{stage}_epoch", {})
-            for name, loop in loops.items():
-                runner.eval_loop = loop
-                with loop.within(), runner.strategy.evaluating(runner.wrapped) as model:
-                    found = evaluate_one(runner, model, stage, loop)
+            for name, loop in evaluation.loops[stage].items():
+                evaluation.current = loop
+                with loop.within(), strategy.evaluating(evaluation.compute.wrapped) as model:
+                    found = evaluate_one(evaluation, model, stage, loop)
                 metrics |= {f"{name}/{key}" if name else key: value for key, value in found.items()}
-            if not runner.strategy.acts_alone:
-                compare_metrics(runner.strategy, stage, metrics)
+            if not strategy.acts_alone:
+                evaluation.compare_metrics(stage, metrics)
             plan.call(f"after_{stage}_epoch", {"metrics": metrics})
         if stage == "val":
             position.validated_at = position.iter
@@ -252,19 +234,22 @@ def evaluate(runner: RunnerHost, stage: Literal["val", "test"]) -> dict[str, Any
     return metrics
 
 
-def evaluate_one(runner: RunnerHost, model: nn.Module, stage: Literal["val", "test"], loop: EvalLoop) -> dict[str, Any]:
+def evaluate_one(
+    evaluation: Evaluation, model: nn.Module, stage: Literal["val", "test"], loop: EvalLoop
+) -> dict[str, Any]:
     """Evaluate all batches of one data set, and return its metrics."""
-    plan, average, strategy = runner.plan, Average(), runner.strategy
-    runner.leave_if_signaled()
-    loop.metrics.reset(runner.device)
-    batches = Batches(loop.dataloader, loop.limit_batches, seed=runner.seed, may_be_empty=not strategy.acts_alone)
+    host, compute, average = evaluation.host, evaluation.compute, Average()
+    plan, strategy = host.plan, host.strategy
+    evaluation.leave_if_signaled()
+    loop.metrics.reset(compute.device)
+    batches = Batches(loop.dataloader, loop.limit_batches, seed=evaluation.seed, may_be_empty=not strategy.acts_alone)
     for batch_idx, (given, _) in enumerate(batches):
-        runner.data_batch = batch = given if runner.on_cpu else to_device(given, runner.device)
+        host.data_batch = batch = given if compute.on_cpu else to_device(given, compute.device)
         with plan.around(f"{stage}_iter", batch_idx, batch):
             (plan.before_val_iter if stage == "val" else plan.before_test_iter)(batch_idx, batch)
-            batch = runner.data_batch
+            batch = host.data_batch
             try:
-                with plan.around("forward", batch), runner.autocast():
+                with plan.around("forward", batch), compute.autocast():
                     loss = as_outputs(loop.loss(model, batch))["loss"] if loop.loss is not None else None
                     outputs = loss if loop.only_loss else loop.step(model, batch)
                 if loss is not None:
@@ -272,10 +257,10 @@ def evaluate_one(runner: RunnerHost, model: nn.Module, stage: Literal["val", "te
                 if not loop.only_loss:
                     loop.metrics.update(outputs, batch)
             except Exception as error:
-                blame_step(error, runner, f"the step of {stage}, batch {batch_idx}")
+                blame_step(error, host, f"the step of {stage}, batch {batch_idx}")
                 raise
             (plan.after_val_iter if stage == "val" else plan.after_test_iter)(batch_idx, batch, outputs)
-        runner.leave_if_signaled()
-    runner.leave_with_others()
+        evaluation.leave_if_signaled()
+    evaluation.leave_with_others()
     found = {} if loop.loss is None else {"loss": mean_of(strategy.reduce_sum(average.sums()))}
     return loop.metrics.compute(strategy.reduce_sum) | found

@@ -15,14 +15,14 @@ import torch
 from torch import Tensor, nn
 
 from hookline.checkpoint.copies import Copies
-from hookline.engine import hook_states
-from hookline.engine.host import CustomPart
 from hookline.errors import StorageError
 from hookline.plan.plan import is_custom
+from hookline.state import hook_states
+from hookline.state.host import CustomPart
 
 if TYPE_CHECKING:
-    from hookline.engine.runner_host import RunnerHost
     from hookline.plan.plan import Entry
+    from hookline.state.host import Host
 
 #: The points of a validation before its metrics are known, and its scopes. A scope of hookline's own hooks undoes its
 #: changes when it is left.
@@ -39,18 +39,18 @@ class Interrupted(BaseException):
 class BeforeValidation:
     """The parts of a run's state that a validation may change, as they were before it."""
 
-    def __init__(self, runner: RunnerHost) -> None:
-        weights = set(runner.weight_names())
-        hooks = [entry for entry in runner.plan if _takes_part(entry)]
+    def __init__(self, host: Host, model: nn.Module) -> None:
+        weights = {name for name, _ in model.named_parameters()}
+        hooks = [entry for entry in host.plan if _takes_part(entry)]
         self._states = Copies().take(
             {
                 "parts": {
                     name: part.state_dict()
-                    for name, part in runner.parts.items()
+                    for name, part in host.parts.items()
                     if name in CHANGED or isinstance(part, CustomPart)
                 },
                 "hooks": dict.fromkeys(entry.name for entry in hooks) | hook_states.collect(hooks),
-                "buffers": {name: value for name, value in runner.model.state_dict().items() if name not in weights},
+                "buffers": {name: value for name, value in model.state_dict().items() if name not in weights},
             }
         )
 
@@ -62,21 +62,21 @@ class BeforeValidation:
         states["state_dict"].update(self._states["buffers"])  # in place, so that it keeps the versions of the modules
 
 
-def before_validation(runner: RunnerHost) -> BeforeValidation | None:
+def before_validation(host: Host, model: nn.Module) -> BeforeValidation | None:
     """Return the state before a validation that can be interrupted; None if it has to be finished.
 
     It has to be finished if a hook that affects training takes part in it: such a hook may have put other weights into
     the model, for example. A validation whose iteration is already saved needs no state.
     """
-    if runner.strategy.on_main(runner.saving.is_saved):
+    if host.strategy.on_main(host.saving.is_saved):
         return None
     if any(
         is_custom(entry.hook) and _takes_part(entry) and getattr(entry.hook, "role", "actor") != "observer"
-        for entry in runner.plan
+        for entry in host.plan
     ):
         return None
     try:
-        return BeforeValidation(runner)
+        return BeforeValidation(host, model)
     except (StorageError, RecursionError):  # records cannot be written, or a state contains itself: a save reports it
         return None
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from hookline.errors import HooklineError
+from hookline.optim.refusals import refuse_complex
 
 WHAT_TO_RETURN = (
     "return the loss as a tensor with one element, or a mapping with the key 'loss' (or with keys that contain 'loss', "
@@ -103,23 +104,8 @@ def own_outputs(result: Any) -> dict[str, Any]:
     if isinstance(result, Mapping) and "loss" not in result and not any("loss" in str(name) for name in result):
         return dict(result)
     outputs = as_outputs(result)
-    _refuse_complex(outputs["loss"])
+    refuse_complex(outputs["loss"])
     return outputs
-
-
-def _refuse_complex(loss: Any) -> None:
-    if isinstance(loss, Tensor) and loss.is_complex():
-        raise HooklineError(f"the loss of the step is {describe(loss)}; return a real number, such as loss.abs()")
-
-
-def explain_backward(error: RuntimeError, loss: Any) -> None:
-    """If a backward pass failed because the loss is complex or has no gradient, raise an error that says what to do."""
-    _refuse_complex(loss)
-    if isinstance(loss, Tensor) and not loss.requires_grad:
-        raise HooklineError(
-            "the loss has no gradient: it was detached (.item(), .detach(), no_grad), or it does not depend on a "
-            "trainable parameter of the model; return the loss as computed from the model's outputs"
-        ) from error
 
 
 def _sum_of_losses(outputs: Mapping[str, Any]) -> Any:

@@ -17,7 +17,7 @@ from hookline.plan.milestones import Milestone
 from hookline.plan.sources import short_path
 
 if TYPE_CHECKING:
-    from hookline.engine.runner import Runner
+    from hookline.runner.runner import Runner
 
 # The beginning of torch's warning about where in the forward pass something was computed, and a stack frame in it.
 REPORT = re.compile(r"\s*(?:Error detected in|Previous calculation was induced by) (\w+)")

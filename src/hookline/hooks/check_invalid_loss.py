@@ -7,16 +7,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn
 
 from hookline.common.checks import check_choice, check_int
-from hookline.engine.numerics import find_non_finite
 from hookline.errors import NumericsError
 from hookline.plan.hook import Hook
 from hookline.record.hub import read_numbers
+from hookline.state.finite import find_non_finite
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from hookline.engine.runner import Runner
     from hookline.plan.milestones import Milestone
+    from hookline.runner.runner import Runner
 
 
 class Loss(NamedTuple):

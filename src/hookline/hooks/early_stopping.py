@@ -16,7 +16,7 @@ from hookline.plan.milestones import Milestone
 from hookline.plan.plan import is_custom
 
 if TYPE_CHECKING:
-    from hookline.engine.runner import Runner
+    from hookline.runner.runner import Runner
 
 log = logging.getLogger("hookline")
 

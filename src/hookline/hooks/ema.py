@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from hookline.engine.loop_specs import EvalLoop
-    from hookline.engine.runner import Runner
+    from hookline.runner.runner import Runner
 
 NAMES = ("ExponentialMovingAverage", "StochasticWeightAverage", "MomentumAnnealingEMA")
 

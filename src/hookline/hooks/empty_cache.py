@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hookline.plan.hook import Hook
 
 if TYPE_CHECKING:
-    from hookline.engine.runner import Runner
+    from hookline.runner.runner import Runner
 
 STAGES = ("train", "val", "test")
 

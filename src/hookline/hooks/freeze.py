@@ -17,8 +17,8 @@ from hookline.plan.milestones import Counted, Milestone
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from hookline.engine.optim import Optim
-    from hookline.engine.runner import Runner
+    from hookline.optim.optim import Optim
+    from hookline.runner.runner import Runner
 
 log = logging.getLogger("hookline")
 

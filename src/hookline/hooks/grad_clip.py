@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from hookline.common.checks import check_choice, check_number
-from hookline.engine.clipping import Clip, check_norm_type
 from hookline.errors import ConfigError
+from hookline.optim.clipping import Clip, check_norm_type
 from hookline.plan.hook import Hook
 
 if TYPE_CHECKING:
-    from hookline.engine.runner import Runner
+    from hookline.runner.runner import Runner
 
 # The parameter that each mode needs.
 LIMITS = {"norm": "max_norm", "value": "clip_value"}

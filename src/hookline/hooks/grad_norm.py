@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from hookline.common.checks import check_int
-from hookline.engine.clipping import check_norm_type
+from hookline.optim.clipping import check_norm_type
 from hookline.plan.hook import Hook
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from hookline.engine.optim import Optim
-    from hookline.engine.runner import Runner
+    from hookline.optim.optim import Optim
+    from hookline.runner.runner import Runner
 
 # The name of the norm over all parameters.
 TOTAL = "total"

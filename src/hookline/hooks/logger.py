@@ -20,7 +20,7 @@ from hookline.record.smoothing import Smoothing, rules_of
 from hookline.rundir.log_copies import LogCopies
 
 if TYPE_CHECKING:
-    from hookline.engine.runner import Runner
+    from hookline.runner.runner import Runner
 
 
 log = logging.getLogger("hookline")
@@ -143,7 +143,7 @@ class LoggerHook(Hook):
     def _log_training(self, runner: Runner, done: int) -> None:
         hub, step = runner.hub, runner.position.iter + 1
         hub.read("train/")
-        check_recorded_loss(runner, step, self._logged_at)
+        check_recorded_loss(runner.training, hub, step, self._logged_at)
         self._loss_of_epoch.take(hub.history("train/loss"), logged=True)
         named = step // self.interval_exp_name > self._logged_at // self.interval_exp_name
         self._logged_at = step

@@ -9,9 +9,9 @@ from hookline.errors import ConfigError
 from hookline.plan.hook import Hook
 
 if TYPE_CHECKING:
-    from hookline.engine.optim import Optim
-    from hookline.engine.runner import Runner
-    from hookline.engine.scheduled import Scheduled
+    from hookline.optim.optim import Optim
+    from hookline.optim.scheduled import Scheduled
+    from hookline.runner.runner import Runner
 
 POINTS_OF = {
     "iter": "after_train_iter",

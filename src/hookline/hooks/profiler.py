@@ -15,8 +15,8 @@ from hookline.plan.hook import Hook
 from hookline.plan.milestones import Counted, Milestone
 
 if TYPE_CHECKING:
-    from hookline.engine.runner import Runner
     from hookline.hooks.profiling import Profile
+    from hookline.runner.runner import Runner
 
 log = logging.getLogger("hookline")
 

@@ -17,8 +17,8 @@ from hookline.record.hub import KEPT, mean_of
 from hookline.screen.display import Bar, Picture
 
 if TYPE_CHECKING:
-    from hookline.engine.runner import Runner
     from hookline.plan.plan import Entry
+    from hookline.runner.runner import Runner
 
 MIB = 2**20
 # The points of an evaluation's bar, without the name of the stage.

@@ -18,7 +18,7 @@ from hookline.plan.hook import Hook
 if TYPE_CHECKING:
     from optuna.trial import Trial
 
-    from hookline.engine.runner import Runner
+    from hookline.runner.runner import Runner
 
 log = logging.getLogger("hookline")
 

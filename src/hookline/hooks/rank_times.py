@@ -12,7 +12,7 @@ from hookline.plan.hook import Hook
 from hookline.plan.milestones import Milestone
 
 if TYPE_CHECKING:
-    from hookline.engine.runner import Runner
+    from hookline.runner.runner import Runner
 
 #: The parts of a step that a process does by itself.
 PARTS = ("data", "forward", "backward", "hooks")

@@ -9,9 +9,9 @@ from hookline.plan.hook import Hook
 from hookline.rundir.names import PAGE
 
 if TYPE_CHECKING:
-    from hookline.engine.host import Host
-    from hookline.engine.runner import Runner
     from hookline.plan.milestones import Milestone
+    from hookline.runner.runner import Runner
+    from hookline.state.host import Host
 
 
 class ReportHook(Hook):

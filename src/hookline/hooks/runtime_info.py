@@ -9,9 +9,9 @@ from hookline.record.hub import PLAIN, Weighted, recordable
 from hookline.run.position import Position
 
 if TYPE_CHECKING:
-    from hookline.engine.optim import Optim
-    from hookline.engine.runner import Runner
+    from hookline.optim.optim import Optim
     from hookline.record.hub import History
+    from hookline.runner.runner import Runner
 
 
 class RuntimeInfoHook(Hook):
@@ -65,7 +65,7 @@ class RuntimeInfoHook(Hook):
         runner.hub.update_info("max_iters", runner.max_iters, resumed=False)
         self._groups, self._outputs, self._clipping = [], {}, []
         self._info, self._position = runner.hub.info, runner.position
-        self._read_loss = runner.on_cpu
+        self._read_loss = runner.device.type == "cpu"
         for prefix, optim in runner.optims.prefixed.items():
             for label, group in self._rates_of(optim):
                 self._groups.append((runner.hub.history(prefix + label), group))

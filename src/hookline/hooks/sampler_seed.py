@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hookline.plan.hook import Hook, every
 
 if TYPE_CHECKING:
-    from hookline.engine.runner import Runner
+    from hookline.runner.runner import Runner
 
 
 class DistSamplerSeedHook(Hook):

@@ -14,7 +14,7 @@ from hookline.plan.hook import Hook
 from hookline.plan.milestones import Counted, Milestone
 
 if TYPE_CHECKING:
-    from hookline.engine.runner import Runner
+    from hookline.runner.runner import Runner
 
 PREFIX = "train/stats/"
 MIB = 2**20

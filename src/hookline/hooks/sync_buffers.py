@@ -11,7 +11,7 @@ from hookline.plan.hook import Hook
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from hookline.engine.runner import Runner
+    from hookline.runner.runner import Runner
 
 
 class SyncBuffersHook(Hook):

@@ -12,8 +12,8 @@ from hookline.errors import ConfigError
 from hookline.plan.hook import Hook
 
 if TYPE_CHECKING:
-    from hookline.engine.runner import Runner
     from hookline.run.position import Position
+    from hookline.runner.runner import Runner
 
 # The last save may take this many times as long as the longest so far, because the disks of a cluster are shared.
 SAFETY = 1.5

@@ -11,7 +11,7 @@ from hookline.record.hub import History
 from hookline.run.position import Position
 
 if TYPE_CHECKING:
-    from hookline.engine.runner import Runner
+    from hookline.runner.runner import Runner
 
 
 class IterTimerHook(Hook):

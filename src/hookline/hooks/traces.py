@@ -13,8 +13,8 @@ from hookline.common.checks import check_choice, check_int
 from hookline.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
-    from hookline.engine.runner import Runner
     from hookline.hooks.profiling import Profile
+    from hookline.runner.runner import Runner
 
 log = logging.getLogger("hookline")
 

@@ -14,7 +14,7 @@ from hookline.plan.milestones import Milestone
 from hookline.record.images import CHANNELS, as_grid, as_image, columns_of, describe
 
 if TYPE_CHECKING:
-    from hookline.engine.runner import Runner
+    from hookline.runner.runner import Runner
 
 log = logging.getLogger("hookline")
 

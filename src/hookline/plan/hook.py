@@ -14,8 +14,8 @@ from hookline.plan.points import POINTS
 
 if TYPE_CHECKING:
     from hookline.common.monitor import BestCheckpoint
-    from hookline.engine.runner import Runner
     from hookline.plan.milestones import Milestone
+    from hookline.runner.runner import Runner
 
 F = TypeVar("F", bound=Callable[..., Any])
 

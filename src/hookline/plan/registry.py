@@ -189,10 +189,10 @@ STEPS = Registry(
 SCHEDULERS = Registry(
     "scheduler",
     builtin={
-        "constant": "hookline.engine.schedules:Constant",
-        "cosine": "hookline.engine.schedules:Cosine",
-        "linear": "hookline.engine.schedules:Linear",
-        "wsd": "hookline.engine.schedules:WarmupStableDecay",
+        "constant": "hookline.optim.schedules:Constant",
+        "cosine": "hookline.optim.schedules:Cosine",
+        "linear": "hookline.optim.schedules:Linear",
+        "wsd": "hookline.optim.schedules:WarmupStableDecay",
     },
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -31,3 +32,37 @@ class Position:
         for known in fields(self):
             if known.name in state:
                 setattr(self, known.name, state[known.name])
+
+
+class Span:
+    """One call of `train()`: when it began and ended, and the counters at its beginning."""
+
+    def __init__(self) -> None:
+        self._began = time.perf_counter()
+        self._ended: float | None = None
+        self._first: Position | None = None
+        self._start = (0, 0)
+
+    def start_at(self, position: Position) -> None:
+        """Note the counters at which training begins, which are those of the checkpoint in a resumed run."""
+        self._first, self._start = position, (position.epoch, position.iter)
+
+    def end(self) -> None:
+        """Note that it has ended."""
+        self._ended = time.perf_counter()
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether it has ended."""
+        return self._ended is not None
+
+    @property
+    def seconds(self) -> float:
+        """Return how long it took, or takes so far."""
+        return (self._ended or time.perf_counter()) - self._began
+
+    def done(self, position: Position) -> tuple[int, int]:
+        """Return the epochs and iterations that it has finished."""
+        if self._first is None:
+            return 0, 0
+        return position.epoch - self._start[0], position.iter - self._start[1]

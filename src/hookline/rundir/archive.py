@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -85,6 +85,7 @@ class RunProgress(Protocol):
 def restore_archived(
     archives: Mapping[Path, Path],
     runner: RunProgress,
+    origin_of: Callable[[Path, Path], Path],
     kind: type[BaseException] | None,
     error: BaseException | None,
     trace: object,
@@ -99,7 +100,7 @@ def restore_archived(
     if not (before_training or isinstance(error, (ConfigError, HookError))):
         return
     try:
-        moves.move_all_back(archives, runner.saving.origin_of)
+        moves.move_all_back(archives, origin_of)
     except OSError as another:
         where = " and ".join(map(str, archives.values()))
         blame(error, f"the earlier run's files cannot be moved back from {where}: {another.strerror or another}")

@@ -22,9 +22,9 @@ from hookline.dialects.mmengine.optim import (
     build_param_schedulers,
 )
 from hookline.dialects.mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS, OPTIMIZERS
-from hookline.engine.optims import Optims
 from hookline.engine.steps import cross_entropy
 from hookline.errors import ConfigError
+from hookline.optim.optims import Optims
 from hookline.testing import toy_data, toy_model
 from tests.dialects.mmengine.parts import VAL, ToyNet, runner_of, weights
 

@@ -15,7 +15,7 @@ from hookline.dialects.robo_orchard_lab.pipeline import ResumeCheckpointConfig
 from hookline.dialects.robo_orchard_lab.pipeline.hook_based_trainer import ValidationHookConfig
 from hookline.dialects.robo_orchard_lab.pipeline.hooks import SaveCheckpointConfig
 from hookline.dialects.robo_orchard_lab.pipeline.hooks.mixin import HookContext, PipelineHookArgs, PipelineHooks
-from hookline.engine import outside
+from hookline.engine import control_file
 from hookline.report.gather import gather
 from hookline.rundir import control
 from hookline.writers.router import Writers
@@ -26,7 +26,7 @@ from tests.dialects.robo_orchard_lab.parts import folders
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a run look at its control file all the time."""
-    monkeypatch.setattr(outside, "INTERVAL", 0.001)
+    monkeypatch.setattr(control_file, "INTERVAL", 0.001)
 
 
 def lines(path: Path) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from hookline.errors import ConfigError
 if TYPE_CHECKING:
     import torch
 
-    from hookline.engine.clipping import Clip
+    from hookline.optim.clipping import Clip
     from hookline.writers.base import Writer
 
 

@@ -13,13 +13,13 @@ from hookline.dialects.imix.engine.hooks.periods.log_buffer_imix import LogBuffe
 from hookline.dialects.imix.engine.parts import Parts
 from hookline.dialects.imix.engine.update import HookedOptim, WithoutUpdates
 from hookline.dialects.imix.utils.config import read
-from hookline.engine.host import Host
-from hookline.engine.runner import Runner
 from hookline.errors import ConfigError, blame
 from hookline.hooks.runtime_info import number_of
 from hookline.plan.callers import failing_call
 from hookline.plan.costs import Cost
 from hookline.plan.hook import Hook
+from hookline.runner.runner import Runner
+from hookline.state.host import Host
 from hookline.strategies import Strategy, pick
 from hookline.strategies.ddp import DDP
 
@@ -166,6 +166,7 @@ class EngineState(Hook):
         self._engine: Any = weakref.ref(engine)
         self._waiting = Cost()
         self._waited = 0.0
+        self._on_cpu = True
 
     @property
     def engine(self) -> Any:
@@ -183,6 +184,7 @@ class EngineState(Hook):
     def before_train(self, runner: Any) -> None:
         """Set the counters, and start to measure how long training waits for the loader."""
         self._count(runner)
+        self._on_cpu = runner.device.type == "cpu"
         self._waiting = runner.measure_data_wait()
         self._waited = self._waiting.seconds
         engine = self.engine
@@ -209,7 +211,7 @@ class EngineState(Hook):
             return
         for name, value in outputs.items():
             # The loop has checked the loss. On the CPU, it is kept as a number, so that its memory is free again.
-            number = number_of(value) if name != "loss" else value.item() if runner.on_cpu else value
+            number = number_of(value) if name != "loss" else value.item() if self._on_cpu else value
             if number is not None:
                 put(name, number)
 

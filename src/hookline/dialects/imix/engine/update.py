@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from hookline.engine.optim import Optim
+from hookline.optim.optim import Optim
 from hookline.plan.hook import Hook
 
 log = logging.getLogger("hookline")

@@ -9,7 +9,7 @@ from hookline.errors import HookError
 from hookline.plan import hook
 
 if TYPE_CHECKING:
-    from hookline.engine.runner import Runner as NativeRunner
+    from hookline.runner.runner import Runner as NativeRunner
 
 #: The type of a loader's batches, for annotations.
 DATA_BATCH = dict[str, Any] | tuple[Any, ...] | list[Any] | None

@@ -7,8 +7,8 @@ from typing import Any
 from hookline.dialects.mmengine.errors import ConfigTypeError
 from hookline.dialects.mmengine.hooks.hook import Hook
 from hookline.dialects.mmengine.hooks.signatures import with_original_signatures
-from hookline.engine.runner import Runner as NativeRunner
 from hookline.hooks import param_scheduler
+from hookline.runner.runner import Runner as NativeRunner
 
 
 @with_original_signatures

@@ -9,7 +9,7 @@ from hookline.dialects.mmengine.hooks.signatures import with_original_signatures
 from hookline.hooks import runtime_info
 
 if TYPE_CHECKING:
-    from hookline.engine.optim import Optim
+    from hookline.optim.optim import Optim
 
 
 @with_original_signatures

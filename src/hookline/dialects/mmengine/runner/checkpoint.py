@@ -18,8 +18,8 @@ from hookline.checkpoint.compatibility import misfits, with_versions
 from hookline.dialects.mmengine.hooks.storage import refuse_other_storage
 from hookline.dialects.mmengine.model.test_time_aug import BaseTTAModel
 from hookline.dialects.mmengine.runner import foreign
-from hookline.engine.snapshot import load_fitting
 from hookline.errors import StorageError
+from hookline.state.snapshot import load_fitting
 from hookline.strategies import unwrap
 
 log = logging.getLogger("hookline")

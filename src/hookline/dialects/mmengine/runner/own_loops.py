@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import torch
 from torch import Tensor
 
 from hookline.dialects.mmengine.errors import ConfigValueError
-from hookline.engine import loops
-from hookline.engine.numerics import check_result, keep_loss
+from hookline.engine.numerics import check_result
 
 if TYPE_CHECKING:
     from hookline.dialects.mmengine.runner.counters import Counters
     from hookline.dialects.mmengine.runner.runner import Runner
+    from hookline.engine.training import Training
     from hookline.plan.plan import Plan
 
 log = logging.getLogger("hookline")
@@ -62,10 +62,10 @@ def refuse_other_counts(loop: Any, resumed: bool) -> None:
         )
 
 
-def run_iter(runner: Runner, plan: Plan, batch_idx: int, batch: Any) -> None:
+def run_iter(training: Training, plan: Plan, batch_idx: int, batch: Any) -> Tensor | None:
     """Call the project's `run_iter` for a batch, in hookline's loop."""
-    loop: Any = runner.train_loop
-    position, requests = runner.position, runner.requests
+    runner, loop = cast("Runner", training.host), cast("Any", training.loop)
+    position = training.position
     before = position.iter
     runner.outputs_of_hooks = None
     if loop.by_epoch:
@@ -78,39 +78,37 @@ def run_iter(runner: Runner, plan: Plan, batch_idx: int, batch: Any) -> None:
             "must count one (self._iter += 1)"
         )
     position.iter = before  # hookline's loop counts it
-    if requests.flush_window:
-        runner.ends_window = True
-    if runner.ends_window:
-        runner.optims.flush()
+    if training.ends_window or training.requests.flush_window:
+        training.flush_windows()
     loss = runner.outputs_of_hooks.get("loss") if isinstance(runner.outputs_of_hooks, Mapping) else None
-    if isinstance(loss, Tensor) and not requests.skip:
-        keep_loss(runner, loss.detach())
+    return loss.detach() if isinstance(loss, Tensor) and not training.requests.skip else None
 
 
-def train(runner: Runner, loop: Counters) -> None:
+def train(training: Training, loop: Counters) -> None:
     """Let the project's loop train, with the states, requests and files of the run around it."""
-    with runner.plan.around("train"), runner.in_mode(training=True):
-        with runner.plan.around("train_epoch") if not loop.by_epoch else torch.enable_grad():
-            loops.resume_between_passes(runner)
-            refuse_other_counts(loop, resumed=runner.position.iter > 0)
+    host, plan = training.host, training.plan
+    with plan.around("train"), training.in_mode():
+        with plan.around("train_epoch") if not loop.by_epoch else torch.enable_grad():
+            training.resume_between_passes()
+            refuse_other_counts(loop, resumed=training.position.iter > 0)
             loop.begin_own()
             try:
                 loop.run()
                 loop.follow()
             finally:
                 loop.end_own()
-        check_result(runner)
-        runner.strategy.settle()
-        runner.strategy.agree(runner.requests, now=True)
-        if runner.requests.saves:
-            runner.saving.save()
-        runner.saving.finish()
+        check_result(training)
+        host.strategy.settle()
+        host.strategy.agree(host.requests, now=True)
+        if host.requests.saves:
+            host.saving.save()
+        host.saving.finish()
 
 
 def evaluate(runner: Runner, loop: Any, stage: Literal["val", "test"]) -> dict[str, Any]:
     """Let the project's loop validate or test, and return its metrics, even if it only passes them to hooks."""
     plan, position = runner.plan, runner.position
-    runner.eval_loop, runner.metrics_of_hooks = loop, {}
+    runner.evaluation.current, runner.metrics_of_hooks = loop, {}
     loop.metrics.reset(runner.device)
     loop.own_run = True
     try:

@@ -6,15 +6,14 @@ import inspect
 import logging
 import time
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import torch
 
 from hookline.checkpoint import seal, store
-from hookline.common import modes, rng
+from hookline.common import rng
 from hookline.common.checks import check_int
 from hookline.common.plain import check_plain, without_numpy
 from hookline.dialects.forwarding import forwarded
@@ -35,23 +34,27 @@ from hookline.dialects.mmengine.runner import adopted_loops, building, checkpoin
 from hookline.dialects.mmengine.runner import strategy as strategies
 from hookline.dialects.mmengine.runner.activation_checkpointing import turn_on_activation_checkpointing
 from hookline.dialects.mmengine.runner.counters import Counters
+from hookline.dialects.mmengine.runner.driving import MMContract, MMEvaluation, MMTraining
 from hookline.dialects.mmengine.runner.folder import WorkDir
 from hookline.dialects.mmengine.runner.log_processor import LogProcessor
 from hookline.dialects.mmengine.runner.utils import set_random_seed
 from hookline.dialects.plain import plain_data
-from hookline.engine import runner as native
-from hookline.engine import snapshot
-from hookline.engine.optims import Optims
 from hookline.errors import HookError
+from hookline.optim.optims import Optims
 from hookline.plan.callers import call_in_progress
 from hookline.plan.registry import DEFAULT_HOOKS
 from hookline.run.requests import SaveRequest
+from hookline.runner import runner as native
+from hookline.state import snapshot
 from hookline.strategies import Strategy, unwrap
 
 if TYPE_CHECKING:
     from torch import nn
 
+    from hookline.engine.evaluation import Evaluation
     from hookline.engine.loop_specs import EvalLoop, TrainLoop
+    from hookline.engine.training import Training
+    from hookline.resume.contract import RunContract
 
 #: Points at which no step is half done, so a run can resume from a checkpoint that is written there.
 AT_REST = ("before_run", "before_train", "after_train", "after_run")
@@ -94,7 +97,9 @@ class Runner(native.Runner):
 
     open_points: ClassVar[bool] = True
     strict_start: ClassVar[bool] = False
-    weighs_samples: ClassVar[bool] = False
+    training_class: ClassVar[type[Training]] = MMTraining
+    evaluation_class: ClassVar[type[Evaluation]] = MMEvaluation
+    contract_class: ClassVar[type[RunContract]] = MMContract
     closure_hint: ClassVar[str] = "override train_step in the model, and call optim_wrapper.optimizer.step(closure)"
     cfg: Any
     #: What a loop of the project passed to the hooks of the last iteration, and of the last evaluation.
@@ -219,21 +224,9 @@ class Runner(native.Runner):
         """Train with hookline's loop, or with that of the project."""
         loop: Any = self.train_loop
         if getattr(loop, "is_own", False):
-            own_loops.train(self, loop)
+            own_loops.train(self.training, loop)
         else:
             super().run_training()
-
-    def evaluate(self, stage: Literal["val", "test"]) -> dict[str, Any]:
-        """Evaluate with hookline's loop, or with that of the project."""
-        loop: Any = self.val_loop if stage == "val" else self.test_loop
-        self._follow_loop()
-        if getattr(loop, "is_own", False):
-            return own_loops.evaluate(self, loop, stage)
-        return super().evaluate(stage)
-
-    def in_mode(self, training: bool) -> AbstractContextManager[None]:
-        """Return a context that leaves the modes to the loops, which call `train()` and `eval()` as in MMEngine."""
-        return torch.set_grad_enabled(training)
 
     def call_hook(self, point: str, **arguments: Any) -> None:
         """Call the hooks at a point, and keep what a loop of the project passes to them."""
@@ -241,10 +234,10 @@ class Runner(native.Runner):
             self.outputs_of_hooks = arguments.get("outputs")
         elif point in ("after_val_epoch", "after_test_epoch"):
             self.metrics_of_hooks = arguments.get("metrics") or {}
-        self._follow_loop()
+        self.follow_loop()
         super().call_hook(point, **arguments)
 
-    def _follow_loop(self) -> None:
+    def follow_loop(self) -> None:
         """Take the counts of a training loop that keeps its own."""
         if isinstance(self._train_loop, Counters):
             self._train_loop.follow()
@@ -264,30 +257,10 @@ class Runner(native.Runner):
         """Return whether the model has its own `train_step`, which may call the optimizers as it likes."""
         return getattr(type(self.model), "train_step", None) is not BaseModel.train_step
 
-    def batches_left(self) -> int | None:
-        """Return how many batches an accumulation window can have. A single optimizer is updated once per batch."""
-        return self.batches_to_come() if len(self.optims) == 1 else None
-
-    def open_batches(self) -> Iterable[tuple[Any, bool]]:
-        """Start a pass over the training data. A hook may have changed modes, and MMEngine's loops call `train()`."""
-        batches = super().open_batches()
-        if self.train_loop.by_epoch:
-            self._use_training_mode()
-            return batches
-        return self._in_training_mode(batches)
-
-    def _in_training_mode(self, batches: Iterable[tuple[Any, bool]]) -> Iterator[tuple[Any, bool]]:
-        for pair in batches:
-            self._use_training_mode()
-            yield pair
-
-    def _use_training_mode(self) -> None:
-        modes.train(self.model)
-
     def _begin_weights(self) -> None:
         """Call the model's `init_weights` once. It goes on with the random numbers that the constructor drew from."""
         begin = getattr(self.model, "init_weights", None)
-        if not self._weights_begun and not self.saving.started and begin is not None:
+        if not self._weights_begun and not self.loading.started and begin is not None:
             rng.restore(self._state_after_model)
             if not self.train_loop.by_epoch:  # MMEngine's loop has created an iterator by now, which draws a number
                 torch.empty((), dtype=torch.int64).random_()
@@ -616,13 +589,6 @@ class Runner(native.Runner):
             known = plain_data(known)
         return {"cfg": getattr(self.cfg, "pretty_text", str(self.cfg)), "dataset_meta": known}
 
-    def read_weights(self, path: Path) -> dict[str, Any]:
-        """Read a checkpoint file, even one from MMEngine, without running any code in it."""
-        found = checkpoint.read_checkpoint(path)
-        if isinstance(found.get("state_dict"), Mapping):
-            found["state_dict"] = checkpoint.inside_of(checkpoint.weights_of(found), self.model)
-        return found
-
     def load_checkpoint(
         self,
         filename: str | Path,
@@ -658,7 +624,7 @@ class Runner(native.Runner):
         more = without_numpy(dict(meta or {}))
         check_plain(more, "the meta of a checkpoint")
         call, is_main = call_in_progress(self), self.strategy.is_main
-        at_rest = call is not None and call.point.name in AT_REST and self.saving.pending is None
+        at_rest = call is not None and call.point.name in AT_REST and self.loading.pending is None
         whole = self.running != "train" or at_rest
         resumable = bool(save_optimizer and save_param_scheduler and self.optims)
         if not whole and (resumable or not is_main):

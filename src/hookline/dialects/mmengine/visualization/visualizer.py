@@ -18,7 +18,7 @@ from hookline.record.images import as_image
 from hookline.writers.router import Writers
 
 if TYPE_CHECKING:
-    from hookline.engine.runner import Runner
+    from hookline.runner.runner import Runner
     from hookline.writers.base import Writer
 
 

@@ -26,19 +26,48 @@ from hookline.dialects.pointrix.hook.points import POINTS, SCOPES
 from hookline.dialects.pointrix.logger import Logger
 from hookline.dialects.pointrix.utils.checkpoints import NAME, NAMES
 from hookline.dialects.pointrix.utils.config import config_text, config_to_primitive, parse_structured
-from hookline.engine import snapshot
-from hookline.engine.host import Host
-from hookline.engine.saving import Saving
 from hookline.errors import ConfigError, HookError, NumericsError, StorageError
 from hookline.hooks.report import ReportHook
 from hookline.hooks.runtime_info import number_of
 from hookline.plan.plan import Plan
+from hookline.resume.contract import Contract
+from hookline.resume.start import Start
 from hookline.run.position import Position
 from hookline.run.requests import Requests, SaveRequest
+from hookline.state import snapshot
+from hookline.state.host import Host
+from hookline.state.loading import Loading
+from hookline.state.saving import Saving
 from hookline.strategies import one_process, pick_device
 
 #: A text that can only be meant as a device, even if this machine or torch has no such device.
 DEVICE = re.compile(r"(auto|cpu|cuda|gpu|mps|xpu|npu|hpu|mtia|meta)[:_ ]?\d*", re.IGNORECASE)
+
+
+class TrainerContract(Contract):
+    """How a trainer continues from a checkpoint: its model grows to the size of the saved one."""
+
+    def __init__(self, trainer: BaseTrainer) -> None:
+        super().__init__(trainer)
+        self._trainer = trainer
+
+    def prepare(self, checkpoint: dict[str, Any]) -> None:
+        """Grow the model to the size of the saved one."""
+        self._trainer.grow_model(checkpoint)
+
+    def tell_position(self, checkpoint: Mapping[str, Any]) -> None:
+        """Report the position, and continue with the step after it."""
+        trainer, step, say = self._trainer, self._trainer.position.iter, self._trainer.terminal.say
+        trainer.start_steps = step + 1
+        say(f"resumed from {trainer.saving.last_path}: step {step}")
+        if step >= trainer.cfg.max_steps:
+            say(f"training is already finished: {step} steps; to train longer, increase max_steps")
+        elif parts.may_lose_state(trainer.datapipeline):
+            say(
+                f"{type(trainer.datapipeline).__name__} has no state_dict: the resumed run is exact only if the batch "
+                "that its next_train(step) returns depends only on the step; otherwise, add state_dict and "
+                "load_state_dict"
+            )
 
 
 def looks_like_device(text: str) -> bool:
@@ -131,7 +160,8 @@ class BaseTrainer(Host):
         self.terminal = Logger.terminal
         self.strategy = one_process("a trainer of Pointrix", "each would add and remove points on its own")
         self.position, self.requests = Position(), Requests()
-        self.saving = Saving(self)
+        self.saving, self.loading = Saving(self), Loading(self)
+        self.start = Start(self, TrainerContract(self))
         self.parts = parts_of(self)
         self.loss_dict: dict[str, Any] = {}
         self.metric_dict: dict[str, Any] = {}
@@ -232,6 +262,7 @@ class BaseTrainer(Host):
         super().clear_requests()
         self.requests.resume_training()
         self.saving.forget()
+        self.start.forget()
 
     def write_description(self) -> None:
         """Write plan.txt and config.yaml."""
@@ -297,24 +328,6 @@ class BaseTrainer(Host):
     def checkpoint_name(self, request: SaveRequest) -> str:
         """Return `chkpnt00500.pth`, or the requested name."""
         return request.name(self.position) if request.name is not None else NAME.format(self.position.iter)
-
-    def prepare_to_load(self, checkpoint: dict[str, Any]) -> None:
-        """Grow the model to the size of the saved one."""
-        self.grow_model(checkpoint)
-
-    def after_resume(self, checkpoint: Mapping[str, Any]) -> None:
-        """Report the position, and continue with the step after it."""
-        step, say = self.position.iter, self.terminal.say
-        self.start_steps = step + 1
-        say(f"resumed from {self.saving.last_path}: step {step}")
-        if step >= self.cfg.max_steps:
-            say(f"training is already finished: {step} steps; to train longer, increase max_steps")
-        elif parts.may_lose_state(self.datapipeline):
-            say(
-                f"{type(self.datapipeline).__name__} has no state_dict: the resumed run is exact only if the batch "
-                "that its next_train(step) returns depends only on the step; otherwise, add state_dict and "
-                "load_state_dict"
-            )
 
     # -- checkpoints
 

@@ -11,8 +11,8 @@ from torch import Tensor
 from hookline.dialects.pointrix.engine import parts, running
 from hookline.dialects.pointrix.engine.base_trainer import BaseTrainer
 from hookline.engine.loops import handle_requests
-from hookline.engine.session import session
 from hookline.errors import ConfigError
+from hookline.lifecycle.session import session
 from hookline.plan.calls import blame_step
 
 
@@ -22,11 +22,11 @@ class DefaultTrainer(BaseTrainer):
     def train_loop(self) -> None:
         """Train from step `start_steps` to `max_steps`, and validate in between."""
         parts.refuse_missing(self)
-        with session(self, "train"), self.plan.around("train"):
+        with session(self, "train", self.start), self.plan.around("train"):
             interval, last, ledger = self.cfg.val_interval, self.cfg.max_steps, self.plan.ledger
             self.global_step, self.loss_dict = self.start_steps, {}
             self.call_hook("before_train")
-            if self.saving.restore() and self.is_validation_due(self.start_steps - 1, interval, last):
+            if self.loading.restore() and self.is_validation_due(self.start_steps - 1, interval, last):
                 self.validate(self.start_steps - 1)
             for iteration in range(self.start_steps, last + 1):
                 if self.plan.around_train_iter:

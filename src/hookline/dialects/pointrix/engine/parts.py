@@ -21,8 +21,9 @@ from hookline.dialects.pointrix.logger import parse_writer
 from hookline.dialects.pointrix.model import parse_model
 from hookline.dialects.pointrix.optimizer import OptimizerList, parse_optimizer, parse_scheduler
 from hookline.dialects.pointrix.renderer import parse_renderer
-from hookline.engine.steps import describe, explain_backward
+from hookline.engine.steps import describe
 from hookline.errors import ConfigError, StorageError
+from hookline.optim.refusals import explain_backward
 
 if TYPE_CHECKING:
     from hookline.dialects.pointrix.engine.base_trainer import BaseTrainer
@@ -209,7 +210,7 @@ def load_model(trainer: BaseTrainer, state: Mapping[str, Any]) -> None:
     model.load_state_dict(dict(state))
     if _foreign_parameters(model, optimizer) != foreign:
         raise StorageError(
-            f"{trainer.saving.source}: the model created new parameters in load_state_dict, and the optimizer still "
+            f"{trainer.loading.source}: the model created new parameters in load_state_dict, and the optimizer still "
             "has the old ones; grow the model in grow_model or at after_load_checkpoint, and pass the new parameters "
             "to the optimizer there"
         )

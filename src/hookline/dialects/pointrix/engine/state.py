@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from hookline.common.plain import without_numpy
 from hookline.dialects.pointrix.engine import parts
-from hookline.engine.host import HostPart, Part
-from hookline.engine.parts import CountersPart, HooksPart, RandomPart
+from hookline.state.host import HostPart, Part
+from hookline.state.parts import CountersPart, HooksPart, RandomPart
 
 if TYPE_CHECKING:
     from hookline.dialects.pointrix.engine.base_trainer import BaseTrainer

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from hookline.dialects.forwarding import forwarded
 from hookline.dialects.pointrix.utils.base import BaseObject
 from hookline.dialects.pointrix.utils.registry import Registry
-from hookline.engine.optim import zero_gradients
 from hookline.errors import ConfigError, did_you_mean
+from hookline.optim.optim import zero_gradients
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer

@@ -10,8 +10,8 @@ from hookline.checkpoint import store
 from hookline.common.plain import check_plain
 from hookline.dialects.robo_orchard_core.utils.function_info import logger_of
 from hookline.dialects.robo_orchard_lab.pipeline import folders
-from hookline.engine.numerics import check_weights_are_finite
 from hookline.errors import StorageError, blame
+from hookline.state.finite import check_weights_are_finite
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

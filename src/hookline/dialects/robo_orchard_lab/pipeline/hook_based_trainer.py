@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,12 +33,13 @@ from hookline.dialects.robo_orchard_lab.pipeline.log_terminal import LogTerminal
 from hookline.dialects.robo_orchard_lab.pipeline.passes import Passes
 from hookline.dialects.robo_orchard_lab.pipeline.progress import TrainerProgressState
 from hookline.dialects.robo_orchard_lab.pipeline.records import Records
-from hookline.engine import hook_states
-from hookline.engine.loops import handle_requests
-from hookline.engine.session import refuse_inside_a_run, session, session_without_folder
+from hookline.engine.loops import end_if_signaled, handle_requests
 from hookline.errors import blame
+from hookline.lifecycle.session import refuse_inside_a_run, session, session_without_folder
 from hookline.run.position import Position
 from hookline.run.requests import Requests
+from hookline.state import hook_states
+from hookline.state.loading import Loading
 
 if TYPE_CHECKING:
     from accelerate import Accelerator  # type: ignore[import-untyped]
@@ -150,7 +153,8 @@ class HookBasedTrainer(TrainerHost):
         self.position = Position()
         self.terminal = LogTerminal(quiet=not accelerator.is_main_process)
         self.strategy, self.requests = processes.strategy_of(accelerator), Requests()
-        self.saving = saves.FolderSaving(self)
+        self.saving, self.loading = saves.FolderSaving(self), Loading(self)
+        self.start = saves.FolderStart(self)
         self.records = Records(self)
         #: The checkpoint that this trainer has resumed from.
         self.resumed: Path | None = None
@@ -242,7 +246,7 @@ class HookBasedTrainer(TrainerHost):
         if hooks:
             contents.refuse_unreadable(self.accelerator)
             hook_states.check_states_can_be_saved(contents.find_stateful(self.hooks))
-        with self.saving.locks(), session(self, "train") if self.folders else session_without_folder(self, "train"):
+        with self.saving.locks(), self._session():
             self._common, self._plain = self._common_args(), is_plain(self.accelerator)
             self.optimizer.zero_grad()
             if self._pending is not None:
@@ -252,6 +256,9 @@ class HookBasedTrainer(TrainerHost):
             self.has_ended = False
             self.records.begin()
             self._loop()
+
+    def _session(self) -> AbstractContextManager[None]:
+        return (session if self.folders else session_without_folder)(self, "train", self.start)
 
     def _loop(self) -> None:
         args = self.arguments()
@@ -273,7 +280,7 @@ class HookBasedTrainer(TrainerHost):
         with self.hooks.hooks["on_epoch"].around(args):
             try:
                 waiting = ledger.parts["data"]
-                batches = self.passes.begin(position.epoch, position.batch, self.saving.end_if_signaled, waiting)
+                batches = self.passes.begin(position.epoch, position.batch, partial(end_if_signaled, self), waiting)
                 self._restore()
                 for batch in batches:
                     self._step(batch)

@@ -1,4 +1,4 @@
-"""The side of a trainer that a session, saving and the loop's requests see; see `hookline.engine.host`."""
+"""The side of a trainer that a session, saving and the loop's requests see; see `hookline.state.host`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from hookline.common.files import real_path
 from hookline.dialects.forwarding import forwarded
 from hookline.dialects.robo_orchard_lab.pipeline.folder_writer import is_model
 from hookline.dialects.robo_orchard_lab.pipeline.hooks.validation import ValidationHook
-from hookline.engine.host import Host
-from hookline.engine.session import explained
 from hookline.hooks.report import ReportHook
+from hookline.lifecycle.session import explained
+from hookline.state.host import Host
 
 if TYPE_CHECKING:
     from accelerate import Accelerator  # type: ignore[import-untyped]
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hookline.dialects.robo_orchard_lab.pipeline.log_terminal import LogTerminal
     from hookline.dialects.robo_orchard_lab.pipeline.records import Records
     from hookline.dialects.robo_orchard_lab.pipeline.saves import FolderSaving
-    from hookline.engine.host import Verb
+    from hookline.state.host import Verb
     from hookline.writers.base import Outcome
 
 

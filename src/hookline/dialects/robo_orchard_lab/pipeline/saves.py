@@ -25,10 +25,13 @@ from hookline.dialects.robo_orchard_lab.pipeline.folder_writer import (
     is_model,
     write_folder,
 )
-from hookline.engine import hook_states, ledger_file, lost_folders
-from hookline.engine.saving import Saving, Source, SourceKind
 from hookline.errors import StorageError, blame
+from hookline.lifecycle import ledger_file
+from hookline.resume.contract import Contract
+from hookline.resume.start import Source, SourceKind, Start
 from hookline.rundir import control, journal, moves, ownership
+from hookline.state import hook_states, lost_folders
+from hookline.state.saving import Saving
 
 if TYPE_CHECKING:
     from hookline.dialects.robo_orchard_lab.pipeline.hook_based_trainer import HookBasedTrainer
@@ -63,14 +66,14 @@ class FolderSaving(Saving):
         #: The epoch and the batch at which this run began, if it resumed; otherwise None.
         self._began: tuple[int, int] | None = None
         #: The folders from which earlier saves were moved away.
-        self._entered: set[Path] = set()
+        self.entered: set[Path] = set()
         #: The locks for hooks that are registered during training, and their folders.
         self._locks = contextlib.ExitStack()
         self._locked: set[Path] = set()
 
     def request(self, request: FolderRequest) -> None:
         """Request a save. Requests for the same folder become one, with the model if any of them wants it."""
-        self._enter([request.target])  # the hook may have been registered during training
+        self.enter([request.target])  # the hook may have been registered during training
         requests = self._trainer.requests
         for number, known in enumerate(requests.saves):
             if isinstance(known, FolderRequest) and known.destination == request.destination:
@@ -118,7 +121,7 @@ class FolderSaving(Saving):
         """Return a request that comes from outside as one for a checkpoint where this run saves them."""
         trainer = self._trainer
         target = checkpoint_target(trainer.accelerator, str(trainer.work_dir))
-        self._enter([target])
+        self.enter([target])
         return FolderRequest(needed=request.needed, done=request.done, failed=request.failed, target=target)
 
     def _write_folder(self, request: FolderRequest) -> None:
@@ -165,49 +168,15 @@ class FolderSaving(Saving):
         with contextlib.ExitStack() as self._locks:
             yield
 
-    def find_source(self, verb: str) -> Source | None:
-        """Return the checkpoint that the trainer has resumed from; None if it starts from scratch or continues."""
-        resumed = self._trainer.resumed
-        return None if self.started or resumed is None else self.read_source((resumed, "resume"))
-
-    def read_source(self, found: tuple[Path, SourceKind] | None) -> Source | None:
-        """Return the position of the checkpoint, which the trainer has already loaded."""
-        position = {"position": self._trainer.position.state_dict()}
-        return None if found is None else FolderSource(found[0], position, found[1])
-
-    def load(self, source: Source | None) -> None:
-        """Get the folders of this run ready. The trainer has loaded its checkpoint when it was created."""
-        trainer, self.started = self._trainer, True
-        if source is None or not source.is_inside(trainer.folders):
-            trainer.forget_records()
-        self._enter(trainer.targets)
-
-    def earlier_files(self, folder: Path, records: Iterable[str]) -> list[Path]:
-        """Return the files and saves of an earlier run. Other files of the project belong to the user."""
-        found = [path for name in (*FILES, *records) if os.path.lexists(path := folder / name)]
-        for target in self._trainer.targets:
-            if real_path(target.beside) == real_path(folder):
-                found += self._find_leftovers(target)
-                self._entered.add(target.parent.resolve())
-        return list(dict.fromkeys(found))
-
-    def origin_of(self, path: Path, folder: Path) -> Path:
-        """Return where an archived file or save of a folder was."""
-        for target in self._trainer.targets:
-            kind = folders.MODEL if target.parent.name == "saved_models" else folders.NAME
-            if real_path(target.beside) == real_path(folder) and kind.fullmatch(path.name):
-                return target.parent / path.name
-        return folder / path.name
-
     def check_folders(self) -> None:
         """At the end of a run, report that its folder was deleted."""
         if lost := self._host.strategy.on_main(lambda: lost_folders.find(self._host.folders)):
             raise lost_folders.error(lost, [])
 
-    def _enter(self, targets: list[Target]) -> None:
+    def enter(self, targets: list[Target]) -> None:
         """Lock the folders of these targets. Where this run has not saved yet, move earlier saves away."""
         trainer = self._trainer
-        new = [target for target in targets if target.parent.resolve() not in self._entered]
+        new = [target for target in targets if target.parent.resolve() not in self.entered]
         if trainer.accelerator.is_main_process:
             for target in targets:
                 if (folder := real_path(target.beside)) not in self._locked:
@@ -215,27 +184,28 @@ class FolderSaving(Saving):
                     self._locks.enter_context(ownership.locked(target.beside))
                     self._locked.add(folder)
                     store.sweep(target.beside)
-                    for line in moves.finish([target.beside], self.origin_of):
+                    for line in moves.finish([target.beside], self._trainer.start.origin_of):
                         log.warning("%s", line)
             self._move_aside(new)
         resumed = trainer.resumed
         if resumed is not None and any(_holds(target, resumed) for target in targets):
             project, following = trainer.accelerator.project_configuration, folders.number_of(resumed) + 1
-            project.iteration = max(project.iteration, following) if self._entered else following
-        self._entered.update(target.parent.resolve() for target in new)
+            project.iteration = max(project.iteration, following) if self.entered else following
+        self.entered.update(target.parent.resolve() for target in new)
 
     def _move_aside(self, targets: list[Target]) -> None:
         """Move the saves of other runs, and those later than the checkpoint of this run, to `old-1/`."""
         left: dict[Path, list[Path]] = {}
         for target in targets:
-            left.setdefault(target.beside, []).extend(self._find_leftovers(target))
+            left.setdefault(target.beside, []).extend(self.find_leftovers(target))
         with storage_errors(Path("the folder of the saves"), "used", inside=True):
-            archives = moves.move_all({beside: dict.fromkeys(found) for beside, found in left.items()}, self.origin_of)
+            files = {beside: dict.fromkeys(found) for beside, found in left.items()}
+            archives = moves.move_all(files, self._trainer.start.origin_of)
         for beside, old in archives.items():
             where = " and ".join(dict.fromkeys(str(one.parent) for one in left[beside]))
             log.warning("moved the saves of an earlier run from %s to %s", where, old)
 
-    def _find_leftovers(self, target: Target) -> list[Path]:
+    def find_leftovers(self, target: Target) -> list[Path]:
         """Return the saves of other runs in the folder in which this run saves."""
         given, resumed, found = self._given, self._trainer.resumed, folders.checkpoints(target.parent)
         if resumed is not None and _holds(target, resumed):
@@ -250,6 +220,49 @@ class FolderSaving(Saving):
                 )
             found = []
         return found + folders.models(target.parent, self._began)
+
+
+class FolderStart(Start):
+    """The checkpoint that a trainer has loaded when it was created."""
+
+    def __init__(self, trainer: HookBasedTrainer) -> None:
+        super().__init__(trainer, Contract(trainer))
+        self._trainer = trainer
+
+    def find_source(self, verb: str) -> Source | None:
+        """Return the checkpoint that the trainer has resumed from; None if it starts from scratch or continues."""
+        resumed = self._trainer.resumed
+        return None if self._trainer.loading.started or resumed is None else self.read_source((resumed, "resume"))
+
+    def read_source(self, found: tuple[Path, SourceKind] | None) -> Source | None:
+        """Return the position of the checkpoint, which the trainer has already loaded."""
+        position = {"position": self._trainer.position.state_dict()}
+        return None if found is None else FolderSource(found[0], position, found[1])
+
+    def load(self, source: Source | None) -> None:
+        """Get the folders of this run ready. The trainer has loaded its checkpoint when it was created."""
+        trainer = self._trainer
+        trainer.loading.started = True
+        if source is None or not source.is_inside(trainer.folders):
+            trainer.forget_records()
+        trainer.saving.enter(trainer.targets)
+
+    def earlier_files(self, folder: Path, records: Iterable[str]) -> list[Path]:
+        """Return the files and saves of an earlier run. Other files of the project belong to the user."""
+        found = [path for name in (*FILES, *records) if os.path.lexists(path := folder / name)]
+        for target in self._trainer.targets:
+            if real_path(target.beside) == real_path(folder):
+                found += self._trainer.saving.find_leftovers(target)
+                self._trainer.saving.entered.add(target.parent.resolve())
+        return list(dict.fromkeys(found))
+
+    def origin_of(self, path: Path, folder: Path) -> Path:
+        """Return where an archived file or save of a folder was."""
+        for target in self._trainer.targets:
+            kind = folders.MODEL if target.parent.name == "saved_models" else folders.NAME
+            if real_path(target.beside) == real_path(folder) and kind.fullmatch(path.name):
+                return target.parent / path.name
+        return folder / path.name
 
 
 def _holds(target: Target, checkpoint: Path) -> bool:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from hookline.common.checks import check_choice
 from hookline.dialects.imix.engine.hooks.base_hook import HookBase, PriorityStatus
-from hookline.engine.clipping import Clip
 from hookline.errors import ConfigError, did_you_mean
+from hookline.optim.clipping import Clip
 
 if TYPE_CHECKING:
     from hookline.dialects.imix.engine.parts import Parts

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from hookline.dialects.forwarding import forwarded
-from hookline.engine.optim import Optim
+from hookline.optim.optim import Optim
 
 
 class BaseOptimWrapper(Optim):

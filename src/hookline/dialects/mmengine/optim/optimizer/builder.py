@@ -11,8 +11,8 @@ from torch.optim import Optimizer
 from hookline.dialects.mmengine.errors import ConfigTypeError, ConfigValueError
 from hookline.dialects.mmengine.optim.optimizer.optimizer_wrapper_dict import OptimWrapperDict
 from hookline.dialects.mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS, OPTIM_WRAPPERS, OPTIMIZERS
-from hookline.engine.optim import Optim
-from hookline.engine.optims import Optims
+from hookline.optim.optim import Optim
+from hookline.optim.optims import Optims
 
 if TYPE_CHECKING:
     from torch import nn

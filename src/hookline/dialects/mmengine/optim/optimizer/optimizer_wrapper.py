@@ -15,8 +15,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from hookline.dialects.forwarding import forwarded
 from hookline.dialects.mmengine.errors import ConfigTypeError, ConfigValueError
 from hookline.dialects.mmengine.optim.optimizer.base import BaseOptimWrapper
-from hookline.engine.clipping import Clip
 from hookline.errors import did_you_mean
+from hookline.optim.clipping import Clip
 from hookline.plan.scopes import NOTHING
 
 if TYPE_CHECKING:

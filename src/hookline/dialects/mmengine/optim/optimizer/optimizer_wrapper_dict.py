@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from hookline.dialects.mmengine.errors import ConfigKeyError, ConfigTypeError
-from hookline.engine.optim import Optim
-from hookline.engine.optims import Optims
 from hookline.errors import HooklineError, did_you_mean
+from hookline.optim.optim import Optim
+from hookline.optim.optims import Optims
 
 if TYPE_CHECKING:
     from torch import nn

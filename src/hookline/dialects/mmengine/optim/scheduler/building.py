@@ -10,12 +10,12 @@ from torch.optim.lr_scheduler import LRScheduler
 from hookline.dialects.mmengine.errors import ConfigTypeError, ConfigValueError
 from hookline.dialects.mmengine.optim.scheduler.base import ORDERS
 from hookline.dialects.mmengine.registry import PARAM_SCHEDULERS
-from hookline.engine.optims import Optims
-from hookline.engine.scheduled import Scheduled, When
 from hookline.errors import did_you_mean
+from hookline.optim.optims import Optims
+from hookline.optim.scheduled import Scheduled, When
 
 if TYPE_CHECKING:
-    from hookline.engine.optim import Optim
+    from hookline.optim.optim import Optim
 
 __all__ = ["build_param_schedulers"]
 

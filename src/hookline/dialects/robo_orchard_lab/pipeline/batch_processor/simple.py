@@ -12,8 +12,8 @@ from hookline.dialects.errors import HookTypeError
 from hookline.dialects.robo_orchard_core.utils.function_info import FunctionInfo, refuse_wrong_call
 from hookline.dialects.robo_orchard_lab.pipeline.batch_processor.mixin import BatchProcessorMixin
 from hookline.dialects.robo_orchard_lab.utils import as_sequence
-from hookline.engine.steps import explain_backward
 from hookline.errors import HooklineError, nearest
+from hookline.optim.refusals import explain_backward
 
 if TYPE_CHECKING:
     from accelerate import Accelerator  # type: ignore[import-untyped]

@@ -11,7 +11,7 @@ from hookline.dialects.robo_orchard_lab.pipeline.hooks.mixin import (
     PipelineHooks,
     PipelineHooksConfig,
 )
-from hookline.engine.optim import zero_gradients
+from hookline.optim.optim import zero_gradients
 
 __all__ = ["OptimizerHook", "OptimizerHookConfig"]
 

@@ -326,7 +326,7 @@ def record_is_due(trainer: Any, period: int | None) -> bool:
 
 def write_all(trainer: Any, loggers: list[Any]) -> None:
     """Write one record with each logger, and start the next record. Refuse a loss that is NaN or Inf."""
-    check_recorded_loss(trainer.runner, trainer.iter + 1)
+    check_recorded_loss(trainer.runner.training, trainer.runner.hub, trainer.iter + 1)
     with trainer.log_buffer.reading():
         for logger in loggers:
             logger.write()

@@ -1,0 +1,1 @@
+"""Everything that is checked before the first step."""

@@ -1,0 +1,40 @@
+"""Everything that is checked before the first step, in one order. Each check has its own file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from hookline.checks.evaluations import check_evaluations
+from hookline.checks.optimizers import check_optims
+from hookline.checks.processes import compare_processes
+from hookline.checks.reach import report_unreached
+from hookline.checks.schedules import check_schedules
+from hookline.data.batches import is_empty
+from hookline.errors import DataError
+from hookline.state.hook_states import check_states_can_be_saved
+from hookline.state.parts import check_model_state
+
+if TYPE_CHECKING:
+    from hookline.engine.loop_specs import EvalLoop, TrainLoop
+    from hookline.engine.runner_host import RunnerHost
+
+
+def check_before_training(run: RunnerHost) -> None:
+    """Refuse a run that would fail or train something else than it says, and warn about settings without an effect."""
+    compare_processes(run)
+    run.reported_untrained = set()
+    check_model_state(run.model)
+    check_optims(run)
+    check_schedules(run)
+    report_unreached(run)
+    check_evaluations(run)
+    run.acceleration.choose_threads(run)
+    check_states_can_be_saved(run.plan)
+
+
+def refuse_empty_loaders(found: Mapping[str, TrainLoop | EvalLoop]) -> None:
+    """Refuse a loader that is known to have no batch."""
+    for name, loop in found.items():
+        if is_empty(loop.dataloader):
+            raise DataError(f"the loader of '{name}' is empty: it has no batch")

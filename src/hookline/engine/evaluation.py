@@ -1,0 +1,153 @@
+"""Evaluation: which loops are evaluated, when a validation is due, and what happens if a signal interrupts it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Any, Literal
+
+from hookline.common.escape import escaped
+from hookline.common.modes import in_mode
+from hookline.engine.loops import end_if_signaled, evaluate
+from hookline.engine.rehearsal import BeforeValidation, Interrupted, before_validation
+from hookline.errors import DistributedError
+
+if TYPE_CHECKING:
+    from hookline.engine.compute import Compute
+    from hookline.engine.loop_specs import EvalLoop
+    from hookline.run.position import Position
+    from hookline.state.host import Host
+
+Stage = Literal["val", "test"]
+
+
+class Evaluation:
+    """The evaluations of a run.
+
+    Args:
+        host: The owner of the plan, the counters, the requests and the checkpoints. Hooks see it.
+        compute: The model, its device and its precision.
+        val: The validation loops by name.
+        test: The test loops by name.
+        seed: The seed of the order of the data.
+        is_due: Returns whether a validation must run at a position, before the next step.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        compute: Compute,
+        val: dict[str, EvalLoop],
+        test: dict[str, EvalLoop],
+        seed: int = 0,
+        is_due: Callable[[Position], bool] = lambda position: False,
+    ) -> None:
+        self.host, self.compute, self.loops, self.seed = host, compute, {"val": val, "test": test}, seed
+        self._is_due = is_due
+        #: The loop that is running.
+        self.current: EvalLoop | None = None
+        self._before: BeforeValidation | None = None
+        #: True while the state before an interrupted validation is saved.
+        self._interrupted = False
+        #: True if a validation cannot be left although a signal has come.
+        self._has_to_finish = False
+
+    def run(self, stage: Stage) -> dict[str, Any]:
+        """Validate or test, and return the metrics."""
+        return evaluate(self, stage)
+
+    def in_mode(self) -> AbstractContextManager[None]:
+        """Return the context in which the model is evaluated."""
+        return in_mode(self.compute.model, training=False)
+
+    # -- validations during training
+
+    def due(self, position: Position | None = None) -> bool:
+        """Return whether a validation must run before the next step, at this position or another one."""
+        if not self.loops["val"]:
+            return False
+        return self.host.requests.validate or self._is_due(position or self.host.position)
+
+    def validate(self) -> None:
+        """Validate now. If a signal interrupts it, the state from before it is saved."""
+        host = self.host
+        host.strategy.settle()
+        self._before = before_validation(host, self.compute.model)
+        host.requests.validate = False
+        try:
+            with host.plan.ledger.part("validation"):
+                self.run("val")
+        except Interrupted:
+            self._interrupted = True
+            end_if_signaled(host)
+        finally:
+            self._before, self._interrupted, self._has_to_finish = None, False, False
+        host.journal.note("validation")
+
+    def leave_if_signaled(self) -> None:
+        """Leave a validation after a signal to any process, if the state before it is saved or known.
+
+        Looking at the requests also ends a forked copy of the loop.
+        """
+        if self.host.running == "train":
+            self.host.strategy.agree_in_evaluation(self.host.requests)
+        self._leave_if_possible()
+
+    def leave_with_others(self) -> None:
+        """Wait, after the last batch of an evaluation, until no process has more. A signal still ends it."""
+        host = self.host
+        while host.running == "train" and host.strategy.agree_in_evaluation(host.requests, ended=True):
+            self._leave_if_possible()
+        self._leave_if_possible()
+
+    def _leave_if_possible(self) -> None:
+        host = self.host
+        if not host.requests.signal or self._has_to_finish:
+            return
+        if host.strategy.on_main(host.saving.is_saved_at_last):
+            end_if_signaled(host)
+        elif not host.strategy.any(self._before is None):
+            raise Interrupted
+        self._has_to_finish = True  # asking again would need an exchange, after a batch that not all processes have
+
+    def rewind(self, states: dict[str, Any]) -> None:
+        """Replace the states that an interrupted validation has changed."""
+        if self._interrupted and self._before is not None:
+            self._before.put_into(states)
+
+    # -- for hooks
+
+    @contextmanager
+    def more_loops(self, val: Mapping[str, EvalLoop], test: Mapping[str, EvalLoop]) -> Iterator[None]:
+        """Also evaluate these loops inside the context, for hooks that evaluate the same data in another way."""
+        self.loops["val"].update(val)
+        self.loops["test"].update(test)
+        try:
+            yield
+        finally:
+            for name in val:
+                del self.loops["val"][name]
+            for name in test:
+                del self.loops["test"][name]
+
+    def compare_metrics(self, stage: str, metrics: Mapping[str, Any]) -> None:
+        """Refuse a metric that differs between the processes: hooks would decide differently, and wait for ever."""
+        numbers = {name: float(value) for name, value in metrics.items() if isinstance(value, (int, float))}
+        everyone = self.host.strategy.gather(numbers)
+        for rank, theirs in enumerate(everyone):
+            for name, value in everyone[0].items():
+                other = theirs.get(name, math.nan)
+                if not _same(other, value):
+                    error = DistributedError(
+                        f"the metric '{escaped(name)}' of {stage} differs between the processes (rank 0: {value:g}, "
+                        f"rank {rank}: {other:g}), so they would decide differently; an object with compute() has to "
+                        "sum up over the processes itself, as those of torchmetrics do"
+                    )
+                    error.was_reported = True  # all processes raise it
+                    raise error
+
+
+def _same(first: float, second: float) -> bool:
+    both_nan = math.isnan(first) and math.isnan(second)
+    return both_nan or math.isclose(first, second, rel_tol=1e-6, abs_tol=1e-9)

@@ -1,0 +1,298 @@
+"""Training: drives a training, whoever owns the loop.
+
+    for batch, last in training.begin_pass():
+        batch = training.begin_iteration(batch, last)
+        ...                                    # before_train_iter, the step, training.update, after_train_iter
+        if training.end_iteration():           # counters, costs, requests: true if the loop must end
+            break
+    else:
+        training.end_pass()
+
+`hookline.engine.loops` is such a loop. So are the loops of dialects, and a loop that hookline does not own: it calls
+`take_loss` and steps its optimizer itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from functools import partial
+from traceback import walk_tb
+from typing import TYPE_CHECKING, Any
+
+from hookline.common.modes import in_mode
+from hookline.data.batches import Batches
+from hookline.data.sources import as_resumable
+from hookline.data.transfer import Transfer, moved_ahead, to_device
+from hookline.engine.loops import end_if_signaled, handle_requests
+from hookline.engine.numerics import KEPT, check_losses
+from hookline.errors import StorageError
+from hookline.plan.scopes import NOTHING
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from hookline.engine.compute import Compute
+    from hookline.engine.loop_specs import TrainLoop
+    from hookline.optim.optims import Optims
+    from hookline.optim.scheduled import When
+    from hookline.state.host import Host
+
+#: The last suggestion in the message about a loss that is NaN or Inf.
+NAN_HINT = "or skip such batches: CheckInvalidLossHook with policy: skip and interval: 1"
+
+
+class Training:
+    """The state of one call of `train`: the pass over the data, the current iteration, the losses.
+
+    Args:
+        host: The owner of the plan, the counters, the requests and the checkpoints. Hooks see it.
+        loop: The data, the step and the length.
+        optims: The optimizers.
+        compute: The model, its device and its precision.
+        seed: The seed of the order of the data.
+        prefetch: Move the next batch to a GPU while the current one is computed.
+    """
+
+    #: False if all batches count the same, however many samples they have.
+    weighs_samples = True
+
+    def __init__(
+        self, host: Host, loop: TrainLoop, optims: Optims, compute: Compute, seed: int = 0, prefetch: bool = True
+    ) -> None:
+        self.host, self.loop, self.optims, self.compute = host, loop, optims, compute
+        self.plan, self.position, self.requests = host.plan, host.position, host.requests
+        self.strategy, self.ledger = host.strategy, host.plan.ledger
+        self.seed, self._prefetch = seed, prefetch
+        #: The pass over the data that is running.
+        self.batches: Batches | None = None
+        #: The losses that `hookline.engine.numerics` has not checked yet, oldest first.
+        self.losses: list[float | Tensor] = []
+        #: The finished iterations at the last such check; None if it is unknown.
+        self.losses_since: int | None = host.position.iter
+        self.nan_hint = NAN_HINT
+        #: Called once, when the first pass begins: hooks may have changed the model and the optimizers by then.
+        self.before_first_pass: Callable[[], None] | None = None
+        self._by_epoch, self._max_iters = loop.by_epoch, loop.max_iters
+        self._on_cpu, self._needs_transfer = compute.on_cpu, not compute.on_cpu
+        #: True if an accumulation window has to end with the current batch.
+        self.ends_window = False
+        #: The finished iterations at which something is due besides the step.
+        self._next_look: float = 0
+        #: The counter in the last iteration of a training by iterations.
+        self._last_iter = -1 if loop.max_iters is None else loop.max_iters - 1
+        #: The model as the step calls it.
+        self.wrapped = compute.wrapped
+        #: The user's step, ready to be called with model and batch.
+        self.call_step: Callable[..., Any] = (
+            partial(loop.step, optim=optims.given) if loop.updates_itself else loop.step
+        )
+        #: The update after the step; None if the step calls `optim.update` itself.
+        self.update: Callable[[Tensor, dict[str, Any]], None] | None = (
+            None if loop.updates_itself or len(optims) != 1 else optims.sole.update
+        )
+        #: True if the forward pass of a step has a context besides the contexts of hooks.
+        self.wraps_forward = compute.precision != "fp32" or (self.update is not None and self.strategy.syncs_in_forward)
+        unit: When = "epoch" if loop.by_epoch else "iter"
+        optims.attach(
+            *(self.plan, compute.precision, compute.device, unit, self.batches_left),
+            *(self.strategy, compute.wrapped, self.agree_on_skip),
+        )
+
+    # -- a pass over the data
+
+    def begin_pass(self) -> Iterable[tuple[Any, bool]]:
+        """Start or continue a pass at the current batch. Yield each batch, and whether it is the last.
+
+        There is no batch if the run was stopped by what a resumed run had to do first.
+        """
+        self.requests.refuse_copy()
+        check, self.before_first_pass = self.before_first_pass, None
+        if check is not None:
+            check()
+        batches = self.open_batches()
+        if self.host.loading.restore():  # after the iterator was created, because that draws a random number
+            handle_requests(self.host)
+            if self.requests.stopped:
+                return ()
+        self.drop_stale_gradients()
+        self.clear_skip()
+        self.host.ends_epoch = self.host.ends_window = self.ends_window = False
+        self.host.batch_weight = None
+        self.optims.weigh()
+        self._next_look = 0
+        return batches
+
+    def open_batches(self) -> Iterable[tuple[Any, bool]]:
+        """Create the iterator of the loader, at the current batch."""
+        loop, position = self.loop, self.position
+        resuming, state = self.host.loading.take_loader_state()
+        self.batches = Batches(
+            loop.dataloader,
+            loop.limit_batches,
+            position.epoch,
+            position.batch,
+            self.seed,
+            state,
+            resuming,
+            on_failure=partial(end_if_signaled, self.host),
+            waiting=self.ledger.parts["data"],
+            ends=self.strategy.any,
+        )
+        # Only a loader without a state of its own may be one batch ahead of the run.
+        on_gpu = self.compute.device.type == "cuda"
+        if self._prefetch and on_gpu and as_resumable(loop.dataloader) is not None:
+            return moved_ahead(self.batches, Transfer(self.compute.device))
+        return self.batches
+
+    def begin_iteration(self, batch: Any, last: bool) -> Any:
+        """Begin an iteration with a batch, and return the batch on the device of the run."""
+        if self._needs_transfer:
+            batch = to_device(batch, self.compute.device)
+        self.host.data_batch = batch
+        if last or self.position.iter == self._last_iter:
+            self._mark_end(batch, last)
+        if self.plan.may_leave_gradients:
+            self.drop_stale_gradients()
+        return batch
+
+    def _mark_end(self, batch: Any, last: bool) -> None:
+        """Note that a pass, or the training, ends with this batch."""
+        self.host.ends_epoch = last
+        self.host.ends_window = self.ends_window = self._by_epoch or self.position.iter == self._last_iter
+        if last:
+            self._weigh_last_batch(batch)
+
+    def end_iteration(self, loss: Tensor | None = None) -> bool:
+        """Count the iteration, keep its loss to be checked, and handle requests.
+
+        Return whether the loop must end: training is over, or was stopped.
+        """
+        if loss is not None:
+            self.losses.append(loss if not loss.requires_grad else loss.item() if self._on_cpu else loss.detach())
+        position = self.position
+        position.iter += 1
+        position.batch += 1
+        if position.iter >= self._next_look:
+            self._look()
+        if self.requests.pending or not self._by_epoch:
+            if self.host.ends_epoch and not self._by_epoch:
+                position.epoch, position.batch = position.epoch + 1, 0
+            self.host.ends_window = self.ends_window = False
+            handle_requests(self.host)
+            if self.requests.stopped:
+                return True
+        return position.iter == self._max_iters
+
+    def _look(self) -> None:
+        """Do what is not due in every iteration: measure one of 31, and check the losses before there are too many."""
+        done = self.position.iter
+        if done >= self.ledger.next_turn:
+            self.ledger.turn()
+        if len(self.losses) >= KEPT:
+            check_losses(self, done)
+        self._next_look = min(self.ledger.next_turn, done + KEPT - len(self.losses))
+
+    def end_pass(self) -> None:
+        """End a pass whose batches are used up. The stream may be shorter now than when the run was saved."""
+        if not self._by_epoch and self.position.batch:
+            self.position.epoch, self.position.batch = self.position.epoch + 1, 0
+
+    def end_epoch(self) -> None:
+        """Count an epoch, after its last point, and handle requests."""
+        self.position.epoch, self.position.batch = self.position.epoch + 1, 0
+        handle_requests(self.host)
+
+    def resume_between_passes(self) -> None:
+        """Restore the late states of a resumed run, and run a missed validation, unless the run is inside a pass.
+
+        Inside a pass, `begin_pass` does this, after the iterator of the loader was created.
+        """
+        if self.position.batch == 0 or self.loop.is_over(self.position) or self.requests.stopped:
+            self.host.loading.restore()
+            handle_requests(self.host)
+
+    # -- the step
+
+    def syncing_forward(self) -> AbstractContextManager[Any]:
+        """Return the context of a forward pass in which a strategy may decide whether to sync gradients."""
+        if self.update is None or not self.strategy.syncs_in_forward:
+            return NOTHING
+        return self.optims.sole.syncing_forward()
+
+    def flush_windows(self) -> None:
+        """End the open accumulation windows with this iteration."""
+        self.host.ends_window = self.ends_window = True
+        self.optims.flush()
+
+    def take_loss(self, loss: Tensor, outputs: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Take the loss of a loop that makes its own backward passes and steps. Return what hooks see of it."""
+        outputs = {"loss": loss} if outputs is None else outputs
+        for optim in self.optims.values():
+            optim.take_loss(outputs)
+        return outputs
+
+    def following_steps(self) -> AbstractContextManager[None]:
+        """Return a context in which hooks see every step of the optimizers, whoever makes it."""
+        return self.optims.following_steps()
+
+    def in_mode(self) -> AbstractContextManager[None]:
+        """Return the context in which the model is trained."""
+        return in_mode(self.compute.model, training=True)
+
+    # -- gradients, windows and skips
+
+    def drop_stale_gradients(self) -> None:
+        """Drop gradients that user code left behind outside of an iteration."""
+        self.optims.drop_stale_gradients(self.loop.updates_itself)
+
+    def batches_left(self) -> int | None:
+        """Return the maximum size of an accumulation window that begins now; None if it is unknown."""
+        # A step that calls `optim.update` itself decides how often it updates.
+        return None if self.loop.updates_itself else self.batches_to_come()
+
+    def batches_to_come(self) -> int | None:
+        """Return the number of batches until windows have to end; None if it is unknown."""
+        loop, position = self.loop, self.position
+        length = loop.length if loop.by_epoch else loop.max_iters
+        return None if length is None else length - (position.batch if loop.by_epoch else position.iter)
+
+    def agree_on_skip(self) -> None:
+        """Skip the current batch if any process skips it."""
+        reason = self.strategy.agree_on_first(self.requests.skip)
+        if reason and not self.requests.skip:
+            self.requests.ask_skip(reason)
+            self.optims.skip()
+
+    def clear_skip(self) -> None:
+        """Clear a skip at the end of its iteration."""
+        self.requests.skip = ""
+        self.optims.clear_skip()
+
+    def _weigh_last_batch(self, batch: Any) -> None:
+        """Weigh the last batch of a pass, which may have fewer samples than the others, or a different number here."""
+        assert self.batches is not None
+        samples, usual = self.batches.samples(self.position.batch, batch)
+        whole, usual_whole = self.strategy.total([samples, usual])
+        if usual and self.weighs_samples and (samples, whole) != (usual, usual_whole):
+            self.host.batch_weight = samples / usual
+            self.optims.weigh(self.host.batch_weight, whole / usual_whole)
+
+    # -- errors
+
+    def refuse_resumed_optimizer(self, error: Exception) -> None:
+        """Turn an error of an optimizer's first step after a resume into one that names the checkpoint.
+
+        Each optimizer has its own rules for its state, and torch does not check them when a state is loaded.
+        """
+        resumed_at = self.host.loading.resumed_at
+        optims = self.optims.values()
+        if resumed_at < 0 or self.position.iter - resumed_at >= max(optim.accumulate for optim in optims):
+            return
+        for frame, _ in walk_tb(error.__traceback__):
+            if any(frame.f_locals.get("self") is optim.optimizer for optim in optims):
+                kind = type(frame.f_locals["self"]).__name__
+                raise StorageError(
+                    f"{self.host.loading.source} cannot be used: {kind} cannot continue from the state in it: "
+                    f"{type(error).__name__}: {error}"
+                ) from error

@@ -1,0 +1,85 @@
+"""The events of a session in the journal of the run: how it begins and how it ends. Others note what they do."""
+
+from __future__ import annotations
+
+import platform
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from hookline.errors import described, exit_code_of
+from hookline.rundir.journal import NOWHERE, Journal
+from hookline.state import snapshot
+
+if TYPE_CHECKING:
+    from hookline.resume.start import Source
+    from hookline.state.host import Host, Verb
+
+
+@contextmanager
+def journaling(host: Host, verb: Verb) -> Iterator[Journal]:
+    """Let the host note events inside the context, if it trains and is the main process."""
+    position = host.position
+    if verb == "train" and host.strategy.is_main:
+        host.journal = Journal(lambda: (position.iter, position.epoch))
+    try:
+        yield host.journal
+    finally:
+        host.journal.close()
+        host.journal = NOWHERE
+
+
+def begin(host: Host, source: Source | None, continues: bool) -> None:
+    """Note the start of a training. If it continues the run in the folder, the journal is opened later.
+
+    A resume that is refused must not end up in the journal of a run that may have finished long ago.
+    """
+    (host.journal.check if continues else host.journal.open)(host.work_dir)
+    resumed = source if source is not None and source.kind == "resume" else None
+    host.journal.note(
+        "start",
+        **_saved_position(resumed),
+        resumed_from=None if resumed is None else str(resumed.path),
+        processes=host.strategy.world_size,
+        environment=environment(host),
+    )
+
+
+def environment(host: Host) -> dict[str, Any]:
+    """Return where a run trains: versions, machine and device."""
+    found = snapshot.environment()
+    return {
+        **{name: found[name] for name in ("hookline", "torch", "python", "threads")},
+        # `platform.platform()` would start a process.
+        "platform": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "host": socket.gethostname(),
+        "device": str(getattr(host, "device", "")),
+    }
+
+
+def _saved_position(resumed: Source | None) -> dict[str, int]:
+    """Return the position of a checkpoint, which is loaded later. It may be of any form: nothing has checked it yet."""
+    position = resumed.checkpoint.get("position") if resumed is not None else None
+    if not isinstance(position, dict):
+        return {}
+    found = {"step": position.get("iter"), "epoch": position.get("epoch")}
+    return {name: count for name, count in found.items() if type(count) is int}
+
+
+def end(host: Host, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+    """Note how a training ended. The signature is that of an exit callback of `contextlib.ExitStack`."""
+    journal = host.journal
+    if host.loading.refused:
+        return
+    journal.open(host.work_dir)
+    if isinstance(error, Exception):
+        text = "\n".join([described(error), *getattr(error, "__notes__", [])])
+        journal.note("failure", text=text)
+    journal.note("end", code=_exit_code(error) if error is not None else host.requests.exit_code)
+
+
+def _exit_code(error: BaseException) -> int:
+    if isinstance(error, SystemExit):
+        return error.code if isinstance(error.code, int) else int(error.code is not None)
+    return 130 if isinstance(error, KeyboardInterrupt) else exit_code_of(error)

@@ -1,0 +1,1 @@
+"""One update, its schedules and its clipping."""

@@ -1,0 +1,1 @@
+"""Compare a checkpoint with this run, decide who wins, and report it."""

@@ -1,0 +1,149 @@
+"""Contract: what a host does with a checkpoint, before, while and after it is loaded.
+
+    contract.check(checkpoint, path)     # refuses a checkpoint that does not fit, or that needs a decision
+    ...                                  # the parts are loaded
+    contract.apply()                     # the user's choices that differ from the loaded state
+    contract.report(checkpoint)          # where the run continues, and what differs
+
+`Contract` loads a checkpoint as it is. `RunContract` is the one of a Runner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hookline.checkpoint import compatibility
+from hookline.checkpoint.export import averages_in
+from hookline.common.escape import escaped
+from hookline.errors import StorageError
+from hookline.resume import apply, facts, report
+from hookline.run.position import Position
+from hookline.state import snapshot
+
+if TYPE_CHECKING:
+    from hookline.engine.runner_host import RunnerHost
+    from hookline.resume.report import Resumption
+    from hookline.state.host import Host
+
+
+class Contract:
+    """What a checkpoint means for a host."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        #: What differed when the run was resumed; None if it was not.
+        self.resumption: Resumption | None = None
+
+    def check(self, checkpoint: dict[str, Any], path: Path) -> None:
+        """Refuse a checkpoint that does not fit this run, before anything is loaded."""
+        snapshot.check(self._host, checkpoint, str(path), self.prepare)
+        if odd := facts.malformed(checkpoint["meta"].get("asked", {})):
+            names = [f"meta['asked']{where}" for where in odd]
+            raise StorageError(f"{path} cannot be used: {snapshot.not_saved(names)}")
+        self.resumption = self.compare(checkpoint, path)
+        self._host.loading.was_reported = self.resumption.has_reported
+
+    def prepare(self, checkpoint: dict[str, Any]) -> None:
+        """Change the model or the checkpoint, before the two are compared."""
+
+    def compare(self, checkpoint: Mapping[str, Any], path: Path) -> Resumption:
+        """Return what differs between the checkpoint and this run."""
+        return report.compare_with(self._host, checkpoint, path)
+
+    def apply(self) -> None:
+        """Apply the user's choices that differ from the loaded state."""
+
+    def report(self, checkpoint: Mapping[str, Any]) -> None:
+        """Report where the run continues and what differs."""
+        self.tell_position(checkpoint)
+        assert self.resumption is not None, "it was compared before"
+        for line in self.resumption.lines:
+            self._host.terminal.say(f"  {line}")
+        if self._host.strategy.is_main:
+            report.record(self._host, self.resumption)
+
+    def tell_position(self, checkpoint: Mapping[str, Any]) -> None:
+        """Say where the run continues."""
+
+    # -- weights alone
+
+    def base_weights(self) -> Path | None:
+        """Return the file with the weights that the model of this run begins with; None if it is built with them."""
+        return None
+
+    def read_weights(self, path: Path) -> dict[str, Any]:
+        """Read the file of `load_from`. A subclass may support other formats, but none that can run code."""
+        return self._host.strategy.read_checkpoint(path, sealed=False)
+
+    def load_weights(self, checkpoint: dict[str, Any], path: str) -> None:
+        """Load only the weights of a checkpoint."""
+        raise NotImplementedError
+
+
+class RunContract(Contract):
+    """The contract of a Runner: the user's choices win where `keep` says so."""
+
+    def __init__(self, runner: RunnerHost) -> None:
+        super().__init__(runner)
+        self._runner = runner
+        self._originals: apply.Originals | None = None
+
+    def prepare(self, checkpoint: dict[str, Any]) -> None:
+        """Compute with as many threads as the run of the checkpoint, if this was left to hookline."""
+        meta = checkpoint.get("meta")
+        self._runner.acceleration.continue_from(meta if isinstance(meta, Mapping) else {})
+
+    def check(self, checkpoint: dict[str, Any], path: Path) -> None:
+        """Also refuse to resume if the user has to decide how a schedule continues."""
+        super().check(checkpoint, path)
+        assert self.resumption is not None, "it was compared just now"
+        apply.refuse_undecided(self._runner, self.resumption, checkpoint)
+        self._originals = apply.Originals.of(self._runner)
+
+    def compare(self, checkpoint: Mapping[str, Any], path: Path) -> Resumption:
+        """Compare also with the length of training, and with a checkpoint of an earlier hookline."""
+        runner = self._runner
+        return report.compare_with(
+            runner,
+            checkpoint,
+            path,
+            older=lambda: report.older_facts(runner.optims, checkpoint),
+            is_over=lambda epoch, done: runner.train_loop.is_over(Position(epoch, done)),
+            seed_is_chosen=runner.seed_is_chosen,
+        )
+
+    def apply(self) -> None:
+        """Use the values of the config where they win."""
+        assert self._originals is not None, "the differences were decided before"
+        assert self.resumption is not None, "they were compared before"
+        apply.apply(self._runner, self.resumption, self._originals)
+        self._originals = None
+
+    def tell_position(self, checkpoint: Mapping[str, Any]) -> None:
+        """Report the position, and take the seed of the checkpoint if the user did not choose one."""
+        runner, position = self._runner, self._runner.position
+        where = f"epoch {position.epoch}, iteration {position.iter}"
+        runner.terminal.say(f"resumed from {escaped(runner.saving.last_path)}: {where}")
+        if not runner.seed_is_chosen:
+            runner.seed = runner.training.seed = runner.evaluation.seed = checkpoint["meta"].get("seed", runner.seed)
+
+    def base_weights(self) -> Path | None:
+        """Return the file of `load_from`: the config's, if another checkpoint is loaded on top of it."""
+        runner = self._runner
+        chosen = (runner.config or {}).get("load_from") if not runner.resume else runner.load_from
+        return Path(chosen) if chosen is not None and (runner.resume or str(chosen) != str(runner.load_from)) else None
+
+    def load_weights(self, checkpoint: dict[str, Any], path: str) -> None:
+        """Load the weights of a checkpoint that fit the model. For an evaluation, the whole model must fit."""
+        runner = self._runner
+        if runner.running != "train":
+            compatibility.refuse_lacking(runner.model, checkpoint["state_dict"], path)
+        left_out = snapshot.load_fitting(runner.model, checkpoint["state_dict"], path, runner.strategy)
+        text = f"weights from {escaped(path)}" + (", except:" if left_out else "")
+        runner.terminal.say("\n  ".join([text, *left_out]))
+        unused = [name for name in averages_in(checkpoint) if name not in {entry.name for entry in runner.plan}]
+        if unused:
+            names = ", ".join(map(escaped, unused))
+            runner.terminal.say(f"the averaged weights in it ({names}) are not used without that hook")

@@ -1,0 +1,1 @@
+"""Runner: the parts of a run, put together, and the verbs that start it and make requests."""

@@ -1,0 +1,1 @@
+"""The contents of a checkpoint: parts, snapshots, writing and loading."""
