@@ -39,7 +39,7 @@ def _no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delenv(name)
 
 
-def test_accelerate_ends_in_the_bits_of_ddp_and_in_one_process_in_those_of_a_single_run(tmp_path: Path) -> None:
+def test_accelerate_matches_ddp_and_a_single_run_bit_for_bit(tmp_path: Path) -> None:
     two = run("trainings", tmp_path / "two", "accelerate", "ddp", module=MODULE)
     one = run("trainings", tmp_path / "one", "accelerate", "single", module=MODULE, nproc=0)
     assert (one.code, two.code) == (0, 0), one.output + two.output
@@ -210,7 +210,7 @@ def test_deepspeed_is_refused_before_training(monkeypatch: pytest.MonkeyPatch) -
     )
 
 
-def test_what_accelerate_has_prepared_is_refused() -> None:
+def test_objects_prepared_by_accelerate_are_refused() -> None:
     accelerator = Accelerator(cpu=True)
     strategy = pick(accelerator)
     with pytest.raises(ConfigError) as refused:
@@ -229,7 +229,7 @@ def test_what_accelerate_has_prepared_is_refused() -> None:
     )
 
 
-def test_the_launcher_decides_what_auto_is_and_the_precision_of_the_run_is_that_of_the_accelerator(
+def test_the_launcher_resolves_auto_and_the_accelerator_sets_the_precision(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert pick("auto").name == "single"

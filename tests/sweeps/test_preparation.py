@@ -155,7 +155,7 @@ def test_without_optuna_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.M
     assert refusal(write_config(tmp_path), LR) == expected
 
 
-def test_the_metric_is_that_of_save_best_or_has_to_be_chosen(tmp_path: Path) -> None:
+def test_the_metric_comes_from_save_best_or_must_be_chosen(tmp_path: Path) -> None:
     config = write_config(tmp_path)
     assert prepare(request(config, metric=None))[0].metric == "val/accuracy"
     auto = write_config(tmp_path, name="auto.yaml")
