@@ -205,7 +205,7 @@ def test_deepspeed_is_refused_before_training(monkeypatch: pytest.MonkeyPatch) -
         toy_runner()
     assert str(refused.value) == (
         "accelerate is set up for DeepSpeed (ACCELERATE_USE_DEEPSPEED), which the strategy 'accelerate' does not "
-        "support: that would make the steps of the optimizer by itself; to shard a model, start with torchrun and use "
+        "support: that would step the optimizer itself; to shard a model, start with torchrun and use "
         "the strategy 'fsdp'"
     )
 
@@ -216,7 +216,7 @@ def test_objects_prepared_by_accelerate_are_refused() -> None:
     with pytest.raises(ConfigError) as refused:
         strategy.share(accelerator.prepare(DataLoader(TensorDataset(torch.arange(4)))), pad=True)
     assert str(refused.value) == (
-        "the loader was prepared by accelerate, but hookline shares the data by itself, so that a run can be resumed "
+        "the loader was prepared by accelerate, but hookline shares the data itself, so that a run can be resumed "
         "at any batch; pass the DataLoader that you have prepared"
     )
     model = nn.Linear(1, 1)

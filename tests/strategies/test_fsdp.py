@@ -152,7 +152,7 @@ def with_number() -> nn.Module:
             tied,
             {"wrap": ["Block"]},
             "the strategy 'fsdp': wrap: 0 (Block) cannot be a unit, because its parameter 3.weight is also used "
-            "outside of it; tied parameters must be in one unit",
+            "outside the unit; tied parameters must be in one unit",
         ),
         (
             on_meta,

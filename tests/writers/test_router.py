@@ -975,5 +975,5 @@ def test_a_writer_that_cannot_say_what_it_makes_does_not_end_the_run(
     writer = Mute()
     toy_runner(writers=[writer], work_dir=tmp_path, max_epochs=1, quiet=False).train()
     assert len(writer.records) == 2
-    warning = "warning: Mute cannot list its files (who knows); those of an earlier run stay where they are\n"
+    warning = "warning: Mute cannot list its files (who knows); files of an earlier run stay where they are\n"
     assert capsys.readouterr().out.count(warning) == 1

@@ -37,7 +37,7 @@ def export(
     """Write the model's weights, or the averaged ones, to a safetensors file.
 
     If `out` ends with `.pth`, write the whole checkpoint to one file, as a single process saves it. A checkpoint with
-    only the trained parameters is completed with those of `base`, or exported as it is if `trained_only`.
+    only the trained parameters is completed with the weights of `base`, or exported without them if `trained_only`.
     """
     from safetensors.torch import save
 

@@ -31,7 +31,7 @@ class Writers:
     """The processes that write a checkpoint together."""
 
     rank: int
-    #: A group of torch.distributed that nothing else uses meanwhile.
+    #: A group of torch.distributed that nothing else uses during the save.
     group: Any
     #: Calls a function in every process, and returns all results by rank. If it fails in one, it fails in all.
     together: Callable[[Callable[[], Any]], list[Any]]

@@ -46,7 +46,7 @@ def separate(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
             found.append(part)
             return None
         if isinstance(value, dict):
-            copied = shallow_copy(value)  # keeps the type and its attributes, such as those of a model's state_dict
+            copied = shallow_copy(value)  # keeps the type and its attributes, as in a model's state_dict
             for key, inner in value.items():
                 copied[key] = visit(inner, (*path, key))
             return copied

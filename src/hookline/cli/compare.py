@@ -101,7 +101,7 @@ def run(
 
 
 def report_left_out(left_out: Mapping[Path, HooklineError]) -> None:
-    """Show what could not be compared. A run that cannot be read decides about the exit code."""
+    """Show the runs that could not be compared. A run that cannot be read decides about the exit code."""
     from hookline.rundir.runs import NotARunError
 
     for error in left_out.values():

@@ -35,7 +35,7 @@ class Documentation:
     summary: str
     #: The description without the Example, YAML and Args sections.
     text: str
-    #: Python code that runs as it is.
+    #: Python code that runs without changes.
     example: str
     #: Part of a config file.
     yaml: str

@@ -1,4 +1,4 @@
-"""What `hookline sweep` shows: a line per trial, a line of progress on a terminal, and a table at the end."""
+"""The output of `hookline sweep`: a line per trial, a line of progress on a terminal, and a table at the end."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ Examples:
   hookline watch runs/digits --host 0.0.0.0    also for other machines, with a token
   hookline watch runs/digits --json            the state, once, for programs
 """
-#: How far the server steps back where all cores are busy: a training comes first.
+#: The niceness of the server. If all cores are busy, a training comes first.
 NICENESS = 10
 
 

@@ -1,6 +1,6 @@
 """The files of a run: how they are opened, and what is refused because it is not a regular file.
 
-A run writes only regular files of its own. It never follows a link in its folder, and never waits for a pipe or a
+A run writes only its own regular files. It never follows a link in its folder, and never waits for a pipe or a
 device. Files that are only read may be links, but only to regular files. Both rules are openers, for any `open`:
 
     open(path, "a", opener=owned)      a file that the run writes
@@ -166,7 +166,7 @@ def write_text(path: Path, text: str) -> None:
 
 @contextmanager
 def storage_errors(path: Path, action: str = "written", *, inside: bool = False) -> Iterator[None]:
-    """Turn an error of the system into a StorageError that names the file, or, if known, the one inside of it."""
+    """Turn an error of the system into a StorageError that names the file, or, if known, the file inside it."""
     try:
         yield
     except OSError as error:

@@ -42,15 +42,15 @@ _owned: WeakValueDictionary[int, Owned] = WeakValueDictionary()
 _locks: WeakValueDictionary[int, Lock] = WeakValueDictionary()
 # The locks that are held because a process is being forked.
 _held: list[list[Lock]] = []
-# What this process has only a copy of.
+# The objects of which this process only has a copy.
 _copies: list[Owned] = []
 
 
 def own(thing: Owned, lock: Lock | None = None) -> None:
     """Register something that belongs to this process, until it is released.
 
-    The lock is held while a process is forked. So no other thread is just using what it protects, and neither this lock
-    nor that of a file below it stays locked in the new process, where the other thread does not exist.
+    The lock is held while a process is forked, so no other thread is using the protected object at that moment. Neither
+    this lock nor the lock of a file below it stays locked in the new process, where the other thread does not exist.
     """
     _owned[id(thing)] = thing
     if lock is not None:

@@ -129,7 +129,7 @@ class Search:
         try:
             storage = tensor.untyped_storage()
             address, size = storage.data_ptr(), storage.nbytes()
-        except (RuntimeError, NotImplementedError):  # it has no storage of its own, as a sparse one
+        except (RuntimeError, NotImplementedError):  # the tensor has no storage, as a sparse one
             return
         if address not in self._storages:
             self._storages.add(address)

@@ -97,7 +97,7 @@ class Monitor:
 
 
 class BestCheckpoint(NamedTuple):
-    """What is saved as best for one metric: its value and its file, which are None before the first save."""
+    """The best value of one metric that was saved, and its file. Both are None before the first save."""
 
     monitor: Monitor
     value: float | None
@@ -180,7 +180,7 @@ def infer_rule(
     """Return the rule that the name of a metric shows; None if it shows none, or both.
 
     Keys of the caller are tried first, as the whole name and then as the beginning of a word. They replace the built-in
-    words of that rule. Of the built-in words, those of a loss or an error decide over all others.
+    words of that rule. Of the built-in words, the words for a loss or an error win.
 
     >>> infer_rule("top1_error"), infer_rule("lossless_accuracy"), infer_rule("loss_scale")
     ('less', 'greater', None)

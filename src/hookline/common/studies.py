@@ -104,7 +104,7 @@ def open_storage(storage: str) -> BaseStorage:
         )
     if re.fullmatch(r"sqlite(\+\w+)?:/{2,3}(\?.*|:memory:.*|file::memory:.*)?", storage):
         raise ConfigError(
-            f"the storage {storage!r} is in the memory of one process, but every trial is a process of its own; write "
+            f"the storage {storage!r} is in the memory of one process, but every trial is a separate process; write "
             "sqlite:///FILE"
         )
     with study_errors(storage):

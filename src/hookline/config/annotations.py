@@ -28,7 +28,7 @@ from pydantic_core import PydanticCustomError
 EMPTY = inspect.Parameter.empty
 # The form in which a config names a function or a class.
 NAMED = "^[^:]+:[^:]+$"
-#: What stands for an object while pydantic checks and converts the values around it.
+#: A placeholder for an object while pydantic checks and converts the values around it.
 PLACEHOLDER = {"<object>": True}
 NESTED_SCHEMA = {
     "type": "object",
@@ -64,7 +64,7 @@ _WELL_KNOWN = {
 
 
 class Kind(Enum):
-    """What one alternative of an annotation takes."""
+    """The values that one alternative of an annotation takes."""
 
     ANY = "anything"
     SCALAR = "a number, a text, ..."
@@ -108,7 +108,7 @@ def alternatives(annotation: Any) -> Iterator[Any]:
 
 
 def kind_of(alternative: Any) -> Kind:
-    """Return what one alternative of an annotation takes."""
+    """Return the values that one alternative of an annotation takes."""
     if alternative in (Any, object, EMPTY) or isinstance(alternative, str):
         return Kind.ANY
     found = get_origin(alternative) or alternative
@@ -133,7 +133,7 @@ def kinds_of(annotation: Any) -> set[Kind]:
 
 
 def takes_text(annotation: Any, text: str | None = None) -> bool:
-    """Return whether any text, or this one, is a valid value as it is."""
+    """Return whether any text, or this one, is a valid value without conversion."""
     for alternative in alternatives(annotation):
         if alternative is str:
             return True
@@ -188,7 +188,7 @@ def value_annotation(annotation: Any) -> Any:
 
 
 def keeps_mapping(annotation: Any) -> bool:
-    """Return whether a mapping with a text as `type` is a valid value as it is: a dict of ints cannot hold it."""
+    """Return whether a mapping with a text as `type` is valid without conversion: a dict of ints cannot hold it."""
     for alternative in alternatives(annotation) if annotation is not None else ():
         arguments = get_args(alternative)
         if kind_of(alternative) is Kind.MAPPING and (

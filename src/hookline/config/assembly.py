@@ -67,7 +67,7 @@ class Assembly:
             given["work_dir"] = f"runs/{self.maker.loaded.file.stem}"
         given |= changes
         strategy = given["strategy"] = pick(given.get("strategy", "auto"))
-        if train is not None:  # `auto` lengths are those of one process
+        if train is not None:  # `auto` lengths count the batches of one process
             train.dataloader = strategy.share(train.dataloader, pad=True)
         optims = OptimBuilder(self.maker, model, train, self.data.get("device", "auto"))
         runner = Runner(

@@ -55,7 +55,7 @@ class Provided:
 
 @dataclass(frozen=True)
 class Around:
-    """What surrounds a place: the slot of the part that it belongs to, and what this part provides."""
+    """The surroundings of a place: the slot of the part that it belongs to, and the values that this part provides."""
 
     slot: str
     provides: tuple[str, ...] = ()

@@ -41,7 +41,7 @@ class Maker:
     def build_parameters(
         self, slot: str, keys: Keys, factory: Callable[..., Any], values: Mapping[str, Any], **options: Any
     ) -> dict[str, Any]:
-        """Build the parameters of a class or function. `options` are those of `Drafter.parameters`."""
+        """Build the parameters of a class or function. `options` are the options of `Drafter.parameters`."""
         found = self.draft(lambda drafter: drafter.parameters(Around(slot), factory, keys, values, **options))
         return {name: self._build_value(value, {}) for name, value in found.items()}
 

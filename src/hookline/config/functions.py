@@ -16,7 +16,7 @@ from hookline.errors import ConfigError
 
 
 class Use(Enum):
-    """What becomes of a class or function that a config names."""
+    """The way in which a class or function that a config names is used."""
 
     #: It is called with its parameters, and the result is used.
     CALL = "call"

@@ -42,7 +42,7 @@ class BrokenModuleError(ConfigError):
 
     def __init__(self, message: str, origin: tuple[object, ...]) -> None:
         super().__init__(message)
-        #: What failed, and where: the same for every module that fails for this reason.
+        #: The failure and its place: the same for every module that fails for this reason.
         self.origin = origin
 
 

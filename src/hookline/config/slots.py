@@ -77,7 +77,7 @@ OBJECT = Slot("object", bases=tuple(base for slot in SLOTS.values() for base in 
 
 
 def loaded_bases(slot: Slot) -> tuple[type, ...]:
-    """Return the base classes of a slot, without those of modules that were never imported: they have no subclasses."""
+    """Return the base classes of a slot whose modules were imported. Others cannot have subclasses."""
     found = []
     for base in slot.bases:
         module, _, attribute = base.partition(":")

@@ -69,7 +69,7 @@ def iterator(
 def shared(loader: Iterable[Any], rank: int, processes: int, pad: bool) -> Iterable[Any]:
     """Return the loader of this process's share of the data; see `hookline.data.loader.Order.share`.
 
-    A loader whose order is not known is returned as it is: its own code decides what each process reads.
+    A loader whose order is not known is returned unchanged: its own code decides what each process reads.
     """
     resumable = as_resumable(loader)
     if resumable is not None:
@@ -110,7 +110,7 @@ class SharedList(Sequence[Any]):
 def as_resumable(loader: Iterable[Any]) -> ResumableLoader | None:
     """Return a ResumableLoader for this loader, or None if it cannot be resumed that way.
 
-    A ResumableLoader is returned as it is. A plain DataLoader, whose order is known, gets one with the same settings.
+    A ResumableLoader is returned unchanged. A plain DataLoader, whose order is known, gets one with the same settings.
     """
     if isinstance(loader, ResumableLoader):
         return loader

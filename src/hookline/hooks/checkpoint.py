@@ -173,7 +173,7 @@ class CheckpointHook(Hook):
     # -- questions from other parts
 
     def idle_points(self, runner: Runner) -> list[str]:
-        """Return the points to skip: those of the unit that is not counted, and those of options that are off."""
+        """Return the points to skip: the points of the unit that is not counted, and of options that are off."""
         if not runner.has_training:
             return []
         epochs, never = self._counts_epochs(runner), not self.save_last and self.interval is not None

@@ -131,7 +131,7 @@ class EvaluateHook(Hook):
         return [Milestone("interval", self.interval, self.interval, unit, "the function is never called")]
 
     def idle_points(self, runner: Runner) -> list[str]:
-        """Return the point to skip: that of epochs or iterations, whichever is not counted."""
+        """Return the point to skip: the one of epochs or of iterations, whichever is not counted."""
         if not runner.has_training:
             return []
         return ["after_train_iter" if self._counts_epochs(runner) else "after_train_epoch"]
@@ -301,7 +301,7 @@ class EvaluateHook(Hook):
 
 
 def results_of(function: Any, given: Any) -> dict[str, float]:
-    """Check what an evaluation function returned, and return it as numbers by name. None becomes an empty dict."""
+    """Check the result of an evaluation function, and return it as numbers by name. None becomes an empty dict."""
     from hookline.engine.metrics import plain  # it imports torch, and `hookline hooks` must not
 
     if given is None:

@@ -246,7 +246,7 @@ class LoggerHook(Hook):
     def _trained(self, runner: Runner) -> float | None:
         """Return the mean training loss to show beside a validation; None if there is none.
 
-        It is that of the epoch. In training by iterations, it is that of all iterations since the last validation.
+        It is the mean of the epoch, or, in training by iterations, of all iterations since the last validation.
         """
         if runner.running != "train":
             return None

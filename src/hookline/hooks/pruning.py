@@ -24,7 +24,7 @@ log = logging.getLogger("hookline")
 
 #: The attributes of a trial: the folder of its run, and how its last process ended.
 FOLDER, END = "folder", "end"
-#: How the process of a trial can end: the run is over, it was pruned, or it was stopped and has to be resumed.
+#: The possible ends of a trial's process: the run is over, it was pruned, or it was stopped and has to be resumed.
 FINISHED, PRUNED, UNFINISHED = "finished", "pruned", "unfinished"
 
 
@@ -91,7 +91,7 @@ class PruningHook(Hook):
         self.trial = trial
         self.pruner = pruner
         self.best = BestSoFar(watch(monitor, rule, who="PruningHook"))
-        #: The number of validations during training. `runner.validations` also counts those of `runner.val()`.
+        #: The number of validations during training. `runner.validations` also counts calls of `runner.val()`.
         self.validations = 0
         #: Values that could not be reported yet, by the number of the validation.
         self._unsent: dict[int, float] = {}

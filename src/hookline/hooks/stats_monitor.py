@@ -182,7 +182,7 @@ class StatsMonitorHook(Hook):
         return found
 
     def before_val(self, runner: Runner) -> None:
-        """Write what is left before the record of the validation."""
+        """Write the remaining numbers before the record of the validation."""
         self._write_left_over(runner)
 
     def _write_left_over(self, runner: Runner) -> None:

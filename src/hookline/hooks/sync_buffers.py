@@ -27,7 +27,7 @@ class SyncBuffersHook(Hook):
     an integer and never decreases. A bool becomes true if it is true in any process. Buffers that the model does not
     save are averaged, too. Sparse and quantized ones are left alone.
 
-    The processes are those of torch.distributed's default group. With a single process there is nothing to do.
+    All processes of torch.distributed's default group take part. With a single process there is nothing to do.
 
     Cost: nothing with one process. Otherwise, per epoch and device, one `all_reduce` of all floating-point buffers and
     one of all others.

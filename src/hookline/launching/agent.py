@@ -150,7 +150,7 @@ class Agent(LocalElasticAgent):
             text = f"it did not end after {signal_name(self.signals.first)}, and was killed"
             if process.poll() != KILLED:
                 self._look()
-            else:  # without an end of its own: it comes before all that reacted to the signal
+            else:  # it never ended, so it comes before all that reacted to the signal
                 worker = self._worker_group.workers[rank]
                 self.failures[rank] = Failure(worker.global_rank, KILLED, 0.0, text)
 

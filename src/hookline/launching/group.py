@@ -24,7 +24,7 @@ from hookline.launching.failures import Failure, first_of, signal_name
 from hookline.launching.signals import LAST, NOTICE, PERIOD, Signals
 from hookline.run.signals import was_reported
 
-#: How many seconds the processes may take to save and end after Ctrl-C.
+#: The seconds that the processes may take to save and end after Ctrl-C.
 GRACE = 60.0
 
 
@@ -47,7 +47,7 @@ class Worker:
         self.answer: Answer | None = None
         self.failure: Failure | None = None
         self.ended = self.silent = False
-        #: Whether it took too long, so that the launcher ends it. How it ends is then no failure of its own.
+        #: Whether it took too long, so that the launcher ends it. Its end is then not a separate failure.
         self.late = False
         self._looked = time.time()
 
@@ -115,10 +115,10 @@ class Group:
         return [pickle.loads(worker.answer.value) for worker in self.workers if worker.answer is not None]
 
     def _start(self, context: Any, call: tuple[Any, ...], over: threading.Event) -> None:
-        """Start the processes from a thread of its own, which lives until all is over.
+        """Start the processes from a separate thread, which lives until all is over.
 
         A copy of the current thread hangs in the first operation that uses several threads, if this one has used them:
-        OpenMP waits for threads that were not copied. A copy of a new thread has threads of its own. On Linux, the
+        OpenMP waits for threads that were not copied. A copy of a new thread has its own threads. On Linux, the
         processes end with the thread that started them.
         """
         started, errors = threading.Event(), list[BaseException]()

@@ -65,7 +65,7 @@ def budget_of_observers(budget: Any, action: Any) -> Budget | None:
 
 
 def budget_of(hook: Any, name: str, budget: Any, action: Any, default: Budget | None, alone: bool) -> Budget | None:
-    """Return the budget of a hook: that of its config or class, or, for an observer, that of all observers.
+    """Return the budget of a hook, from its config or class. Without one, an observer has the budget of all observers.
 
     Args:
         hook: The hook.

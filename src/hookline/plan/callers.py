@@ -25,7 +25,7 @@ def failing_call(error: BaseException, point: str) -> Call | None:
 
 
 def call_in_progress(host: object) -> Call | None:
-    """Return the hook call of this host that is running now in this thread; None outside of hooks.
+    """Return the hook call of this host that is running now in this thread; None outside hooks.
 
     It is read from the stack: a compiled point and `Around` know which call they are making, so recording each call is
     not necessary. Another thread acts for the user's hook that is running in the thread of the loop, if there is one:

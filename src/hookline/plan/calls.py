@@ -214,7 +214,7 @@ def _indented(lines: Iterable[str], by: int = 1) -> list[str]:
 
 
 def _groups(calls: tuple[Call, ...]) -> Iterator[list[tuple[int, Call]]]:
-    """Yield neighbors that count the same, and each other call by itself, with their numbers."""
+    """Yield neighbors that count the same as one group, and each other call as a separate group, with their numbers."""
     for counter, group in groupby(enumerate(calls), key=lambda numbered: numbered[1].counter):
         if counter:
             yield list(group)

@@ -60,7 +60,7 @@ class Cost:
         """
         calls = self.calls_before * stretch + self.calls * scale
         grown: float = self.grown
-        if self.sized > 1:  # the largest growth may have happened once, as that of a buffer; the others are typical
+        if self.sized > 1:  # the largest growth may have happened once, as with a buffer; the others are typical
             grown = self.grown_most + (self.grown - self.grown_most) / (self.sized - 1) * max(calls - 1, 1)
         seconds = self.seconds_before * stretch + self.seconds * scale
         return Total(round(calls), seconds, self.longest, round(grown))

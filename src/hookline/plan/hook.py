@@ -180,7 +180,7 @@ class Hook:
         """Return what a run has to reach so that this hook does its work; an empty list if it always does some.
 
         Before training, a run that reaches none of these is reported. None means that the frequencies of the methods
-        (`@every`, `how_often`) show it. A hook that counts by itself overrides this:
+        (`@every`, `how_often`) show it. A hook with its own counter overrides this:
 
             def must_reach(self, runner):
                 return [Milestone("interval", self.interval, self.interval, "iteration", "nothing is recorded")]

@@ -1,6 +1,6 @@
 """The ledger of a training: what every hook costs at every point, and the parts of a step beside the hooks.
 
-Calls that happen now and then are always measured. What happens in every iteration is measured in one of 31 iterations,
+Calls that happen now and then are always measured. Work of every iteration is measured in one of 31 iterations,
 and the total is extrapolated from these. In the other iterations, the ledger costs a loop one comparison:
 
     if position.iter >= ledger.next_turn:
@@ -40,7 +40,7 @@ PART_OF_SCOPE = {"around_forward": "forward", "around_backward": "backward", "ar
 SIZED_FIRST, SIZED = 4, 8
 #: The seconds between two looks at budgets and memory, and the most samples of memory that are kept.
 LOOK, SAMPLES = 1.0, 240
-#: The costs of this many hooks that were removed are kept by name, and those of all others together.
+#: The costs of this many hooks that were removed are kept by name, and the costs of all others together.
 MOST_FORMER, FORMER = 100, "other hooks that were removed"
 
 
@@ -76,7 +76,7 @@ class Ledger:
 
     def _reset(self) -> None:
         self.parts = {name: Cost() for name in PARTS}
-        #: The seconds of everything that was measured inside of what is being measured now.
+        #: The seconds of all measurements nested in the current one.
         self.inside = 0.0
         #: The number of finished iterations at which a measured iteration begins or ends.
         self.next_turn: float = math.inf
@@ -87,7 +87,7 @@ class Ledger:
         self._settled = (0, 0)
         self.began = self._ended = self._clock()
         self.is_open = False
-        #: How often the clock was read around something, and the seconds of the ledger's other work.
+        #: The number of measured spans, and the seconds of the ledger's other work.
         self._spans = 0
         self._worked = 0.0
         #: The seconds of waiting for data before the current iteration.
@@ -114,7 +114,7 @@ class Ledger:
         self._plan.measure("rare")
 
     def _calibrate(self) -> tuple[float, float]:
-        """Return the seconds that measuring adds to a call, and those of reading the size of the process."""
+        """Return the seconds that measuring adds to a call, and the seconds to read the size of the process."""
         began = self._clock()
         for _ in range(100):
             self.end(Cost(), 0.0, self._clock())
@@ -126,7 +126,7 @@ class Ledger:
         return found
 
     def begin_steps(self) -> None:
-        """Begin to measure iterations. The position is now that of the checkpoint in a resumed run."""
+        """Begin to measure iterations. In a resumed run, the position is now the checkpoint's."""
         assert self._position is not None, "it was opened"
         self.first_step, self.seconds_before_steps = self._position.iter, self.seconds
         self.next_turn = self.first_step + FIRST
@@ -185,7 +185,7 @@ class Ledger:
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """Count the time of a `with` block as the ledger's own, and not as that of the hook that it runs in."""
+        """Count the time of a `with` block as the ledger's own, and not as time of the hook that it runs in."""
         began = self._clock()
         try:
             yield
@@ -195,7 +195,7 @@ class Ledger:
             self._worked += elapsed
 
     def end(self, cost: Cost, outer: float, began: float) -> None:
-        """Add the seconds since `began` to a cost, without those of what was measured inside."""
+        """Add the seconds since `began` to a cost, excluding nested measurements."""
         elapsed = self._clock() - began
         own = elapsed - self.inside
         self.inside = outer + elapsed

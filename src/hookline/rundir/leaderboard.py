@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hookline.common.monitor import Monitor
     from hookline.rundir.comparison import Outcome
 
-#: How many of the config keys that differ most are more interesting than all metrics but one.
+#: This many of the config keys that differ most are more interesting than all metrics but one.
 KEYS_FIRST = 6
 STEP_TIME = "step_time"
 

@@ -59,7 +59,7 @@ class Processes(Strategy):
 
     @property
     def acts_alone(self) -> bool:
-        """Return whether this process may save by itself, without asking others to take part."""
+        """Return whether this process may save alone, without asking others to take part."""
         return self.world_size == 1
 
     def pick_device(self, name: str | torch.device) -> torch.device:

@@ -52,7 +52,7 @@ class Request:
 
     @property
     def name(self) -> str:
-        """Return the name of the study. Without `-sweep`, its folder would be that of the config's own run."""
+        """Return the name of the study. Without `-sweep`, its folder would be the folder of the config's own run."""
         return self.study if self.study is not None else f"{self.config.stem}-sweep"
 
     @property
@@ -131,7 +131,7 @@ def check_options(request: Request) -> None:
     check_name("--study", request.name)
     if request.name in (".", "..") or "/" in request.name or "\\" in request.name or not request.name:
         raise ConfigError(
-            f"--study must be a name without slashes, because it is also that of a folder, not {request.name!r}; to "
+            f"--study must be a name without slashes, because it also names a folder, not {request.name!r}; to "
             "choose another folder, add --dir FOLDER"
         )
 
@@ -147,7 +147,7 @@ def _choose(
 def refuse_run(folder: Path) -> None:
     """Refuse the folder of an ordinary run."""
     if is_run(folder):
-        raise ConfigError(f"{folder} is the folder of a run, so it cannot be that of a study; add --study NAME")
+        raise ConfigError(f"{folder} is the folder of a run, so it cannot hold a study; add --study NAME")
 
 
 def check_space(

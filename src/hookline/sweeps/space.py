@@ -235,7 +235,7 @@ class Space(Mapping[str, Values]):
         return {key: found[key] for key in self}
 
     def description(self) -> dict[str, str]:
-        """Return the space as text, to be compared with that of an earlier start."""
+        """Return the space as text, to be compared with the space of an earlier start."""
         return {key: str(values) for key, values in self.items()}
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from optuna.study import Study
     from optuna.trial import FrozenTrial
 
-#: How often processes are looked at, in seconds, and how often the study is, if there is nothing to start.
+#: The seconds between two looks at processes, and at the study, if there is nothing to start.
 PERIOD, RESCAN = 0.05, 3.0
 #: A trial that no process has claimed for this many seconds was left by one that was killed at that moment.
 ABANDONED = 30.0
@@ -30,7 +30,7 @@ SAME_FAILURES, SAME_NUMERICS = 3, 10
 
 
 class SweepError(HooklineError):
-    """The sweep cannot continue because of its trials. The exit code is that of the trials."""
+    """The sweep cannot continue because of its trials. The exit code comes from the trials."""
 
     @classmethod
     def from_trial(cls, job: Job, outcome: Outcome, why: str = "") -> SweepError:
@@ -158,7 +158,7 @@ class Sweep:
         now = studies.find_trial(self.study, trial.number)
         assert now is not None
         frozen = self.study.get_trials(deepcopy=False)[trial.number]
-        if frozen.state.is_finished() or frozen.user_attrs.get(HOME) != home:  # meanwhile, by another sweep
+        if frozen.state.is_finished() or frozen.user_attrs.get(HOME) != home:  # another sweep was faster
             self.claims.release(folder)
             return None
         if home is None:

@@ -63,7 +63,7 @@ class Process(Protocol):
 
 
 class TrainProcess:
-    """`hookline train` in a session of its own, so that Ctrl-C reaches it once: from the sweep."""
+    """`hookline train` in a separate session, so that Ctrl-C reaches it once: from the sweep."""
 
     def __init__(self, settings: Settings, job: Job) -> None:
         with storage_errors(job.folder):
@@ -105,7 +105,7 @@ def start(settings: Settings, job: Job) -> Process:
 
 
 def overrides_of(settings: Settings, job: Job) -> list[str]:
-    """Return the overrides of a trial, besides those of all trials."""
+    """Return the overrides of a trial, besides the overrides of all trials."""
     more = ["sweep=null"] if settings.config.data.get("sweep") is not None else []
     return [*settings.space.overrides(job.labels), f"work_dir={text(str(job.folder))}", *more]
 
@@ -153,7 +153,7 @@ class Outcome:
     value: float | None = None
     reason: str = ""
     exit_code: int = 0
-    #: How many processes in a row have ended without progress.
+    #: The number of processes in a row that ended without progress.
     attempts: int = 0
 
 

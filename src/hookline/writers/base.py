@@ -106,7 +106,7 @@ class Writer(ABC):
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Drop what was recorded after the checkpoint, because the run will repeat those steps.
+        """Drop everything that was recorded after the checkpoint, because the run will repeat those steps.
 
         `state["iter"]` is the iteration of the checkpoint.
         """

@@ -76,7 +76,7 @@ class Writers(Writer):
                 delivery.call(method, *map(_own, args))
 
     def reserve(self) -> None:
-        """Leave a place for a record whose numbers are not known yet. What is written meanwhile comes after it."""
+        """Leave a place for a record whose numbers are not known yet. Later writes come after it."""
         self._held.append(None)
 
     def fill(self, scalars: Mapping[str, float], step: int) -> None:
@@ -187,12 +187,12 @@ class Writers(Writer):
 
 
 def _own(value: Any) -> Any:
-    """Return a copy of a record, because a writer may change it; any other value as it is."""
+    """Return a copy of a record, because a writer may change it. Any other value is returned unchanged."""
     return dict(value) if value.__class__ is dict else value
 
 
 def _needs_only_the_iteration(writer: Writer) -> bool:
-    """Return whether a writer has no state of its own, but uses the checkpoint's iteration when a run is resumed."""
+    """Return whether a writer saves no state, but uses the checkpoint's iteration when a run is resumed."""
     cls = type(writer)
     return cls.state_dict is Writer.state_dict and cls.load_state_dict is not Writer.load_state_dict
 
@@ -220,5 +220,5 @@ def _files_of(writer: Writer) -> list[str]:
     try:
         return list(writer.files())
     except Exception as error:
-        log.warning("%s cannot list its files (%s); those of an earlier run stay where they are", _name(writer), error)
+        log.warning("%s cannot list its files (%s); files of an earlier run stay where they are", _name(writer), error)
         return []

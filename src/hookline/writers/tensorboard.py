@@ -262,7 +262,7 @@ def encode_numbers(wall_time: float, step: int, scalars: Mapping[str, float]) ->
 
 @lru_cache(maxsize=1000)
 def layout_of(names: tuple[str, ...]) -> tuple[Callable[..., bytes], tuple[Any, ...], bytes]:
-    """Return what all events with these names have in common.
+    """Return the layout that all events with these names share.
 
     That is the function that puts the numbers between their heads, the heads with places for numbers between them, and
     the length of all.

@@ -35,7 +35,7 @@ END: dict[str, Any] = {}
 
 
 class Hub:
-    """The runs, and the pages that follow them. `look` has a thread of its own; all else is called in the event loop.
+    """The runs, and the pages that follow them. `look` has its own thread; all else is called in the event loop.
 
     Args:
         watched: The given folder.
