@@ -95,10 +95,12 @@ def _export_whole(path: Path, target: Path, averaged: bool, base: Path | None) -
 
 def find_averaged_weights(checkpoint: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
     """Return the averaged weights that a hook has saved."""
-    found = averages_in(checkpoint)
-    if not found:
+    averages = averages_in(checkpoint)
+    if not averages:
         raise StorageError(f"{path} has no averaged weights: its run had no EMAHook")
-    evaluated: Mapping[str, Any] = found[list(found)[-1]]  # with several hooks, evaluation used the last one's weights
+    evaluated: Mapping[str, Any] = averages[
+        list(averages)[-1]
+    ]  # with several hooks, evaluation used the last one's weights
     return evaluated
 
 

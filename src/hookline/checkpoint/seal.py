@@ -137,7 +137,7 @@ def read_note(path: Path) -> Note | None:
 
 
 def damage(path: Path) -> str:
-    """Return what is wrong with a checkpoint; empty if every byte is as it was written."""
+    """Describe the damage to a checkpoint; empty if every byte is as it was written."""
     if folders.is_foreign(path):
         return folders.FOREIGN
     try:

@@ -59,7 +59,7 @@ class Survey:
             "resumes_from": self.chosen,
             "passed_over": self.passed_over,
             "refusal": self.refusal,
-            "checkpoints": [asdict(each) for each in self.checkpoints],
+            "checkpoints": [asdict(checkpoint) for checkpoint in self.checkpoints],
         }
 
 

@@ -140,7 +140,7 @@ def _require_web() -> None:
 
 
 def _state(watched: Any) -> dict[str, Any]:
-    """Return what the page shows: of one run everything, of a folder the list."""
+    """Return the data of the page: of one run everything, of a folder the list."""
     from hookline.report.live.alerts import Alerts
     from hookline.report.live.hub import Hub, list_data
     from hookline.report.live.pages import Pages

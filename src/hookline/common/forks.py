@@ -20,7 +20,7 @@ from hookline.errors import HooklineError, exit_code_of
 
 
 class Owned(Protocol):
-    """Something that belongs to one process."""
+    """An object that belongs to one process."""
 
     def disown(self) -> None:
         """Leave everything to the process that this one was forked from."""
@@ -65,7 +65,7 @@ def release(thing: Owned) -> None:
 
 def end_if_copy(thing: object, error: BaseException) -> None:
     """End this process because of an error if it has only a copy of something."""
-    if any(thing is each for each in _copies):
+    if any(thing is copy for copy in _copies):
         end_copy(error)
 
 
@@ -95,7 +95,7 @@ def _before() -> None:
         lock.acquire()
     _held.append(locks)
     if _owned:
-        _flush()  # otherwise, both processes would write what is in the buffers
+        _flush()  # otherwise, both processes would write the contents of the buffers
 
 
 def _after() -> None:

@@ -45,9 +45,9 @@ def end_with_parent() -> None:
     Processes that this one starts are not concerned, so the variable is removed.
     """
     global _launcher
-    given = os.environ.pop(LAUNCHER, "")
-    if given.isdecimal():
-        _launcher = int(given)
+    launcher = os.environ.pop(LAUNCHER, "")
+    if launcher.isdecimal():
+        _launcher = int(launcher)
         end_with(_launcher)
 
 
@@ -82,8 +82,8 @@ def _mark(state: str) -> None:
 
 def must_resume() -> bool:
     """Return whether this process replaces one that was training."""
-    if given := os.environ.get(RESUME):
-        return given == "1"
+    if resume := os.environ.get(RESUME):
+        return resume == "1"
     return os.environ.get(RESTART_COUNT, "0") not in ("", "0")
 
 

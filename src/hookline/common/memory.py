@@ -90,12 +90,12 @@ class Search:
         self._left = 0
 
     def look_into(self, *roots: Any) -> Held:
-        """Return what these objects hold and no object before."""
-        found = Held()
+        """Return the memory that these objects hold and no earlier object does."""
+        held = Held()
         self._left = OBJECTS
         for root in roots:
-            self._visit(root, 1.0, DEPTH, found)
-        return found
+            self._visit(root, 1.0, DEPTH, held)
+        return held
 
     def _visit(self, value: Any, weight: float, depth: int, found: Held) -> None:
         try:

@@ -212,14 +212,14 @@ def _words(name: str) -> list[str]:
     >>> _words("val/BinaryAUROC_top1"), _words("mAP@50")
     (['val', 'binary', 'auroc', 'top', '1'], ['m', 'ap', '50'])
     """
-    found = re.findall(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+", name)
-    return [word.lower() for word in found]
+    words = re.findall(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+", name)
+    return [word.lower() for word in words]
 
 
 def _has_word(name: str, key: str) -> bool:
     """Return whether a word in the name begins with the key: `top` matches `val_top1`, but not `stop_rate`."""
-    for found in re.finditer(re.escape(key), name, re.IGNORECASE):
-        at = found.start()
+    for match in re.finditer(re.escape(key), name, re.IGNORECASE):
+        at = match.start()
         if at == 0 or not name[at - 1].isalpha() or (name[at].isupper() and name[at - 1].islower()):
             return True
     return False

@@ -20,7 +20,7 @@ from hookline.errors import HookError, StorageError
 
 #: Exactly these types, not their subclasses: an enum may be an int in Python, but a file stores it as a class.
 PLAIN = frozenset({str, bytes, int, float, complex, bool, type(None), torch.Size, torch.dtype, torch.device})
-#: Those that can be stored whatever their value is.
+#: Types that can be stored with any value.
 ANY_VALUE = PLAIN - {int, bytes}
 DICTS = frozenset({dict, OrderedDict, Counter})
 LISTS = (list, tuple)

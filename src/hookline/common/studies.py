@@ -169,7 +169,7 @@ def find_study(name: str, storage: BaseStorage, pruner: BasePruner | None = None
 def find_trial(study: Study, number: int) -> Trial | None:
     """Return a trial that a process can report to; None if the study has no such trial."""
     optuna = import_optuna()
-    for each in study.get_trials(deepcopy=False):
-        if each.number == number:
-            return optuna.trial.Trial(study, each._trial_id)  # type: ignore[no-any-return]  # as above
+    for trial in study.get_trials(deepcopy=False):
+        if trial.number == number:
+            return optuna.trial.Trial(study, trial._trial_id)  # type: ignore[no-any-return]  # as above
     return None

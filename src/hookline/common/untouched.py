@@ -1,4 +1,4 @@
-"""Restoring what data and models remember between two calls: counters, random generators, and iterators.
+"""Restoring the memory of data and models between two calls: counters, random generators, and iterators.
 
 The trial before training reads a batch of a data set that may count its passes, draw from its own generator or continue
 its own iterator, and calls a model that may count its calls. Afterwards, all of this is as before, so that the trial
@@ -32,7 +32,7 @@ COPYABLE = tuple(type(iter(each)) for each in _EMPTY)
 
 
 class ConsumedError(Exception):
-    """An object has an iterator that cannot be copied, so what it returns next would be lost."""
+    """An object has an iterator that cannot be copied, so the next items would be lost."""
 
 
 @contextmanager

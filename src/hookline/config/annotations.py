@@ -1,4 +1,4 @@
-"""Reads what a parameter takes from its annotation, as far as a config can write it.
+"""Reads from an annotation which values a parameter takes, as far as a config can write it.
 
 kind_of(nn.Module)                  Kind.OBJECT     a mapping with `type` is built
 kind_of(dict[str, int])             Kind.MAPPING    a mapping stays a mapping
@@ -128,7 +128,7 @@ def kind_of(alternative: Any) -> Kind:
 
 
 def kinds_of(annotation: Any) -> set[Kind]:
-    """Return what an annotation takes. None stands for plain data, and takes nothing in particular."""
+    """Return the values that an annotation takes. None stands for plain data, and takes nothing in particular."""
     return set() if annotation is None else {kind_of(alternative) for alternative in alternatives(annotation)}
 
 
@@ -155,8 +155,8 @@ def classes_in(annotation: Any) -> tuple[type, ...]:
     """Return the classes of which an annotation takes instances."""
     if annotation is None:
         return ()
-    found = (alternative for alternative in alternatives(annotation) if kind_of(alternative) is Kind.OBJECT)
-    return tuple(get_origin(alternative) or alternative for alternative in found)
+    objects = (alternative for alternative in alternatives(annotation) if kind_of(alternative) is Kind.OBJECT)
+    return tuple(get_origin(alternative) or alternative for alternative in objects)
 
 
 def item_annotation(annotation: Any, index: int) -> Any:
@@ -278,7 +278,7 @@ def _is_structure(found: type) -> bool:
 
 
 def _declares_type(found: type) -> bool:
-    """Return whether a mapping for this structure may have a key `type` of its own."""
+    """Return whether a mapping for this structure may have its own key `type`."""
     if issubclass(found, BaseModel):
         names = {name for key, field in found.model_fields.items() for name in (key, field.alias)}
         return "type" in names or found.model_config.get("extra") == "allow"

@@ -48,10 +48,10 @@ class Maker:
     def draft(self, read: Callable[[Drafter], Any]) -> Any:
         """Return what the function reads with a new drafter. Refuse its problems; a checked config has none."""
         drafter = Drafter(self.resolver)
-        found = read(drafter)
+        result = read(drafter)
         problems = drafter.problems.all()
         refuse_all(self.loaded.title, [(self.loaded.mark(problem.keys), problem) for problem in problems])
-        return found
+        return result
 
     def build(self, blueprint: Blueprint, provided: Mapping[str, Any] | None = None, **built: Any) -> Any:
         """Build an object, its parameters first. `built` are further parameters; nested objects may use `provided`."""

@@ -226,9 +226,9 @@ class Order:
         """Return where this process's share of a batch begins and ends in the batch of all processes."""
         size = self.batch_size * self.processes
         whole = max(0, min(size, len(self.dataset) - batch * size))
-        each, more = divmod(whole, self.processes)
-        begin = self.rank * each + min(self.rank, more)
-        return begin, begin + each + (self.rank < more)
+        share, more = divmod(whole, self.processes)
+        begin = self.rank * share + min(self.rank, more)
+        return begin, begin + share + (self.rank < more)
 
     def __iter__(self) -> Iterator[list[Key]]:
         # Pass the current values: another iterator may be created before this one is used.

@@ -160,9 +160,9 @@ def _next_pass(loader: Iterable[Any]) -> Iterator[Any]:
 
     If the state was saved at the end of a pass, the first iterator may only finish that pass, without any batches.
     """
-    found = iter(loader)
-    first = list(islice(found, 1))
-    return chain(first, found) if first else iter(loader)
+    batches = iter(loader)
+    first = list(islice(batches, 1))
+    return chain(first, batches) if first else iter(loader)
 
 
 def seeded(loader: Iterable[Any], seed: int) -> Iterator[Any]:

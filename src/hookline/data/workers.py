@@ -71,7 +71,7 @@ def _obey(parent: int) -> None:
 
 
 def _send_failure(queue: Queue[Any], error: Exception, unsent: Any) -> None:
-    """Send an error in place of what cannot be pickled: a batch, or the class of an exception.
+    """Send an error in place of an object that cannot be pickled: a batch, or the class of an exception.
 
     The loader gets an exception as its class and its text. The nearest base class that can be sent replaces a class
     that cannot, such as one that was defined in a function. The text still has its name.

@@ -265,7 +265,7 @@ class CheckpointHook(Hook):
     # -- points
 
     def before_train(self, runner: Runner) -> None:
-        """Validate the options, resolve the default interval, and remove what a killed run left."""
+        """Validate the options, resolve the default interval, and remove leftovers of a killed run."""
         if self.save_on_exception and runner.strategy.shards:
             raise ConfigError(
                 f"CheckpointHook: save_on_exception cannot be used with the strategy '{runner.strategy.name}': after a "

@@ -197,7 +197,7 @@ class EvaluateHook(Hook):
     # -- the best result
 
     def _compare(self, runner: Runner, results: Mapping[str, float], place: str, step: int) -> set[str]:
-        """Compare the results with the best so far, and return the names of those that are better."""
+        """Compare the results with the best so far, and return the names of the better ones."""
         if self.save_best == AUTO and self._saved is None:
             self._saved = next(iter(results))
             self.best.pop(self._saved, None)
@@ -271,7 +271,7 @@ class EvaluateHook(Hook):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned.
+        """Restore the state that `state_dict` returned.
 
         If `save_best` names another result now, its best value starts from scratch.
         """

@@ -207,7 +207,7 @@ class LoggerHook(Hook):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned."""
+        """Restore the state that `state_dict` returned."""
         self._logged_at = state["logged_at"]
         self._loss_of_epoch.load_state_dict(state.get("loss_of_epoch", {}))  # a checkpoint of version 0.1 has none
         self.smoothing.load_state_dict(state)

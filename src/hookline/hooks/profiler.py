@@ -242,8 +242,8 @@ class ProfilerHook(Hook):
         cycle = self.schedule
         if not cycle.get("repeat"):
             return False
-        each = cycle.get("wait", 0) + cycle.get("warmup", 0) + cycle["active"]
-        return self._steps[stage] >= cycle.get("skip_first", 0) + cycle["repeat"] * each
+        length = cycle.get("wait", 0) + cycle.get("warmup", 0) + cycle["active"]
+        return self._steps[stage] >= cycle.get("skip_first", 0) + cycle["repeat"] * length
 
     def _count_one(self, runner: Runner, stage: Stage) -> None:
         """Count one epoch or iteration as profiled. After the last one, this stage costs nothing."""

@@ -156,12 +156,12 @@ class RankTimesHook(Hook):
         """Return the mean seconds per iteration of the other hooks, by point."""
         costs = runner.plan.ledger.seconds_of_hooks()
         costs.pop(runner.plan.name_of(self))  # it waits for the others
-        found: dict[str, float] = {}
+        means: dict[str, float] = {}
         for points in costs.values():
             for point, seconds in points.items():
                 if point.partition("_")[2] in POINTS:
-                    found[point] = found.get(point, 0.0) + seconds / self._done
-        return found
+                    means[point] = means.get(point, 0.0) + seconds / self._done
+        return means
 
     def _record(self, runner: Runner, times: list[list[float]]) -> None:
         works = [sum(each) for each in times]
@@ -176,7 +176,7 @@ class RankTimesHook(Hook):
             runner.terminal.say(describe(slowest, times))
 
     def _is_slow(self, rank: int, works: list[float]) -> bool:
-        others = [work for each, work in enumerate(works) if each != rank]
+        others = [work for other, work in enumerate(works) if other != rank]
         return works[rank] > self.factor * median(others)
 
 

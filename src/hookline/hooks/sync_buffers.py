@@ -84,7 +84,7 @@ class SyncBuffersHook(Hook):
         return {"synced_at": self._synced_at}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned."""
+        """Restore the state that `state_dict` returned."""
         self._synced_at = state["synced_at"]
 
 

@@ -35,7 +35,7 @@ class Answer(NamedTuple):
     text: str = ""
     code: int = 0
     when: float = 0.0
-    #: Whether this is the error of another process, which it ended because of.
+    #: Whether another process raised the error, and this process only ended because of it.
     relayed: bool = False
 
 
@@ -145,14 +145,14 @@ class Group:
         copied = context.get_start_method() == "fork"
         for rank in range(self.count):
             receiver, sender = context.Pipe(duplex=False)
-            given = (rank, self.count, port, os.getpid(), self.signals if copied else None, sender, call)
-            process = context.Process(target=work, args=given, name=f"hookline-rank-{rank}")
+            arguments = (rank, self.count, port, os.getpid(), self.signals if copied else None, sender, call)
+            process = context.Process(target=work, args=arguments, name=f"hookline-rank-{rank}")
             process.start()
             sender.close()
             self.workers.append(Worker(rank, process, receiver))
 
     def _wait(self) -> None:
-        """Wait until all processes have ended. End those that take too long after a failure or a signal."""
+        """Wait until all processes have ended. End the ones that take too long after a failure or a signal."""
         soon = math.inf
         while running := [worker for worker in self.workers if not worker.ended]:
             wait([worker.connection for worker in running if not worker.silent], PERIOD)

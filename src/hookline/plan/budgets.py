@@ -175,7 +175,7 @@ def describe(entry: Entry, worst: Call, share: float, throttles: bool) -> str:
 
 
 def advice(entry: Entry, worst: Call, share: float) -> str:
-    """Return what to change so that a hook takes less time."""
+    """Return advice on how to make a hook take less time."""
     assert entry.budget is not None, "only a hook with a budget is judged"
     factor = share / entry.budget.share
     interval = getattr(entry.hook, "interval", None)

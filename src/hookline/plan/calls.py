@@ -64,7 +64,7 @@ class Call:
 
     @property
     def counter(self) -> str:
-        """Return the source text of what its frequency counts; empty if it has none."""
+        """Return the counter of its frequency as source text; empty if it has none."""
         return "" if self.every is None else counter_source(self.point, self.every)
 
     def is_timed(self, measuring: Measuring) -> bool:

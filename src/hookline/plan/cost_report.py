@@ -46,7 +46,7 @@ class HookCost:
         return sum(self.points.values(), Total())
 
     def to_dict(self, has_device: bool) -> dict[str, Any]:
-        """Return it as plain data."""
+        """Return the entry as plain data."""
         return {
             "name": self.name,
             "role": self.role,
@@ -130,8 +130,8 @@ class CostReport:
     def _cells(self) -> Iterator[list[str]]:
         for label, total, remark in self.rows():
             times = [f"{total.seconds:.2f}s", f"{share_of(total.seconds, self.seconds):.1%}"]
-            each = [as_short(total.mean), as_short(total.longest)] if total.calls else ["", ""]
-            yield [escaped(label), f"{total.calls}" if total.calls else "", *times, *each, remark]
+            per_call = [as_short(total.mean), as_short(total.longest)] if total.calls else ["", ""]
+            yield [escaped(label), f"{total.calls}" if total.calls else "", *times, *per_call, remark]
 
     def __str__(self) -> str:
         from rich.console import Console

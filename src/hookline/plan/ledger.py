@@ -54,11 +54,11 @@ class Refresh(Protocol):
     """Writes the ledger into a file, if that is due."""
 
     def __call__(self, soon: bool = False) -> None:
-        """Write it after some seconds, or sooner."""
+        """Write the file after some seconds, or sooner."""
 
 
 class Ledger:
-    """The costs of one session of training. Outside of training, nothing is measured."""
+    """The costs of one session of training. Outside training, nothing is measured."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -226,7 +226,7 @@ class Ledger:
                     call.cost.grow(passage.grown)
 
     def begin_scope(self) -> tuple[float, float]:
-        """Begin to measure the body of a scope in a measured iteration, and return what `end_scope` needs."""
+        """Begin to measure the body of a scope in a measured iteration, and return the arguments for `end_scope`."""
         outer, self.inside = self.inside, 0.0
         return outer, self._clock()
 
@@ -316,12 +316,12 @@ class Ledger:
 
     def totals(self) -> dict[str, dict[str, Total]]:
         """Return the cost of every hook at each of its points. Functions of the same name are added up."""
-        found = {name: dict(points) for name, points in self._former.items()}
+        totals = {name: dict(points) for name, points in self._former.items()}
         for entry in self._plan.entries:
-            points = found.setdefault(entry.name, {})
+            points = totals.setdefault(entry.name, {})
             for call in entry.all_calls():
                 points[call.point.name] = points.get(call.point.name, Total()) + self.total_of(call)
-        return found
+        return totals
 
     def seconds_of_hooks(self) -> dict[str, dict[str, float]]:
         """Return the seconds of every hook at each of its points."""
@@ -329,17 +329,17 @@ class Ledger:
         return {name: {point: total.seconds for point, total in points.items()} for name, points in totals.items()}
 
     def parts_total(self) -> dict[str, Total]:
-        """Return the cost of the parts beside the hooks, then of all hooks, then what is left."""
+        """Return the cost of the parts beside the hooks, then of all hooks, then the rest."""
         sampled = PART_OF_SCOPE.values()
         scales = self._scales
-        found = {name: cost.total(*scales) if name in sampled else cost.total() for name, cost in self.parts.items()}
-        found["hooks"] = sum((total for points in self.totals().values() for total in points.values()), Total())
-        left = self.seconds - sum(total.seconds for total in found.values())
-        return {**found, "other": Total(seconds=max(left, 0.0))}
+        totals = {name: cost.total(*scales) if name in sampled else cost.total() for name, cost in self.parts.items()}
+        totals["hooks"] = sum((total for points in self.totals().values() for total in points.values()), Total())
+        left = self.seconds - sum(total.seconds for total in totals.values())
+        return {**totals, "other": Total(seconds=max(left, 0.0))}
 
     def seconds_of_parts(self) -> dict[str, float]:
         """Return how the time is divided. Everything that is none of the other parts counts as steps."""
-        total = {name: each.seconds for name, each in self.parts_total().items()}
+        total = {name: part.seconds for name, part in self.parts_total().items()}
         known = {name: total[name] for name in ("hooks", "validation", "saving")}
         steps = max(self.seconds - sum(known.values()) - total["data"], 0.0)
         return {"data": total["data"], "steps": steps, **known}
@@ -360,11 +360,11 @@ class Ledger:
                 points[call.point.name] = points.get(call.point.name, Total()) + self.total_of(call)
 
     def settle_call(self, call: Call) -> None:
-        """Turn what was measured of a call into an estimate, because from now on it is always measured."""
+        """Turn the measurements of a call into an estimate, because from now on it is always measured."""
         call.cost.settle(self._scales[0] if call.is_frequent else 1.0)
 
     def _settle(self) -> None:
-        """Turn what was extrapolated so far into exact costs: every iteration was measured until now."""
+        """Turn the estimates so far into exact costs: every iteration was measured until now."""
         frequent = [call.cost for call in self._plan.all_calls() if call.is_frequent]
         for cost in (*(self.parts[name] for name in PART_OF_SCOPE.values()), *frequent):
             cost.settle(1.0)

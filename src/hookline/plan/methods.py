@@ -121,7 +121,7 @@ def refuse_near_miss(cls: type, name: str) -> None:
 def refuse_own_near_miss(hook: object, points: dict[str, Point], open_plan: bool = False) -> None:
     """Refuse a misspelled point among the callables that a user's hook has set as its own attributes.
 
-    Those of hookline's own hooks are not read, because of `__dict__`; see `_static`.
+    Attributes of hookline's own hooks are not read, because of `__dict__`; see `_static`.
     """
     if type(hook).__module__.startswith("hookline.") or not hasattr(hook, "__dict__"):
         return

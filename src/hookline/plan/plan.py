@@ -91,7 +91,7 @@ class Entry:
         return str(getattr(self.hook, "role", "actor"))
 
     def all_calls(self) -> Iterator[Call]:
-        """Return its calls at all points."""
+        """Return the calls of the hook at all points."""
         yield from self.calls
         yield from self.undeclared_calls.values()
 
@@ -102,13 +102,13 @@ class Entry:
 
     @property
     def saves_only_trained(self) -> bool:
-        """Return whether the hook saves checkpoints that leave out what training does not change."""
+        """Return whether the hook saves checkpoints that leave out weights that training does not change."""
         return getattr(self.hook, "checkpoint_folder", None) is not None and (
             getattr(self.hook, "params", "all") == "trainable"
         )
 
     def saved_as_best(self, host: Any) -> Iterable[BestCheckpoint]:
-        """Return what the hook saves as best, by metric."""
+        """Return the best saves of the hook, by metric."""
         asked = getattr(self.hook, "saved_as_best", None)
         return asked(host) if asked is not None else ()
 
@@ -361,14 +361,14 @@ class Plan:
         return True
 
     def _forget(self) -> None:
-        """Forget what follows from the hooks. It is computed when it is next used, so changing many costs little."""
+        """Forget everything derived from the hooks. It is computed when next used, so changing many costs little."""
         self._undeclared.clear()
         self._compiled = {}
         for name in (*DERIVED, *self.points, *self.scopes):
             self.__dict__.pop(name, None)
 
     def _derive(self) -> None:
-        """Compute what follows from the hooks: the calls at each point, and what the loop has to look out for."""
+        """Derive from the hooks the calls at each point, and the flags that the loop checks."""
         calls: dict[str, list[Call]] = {name: [] for name in self.points | self.scopes}
         for entry in self._order:
             for call in entry.calls:
@@ -461,7 +461,7 @@ class Plan:
         return (call for entry in self._order for call in entry.all_calls())
 
     def saved_as_best(self) -> list[BestCheckpoint]:
-        """Return what the hooks save as best, in plan order."""
+        """Return the best saves of the hooks, in plan order."""
         return [best for entry in self._order for best in entry.saved_as_best(self.host)]
 
     @property

@@ -216,10 +216,10 @@ def _plain_number(value: Any) -> float | None:
     if isinstance(value, (int, float)):
         return float(value) if isinstance(value, float) else int(value)
     try:
-        found = value.item()
+        number = value.item()
     except (AttributeError, TypeError, ValueError):
         return None
-    return cast("float", found) if found.__class__ in PLAIN else None
+    return cast("float", number) if number.__class__ in PLAIN else None
 
 
 def read_numbers(values: Iterable[Any]) -> list[Any]:
@@ -404,7 +404,7 @@ class MessageHub:
         return {"scalars": scalars, "info": info}
 
     def newest_state(self) -> dict[str, Any]:
-        """Return only the values that were not taken yet, and some before: what a process has for itself."""
+        """Return only the values that were not taken yet, and some before: the state that differs per process."""
         state = self.state_dict()
         for saved in state["scalars"].values():
             first = max(len(saved["values"]) - max(saved["fresh"], LAST), 0)
@@ -431,7 +431,7 @@ class MessageHub:
             history.fresh = theirs.fresh
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned. Names kept out of checkpoints stay unchanged."""
+        """Restore the state that `state_dict` returned. Names kept out of checkpoints stay unchanged."""
         for name, history in self._scalars.items():
             if name not in self._not_resumed:
                 history.values.clear()

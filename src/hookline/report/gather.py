@@ -84,7 +84,7 @@ def gather_run(folder: Path, points: int = POINTS) -> dict[str, Any]:
 
 
 def _gather(folder: Path, points: int, exact: int = 0) -> tuple[dict[str, Any], dict[str, Curve]]:
-    """Return the data of one run, and its curves. Those of losses have their first `exact` values."""
+    """Return the data of one run, and its curves. Curves of losses have their first `exact` values."""
     images = Images()
     columns, kinds, problems = _read_records(folder, images, exact)
     run = runs.Run(folder)

@@ -25,7 +25,7 @@ STEP_TIME = "step_time"
 
 @dataclass(frozen=True)
 class Column:
-    """One column: what it shows of each run, by the number of the run. Runs that lack it have no entry."""
+    """One column: its cells, by the number of the run. Runs without a value have no entry."""
 
     name: str
     kind: Literal["config", "metric", "fact"]

@@ -147,7 +147,7 @@ class Terminal:
 
     @contextmanager
     def working(self, text: str) -> Iterator[None]:
-        """Show in the live display, if there is one, what the run does besides training while the context lasts."""
+        """Show an activity besides training in the live display, if there is one, while the context lasts."""
         self._work = text
         try:
             yield

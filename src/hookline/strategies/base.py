@@ -119,7 +119,7 @@ class Strategy:
         """Sync the gradients of backward passes without sync, for a window that ends early or is saved."""
 
     def drop_gradients(self, model: nn.Module) -> None:
-        """Drop gradients of backward passes without sync that are not in the gradients of the parameters yet."""
+        """Drop gradients that backward passes without sync keep outside the parameters' own gradients."""
 
     def gradient_norm(self, parameters: Iterable[Tensor], norm_type: float = 2.0) -> Tensor:
         """Return the norm of all gradients together, on the device, even if they are sharded."""

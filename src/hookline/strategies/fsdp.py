@@ -137,7 +137,7 @@ class FSDP(Processes):
             )
 
     def _options(self, model: nn.Module) -> dict[str, Any]:
-        """Return the parameters of fully_shard. Refuse those that would do nothing for this model."""
+        """Return the parameters of fully_shard. Refuse parameters that would do nothing for this model."""
         have = {parameter.dtype for parameter in model.parameters() if parameter.is_floating_point()}
         used = {DTYPES[self.param_dtype]} if self.param_dtype is not None else have
         for label, name, now in (("param_dtype", self.param_dtype, have), ("reduce_dtype", self.reduce_dtype, used)):

@@ -153,7 +153,7 @@ class Group:
         return {inode for inode, (_, far) in ends.items() if far in others}
 
     def leave(self) -> None:
-        """Leave the group, if hookline created it. Until all leave, others may read what this process has sent."""
+        """Leave the group, if hookline created it. Until all leave, others may read data that this process sent."""
         global _opened
         if self._joined and _opened is not None and distributed.is_initialized():
             self._wait_for_others()

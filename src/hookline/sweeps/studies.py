@@ -129,10 +129,10 @@ def _shown(values: Mapping[str, Any], key: str, title: str) -> str:
 
 
 def _may_differ(key: str, old: Any, new: Any) -> bool:
-    """Return whether a value says where something is, and not what is computed."""
+    """Return whether a value only says where something is, so that it does not change the results."""
     if key.rpartition(".")[2] in OF_THE_MACHINE or key.startswith("writers"):
         return True
-    return all(isinstance(each, str) and "/" in each for each in (old, new))
+    return all(isinstance(value, str) and "/" in value for value in (old, new))
 
 
 def open_study(settings: Settings, storage: Any) -> Study:

@@ -56,7 +56,7 @@ class Running:
 
 @dataclass
 class Failures:
-    """Trials that failed before any trial succeeded. They are not told to the study until it is clear why."""
+    """Trials that failed before any trial succeeded. They are not reported to the study until the reason is clear."""
 
     held: list[tuple[Job, Outcome]] = field(default_factory=list)
 
@@ -192,12 +192,12 @@ class Sweep:
 
     def _collect(self) -> None:
         """Tell the study about the processes that have ended."""
-        for each in list(self.running.values()):
-            code = each.process.poll()
+        for trial in list(self.running.values()):
+            code = trial.process.poll()
             if code is not None:
-                del self.running[each.job.number]
+                del self.running[trial.job.number]
                 self._next_scan = 0.0
-                self._end(each, code)
+                self._end(trial, code)
                 self._show_progress(self)
 
     def _end(self, ended: Running, code: int) -> None:
@@ -269,18 +269,18 @@ class Sweep:
     # -- signals
 
     def _send(self, number: int) -> None:
-        for each in list(self.running.values()):
-            each.process.send(number)
+        for trial in list(self.running.values()):
+            trial.process.send(number)
 
     def _wind_down(self) -> None:
         """Let the other trials save and end, after an error that ends the sweep."""
         self._send(signal.SIGTERM)
         deadline = time.monotonic() + self.settings.grace
         while self.running and time.monotonic() < deadline:
-            for each in [each for each in self.running.values() if each.process.poll() is not None]:
-                del self.running[each.job.number]
+            for trial in [trial for trial in self.running.values() if trial.process.poll() is not None]:
+                del self.running[trial.job.number]
             time.sleep(PERIOD)
 
     def _kill(self) -> None:
-        for each in list(self.running.values()):
-            each.process.kill()
+        for trial in list(self.running.values()):
+            trial.process.kill()

@@ -114,10 +114,10 @@ def command(settings: Settings, job: Job) -> list[str]:
     """Return the command of a trial."""
     # Python would find modules in the working directory first, unless this process does so, too.
     safe_path = () if sys.path[:1] in ([""], [os.getcwd()]) else ("-P",)
-    found = [sys.executable, "-u", *safe_path, "-m", "hookline", "train"]
-    found += ["--resume"] if job.resume and not starts_elsewhere(settings, job) else []
-    found += [word for module in settings.allow for word in ("--allow", module)]
-    return [*found, "--", *settings.words, *overrides_of(settings, job)]
+    words = [sys.executable, "-u", *safe_path, "-m", "hookline", "train"]
+    words += ["--resume"] if job.resume and not starts_elsewhere(settings, job) else []
+    words += [word for module in settings.allow for word in ("--allow", module)]
+    return [*words, "--", *settings.words, *overrides_of(settings, job)]
 
 
 def starts_elsewhere(settings: Settings, job: Job) -> bool:
@@ -178,11 +178,11 @@ def judge(settings: Settings, job: Job, code: int, trial: FrozenTrial, progress:
 
 def last_step(folder: Path) -> int:
     """Return the step of the newest checkpoint of a run; -1 without one."""
-    return max((each.step or 0 for each in read_checkpoints(folder)), default=-1) if folder.is_dir() else -1
+    return max((checkpoint.step or 0 for checkpoint in read_checkpoints(folder)), default=-1) if folder.is_dir() else -1
 
 
 def read_error(folder: Path) -> str:
-    """Return the error that ended a trial, in one line, from what its process has printed last."""
+    """Return the error that ended a trial, in one line, from the last output of its process."""
     try:
         with open(folder / OUTPUT, "rb", opener=regular) as file:
             file.seek(max(file.seek(0, os.SEEK_END) - 20_000, 0))

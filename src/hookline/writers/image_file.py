@@ -67,7 +67,7 @@ class ImageFile(FileWriter):
         """Ignore the config."""
 
     def write_image(self, name: str, image: Any, step: int, caption: str | None = None) -> None:
-        """Keep the image, if it is one of those that are kept."""
+        """Write the image, or skip it: the more images of a name there are, the fewer are kept."""
         if name not in self._seen and len(self._seen) >= MOST_NAMES:
             return
         number = self._seen[name] = self._seen.get(name, 0) + 1

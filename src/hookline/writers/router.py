@@ -80,7 +80,7 @@ class Writers(Writer):
         self._held.append(None)
 
     def fill(self, scalars: Mapping[str, float], step: int) -> None:
-        """Write the record of the first place that `reserve` has left, and what came after it; or just write it."""
+        """Write the record of the first reserved place, and then the writes after it. Without a place, just write."""
         held, self._held = self._held, deque()
         if held:
             held.popleft()
@@ -158,7 +158,7 @@ class Writers(Writer):
         return [name for writer in self.all for name in _files_of(writer)]
 
     def files_cut_back(self) -> Iterable[str]:
-        """Return those files and folders that are truncated when the run is resumed from an earlier checkpoint."""
+        """Return the files and folders that are truncated when the run is resumed from an earlier checkpoint."""
         return [name for writer in self.all if writer.cuts_back for name in _files_of(writer)]
 
     def state_dict(self) -> dict[str, Any]:

@@ -64,7 +64,7 @@ class TensorboardWriter(FileWriter):
         self._forget_from: int | None = None
 
     def _open(self, path: Path) -> None:
-        """Import what is needed. The file is created with the first record."""
+        """Import the library. The file is created with the first record."""
         import google_crc32c
         from tensorboard.compat.proto.event_pb2 import Event, SessionLog
         from tensorboard.compat.proto.summary_pb2 import Summary

@@ -160,7 +160,7 @@ class WandbWriter(Writer):
             return self._start("offline")
 
     def _log(self, values: Mapping[str, Any], step: int) -> None:
-        """Write those values whose step is not written yet."""
+        """Write the values whose step is not written yet."""
         fresh = {name: value for name, value in values.items() if step > self._written.get(name, -1)}
         if step < self._step:
             fresh |= {step_key(name): step for name in fresh}
@@ -215,7 +215,7 @@ class WandbWriter(Writer):
         self.run.config.update(dict(config) if name == "config" else {name: dict(config)}, allow_val_change=True)
 
     def close(self) -> None:
-        """End the run and send what is not sent yet."""
+        """End the run and send the remaining data."""
         if self._run is not None:
             run, self._run = self._run, None
             run.finish(exit_code=0 if self.outcome == "finished" else 1)

@@ -183,7 +183,7 @@ class Feed:
         return self.orders[order.id]
 
     def answer(self, order: str, event: Mapping[str, Any]) -> None:
-        """Remember what became of an order."""
+        """Remember the answer to an order."""
         known = ("name", "by", "time", "step", "state", "reason", "file")
         self.orders[order] = {"id": order, **{name: event[name] for name in known if name in event}}
         while len(self.orders) > MOST_ANSWERS:
