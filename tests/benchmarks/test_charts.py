@@ -20,7 +20,7 @@ def test_bars_are_as_long_as_their_values_and_a_missing_one_is_called_failed() -
     assert texts(svg) == ["Time <per> step", "alone", "all", "a", "b & c", "MLP", "1.00", "2.00", "4.00", "failed"]
 
 
-def test_lines_are_drawn_over_powers_of_ten_and_zero_has_a_place_of_its_own() -> None:
+def test_lines_use_a_log_scale_with_a_separate_place_for_zero() -> None:
     svg = charts.lines("Growth", [("Hooks", {"due": [(0, 1.0), (1, 10.0), (1000, 1000.0)]}, ("hooks", "us"))])
     (drawn,) = ElementTree.fromstring(svg).iter(f"{SVG}polyline")
     places = [tuple(map(float, point.split(","))) for point in drawn.get("points", "").split()]

@@ -15,7 +15,7 @@ def test_all_cases_train_to_the_same_weights_and_are_measured() -> None:
     assert all(min(times) > 0 for times in found.values())
 
 
-def test_other_weights_than_those_of_the_loop_are_refused() -> None:
+def test_weights_that_differ_from_the_loop_are_refused() -> None:
     weights = [torch.ones(2)]
     from_config.check("a case", weights, [torch.ones(2)])
     for other in (1.1, float("nan")):

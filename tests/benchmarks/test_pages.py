@@ -21,7 +21,7 @@ def test_figures_replace_only_what_is_between_their_markers(tmp_path: Path, monk
         )
 
 
-def test_a_page_without_markers_is_refused_and_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_without_markers_is_refused_and_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pages, "ROOT", tmp_path)
     page = tmp_path / "page.md"
     page.write_text("<!-- one: begin -->\n")

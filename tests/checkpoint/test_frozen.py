@@ -34,7 +34,7 @@ def test_tensors_of_all_types_and_shapes_have_fingerprints_and_hashes(dtype: tor
     assert frozen.digest(torch.arange(6).view(2, 3).T) == frozen.digest(torch.arange(6).view(2, 3).T.contiguous())
 
 
-def test_what_training_has_changed_is_kept_and_the_rest_is_hashed() -> None:
+def test_tensors_that_training_changed_are_kept_and_the_rest_is_hashed() -> None:
     state = {"head": torch.ones(2), "body": torch.ones(3), "mean": torch.zeros(2), "extra": {"any": 1}}
     rest = frozen.FrozenRest(state)
     state["mean"] = torch.ones(2)

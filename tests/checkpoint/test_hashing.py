@@ -11,7 +11,7 @@ from hookline.checkpoint.hashing import LARGE, Hash
 
 
 @pytest.mark.parametrize("sizes", [(3, 5), (LARGE,), (3, LARGE, 5, LARGE + 1, 7), (LARGE - 1, LARGE, 0, 1)])
-def test_the_hash_is_that_of_all_pieces_in_order(sizes: tuple[int, ...]) -> None:
+def test_the_hash_covers_all_pieces_in_order(sizes: tuple[int, ...]) -> None:
     pieces = [bytes([number]) * size for number, size in enumerate(sizes)]
     found = Hash()
     for piece in pieces:

@@ -39,7 +39,7 @@ def test_only_the_newest_and_the_one_that_was_just_saved_are_kept(tmp_path: Path
     assert not second.exists()
 
 
-def test_what_a_killed_run_left_is_removed_but_not_the_one_that_is_resumed(tmp_path: Path) -> None:
+def test_leftovers_of_a_killed_run_are_removed_except_the_resumed_checkpoint(tmp_path: Path) -> None:
     first, second, third = saved(tmp_path, (1, 0), (2, 0), (3, 0))
     clean_up(2, NAMES, tmp_path, resumed=tmp_path / "elsewhere" / "step_30.pth")
     assert by_age(tmp_path, NAMES) == [second, third]

@@ -171,7 +171,7 @@ def test_an_honest_file_is_read(tmp_path: Path, name: str, legacy: bool) -> None
 
 
 @pytest.mark.filterwarnings("ignore:(?i).*(deprecated|beta state)")
-def test_what_is_saved_is_also_read_and_the_other_way_around(tmp_path: Path) -> None:
+def test_everything_that_can_be_saved_can_be_read_and_vice_versa(tmp_path: Path) -> None:
     for name, make in HONEST.items():
         if name not in ("containers", "bytes"):  # a run cannot save a set or a bytearray
             plain.check_plain(make(), name)

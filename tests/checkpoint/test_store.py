@@ -243,7 +243,7 @@ def test_sweep_removes_the_leftovers_of_a_kill_and_nothing_else(tmp_path: Path) 
         ({("a",): 1}, "cannot be used: it must have text as keys, not ('a',)"),
     ],
 )
-def test_what_has_no_names_is_no_checkpoint(tmp_path: Path, content: Any, problem: str) -> None:
+def test_content_without_names_is_not_a_checkpoint(tmp_path: Path, content: Any, problem: str) -> None:
     path = tmp_path / "a.pth"
     torch.save(content, path)
     with pytest.raises(StorageError) as refused:
@@ -261,7 +261,7 @@ def test_what_has_no_names_is_no_checkpoint(tmp_path: Path, content: Any, proble
         (set(), "without its optimizer, schedulers, position and random generators"),
     ],
 )
-def test_what_an_incomplete_checkpoint_lacks_is_named(tmp_path: Path, parts: set[str], gap: str) -> None:
+def test_the_missing_parts_of_an_incomplete_checkpoint_are_named(tmp_path: Path, parts: set[str], gap: str) -> None:
     path = tmp_path / "iter_3.pth"
     store.write(dict.fromkeys(parts), path, Note(3))
     assert store.find_gap(path) == gap

@@ -162,7 +162,7 @@ def test_an_unknown_length_reports_nothing() -> None:
     assert run() == []
 
 
-def test_a_step_that_updates_by_itself_decides_how_often() -> None:
+def test_a_step_that_calls_update_decides_how_often() -> None:
     def step(model: Any, batch: Any, optim: Any) -> None:
         for _ in range(9):
             optim.update(cross_entropy(model, batch))
@@ -309,7 +309,7 @@ def test_a_hook_of_the_user_can_say_what_it_waits_for() -> None:
         ),
     ],
 )
-def test_a_hook_that_counts_by_itself_says_what_it_waits_for(hook: Hook, parts: dict[str, Any], message: str) -> None:
+def test_a_hook_with_its_own_counter_warns_if_it_never_acts(hook: Hook, parts: dict[str, Any], message: str) -> None:
     found = [line for line in warned(toy_runner(custom_hooks=[hook], **parts)) if "keeps images" not in line]
     assert [line for line in found if "there is no trace of train" not in line] == ([message] if message else [])
 

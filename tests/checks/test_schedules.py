@@ -242,7 +242,7 @@ def test_a_schedule_that_the_users_code_steps_is_not_reported(caplog: pytest.Log
     assert reported(lambda one: [], caplog, **NO_HOOK) == []
 
 
-def test_a_config_is_told_what_to_write_in_it(caplog: pytest.LogCaptureFixture) -> None:
+def test_for_a_config_the_message_says_what_to_write(caplog: pytest.LogCaptureFixture) -> None:
     assert reported(lambda one: CosineAnnealingLR(one, 12), caplog, {"seed": 0}) == [
         f"CosineAnnealingLR: T_max is 12, but {EPOCHS}, so it never reaches its end. If it counts iterations, write "
         "'when: iter'; otherwise, write 'T_max: auto'"
@@ -416,7 +416,7 @@ def test_a_cycle_that_was_long_enough_is_refused_when_the_run_is_resumed_with_mo
     )
 
 
-def test_a_short_cycle_inside_of_other_schedulers_is_refused() -> None:
+def test_a_short_cycle_inside_other_schedulers_is_refused() -> None:
     def runner_with(steps: int, kind: str) -> Runner:
         model = toy_model()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -164,7 +164,7 @@ def test_the_top_without_any_metric_that_shows_which_run_is_best_needs_a_column(
     )
 
 
-def test_what_is_not_a_run_is_left_out_and_a_run_that_cannot_be_read_ends_with_5_after_the_table(
+def test_other_folders_are_skipped_and_an_unreadable_run_exits_with_5_after_the_table(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("runs/notes").mkdir()

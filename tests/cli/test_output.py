@@ -181,7 +181,7 @@ def test_keys_and_values_of_a_config_are_escaped_in_errors(
     )
 
 
-def test_what_a_checkpoint_says_is_escaped(
+def test_text_from_a_checkpoint_is_escaped(
     project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run("train", "config.yaml", monkeypatch=monkeypatch, capsys=capsys)[0] == 0

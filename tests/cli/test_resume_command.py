@@ -52,7 +52,7 @@ CosineAnnealingLR would stay at 0, and nothing would be trained
 
 
 @pytest.mark.usefixtures("trained")
-def test_an_extended_run_asks_and_goes_on_with_an_answer(
+def test_an_extended_run_asks_and_continues_with_an_answer(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     longer = ["train", "train.max_epochs=2", "optim.optimizer.lr=0.1", *SHORT, "--resume"]

@@ -115,7 +115,7 @@ def test_a_script_may_have_its_own_encoding_and_be_a_link(tmp_path: Path) -> Non
         ("raise KeyboardInterrupt", 130, ["hookline: interrupted"]),
     ],
 )
-def test_the_exit_code_is_that_of_the_script(ending: str, code: int, lines: list[str], tmp_path: Path) -> None:
+def test_the_script_sets_the_exit_code(ending: str, code: int, lines: list[str], tmp_path: Path) -> None:
     assert run_text(tmp_path, f"import sys, mmengine.hooks\n{ending}\n") == (code, lines)
 
 

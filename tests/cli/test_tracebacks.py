@@ -77,7 +77,7 @@ def error_of(
     return re.sub(r"^ *[~^]+\n", "", capsys.readouterr().err, flags=re.MULTILINE)
 
 
-def test_it_begins_in_the_code_of_the_user_and_so_does_that_of_its_cause(
+def test_tracebacks_of_the_error_and_its_cause_begin_in_user_code(
     module: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     net = "model={type: 'failing:Net', in_features: 64, out_features: 10}"
@@ -99,7 +99,7 @@ def test_it_begins_in_the_code_of_the_user_and_so_does_that_of_its_cause(
     )
 
 
-def test_frames_of_hookline_between_those_of_the_user_are_left_out_and_all_notes_are_shown(
+def test_hookline_frames_between_user_frames_are_left_out_and_all_notes_are_shown(
     module: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["imports=[failing]", "custom_hooks=[Asking]"]

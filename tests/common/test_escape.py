@@ -32,7 +32,7 @@ def test_every_control_code_format_code_separator_and_surrogate_below_u3000_is_e
 
 
 @pytest.mark.parametrize("text", ["größe 実験 🧪 é", "lr[bold] C:\\new", "Привет, שלום, مرحبا", "a\xa0b"])
-def test_ordinary_text_stays_as_it_is(text: str) -> None:
+def test_ordinary_text_is_unchanged(text: str) -> None:
     assert escaped(text) == escaped_message(text) == escaped_lines(text) == text
 
 

@@ -60,7 +60,7 @@ def test_regular_files_are_created_emptied_and_continued_as_usual(tmp_path: Path
 
 
 @pytest.mark.parametrize("kind", ["pipe", "socket", "device"])
-def test_what_is_only_read_may_be_a_link_but_nothing_that_waits(tmp_path: Path, kind: str) -> None:
+def test_a_file_to_read_may_be_a_link_but_nothing_that_blocks(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "run" / "file"
     put(kind, path)
     (tmp_path / "link").symlink_to(path)

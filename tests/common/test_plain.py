@@ -99,12 +99,12 @@ NESTED = "is a nested tensor, which a checkpoint cannot store; store a list of t
         ),
     ],
 )
-def test_what_cannot_be_loaded_again_is_refused_by_name(make: Callable[[], Any], message: str) -> None:
+def test_values_that_cannot_be_loaded_again_are_refused_by_name(make: Callable[[], Any], message: str) -> None:
     assert refusal(make()) == message
 
 
 @pytest.mark.filterwarnings("ignore:(?i).*(deprecated|beta state)")
-def test_what_can_be_loaded_again_is_accepted() -> None:
+def test_values_that_can_be_loaded_again_are_accepted() -> None:
     needs_gradient = torch.ones(2, requires_grad=True)
     values = [
         *(2**2039 - 1, -(2**2039), 1.5, 1j, None, True, "a", b"a", torch.Size([2]), torch.float32, torch.device("cpu")),

@@ -29,13 +29,13 @@ def test_known_names_are_accepted(names: list[Any], expected: str) -> None:
     [
         (
             "bf16-true",
-            "precision 'bf16-true' means weights in bfloat16, but the precision of a run is that of its computations: "
+            "precision 'bf16-true' means weights in bfloat16, but the precision of a run is about its computations: "
             "the weights stay as they are. For mixed precision, write 'bf16'; otherwise, convert the model yourself, "
             "model.to(torch.bfloat16), and leave precision at 'fp32'",
         ),
         (
             64,
-            "precision '64' means weights in float64, but the precision of a run is that of its computations: the "
+            "precision '64' means weights in float64, but the precision of a run is about its computations: the "
             "weights stay as they are. Convert the model yourself, model.to(torch.float64), and leave precision at "
             "'fp32'",
         ),

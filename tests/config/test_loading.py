@@ -220,7 +220,7 @@ def test_text_that_looks_like_something_else_is_quoted(text: str) -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(st.dictionaries(texts, values, max_size=4))
-def test_what_is_dumped_reads_back_the_same(data: dict[str, Any]) -> None:
+def test_dumped_data_reads_back_the_same(data: dict[str, Any]) -> None:
     again = plain(parse(dump(data), lambda line, column: Mark("x", line, column)))
     assert again == data
     assert repr(again) == repr(data)

@@ -125,7 +125,7 @@ def test_a_scheduler_with_its_own_warmup_gets_it(mynet: Write) -> None:
         ),
         (
             "{type: ChainedScheduler, schedulers: [{type: StepLR, step_size: 1, warmup: 2}]}",
-            "[0].schedulers[0].warmup: a scheduler inside of another one cannot have a warmup; give it to the outer",
+            "[0].schedulers[0].warmup: a scheduler inside another one cannot have a warmup; give it to the outer",
         ),
         (
             "{type: cosine, min_lr: 0.1}",

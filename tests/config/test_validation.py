@@ -127,7 +127,7 @@ NAME = "this becomes part of file names, so it cannot be '..' or contain '/' or 
         ("precision=fp8", "precision: expected 'fp32', 'bf16' or 'fp16', found 'fp8'"),
         (
             "precision=16-true",
-            "precision: precision '16-true' means weights in float16, but the precision of a run is that of its "
+            "precision: precision '16-true' means weights in float16, but the precision of a run is about its "
             "computations: the weights stay as they are. For mixed precision, write 'fp16'; otherwise, convert the "
             "model yourself, model.to(torch.float16), and leave precision at 'fp32'",
         ),

@@ -153,7 +153,7 @@ def test_gradients_are_synced_in_the_last_backward_pass_of_a_window(
     assert synced == [False, True, False, True]  # the last window has one batch, so there is no sync to hold back
 
 
-def test_what_trains_in_one_process_refuses_several(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trainer_for_one_process_refuses_several(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ConfigError) as refused:
         one_process("a trainer", "it only has one model")

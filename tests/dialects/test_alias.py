@@ -165,7 +165,7 @@ def what_is_missing() -> None:
     assert importlib.util.find_spec("mmengine_extras") is None  # another package whose name starts the same way
 
 
-def who_only_asks() -> None:
+def asks_for_specs() -> None:
     alias("mmengine")
     assert importlib.util.find_spec("mmengine.absent") is None
     assert importlib.util.find_spec("mmengine.hooks.absent") is None
@@ -177,8 +177,8 @@ def who_only_asks() -> None:
         importlib.util.find_spec("mmengine.absent.hooks")
 
 
-def test_whether_a_dialect_has_a_module_can_be_asked() -> None:
-    in_a_child(who_only_asks)
+def test_find_spec_works_for_modules_of_a_dialect() -> None:
+    in_a_child(asks_for_specs)
 
 
 def test_a_module_that_a_dialect_lacks_is_named() -> None:
@@ -226,5 +226,5 @@ def pickled() -> None:
     assert type(found).__module__.startswith("hookline.dialects.mmengine.")  # so it can be read without an alias
 
 
-def test_what_is_pickled_names_the_dialect() -> None:
+def test_pickled_objects_name_the_dialect() -> None:
     in_a_child(pickled)

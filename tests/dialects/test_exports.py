@@ -40,7 +40,7 @@ def test_a_package_exports_what_its_modules_define() -> None:
     assert not {"Path", "inspect", "get_handler", "_of_backend"} & exported("fileio.io")
 
 
-def test_a_forwarded_attribute_is_that_of_the_part() -> None:
+def test_a_forwarded_attribute_reads_the_part() -> None:
     class Part:
         size = 2
 

@@ -87,7 +87,7 @@ def test_an_object_that_can_be_called_is_called(train: Any, base: Any, tmp_path:
 
 
 @everywhere
-def test_what_would_never_be_called_is_refused(train: Any, base: Any, tmp_path: Path) -> None:
+def test_an_attribute_that_would_never_be_called_is_refused(train: Any, base: Any, tmp_path: Path) -> None:
     for value in (property(lambda self: print), functools.singledispatchmethod(note)):
         with pytest.raises(HookError) as refused:
             train(tmp_path, type("Mine", (base,), {"after_train": value})())

@@ -29,7 +29,7 @@ def test_a_second_class_of_a_user_under_one_name_is_refused() -> None:
         hooks.register("Mine")(type("Other", (), {}))
 
 
-def test_build_makes_an_object_out_of_a_dict_which_stays_as_it_is() -> None:
+def test_build_makes_an_object_from_a_dict_and_does_not_change_it() -> None:
     hooks, given = a_registry(), {"type": "EMAHook", "momentum": 0.5}
     made = hooks.build(given)
     assert isinstance(made, EMAHook)

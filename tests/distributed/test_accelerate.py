@@ -39,7 +39,7 @@ def _no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delenv(name)
 
 
-def test_accelerate_ends_in_the_bits_of_ddp_and_in_one_process_in_those_of_a_single_run(tmp_path: Path) -> None:
+def test_accelerate_matches_ddp_and_a_single_run_bit_for_bit(tmp_path: Path) -> None:
     two = run("trainings", tmp_path / "two", "accelerate", "ddp", module=MODULE)
     one = run("trainings", tmp_path / "one", "accelerate", "single", module=MODULE, nproc=0)
     assert (one.code, two.code) == (0, 0), one.output + two.output
@@ -205,18 +205,18 @@ def test_deepspeed_is_refused_before_training(monkeypatch: pytest.MonkeyPatch) -
         toy_runner()
     assert str(refused.value) == (
         "accelerate is set up for DeepSpeed (ACCELERATE_USE_DEEPSPEED), which the strategy 'accelerate' does not "
-        "support: that would make the steps of the optimizer by itself; to shard a model, start with torchrun and use "
+        "support: that would step the optimizer itself; to shard a model, start with torchrun and use "
         "the strategy 'fsdp'"
     )
 
 
-def test_what_accelerate_has_prepared_is_refused() -> None:
+def test_objects_prepared_by_accelerate_are_refused() -> None:
     accelerator = Accelerator(cpu=True)
     strategy = pick(accelerator)
     with pytest.raises(ConfigError) as refused:
         strategy.share(accelerator.prepare(DataLoader(TensorDataset(torch.arange(4)))), pad=True)
     assert str(refused.value) == (
-        "the loader was prepared by accelerate, but hookline shares the data by itself, so that a run can be resumed "
+        "the loader was prepared by accelerate, but hookline shares the data itself, so that a run can be resumed "
         "at any batch; pass the DataLoader that you have prepared"
     )
     model = nn.Linear(1, 1)
@@ -229,7 +229,7 @@ def test_what_accelerate_has_prepared_is_refused() -> None:
     )
 
 
-def test_the_launcher_decides_what_auto_is_and_the_precision_of_the_run_is_that_of_the_accelerator(
+def test_the_launcher_resolves_auto_and_the_accelerator_sets_the_precision(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert pick("auto").name == "single"

@@ -74,7 +74,7 @@ def test_records_of_one_process_extremes_and_values_that_a_resume_restores(tmp_p
         ),
     ],
 )
-def test_what_the_other_process_could_not_follow_is_an_error(
+def test_a_call_that_the_other_process_cannot_follow_is_an_error(
     tmp_path: Path, case: str, rank: int, error: str, message: str
 ) -> None:
     done = run_case(case, tmp_path)

@@ -105,14 +105,14 @@ def test_a_process_that_ends_between_two_looks_is_not_restarted_by_the_rules_of_
         ]
 
 
-def test_without_restarts_left_the_exit_code_is_that_of_the_failure(tmp_path: Path) -> None:
+def test_without_restarts_left_the_failure_sets_the_exit_code(tmp_path: Path) -> None:
     with launched(tmp_path, "dies", "9") as command:
         assert command.wait() == 137
         assert lines(command)[2:] == ["launcher: rank 1 was killed by SIGKILL"]
 
 
 @pytest.mark.parametrize(("first", "second"), [("4", "6"), ("4", "1"), ("6", "6")])
-def test_the_exit_code_and_the_message_are_those_of_the_first_failure(tmp_path: Path, first: str, second: str) -> None:
+def test_the_first_failure_sets_the_exit_code_and_the_message(tmp_path: Path, first: str, second: str) -> None:
     with launched(tmp_path, "explains", first, second) as command:
         assert command.wait() == int(first)
         assert command.output() == (

@@ -200,7 +200,7 @@ def test_an_error_in_a_process_ends_the_others_and_is_raised_with_rank_and_trace
     assert multiprocessing.active_children() == before
 
 
-def test_an_error_of_a_process_that_does_not_end_by_itself_is_still_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_a_process_that_never_exits_is_still_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails_and_stays() -> None:
         if rank() == 1:
             Finalize(None, time.sleep, (1000,), exitpriority=0)  # as a queue of DataLoader workers may do

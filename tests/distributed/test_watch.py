@@ -118,6 +118,6 @@ def test_a_stay_is_too_long_after_several_times_its_usual_duration() -> None:
     assert found.limit(Place("a save")) == FLOOR  # the three long ones are less than one percent
 
 
-def test_the_state_of_a_process_is_that_of_the_system() -> None:
+def test_the_state_of_a_process_comes_from_the_system() -> None:
     assert stacks.state(os.getpid()) == "R"
     assert stacks.state(2**22 + 1) == ""  # above the largest number of a process

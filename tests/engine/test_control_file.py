@@ -86,7 +86,7 @@ def test_orders_wait_for_the_end_of_an_accumulation_window(tmp_path: Path) -> No
     assert answers(tmp_path) == [("save", 2, "done", "", "iter_2.pth")]
 
 
-def test_what_a_run_cannot_do_is_refused_with_the_reason(tmp_path: Path) -> None:
+def test_a_command_that_the_run_cannot_follow_is_refused_with_the_reason(tmp_path: Path) -> None:
     train(tmp_path, {2: ["validate"]}, val=None, max_epochs=1)
     assert answers(tmp_path) == [("validate", 2, "refused", "the run has no validation")]
 
@@ -114,7 +114,7 @@ def test_orders_that_come_too_late_or_from_before_are_refused(tmp_path: Path) ->
     assert list(tmp_path.glob("*.pth")) == []
 
 
-def test_a_checkpoint_that_cannot_be_written_is_refused_and_the_run_goes_on(
+def test_a_checkpoint_that_cannot_be_written_is_refused_and_the_run_continues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*args: Any, **options: Any) -> None:

@@ -76,7 +76,7 @@ def test_evaluation_loops_have_names() -> None:
     assert str(refused.value) == "val must be an EvalLoop or a dict of them by name, not [1, 2, 3]"
 
 
-def test_a_hook_counts_as_the_loop_does_unless_it_is_told_otherwise() -> None:
+def test_a_hook_counts_like_the_loop_unless_set_otherwise() -> None:
     by_epoch, by_iter = TrainLoop(DATA, max_epochs=1), TrainLoop(DATA, max_iters=1)
     assert [by_epoch.counts_epochs(given, "X") for given in (None, True, False)] == [True, True, False]
     assert [by_iter.counts_epochs(given, "X") for given in (None, False)] == [False, False]

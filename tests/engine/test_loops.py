@@ -77,7 +77,7 @@ def test_counters_count_what_is_finished() -> None:
     ]  # fmt: skip
 
 
-def test_by_iterations_the_epoch_counts_passes_and_the_batch_index_starts_anew() -> None:
+def test_by_iterations_the_epoch_counts_passes_and_the_batch_index_restarts() -> None:
     recorder = Recorder("before_train_iter")
     runner = toy_runner(max_iters=5, batches=2, custom_hooks=[recorder])
     runner.train()
@@ -235,7 +235,7 @@ def test_stop_ends_training_after_the_iteration_without_the_epochs_end_and_witho
 
 
 @pytest.mark.parametrize(("for_now", "ends"), [(False, 2), (True, 8)])
-def test_a_run_that_was_stopped_for_now_goes_on_when_it_is_resumed(tmp_path: Path, for_now: bool, ends: int) -> None:
+def test_a_run_stopped_for_now_continues_when_resumed(tmp_path: Path, for_now: bool, ends: int) -> None:
     class Stopping(Hook):
         def after_train_iter(self, runner: Runner) -> None:
             if runner.iter == 1:
@@ -247,7 +247,7 @@ def test_a_run_that_was_stopped_for_now_goes_on_when_it_is_resumed(tmp_path: Pat
     assert resumed.iter == ends
 
 
-def test_training_again_goes_on_after_a_stop_for_now_and_says_so_after_one_for_good() -> None:
+def test_training_again_continues_after_a_stop_for_now_and_explains_a_final_one() -> None:
     runner = toy_runner(max_epochs=2)
 
     @runner.on("after_train_iter")
@@ -267,7 +267,7 @@ def test_training_again_goes_on_after_a_stop_for_now_and_says_so_after_one_for_g
 
 
 @pytest.mark.parametrize("again", ["resumed", "in the same process"])
-def test_a_stop_at_the_end_of_the_epoch_waits_for_the_run_that_goes_on(tmp_path: Path, again: str) -> None:
+def test_a_stop_at_the_end_of_the_epoch_still_holds_when_training_continues(tmp_path: Path, again: str) -> None:
     class Stopping(Hook):
         def after_train_iter(self, runner: Runner) -> None:
             if runner.iter == 4:

@@ -179,7 +179,7 @@ def test_a_checkpoint_of_another_model_is_refused_and_nothing_is_loaded(tmp_path
     assert all(a.equal(b) for a, b in zip(before, runner.model.parameters(), strict=True))
 
 
-def test_what_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
+def test_files_that_are_not_checkpoints_are_refused(tmp_path: Path) -> None:
     for name, content, message in [
         ("text.pth", b"hello", "cannot be resumed: it does not end with a seal"),
         ("none.pth", None, "there is no checkpoint"),
@@ -301,7 +301,7 @@ def test_a_pointer_that_is_gone_does_not_mean_that_there_is_nothing(tmp_path: Pa
     assert [event.epoch for event in recorder.events] == [2]
 
 
-def test_a_checkpoint_of_another_folder_begins_a_folder_of_its_own(tmp_path: Path) -> None:
+def test_resuming_from_another_folder_starts_a_fresh_folder(tmp_path: Path) -> None:
     toy_runner(max_epochs=1, work_dir=tmp_path / "a").train()
     toy_runner(max_epochs=3, work_dir=tmp_path / "b").train()
     toy_runner(max_epochs=2, work_dir=tmp_path / "b", resume=tmp_path / "a" / "epoch_1.pth").train()

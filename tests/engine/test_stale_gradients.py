@@ -67,7 +67,7 @@ def leave_gradients(model: nn.Module, batch: Any) -> tuple[torch.Tensor, torch.T
     return model(batch[0]), batch[1]
 
 
-def test_nor_are_those_of_the_step_of_a_validation() -> None:
+def test_gradients_of_a_validation_step_are_not_used() -> None:
     trained = []
     for step in (predict, leave_gradients):
         val = EvalLoop(toy_data(2, seed=1), step, metrics={"accuracy": accuracy})
@@ -77,7 +77,7 @@ def test_nor_are_those_of_the_step_of_a_validation() -> None:
     assert trained[0] == trained[1]
 
 
-def test_nor_are_those_of_the_function_of_an_evaluate_hook() -> None:
+def test_gradients_of_an_evaluate_hook_are_not_used() -> None:
     def evaluate(model: nn.Module) -> dict[str, float]:
         leave_gradients(model, toy_data(1, seed=1)[0])
         return {"accuracy": 0.5}

@@ -24,7 +24,7 @@ LOSS = torch.tensor(2.0)
         (({"n": 3}, LOSS), {"n": 3, "loss": LOSS}),
     ],
 )
-def test_what_a_step_may_return(result: Any, outputs: dict[str, Any]) -> None:
+def test_results_of_a_step_become_outputs(result: Any, outputs: dict[str, Any]) -> None:
     assert steps.as_outputs(result) == outputs
 
 
@@ -55,7 +55,7 @@ def test_a_step_that_makes_its_own_updates_may_return_no_loss(result: Any, outpu
     assert found is not result
 
 
-def test_the_model_is_called_with_a_batch_as_keywords_as_arguments_or_as_it_is() -> None:
+def test_the_model_is_called_with_a_batch_as_keywords_as_arguments_or_directly() -> None:
     def model(*args: Any, **kwargs: Any) -> Any:
         return args, kwargs
 
@@ -107,7 +107,7 @@ def test_without_a_step_a_model_that_does_not_accept_the_batch_says_what_to_writ
     assert isinstance(raised.value.__cause__, TypeError)
 
 
-def test_without_a_step_a_type_error_inside_of_the_model_is_raised_as_it_is() -> None:
+def test_without_a_step_a_type_error_inside_the_model_is_raised_unchanged() -> None:
     class Broken(nn.Module):
         def forward(self, inputs: Tensor) -> Tensor:
             return inputs + None  # type: ignore[operator]  # on purpose

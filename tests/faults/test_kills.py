@@ -27,7 +27,7 @@ def without_times(path: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_fault_1_the_records_of_a_killed_run_are_those_of_the_uninterrupted_one(tmp_path: Path, kind: str) -> None:
+def test_fault_1_the_records_of_a_killed_run_equal_an_uninterrupted_one(tmp_path: Path, kind: str) -> None:
     reference(tmp_path / "whole", kind)
     killed = tmp_path / "killed"
     for iteration in (8, 20, 37):

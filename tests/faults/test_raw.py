@@ -55,7 +55,7 @@ def test_every_case_has_a_unique_name() -> None:
         (0, f"x {FORGED}y\n".encode(), []),
     ],
 )
-def test_what_no_user_should_see_is_found(code: int, shown: bytes, found: list[str]) -> None:
+def test_output_that_no_user_should_see_is_found(code: int, shown: bytes, found: list[str]) -> None:
     assert find_raw(code, shown, raises=False, memory=MEMORY) == found
 
 

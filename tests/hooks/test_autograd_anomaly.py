@@ -122,7 +122,7 @@ def test_where_all_of_the_forward_pass_is_bundled_the_line_of_the_bundled_step_i
     ]
 
 
-def test_a_backward_pass_that_fails_otherwise_is_told_too_and_keeps_its_exit_code() -> None:
+def test_other_backward_failures_are_explained_too_and_keep_their_exit_code() -> None:
     def step(model: nn.Module, batch: Any) -> Tensor:
         scores = model(batch[0]).exp()
         scores.add_(1)
@@ -154,7 +154,7 @@ def test_a_gradient_of_a_gradient_is_traced_back_to_both_lines() -> None:
     assert exit_code_of(error) == 4
 
 
-def test_without_check_nan_a_nan_goes_on_its_way() -> None:
+def test_without_check_nan_a_nan_is_not_stopped() -> None:
     runner = toy_runner(max_epochs=1, step=root_of_nothing, custom_hooks=[AutogradAnomalyHook(check_nan=False)])
     with pytest.raises(NumericsError):  # in the second step, the weights and the loss are NaN
         runner.train()
@@ -211,7 +211,7 @@ def test_the_mode_that_was_there_comes_back(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("error", [ValueError("mine"), KeyboardInterrupt(), RuntimeError("mine")])
-def test_an_error_of_ones_own_is_left_as_it_is(error: BaseException) -> None:
+def test_errors_of_user_code_are_not_changed(error: BaseException) -> None:
     def step(model: nn.Module, batch: Any) -> Tensor:
         raise error
 
@@ -317,7 +317,7 @@ def test_the_warning_of_a_failure_that_the_step_deals_with_is_shown() -> None:
     assert [str(warning.message)[:32] for warning in shown] == ["Error detected in SqrtBackward0."]
 
 
-def test_what_was_computed_before_the_range_has_no_line() -> None:
+def test_an_operation_before_the_range_has_no_line() -> None:
     report = "Error detected in PowBackward0. No forward pass information available. Enable detect anomaly during ..."
     assert (
         describe(report)
@@ -386,7 +386,7 @@ def test_wrong_parameters_are_refused(parameters: dict[str, Any], message: str) 
 
 
 @pytest.mark.parametrize(("begin", "said"), [(7, True), (8, True), (5, False)])
-def test_a_beginning_that_never_comes_is_said(begin: int, said: bool) -> None:
+def test_a_begin_that_is_never_reached_is_a_warning(begin: int, said: bool) -> None:
     runner = toy_runner(max_epochs=1, batches=7, custom_hooks=[AutogradAnomalyHook(begin=begin)])
     runner.train()
     message = (

@@ -279,7 +279,7 @@ def test_of_several_optims_those_that_come_later_in_the_iteration_are_left_out_t
         ((1, 2), 1, 2),
     ],
 )
-def test_it_gives_up_after_so_many_in_a_row(bad: tuple[int, ...], max_skips: int, ends: int | None) -> None:
+def test_it_gives_up_after_max_skips_in_a_row(bad: tuple[int, ...], max_skips: int, ends: int | None) -> None:
     hooks = [Spoil(*bad), CheckInvalidLossHook(policy="skip", max_skips=max_skips)]
     runner = toy_runner(max_epochs=1, batches=8, custom_hooks=hooks)
     if ends is None:
@@ -403,7 +403,7 @@ def trained(folder: Path, epochs: int, hook: CheckInvalidLossHook, bad: tuple[in
     return runner
 
 
-def test_what_was_skipped_survives_a_resume(tmp_path: Path) -> None:
+def test_skip_counters_survive_a_resume(tmp_path: Path) -> None:
     bad = (2, 4, 5)
     hooks = [CheckInvalidLossHook(policy="skip", max_skips=2) for _ in range(3)]
     whole = trained(tmp_path / "whole", 2, hooks[0], bad)
@@ -415,7 +415,7 @@ def test_what_was_skipped_survives_a_resume(tmp_path: Path) -> None:
         assert resumed.hub.get_scalar(name).last() == whole.hub.get_scalar(name).last()
 
 
-def test_a_row_goes_on_after_a_resume(tmp_path: Path) -> None:
+def test_skips_in_a_row_are_counted_across_a_resume(tmp_path: Path) -> None:
     trained(tmp_path, 2, CheckInvalidLossHook(policy="skip", max_skips=1), (8,))
     with pytest.raises(NumericsError, match="the loss of iteration 9 is nan, after 1 skipped batch in a row"):
         trained(tmp_path, 3, CheckInvalidLossHook(policy="skip", max_skips=1), (9,), resume=True)

@@ -106,7 +106,7 @@ def test_by_iterations_the_best_is_named_after_the_iteration(tmp_path: Path) -> 
     assert files(tmp_path) == ["best_accuracy_iter_4.pth", "iter_3.pth", "iter_6.pth"]
 
 
-def test_a_best_file_is_resumed_like_any_other_and_comparing_goes_on(tmp_path: Path) -> None:
+def test_a_best_file_is_resumed_like_any_other_and_comparing_continues(tmp_path: Path) -> None:
     hook = {"save_best": "accuracy", "interval": 0}
     scored(tmp_path / "a", {"accuracy": [0.1, 0.5, 0.2]}, hook).train()
     recorder = Recorder("before_train_epoch", "before_val")
@@ -176,7 +176,9 @@ WITHOUT_EFFECT: list[tuple[dict[str, Any], str]] = [
         ),
     ],
 )
-def test_what_cannot_be_is_refused(tmp_path: Path, parameters: dict[str, Any], message: str) -> None:
+def test_invalid_parameters_are_refused_before_training(
+    tmp_path: Path, parameters: dict[str, Any], message: str
+) -> None:
     metrics = {name: Given(0.1) for name in ("accuracy", "speed", "speed/a", "speed_a")}
     loop = EvalLoop(toy_data(1), predict, metrics=metrics)
     with pytest.raises(ConfigError) as refused:
@@ -286,7 +288,9 @@ def test_async_saves_the_same_files_with_the_same_contents(tmp_path: Path) -> No
         assert checkpoint["state_dict"]._metadata == found[1][name]["state_dict"]._metadata
 
 
-def test_async_training_goes_on_while_a_checkpoint_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_async_training_continues_while_a_checkpoint_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write, go_on = store.write, threading.Event()
     events: list[Any] = []
 
@@ -400,7 +404,7 @@ def test_weights_that_are_not_finite_are_never_saved(tmp_path: Path) -> None:
     assert files(tmp_path) == ["epoch_1.pth"]
 
 
-def test_a_failed_save_goes_on_where_that_is_wanted_but_the_last_one_has_to_succeed(
+def test_training_may_continue_after_a_failed_save_but_the_last_save_must_succeed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write, full = store.write, True

@@ -154,7 +154,7 @@ def test_the_timer_counts_data_and_step_but_neither_validation_nor_saving(monkey
     assert etas == [55.0, 44.0, 33.0, 22.0, 11.0, 0.0]
 
 
-def test_the_eta_begins_anew_with_every_start() -> None:
+def test_the_eta_restarts_with_every_start() -> None:
     hook = IterTimerHook()
     runner = toy_runner(max_epochs=1)
     hook.bind(runner)

@@ -136,7 +136,7 @@ def test_by_iterations_the_reason_counts_iterations() -> None:
     assert runner.stopped.reason == "accuracy has not improved for 1 validation; the best was 0.5 at iteration 3"
 
 
-def test_a_validation_in_the_middle_of_an_epoch_is_told_by_its_iteration() -> None:
+def test_a_validation_in_the_middle_of_an_epoch_is_named_by_its_iteration() -> None:
     hook = EarlyStoppingHook("accuracy", patience=1)
     runner = toy_runner(max_epochs=2, batches=3, custom_hooks=[hook, Given([0.5, 0.4])])
     runner.on("after_train_iter")(lambda runner: runner.request_val() if runner.iter == 1 else None)
@@ -281,7 +281,7 @@ def test_the_last_checkpoint_is_there_after_a_stop_and_a_resumed_run_ends_at_onc
     assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 16
 
 
-def test_without_the_hook_a_stopped_run_goes_on(tmp_path: Path) -> None:
+def test_without_the_hook_a_stopped_run_continues(tmp_path: Path) -> None:
     run(VALUES, EarlyStoppingHook("accuracy", patience=3), work_dir=tmp_path)
     runner = toy_runner(max_epochs=9, batches=2, custom_hooks=[Given(VALUES)], work_dir=tmp_path, resume=True)
     runner.train()
@@ -386,7 +386,7 @@ def test_wrong_parameters_are_refused(parameters: dict[str, Any], message: str) 
 
 
 @pytest.mark.parametrize(("patience", "ends"), [(1, 2), (3, 4)])
-def test_a_run_that_was_stopped_goes_on_with_other_parameters(tmp_path: Path, patience: int, ends: int) -> None:
+def test_a_stopped_run_continues_with_other_parameters(tmp_path: Path, patience: int, ends: int) -> None:
     values = [0.5, 0.5, 0.5, 0.5, 0.5, 0.5]
     assert run(values, EarlyStoppingHook("accuracy", patience=1), work_dir=tmp_path).epoch == 2
     resumed = run(values, EarlyStoppingHook("accuracy", patience=patience), work_dir=tmp_path, resume=True)

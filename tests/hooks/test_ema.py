@@ -224,7 +224,7 @@ def test_buffers_are_the_current_ones_unless_they_are_averaged_too(tmp_path: Pat
 # --------------------------------------------------------------------------------------------------- evaluation
 
 
-def test_validation_and_test_use_the_average_and_training_goes_on_with_the_raw_weights() -> None:
+def test_validation_and_test_use_the_average_and_training_the_raw_weights() -> None:
     hook = EMAHook(momentum=0.1)
     runner = toy_runner(max_epochs=2, batches=3, custom_hooks=[hook])
     history = recorded(runner)
@@ -296,7 +296,7 @@ def test_both_are_measured_when_asked_for(several: bool) -> None:
     assert list(runner.test()) == ["accuracy", "raw/accuracy"]
 
 
-def test_what_would_mix_up_the_raw_metrics_is_refused() -> None:
+def test_options_that_would_mix_up_the_raw_metrics_are_refused() -> None:
     loop = EvalLoop(toy_data(1), predict, metrics={"accuracy": accuracy})
     with pytest.raises(ConfigError, match="^EMAHook: eval_both needs the name 'raw', but a dataset has it; rename"):
         toy_runner(custom_hooks=[EMAHook(eval_both=True)], val={"raw": loop}).train()
@@ -418,7 +418,7 @@ def test_a_state_that_was_kept_for_a_failure_holds_the_average_of_its_time(tmp_p
     assert_same(saved["hooks"]["EMAHook"]["averaged"], lerped(history[:6], 0.1))
 
 
-def test_without_the_hook_a_resumed_run_goes_on_with_the_raw_weights(trained: tuple[Path, State, State]) -> None:
+def test_without_the_hook_a_resumed_run_continues_with_the_raw_weights(trained: tuple[Path, State, State]) -> None:
     path, raw, _ = trained
     runner = toy_runner(max_epochs=2, resume=path)
     assert_same(copied(runner.train()), raw)
@@ -439,7 +439,7 @@ def test_a_loaded_checkpoint_is_evaluated_with_its_average(trained: tuple[Path, 
     assert f"EMAHook: {verb} uses the averaged weights of 8 steps" in (runner.work_dir / "run.log").read_text()
 
 
-def test_a_checkpoint_without_an_average_is_evaluated_as_it_is(tmp_path: Path) -> None:
+def test_a_checkpoint_without_an_average_is_evaluated_with_its_raw_weights(tmp_path: Path) -> None:
     raw = copied(toy_runner(max_epochs=1, work_dir=tmp_path).train())
     torch.save(raw, tmp_path / "weights.pth")
     for name in ("epoch_1.pth", "weights.pth"):
@@ -493,7 +493,7 @@ def test_an_average_that_does_not_fit_is_refused_or_taken_as_far_as_it_does(
         assert "\n".join([said, *misfits]) in (runner.work_dir / "run.log").read_text()
 
 
-def test_a_run_started_twice_goes_on_with_its_average() -> None:
+def test_a_run_started_twice_continues_its_average() -> None:
     hook = EMAHook(momentum=0.1)
     runner = toy_runner(max_epochs=1, custom_hooks=[hook])
     history = recorded(runner)
@@ -570,7 +570,7 @@ def test_wrong_parameters_are_refused(parameters: dict[str, Any], message: str) 
         ),
     ],
 )
-def test_a_beginning_after_the_end_is_said_and_a_run_that_is_shortened_goes_on(
+def test_a_begin_after_the_end_is_a_warning_and_a_shortened_run_continues(
     parameters: Any, length: Any, message: str
 ) -> None:
     runner = toy_runner(batches=4, custom_hooks=[hook := EMAHook(**parameters)], **length)

@@ -101,7 +101,7 @@ def test_the_steps_and_epochs_at_which_the_function_runs(
     assert [(record["step"], record["epoch"]) for record in evaluations(writer.records)] == expected
 
 
-def test_what_is_recorded_is_measured_on_the_weights_of_that_step() -> None:
+def test_recorded_values_are_measured_on_the_weights_of_that_step() -> None:
     writer = MemoryWriter()
     runner = toy_runner(max_iters=5, custom_hooks=[EvaluateHook(accuracy, at_begin=True)], writers=[writer])
     weights = [accuracy(runner.model).item()]
@@ -226,7 +226,7 @@ def test_with_on_error_disable_it_is_left_behind() -> None:
         (None, None),
     ],
 )
-def test_what_it_may_give(result: Any, expected: dict[str, float] | None) -> None:
+def test_the_function_may_return_numbers_dicts_or_nothing(result: Any, expected: dict[str, float] | None) -> None:
     def score() -> Any:
         return result
 
@@ -292,7 +292,7 @@ def test_it_sees_the_raw_weights_and_can_ask_for_averaged_ones() -> None:
 # ------------------------------------------------------------------------------------------------------- records
 
 
-def test_records_of_their_own_come_before_those_of_the_logger(tmp_path: Path) -> None:
+def test_separate_records_come_before_the_records_of_the_logger(tmp_path: Path) -> None:
     hook = EvaluateHook(given({"accuracy": 0.5, "fid": 9}, {"accuracy": 0.25, "fid": math.nan}), prefix="hold/out")
     run(hook, max_epochs=2, work_dir=tmp_path, default_hooks={"logger": {"interval": 2}})
     found = [tuple(record) for record in lines(tmp_path)]
@@ -581,7 +581,7 @@ def test_a_best_that_a_kill_kept_from_being_written_is_made_up_for(tmp_path: Pat
     assert bests(tmp_path) == ["best_eval_accuracy_epoch_2.pth"]
 
 
-def test_a_run_that_goes_on_from_its_very_beginning_is_not_evaluated_there_again(tmp_path: Path) -> None:
+def test_a_run_resumed_at_its_very_beginning_is_not_evaluated_there_again(tmp_path: Path) -> None:
     def made(**parts: Any) -> tuple[Runner, MemoryWriter]:
         writer = MemoryWriter()
         hook = EvaluateHook(accuracy, at_begin=True, save_best="auto", rule="less")
@@ -617,7 +617,7 @@ def test_an_evaluation_that_waits_is_remembered() -> None:
     assert other.state_dict() == states[5]
 
 
-def test_a_result_that_was_not_saved_until_now_begins_anew(tmp_path: Path) -> None:
+def test_a_result_newly_saved_as_best_starts_without_a_best_value(tmp_path: Path) -> None:
     results = [{"accuracy": 0.9, "recall": 0.8}, {"accuracy": 0.5, "recall": 0.5}, {"accuracy": 0.4, "recall": 0.6}]
 
     def made(max_epochs: int, save_best: str | None, **parts: Any) -> EvaluateHook:
@@ -634,7 +634,7 @@ def test_a_result_that_was_not_saved_until_now_begins_anew(tmp_path: Path) -> No
     assert bests(tmp_path) == ["best_eval_accuracy_epoch_2.pth", "best_eval_recall_epoch_3.pth"]
 
 
-def test_another_rule_begins_anew_and_says_so(tmp_path: Path) -> None:
+def test_another_rule_resets_the_best_value_with_a_message(tmp_path: Path) -> None:
     run(EvaluateHook(given(0.9), save_best="accuracy"), max_epochs=1, work_dir=tmp_path)
     hook = EvaluateHook(given(0.9, 0.5), save_best="accuracy", rule="less")
     run(hook, max_epochs=2, work_dir=tmp_path, resume=True)
@@ -778,7 +778,7 @@ def test_two_with_one_prefix_are_refused() -> None:
     assert str(refused.value) == "EvaluateHook: two EvaluateHooks have the prefix 'eval'; give each its own"
 
 
-def test_an_evaluation_that_failed_is_made_when_training_goes_on() -> None:
+def test_a_failed_evaluation_is_repeated_when_training_continues() -> None:
     calls: list[int] = []
 
     def fails_first(model: Any) -> float:

@@ -248,7 +248,7 @@ def test_a_norm_is_still_when_what_the_hook_leaves_of_it_was_frozen_before() -> 
     assert seen == [(False, False, False)] * 2 + [(True, False, True)] * 2
 
 
-def test_a_norm_of_which_two_hooks_freeze_a_half_each_goes_on() -> None:
+def test_a_norm_with_one_half_frozen_by_each_of_two_hooks_keeps_training() -> None:
     hooks = [FreezeHook("backbone.1.weight"), FreezeHook("backbone.1.bias")]
     runner = runner_with(hooks, max_epochs=1)
     seen = watch(runner, "backbone.1.weight", "backbone.1.bias", "backbone.1")
@@ -256,7 +256,7 @@ def test_a_norm_of_which_two_hooks_freeze_a_half_each_goes_on() -> None:
     assert seen == [(False, False, True)] * 4
 
 
-def test_validations_in_between_leave_everything_as_it_is() -> None:
+def test_validations_in_between_change_nothing() -> None:
     parts: dict[str, Any] = {"max_iters": 8, "train": {"val_interval": 1, "val_begin": 0}}
     runner = runner_with([FreezeHook("backbone.*", until_iter=5)], **parts)
     seen = watch(runner, "backbone.0.weight", "backbone.1")
@@ -364,7 +364,7 @@ def test_a_norm_that_is_in_evaluation_mode_stays_in_it() -> None:
     assert not model.backbone[1].training
 
 
-def test_a_runner_started_twice_goes_on_by_its_counters() -> None:
+def test_a_runner_started_twice_continues_its_counters() -> None:
     runner = runner_with([FreezeHook("backbone.*", until_iter=6)], max_epochs=1)
     seen = watch(runner, "backbone.0.weight", "backbone.1")
     runner.train()
@@ -696,7 +696,7 @@ def never_trained(model: Any) -> Optim:
         ),
     ],
 )
-def test_what_cannot_be_right_with_this_model_is_refused_before_the_first_step(parameters: Any, message: str) -> None:
+def test_parameters_that_do_not_fit_the_model_are_refused_before_the_first_step(parameters: Any, message: str) -> None:
     runner = runner_with([FreezeHook(**parameters)])
     steps = watch(runner, "head.bias")
     before = modes(runner.model)

@@ -195,7 +195,7 @@ def test_with_several_optims_each_is_clipped_when_it_steps_and_has_its_own_recor
 @pytest.mark.parametrize(
     ("settings", "limit"), [({"clip_norm": 1.0}, "clip_norm=1.0"), ({"clip_value": 0.5}, "clip_value=0.5")]
 )
-def test_an_optim_that_clips_by_itself_is_refused_before_the_first_step(settings: dict[str, Any], limit: str) -> None:
+def test_an_optim_that_also_clips_is_refused_before_the_first_step(settings: dict[str, Any], limit: str) -> None:
     model = toy_model()
     runner = toy_runner(model=model, optim=optim_of(model, **settings), custom_hooks=[GradClipHook(max_norm=1.0)])
     with pytest.raises(ConfigError) as refused:
@@ -207,7 +207,7 @@ def test_an_optim_that_clips_by_itself_is_refused_before_the_first_step(settings
     runner.val()  # clips nothing
 
 
-def test_of_several_optims_the_one_that_clips_by_itself_is_named() -> None:
+def test_of_several_optims_the_one_that_also_clips_is_named() -> None:
     model, optims, step = two_optims()
     optims["b"] = optim_of(model["b"], clip_norm=2.0)
     runner = toy_runner(model=model, step=step, optim=optims, val=None, custom_hooks=[GradClipHook(max_norm=1.0)])

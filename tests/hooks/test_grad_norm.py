@@ -89,7 +89,7 @@ class Deep(nn.Module):
         ),
     ],
 )  # fmt: skip
-def test_modules_are_told_apart_as_deep_as_asked_and_what_is_shared_counts_once(
+def test_modules_are_split_to_the_given_depth_and_shared_parameters_count_once(
     depth: int, groups: dict[str, list[str]]
 ) -> None:
     torch.manual_seed(0)
@@ -115,7 +115,9 @@ def test_modules_are_told_apart_as_deep_as_asked_and_what_is_shared_counts_once(
         (50, 1, []),
     ],
 )
-def test_it_records_every_so_many_windows_and_nothing_between(interval: int, accumulate: int, steps: list[int]) -> None:
+def test_it_records_every_interval_windows_and_nothing_between(
+    interval: int, accumulate: int, steps: list[int]
+) -> None:
     hook = GradNormHook(interval)
     runner = toy_runner(max_epochs=1, batches=7, accumulate=accumulate, custom_hooks=[hook])
     seen: list[int] = []
@@ -213,7 +215,7 @@ def test_parameters_that_are_not_the_models_count_in_the_total_and_frozen_ones_h
     }
 
 
-def test_what_the_optimizer_does_not_update_is_not_measured() -> None:
+def test_parameters_that_the_optimizer_does_not_update_are_not_measured() -> None:
     model = toy_model()
     optim = Optim(torch.optim.SGD(model[2].parameters(), lr=0.1))
     runner = toy_runner(model=model, optim=optim, max_epochs=1, batches=2, custom_hooks=[GradNormHook(1)])

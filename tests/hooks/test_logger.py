@@ -31,9 +31,7 @@ def lines(path: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(("every", "after"), [(4, ["4", "8"]), (5, ["6"]), (1, ["2", "4", "6", "8"]), (9, [])])
-def test_the_name_of_the_experiment_follows_the_first_record_after_so_many_iterations(
-    every: int, after: list[str]
-) -> None:
+def test_the_experiment_name_follows_the_first_record_after_its_interval(every: int, after: list[str]) -> None:
     runner = run(max_iters=8, val=None, logger={"interval": 2, "interval_exp_name": every}, experiment_name="mine")
     found = lines(runner.work_dir / "run.log")
     named = [found[number - 1] for number, line in enumerate(found) if line == "experiment mine"]
@@ -72,7 +70,7 @@ def test_the_logs_are_copied_also_when_the_run_fails_and_only_those_with_the_end
     assert [path.name for path in (tmp_path / "all" / "run").iterdir()] == ["run.log"]
 
 
-def test_logs_that_are_not_kept_come_back_when_the_run_goes_on(tmp_path: Path) -> None:
+def test_logs_that_are_not_kept_come_back_when_the_run_continues(tmp_path: Path) -> None:
     away: dict[str, Any] = {"out_dir": str(tmp_path / "all"), "keep_local": False, "interval": 2}
     whole = run(tmp_path / "whole" / "run", logger={"interval": 2}, max_epochs=2)
     whole.test()
@@ -125,7 +123,7 @@ def test_a_kill_after_the_logs_were_fetched_loses_and_doubles_nothing(tmp_path: 
     ]
 
 
-def test_training_again_goes_on_with_logs_that_are_kept_elsewhere(tmp_path: Path) -> None:
+def test_training_again_continues_logs_that_are_kept_elsewhere(tmp_path: Path) -> None:
     logger = AWAY | {"out_dir": str(tmp_path / "all")}
     runner = run(tmp_path / "run", logger=logger, max_epochs=1, val=None)
     runner.train_loop.max_epochs = 2
@@ -151,9 +149,7 @@ def test_why_a_run_failed_is_in_the_copy(tmp_path: Path) -> None:
     assert "ZeroDivisionError: integer division or modulo by zero" in text
 
 
-def test_a_copy_that_cannot_be_made_is_said_and_nothing_is_lost(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_failed_copy_is_reported_and_nothing_is_lost(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "all").write_text("in the way")
     away: dict[str, Any] = {"out_dir": str(tmp_path / "all"), "keep_local": False, "out_suffix": (".log",)}
     runner = run(tmp_path / "run", logger=away)
@@ -184,13 +180,13 @@ def test_a_copy_onto_itself_is_refused(tmp_path: Path) -> None:
         ({"out_suffix": [1]}, "LoggerHook: out_suffix must be a list of suffixes like '.log', not [1]"),
     ],
 )
-def test_what_cannot_be_is_refused(parameters: dict[str, Any], message: str) -> None:
+def test_invalid_parameters_are_refused(parameters: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError) as refused:
         LoggerHook(**parameters)
     assert str(refused.value) == message
 
 
-def test_what_is_recorded_now_and_then_is_not_lost_at_the_end() -> None:
+def test_values_recorded_now_and_then_are_not_lost_at_the_end() -> None:
     writer = MemoryWriter()
     runner = toy_runner(
         batches=5, max_epochs=1, val=None, writers=[writer], default_hooks={"logger": {"interval": 3}}
@@ -202,7 +198,7 @@ def test_what_is_recorded_now_and_then_is_not_lost_at_the_end() -> None:
     assert "train/loss" not in writer.records[1]
 
 
-def test_what_is_recorded_after_the_last_epoch_is_not_lost_if_the_last_iteration_was_logged() -> None:
+def test_values_of_the_last_epoch_are_not_lost_if_the_last_iteration_was_logged() -> None:
     writer = MemoryWriter()
     runner = toy_runner(batches=2, max_epochs=2, val=None, writers=[writer], default_hooks={"logger": {"interval": 2}})
     runner.on("after_train_epoch")(lambda runner: runner.hub.update_scalar("train/rare", runner.epoch + 1.0))

@@ -128,7 +128,7 @@ def test_every_iteration_is_made_with_exactly_this_rate(name: str) -> None:
 
 @pytest.mark.parametrize("save_at", [1, 2, 3, 4, 5, 6])
 @pytest.mark.parametrize("name", RUNS)
-def test_a_resumed_run_goes_on_with_exactly_these_rates(tmp_path: Path, name: str, save_at: int) -> None:
+def test_a_resumed_run_continues_with_exactly_these_rates(tmp_path: Path, name: str, save_at: int) -> None:
     expected = RUNS[name][2]
     broken, before = run(name, work_dir=tmp_path, default_hooks={"checkpoint": {"interval": 1000}})
 
@@ -189,7 +189,7 @@ def test_several_optims_step_each_in_its_own_time() -> None:
     assert seen == [(0.25, 0.25), (0.25, 0.5), (0.5, 0.75), (0.5, 1), (0.75, 1), (0.75, 1)]
 
 
-def test_a_runner_started_twice_goes_on_with_its_schedule() -> None:
+def test_a_runner_started_twice_continues_its_schedule() -> None:
     runner, seen = run("a sequence by iterations, training by epochs")
     runner.train_loop.max_epochs = 1
     runner.train()

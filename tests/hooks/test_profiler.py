@@ -125,7 +125,7 @@ def test_a_validation_that_a_hook_asks_for_is_not_in_the_trace_of_training() -> 
     assert traces(runner.work_dir) == [[1, 2], [3, 4]]
 
 
-def test_a_schedule_that_records_nothing_is_said() -> None:
+def test_a_schedule_that_records_nothing_is_a_warning() -> None:
     hook = ProfilerHook(schedule={"wait": 9, "active": 1}, json_trace_path="profile.json")
     runner = toy_runner(custom_hooks=[hook])
     runner.train()
@@ -237,7 +237,7 @@ def test_no_file_is_overwritten(tmp_path: Path) -> None:
     assert labels(tmp_path / "odd_2") == [1, 2]
 
 
-def test_a_trace_that_cannot_be_written_is_a_warning_and_the_run_goes_on(tmp_path: Path) -> None:
+def test_a_trace_that_cannot_be_written_is_a_warning_and_the_run_continues(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for handler, path, why in (
         (None, "file/x.json", f"[Errno 17] File exists: '{tmp_path}/file'"),
@@ -507,7 +507,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------- without CUDA
 
 
-def test_without_cuda_the_cpu_is_profiled_and_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_cuda_the_cpu_is_profiled_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     runner = toy_runner(custom_hooks=[ProfilerHook(activity_with_cuda=True, json_trace_path="profile.json")])
     runner.train()

@@ -90,7 +90,7 @@ def test_training_and_validation_are_shown_step_by_step(monkeypatch: pytest.Monk
         ({}, {"accuracy": max}),  # nothing is saved as best
     ],
 )
-def test_what_is_saved_as_best_is_shown_as_best(
+def test_metrics_saved_as_best_are_shown_as_best(
     saving: dict[str, Any], shown: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     val = EvalLoop(toy_data(2, seed=1), predict, metrics={"accuracy": accuracy}, loss=cross_entropy)
@@ -247,7 +247,7 @@ def test_without_a_screen_nothing_is_called() -> None:
         ),
     ],
 )
-def test_what_cannot_be_is_refused(parameters: dict[str, Any], message: str) -> None:
+def test_invalid_parameters_are_refused(parameters: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError) as refused:
         ProgressHook(**parameters)
     assert str(refused.value) == message

@@ -159,7 +159,7 @@ def test_the_memory_of_a_device_is_there_where_it_is_counted(clock: Clock, monke
     assert lines(runner)[0].endswith("  memory 300 MiB  device 2560 MiB")
 
 
-def test_the_memory_of_this_process_is_told_by_the_system() -> None:
+def test_the_system_reports_the_memory_of_this_process() -> None:
     assert 10 * 2**20 < stats_monitor.process_memory() < 2**40
 
 
@@ -202,7 +202,7 @@ def test_the_numbers_are_in_the_record_of_their_step_or_one_of_their_own(
     assert records(writer) == found
 
 
-def test_a_record_of_its_own_is_whole(clock: Clock) -> None:
+def test_a_separate_record_is_complete(clock: Clock) -> None:
     writer = MemoryWriter()
     monitored(clock, 2.0, max_epochs=1, writers=[writer], default_hooks=NO_DEFAULTS, val=None)
     speed = {"train/stats/samples_per_second": 4.0, "train/stats/step_time": 2.0}
@@ -305,7 +305,7 @@ def test_val_alone_is_not_measured(clock: Clock) -> None:
     assert "StatsMonitorHook" not in [call.who for call in runner.plan.calls_at("after_val")]
 
 
-def test_a_second_start_begins_anew(clock: Clock) -> None:
+def test_a_second_start_measures_from_scratch(clock: Clock) -> None:
     passing = Passing(clock, 1.0)
     runner = toy_runner(max_epochs=1, custom_hooks=[StatsMonitorHook(step_log_freq=4), passing])
     runner.train()

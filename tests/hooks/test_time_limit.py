@@ -178,12 +178,12 @@ def test_the_budget_counts_from_the_start_of_the_process_or_of_the_run(
     assert (runner.iter, files(runner)) == (1, ["iter_1.pth"])
 
 
-def test_the_age_of_this_process_is_told_by_the_system() -> None:
+def test_the_system_reports_the_age_of_this_process() -> None:
     before = time_limit.process_age()
     assert 0 < before <= time_limit.process_age() < 86400
 
 
-def test_every_start_of_a_runner_has_a_budget_of_its_own_where_it_counts_runs(clock: Clock) -> None:
+def test_every_start_of_a_runner_has_its_full_budget_when_counting_from_the_run(clock: Clock) -> None:
     hook = TimeLimitHook(100, start="run")
     runner = run(clock, hook)
     assert runner.iter == 10
@@ -196,7 +196,7 @@ def test_every_start_of_a_runner_has_a_budget_of_its_own_where_it_counts_runs(cl
 
 
 @pytest.mark.parametrize("checkpoint", [{"save_last": False, "interval": 0}, None, {"interval": 0}, {"interval": 3}])
-def test_the_last_checkpoint_is_there_once_whatever_the_checkpoint_hook_is_told(clock: Clock, checkpoint: Any) -> None:
+def test_the_last_checkpoint_is_saved_once_with_any_checkpoint_settings(clock: Clock, checkpoint: Any) -> None:
     passing = Passing(clock)
     runner = run(clock, TimeLimitHook(80), passing, default_hooks={"checkpoint": checkpoint})
     assert runner.iter == 8
@@ -206,7 +206,7 @@ def test_the_last_checkpoint_is_there_once_whatever_the_checkpoint_hook_is_told(
     assert saved["position"]["stopped"] == runner.stopped.reason
 
 
-def test_old_checkpoints_are_removed_as_the_checkpoint_hook_is_told(clock: Clock) -> None:
+def test_old_checkpoints_are_removed_as_the_checkpoint_hook_is_configured(clock: Clock) -> None:
     checkpoint = {"interval": 3, "max_keep_ckpts": 1}
     runner = run(clock, TimeLimitHook(80), default_hooks={"checkpoint": checkpoint})
     assert files(runner) == ["iter_8.pth"]
@@ -242,7 +242,7 @@ def test_a_save_beside_the_training_tells_how_long_it_took_too(clock: Clock, mon
 
 @pytest.mark.parametrize("limit", [35, 70, 100, 145])
 @pytest.mark.parametrize("accumulate", [1, 3])
-def test_a_resumed_run_goes_on_with_a_full_budget_and_ends_as_one_that_was_never_stopped(
+def test_a_resumed_run_has_a_full_budget_and_ends_like_an_uninterrupted_one(
     clock: Clock, tmp_path: Path, limit: float, accumulate: int
 ) -> None:
     whole = toy_runner(max_epochs=3, accumulate=accumulate, work_dir=tmp_path / "whole")
@@ -362,7 +362,7 @@ def test_a_config_names_it_and_it_comes_last(clock: Clock) -> None:
     assert runner.iter == 10
 
 
-def test_a_run_that_goes_on_remembers_how_long_saves_and_validations_take() -> None:
+def test_a_resumed_run_remembers_how_long_saves_and_validations_take() -> None:
     hook, other = TimeLimitHook("1h"), TimeLimitHook("1h")
     toy_runner(custom_hooks=[hook]).train()
     state = hook.state_dict()

@@ -91,7 +91,7 @@ def test_several_batches_are_numbered_and_no_more_images_than_wanted_are_shown()
         assert caption == "pred 1, true 0 | pred 2, true 1\npred 2, true 2"
 
 
-def test_each_data_set_has_a_name_of_its_own() -> None:
+def test_each_data_set_has_a_separate_name() -> None:
     loops = {"clean": EvalLoop(BATCHES, read), "noisy": EvalLoop(BATCHES[1:], read)}
     runner, writer = looking(VisualizationHook(), val=loops)
     runner.val()
@@ -250,7 +250,7 @@ def test_a_function_makes_the_images_from_what_it_asks_for() -> None:
     assert shown(VisualizationHook(function=lambda: None), BATCHES) == []
 
 
-def test_what_a_function_gives_and_is_no_image_is_refused_with_its_name() -> None:
+def test_a_function_that_does_not_return_images_is_refused_by_name() -> None:
     def broken(data_batch: Any) -> Any:
         return torch.zeros(2, 5, 7)
 
@@ -263,7 +263,7 @@ def test_what_a_function_gives_and_is_no_image_is_refused_with_its_name() -> Non
     )
 
 
-def test_with_on_error_disable_the_run_goes_on_without_it() -> None:
+def test_with_on_error_disable_the_run_continues_without_it() -> None:
     runner, writer = looking([], toy_data(2), lambda model, batch: None)
     runner.register_hook(VisualizationHook(), on_error="disable")
     runner.train()

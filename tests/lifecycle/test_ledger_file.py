@@ -104,7 +104,7 @@ def test_after_a_resume_it_covers_this_session(tmp_path: Path) -> None:
     assert (found["first_step"], found["steps"], found["parts"]["data"]["calls"]) == (4, 8, 8)
 
 
-def test_evaluations_leave_it_as_it_is_and_a_fresh_run_archives_it(tmp_path: Path) -> None:
+def test_evaluations_do_not_change_it_and_a_fresh_run_archives_it(tmp_path: Path) -> None:
     runner = toy_runner(max_epochs=1, work_dir=tmp_path)
     runner.train()
     before = (tmp_path / "hooks.json").read_bytes()

@@ -42,7 +42,7 @@ def test_a_last_partial_window_counts_with_its_own_factor_by_epochs() -> None:
     assert same(runner.model, by_hand([5, 5, 2]))
 
 
-def test_by_iterations_windows_go_on_from_pass_to_pass_and_end_with_the_run() -> None:
+def test_by_iterations_windows_continue_across_passes_and_end_with_the_run() -> None:
     recorder = Recorder("after_optimizer_step")
     runner = toy_runner(max_iters=8, batches=4, accumulate=3, custom_hooks=[recorder], val=None)
     runner.train()
@@ -357,7 +357,7 @@ def gan(folder: Path, **parts: Any) -> Runner:
     )  # fmt: skip
 
 
-def test_what_one_optim_s_loss_leaves_in_the_parameters_of_another_is_not_trained_on(tmp_path: Path) -> None:
+def test_gradients_of_one_optim_s_loss_in_parameters_of_another_are_not_used(tmp_path: Path) -> None:
     runner = gan(tmp_path / "whole")
     torch.manual_seed(0)
     generator, critic = nn.Linear(2, 4), nn.Linear(4, 1)

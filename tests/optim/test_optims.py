@@ -17,7 +17,7 @@ def optim() -> Optim:
     return Optim(torch.optim.SGD(nn.Linear(1, 1).parameters(), lr=0.1))
 
 
-def test_one_optim_has_the_empty_name_and_is_given_as_it_is() -> None:
+def test_one_optim_has_the_empty_name_and_is_returned_unwrapped() -> None:
     one = optim()
     optims = Optims.of(one)
     assert (list(optims), optims.given, optims.sole, optims.are_named) == ([""], one, one, False)
@@ -48,7 +48,7 @@ def test_none_is_an_empty_collection() -> None:
     assert (len(optims), optims.given, optims.are_named, optims.collect(str)) == (0, None, False, None)
 
 
-def test_a_collection_is_taken_as_it_is() -> None:
+def test_a_collection_is_returned_unchanged() -> None:
     optims = Optims.of({"a": optim()})
     assert Optims.of(optims) is optims
 

@@ -118,7 +118,7 @@ def test_two_schedulers_of_one_optimizer_keep_multiplying() -> None:
     assert optimizer.param_groups[0]["lr"] == pytest.approx((1 - 7 / 10) ** 2)  # half of the way, without the warmup
 
 
-def test_a_schedule_inside_of_another_one_is_found_and_stretched() -> None:
+def test_a_schedule_inside_another_one_is_found_and_stretched() -> None:
     def sequential(optimizer: torch.optim.Optimizer) -> LRScheduler:
         parts: list[LRScheduler] = [LinearLR(optimizer, 0.1, 1.0, total_iters=3), KINDS["cosine"](optimizer)]
         return SequentialLR(optimizer, parts, milestones=[3])

@@ -222,7 +222,7 @@ def test_without_a_runner_the_length_has_to_be_a_number() -> None:
     )
 
 
-def test_a_schedule_inside_of_another_needs_a_number() -> None:
+def test_a_schedule_inside_another_needs_a_number() -> None:
     optimizer = optimizer_of()
     inside = SequentialLR(optimizer, [ConstantLR(optimizer), Cosine(optimizer)], [2])
     with pytest.raises(ConfigError) as refused:

@@ -54,7 +54,7 @@ RAMP = [1 / 7, 2 / 7, 3 / 7, 4 / 7, 5 / 7, 6 / 7, 1, 1]
     ],
 )
 @pytest.mark.parametrize("first", [False, True])
-def test_the_rates_are_those_of_the_scheduler_times_a_ramp(make: Any, first: bool) -> None:
+def test_the_rates_equal_the_scheduler_times_a_ramp(make: Any, first: bool) -> None:
     def warmed(one: SGD) -> list[Any]:
         warmup: list[Any] = [Warmup(one, 6)] if first else []
         return [*warmup, make(one), *([] if first else [Warmup(one, 0.75)])]

@@ -92,7 +92,9 @@ def test_a_hook_over_its_budget_is_named_once_with_its_point_its_share_and_what_
     assert "over its budget of 5%" in str(runner.costs())
 
 
-def test_a_hook_with_an_interval_is_told_which_one_would_do(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_warning_suggests_an_interval_for_a_hook_that_has_one(
+    clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
     hook = Watches(clock)
     hook.interval = 10  # type: ignore[attr-defined]  # as many hooks have
     hook.budget = 0.1  # type: ignore[misc]  # a class variable, set for one hook
@@ -101,7 +103,7 @@ def test_a_hook_with_an_interval_is_told_which_one_would_do(clock: Clock, caplog
     assert text.endswith("Give it a larger interval, such as 20 (now 10), or a larger budget.")
 
 
-def test_within_its_budget_nothing_is_said(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+def test_within_the_budget_there_is_no_warning(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
     train(clock, Watches(clock), budget="20.1%")
     assert warnings_of(caplog) == []
 
@@ -192,7 +194,7 @@ def test_an_action_needs_a_budget_and_a_known_name(clock: Clock) -> None:
         toy_runner().register_hook(Watches(clock), budget="5%", budget_action="stop")  # type: ignore[arg-type]
 
 
-def test_a_hooks_own_budget_comes_before_that_of_all_observers(clock: Clock) -> None:
+def test_a_hooks_own_budget_overrides_the_budget_of_all_observers(clock: Clock) -> None:
     runner = toy_runner(budget="5%", budget_action="throttle")
     runner.register_hook(Watches(clock), budget=0.5)
     runner.register_hook(Watches(clock), budget_action="warn")

@@ -138,7 +138,7 @@ def test_registering_many_hooks_compiles_a_point_once(monkeypatch: pytest.Monkey
     assert compiled == ["after_train_epoch"]
 
 
-def test_the_call_in_progress_is_known_inside_of_it_alone() -> None:
+def test_the_call_in_progress_is_known_only_during_the_call() -> None:
     seen: list[str | None] = []
 
     class Looks(Hook):

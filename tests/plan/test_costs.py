@@ -106,7 +106,7 @@ def test_data_steps_hooks_and_validation_are_told_apart_wherever_a_hook_stands(c
     }
 
 
-def test_what_comes_every_so_often_is_measured_each_time(clock: Clock) -> None:
+def test_a_method_with_an_interval_is_measured_each_time(clock: Clock) -> None:
     found = run(clock, Seldom(clock))
     assert found["seconds_of_hooks"]["Seldom"] == {"after_train_iter": 25 * 7.0}
     assert found["seconds_of"] == {"data": 750.0, "steps": 1000.0, "hooks": 175.0, "validation": 0.0, "saving": 0.0}

@@ -103,7 +103,7 @@ def test_a_state_that_nobody_takes_back_is_refused() -> None:
         Hook().load_state_dict({"best": 1})
 
 
-def test_what_is_looked_up_in_a_hook_is_declared_on_hook() -> None:
+def test_attributes_that_are_looked_up_in_hooks_are_declared_on_hook() -> None:
     assert [name for name in LOOKED_UP if not hasattr(Hook, name)] == []
 
 

@@ -202,7 +202,7 @@ def test_a_cost_is_exclusive_hooks_in_validations_and_saves_are_not_part_of_thes
     }
 
 
-def test_a_step_that_updates_by_itself_is_divided_too(clock: Clock) -> None:
+def test_a_step_that_calls_update_is_divided_too(clock: Clock) -> None:
     runner = slow_runner(clock)
 
     def step(model: Any, batch: Any, optim: Any) -> Any:

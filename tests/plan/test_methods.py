@@ -164,7 +164,7 @@ def test_a_scope_may_be_surrounded_by_a_partial_method_or_an_object() -> None:
         (5, "int"),
     ],
 )
-def test_what_would_never_be_called_is_refused(value: Any, kind: str) -> None:
+def test_an_attribute_that_would_never_be_called_is_refused(value: Any, kind: str) -> None:
     class InItself(Hook):
         def __init__(self) -> None:
             self.after_train_iter = value

@@ -143,7 +143,7 @@ def test_a_near_miss_of_a_point_is_refused_in_an_open_plan_too(host: Any) -> Non
         ("after_step", None),
     ],
 )
-def test_what_is_a_near_miss_and_what_is_a_name_of_ones_own(name: str, meant: str | None) -> None:
+def test_near_misses_are_told_apart_from_custom_names(name: str, meant: str | None) -> None:
     assert near_miss(name, POINTS) == meant
 
 
@@ -158,7 +158,7 @@ def test_an_open_plan_explains_what_it_keeps_for_calls(host: Any) -> None:
     )
 
 
-def test_a_loop_may_have_a_table_of_points_of_its_own(host: Any) -> None:
+def test_a_loop_may_have_its_own_table_of_points(host: Any) -> None:
     seen = []
 
     class Own(Hook):
@@ -301,7 +301,7 @@ def test_an_observer_that_fails_at_an_undeclared_point_is_disabled_with_one_warn
     assert caplog.messages == ["Looks failed; the run continues without it:"]
 
 
-def test_how_often_is_counted_at_an_undeclared_point_too(host: Any) -> None:
+def test_every_also_counts_at_an_undeclared_point(host: Any) -> None:
     class Seldom(Hook):
         calls = 0
 

@@ -393,7 +393,7 @@ def test_an_exception_keeps_its_type_and_frames_and_gains_a_note(plan: Plan) -> 
 
 
 @pytest.mark.parametrize("error", [TypeError("t"), KeyboardInterrupt(), StopIteration(3), SystemExit(7)])
-def test_any_exception_passes_through_a_point_as_it_is(plan: Plan, error: BaseException) -> None:
+def test_any_exception_passes_through_a_point_unchanged(plan: Plan, error: BaseException) -> None:
     def fail(runner: Any) -> None:
         raise error
 
@@ -403,7 +403,9 @@ def test_any_exception_passes_through_a_point_as_it_is(plan: Plan, error: BaseEx
     assert failed.value is error
 
 
-def test_a_failing_observer_is_disabled_once_and_the_others_go_on(plan: Plan, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failing_observer_is_disabled_once_and_the_others_continue(
+    plan: Plan, caplog: pytest.LogCaptureFixture
+) -> None:
     hook = Log()
     plan.add(Failing(), on_error="disable")
     plan.on("after_train_iter", lambda runner: hook.seen.append("after it"))
@@ -570,7 +572,7 @@ def test_a_generator_has_exactly_one_yield(plan: Plan, yields: int, message: str
 # -------------------------------------------------------------------------------------------------- how often
 
 
-def test_how_often_a_method_runs_may_be_a_parameter(plan: Plan, host: Any) -> None:
+def test_the_interval_of_a_method_may_be_a_parameter(plan: Plan, host: Any) -> None:
     class Often(Hook):
         def __init__(self, interval: int) -> None:
             self.interval = interval

@@ -79,7 +79,7 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_what_another_package_offers_by_entry_point_can_be_named(plugin: Path) -> None:
+def test_entry_points_of_other_packages_can_be_named(plugin: Path) -> None:
     registry = Registry("thing", group="things")
     assert list(registry) == ["Broken", "Number", "PluginHook"]
     assert registry.get("PluginHook").__module__ == "other_package"

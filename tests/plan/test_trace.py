@@ -148,7 +148,7 @@ def test_every_process_has_a_file(tmp_path: Path) -> None:
     assert (process["pid"], process["args"]["name"], thread["pid"]) == (2, "run rank 2", 2)
 
 
-def test_a_file_that_cannot_be_written_is_refused_at_once_and_left_as_it_is(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_is_refused_at_once_and_unchanged(tmp_path: Path) -> None:
     config, folder, pipe = tmp_path / "digits.yaml", tmp_path / "folder", tmp_path / "pipe"
     config.write_text("model: mine\n")
     folder.mkdir()

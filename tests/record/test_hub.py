@@ -58,7 +58,7 @@ def test_only_what_is_new_is_taken() -> None:
     assert list(hub.take("val/")) == ["val/a"]
 
 
-def test_what_is_no_number_is_refused_by_name() -> None:
+def test_values_that_are_not_numbers_are_refused_by_name() -> None:
     hub = MessageHub()
     with pytest.raises(HooklineError, match="^the scalar 'x' must be a number or a tensor with one element, not 'a'$"):
         hub.update_scalar("x", "a")  # type: ignore[arg-type]
@@ -115,7 +115,7 @@ def test_more_is_kept_where_somebody_needs_it() -> None:
     assert [len(hub.get_scalar(name)) for name in ("old", "new")] == [KEPT + 500, KEPT + 500]
 
 
-def test_what_others_may_write_into_and_what_is_part_of_more_is_copied() -> None:
+def test_shared_tensors_and_parts_of_larger_ones_are_copied() -> None:
     hub, weight, running = MessageHub(), torch.nn.Parameter(torch.tensor(1.0)), torch.zeros(())
     batch = torch.arange(1000.0, requires_grad=True) * 2
     for _ in range(3):
@@ -130,7 +130,7 @@ def test_what_others_may_write_into_and_what_is_part_of_more_is_copied() -> None
     assert (kept.untyped_storage().nbytes(), kept.requires_grad) == (4, False)
 
 
-def test_what_a_step_has_just_computed_is_not_copied() -> None:
+def test_a_freshly_computed_value_is_not_copied() -> None:
     hub, loss = MessageHub(), torch.tensor(3.0, requires_grad=True) * 2
     hub.update_scalar("loss", loss)
     kept = hub.get_scalar("loss").values[0]

@@ -157,7 +157,7 @@ EXPECTED = (
     ],
     ids=lambda given: given if isinstance(given, str) else "",
 )
-def test_what_is_no_image_is_refused_with_its_shape_and_type(image: Any, found: str) -> None:
+def test_a_value_that_is_not_an_image_is_refused_with_its_shape_and_type(image: Any, found: str) -> None:
     with pytest.raises(DataError) as refused:
         as_image(image)
     assert str(refused.value) == f"{found} {EXPECTED}"
@@ -202,7 +202,7 @@ def test_images_of_different_sizes_and_kinds_stand_in_one_grid() -> None:
     assert with_alpha[0, 0].tolist() == [128, 128, 128, 255]
 
 
-def test_each_image_of_a_grid_is_stretched_by_itself() -> None:
+def test_each_image_of_a_grid_is_stretched_separately() -> None:
     batch = torch.tensor([[[0.0, 10.0]], [[0.0, 1.0]], [[-1.0, 1.0]]])
     assert as_grid(batch, columns=1)[[2, 5, 8], 2:4].tolist() == [[0, 255]] * 3
 
@@ -224,7 +224,7 @@ def test_a_grid_is_about_as_high_as_wide() -> None:
         ([torch.zeros(2, 2), 3], "int"),
     ],
 )
-def test_what_is_no_batch_is_refused(images: Any, found: str) -> None:
+def test_a_value_that_is_not_a_batch_is_refused(images: Any, found: str) -> None:
     with pytest.raises(DataError) as refused:
         as_grid(images)
     assert str(refused.value) == f"{found} {EXPECTED}"

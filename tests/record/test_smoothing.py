@@ -80,7 +80,7 @@ def test_a_rule_with_a_name_adds_a_number_and_the_next_one_decides_about_the_nam
     ]
 
 
-def test_a_window_may_be_longer_than_what_the_hub_keeps_by_itself() -> None:
+def test_a_window_may_be_longer_than_the_default_history() -> None:
     rules = [{"match": "train/n", "window_size": 1400}]
     (found,) = shown(rules, interval=1500, max_epochs=None, max_iters=1500, batches=3)
     assert found["train/n"] == sum(range(101, 1501)) / 1400
@@ -160,7 +160,7 @@ def test_without_rules_nothing_is_remembered() -> None:
     assert smoothing.state_dict() == {}
 
 
-def test_what_an_epoch_leaves_over_is_in_the_first_record_of_the_next() -> None:
+def test_values_left_over_from_an_epoch_are_in_the_first_record_of_the_next() -> None:
     """1,999 iterations, a record every 1,000: 999 values of the first epoch are not logged when the second begins."""
     hub, smoothing = MessageHub(), Smoothing(rules_of([{"match": "train/n", "window_size": "epoch"}], "LoggerHook"))
     LoggerHook(1000).before_train(SimpleNamespace(hub=hub))  # type: ignore[arg-type]  # the only part of a runner that it needs
@@ -201,7 +201,7 @@ def test_names_outside_of_the_stages_are_part_of_trainings_records() -> None:
     assert [(record["gan/real"], record["mine"]) for record in writer.records] == [(3.0, 5)]
 
 
-def test_a_rule_that_nothing_matches_is_told_at_the_end(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_rule_that_nothing_matches_is_reported_at_the_end(capsys: pytest.CaptureFixture[str]) -> None:
     shown([{"match": "trian/n", "method": "max"}], quiet=False)
     assert (
         "warning: LoggerHook: smoothing[0] matches 'trian/n', but nothing was recorded under such a name; did you mean "

@@ -520,7 +520,7 @@ def test_many_runs_have_one_verdict_of_each_kind_whole_names_and_short_numbers(
     assert set(cells.all_inner_texts()) == {"0.0031623"}
 
 
-def test_marks_of_several_runs_are_those_of_the_chosen_one(
+def test_with_several_runs_the_marks_of_the_chosen_one_are_shown(
     digits: Path, other_digits: Path, tmp_path: Path, open_page: OpenPage
 ) -> None:
     page = open_page(write_report(tmp_path / "report.html", digits, other_digits))

@@ -148,7 +148,7 @@ def test_a_slow_rank() -> None:
     found = judge(curves=curves)
     assert (found["kind"], found["text"]) == ("rank", "Rank 3 is slow, and all others wait for it.")
     assert found["evidence"] == [
-        "Its own work takes 400 ms per step, that of the fastest rank 100 ms. It was the slowest in 90% of the "
+        "Its own work takes 400 ms per step, the fastest rank's 100 ms. It was the slowest in 90% of the "
         "records, mostly because of data: 300 ms more."
     ]
     curves["train/ranks/slowest_rank"] = curve([0, 1, 2, 3, 0, 1, 2, 3, 0, 1])

@@ -216,7 +216,7 @@ def test_a_fixed_length_does_not_ask() -> None:
     assert [each.winner for each in compare(auto(10), fixed, parse_keep(None))] == ["checkpoint", "config"]
 
 
-def test_what_an_older_checkpoint_does_not_know_is_not_compared() -> None:
+def test_facts_missing_in_an_older_checkpoint_are_not_compared() -> None:
     now = facts()
     older = {key: now[key] for key in ("torch", "threads", "seed", "hooks", "world_size")}
     assert lines(older, {**now, "precision": "bf16"}) == []

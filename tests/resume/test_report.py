@@ -334,7 +334,7 @@ def test_the_learning_rate_of_the_config_scales_the_schedule_and_keeps_the_momen
     assert rest == pytest.approx([rate / 2 for rate in straight[7:]])
 
 
-def test_other_options_of_the_optimizer_can_be_those_of_the_config(tmp_path: Path) -> None:
+def test_other_options_of_the_optimizer_can_come_from_the_config(tmp_path: Path) -> None:
     run(tmp_path, 2, stop=6)
     run(tmp_path, 2, momentum=0.5, resume=True, stop=7)
     assert report(tmp_path)[0] == (
@@ -352,7 +352,7 @@ def test_the_windows_of_the_checkpoint_can_be_kept(tmp_path: Path) -> None:
     assert again.optims.sole.updates == 4
 
 
-def test_what_differs_is_also_in_resume_json_until_nothing_differs(tmp_path: Path) -> None:
+def test_differences_are_also_in_resume_json_until_nothing_differs(tmp_path: Path) -> None:
     run(tmp_path, 2, stop=6, schedule="none")
     run(tmp_path, 4, schedule="none", resume=True, hooks=[EMAHook()], keep="lr=config", stop=7)
     found = json.loads((tmp_path / "resume.json").read_text())
@@ -415,7 +415,7 @@ def test_a_preview_loads_and_writes_nothing(tmp_path: Path) -> None:
         toy_runner().preview_resume()
 
 
-def test_the_length_in_a_checkpoint_of_an_earlier_version_is_that_of_its_scheduler(tmp_path: Path) -> None:
+def test_in_a_checkpoint_of_an_earlier_version_the_scheduler_tells_the_length(tmp_path: Path) -> None:
     run(tmp_path, 2, stop=6)
     path = tmp_path / "iter_6.pth"
     checkpoint = store.read(path, sealed=True)

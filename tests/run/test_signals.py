@@ -41,7 +41,7 @@ def test_two_signals_at_once_are_one_and_a_later_one_ends_at_once(monkeypatch: p
         assert ended.value.code == 143
 
 
-def test_how_a_run_ends_after_a_signal() -> None:
+def test_each_signal_has_its_exception_and_exit_code() -> None:
     assert isinstance(signals.ending(signal.SIGINT), KeyboardInterrupt)
     ended = [signals.ending(number) for number in (signal.SIGTERM, signal.SIGHUP)]
     assert [error.code for error in ended if isinstance(error, SystemExit)] == [143, 129]

@@ -101,7 +101,7 @@ def test_stops_warnings_failures_and_signals_are_told_with_their_step(tmp_path: 
     ]
 
 
-def test_an_evaluation_leaves_the_journal_as_it_is(tmp_path: Path) -> None:
+def test_an_evaluation_does_not_change_the_journal(tmp_path: Path) -> None:
     toy_runner(max_epochs=1, work_dir=tmp_path).train()
     before = (tmp_path / journal.NAME).read_bytes()
     toy_runner(work_dir=tmp_path).val()

@@ -95,7 +95,7 @@ def test_the_version_stands_in_one_place() -> None:
         ({"optim": "SGD"}, ConfigError, "optim must be an Optim, a torch optimizer, or a dict of them, not 'SGD'"),
     ],
 )
-def test_what_cannot_be_right_is_refused_when_the_runner_is_made(
+def test_invalid_parts_are_refused_when_the_runner_is_made(
     parts: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error) as refused:
@@ -331,7 +331,7 @@ def test_a_fresh_run_sets_the_files_of_an_earlier_one_aside_and_val_moves_nothin
     )
 
 
-def test_a_folder_that_cannot_be_written_is_said_before_the_first_step(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_refused_before_the_first_step(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     runner = toy_runner(work_dir=tmp_path / "file" / "run")
     with pytest.raises(StorageError, match=r"^work_dir .* cannot be written: Not a directory$"):
@@ -368,7 +368,7 @@ def test_the_seed_decides_everything_random() -> None:
     assert not results[0].equal(results[2])
 
 
-def test_training_again_goes_on_where_it_ended_when_there_is_more_to_do() -> None:
+def test_training_again_continues_where_it_ended_when_there_is_more_to_do() -> None:
     runner = toy_runner(max_epochs=1)
     runner.train()
     runner.train()

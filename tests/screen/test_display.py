@@ -49,7 +49,7 @@ def picture() -> Picture:
         ),
     ],
 )
-def test_what_does_not_fit_is_left_out(width: int, lines: list[str]) -> None:
+def test_parts_that_do_not_fit_are_left_out(width: int, lines: list[str]) -> None:
     found = [line.plain for line in picture().lines(width)]
     assert found == lines
     assert max(map(len, found)) <= width
@@ -78,7 +78,7 @@ def test_a_line_is_broken_between_items_or_words_and_never_inside_one(text: str,
     assert fold(text, width) == lines
 
 
-def test_what_else_the_run_does_is_cut_between_words() -> None:
+def test_the_current_activity_is_cut_between_words() -> None:
     shown = Picture(Bar("val", 1, None), [], "saving best_accuracy_epoch_14.pth")
     assert [line.plain for line in shown.lines(20)][-1] == "saving"
 

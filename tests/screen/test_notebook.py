@@ -85,7 +85,7 @@ def outputs(client: BlockingKernelClient, code: str) -> list[tuple[str, Any]]:
 
 
 @pytest.mark.long
-def test_in_a_notebook_one_output_is_drawn_anew_and_goes_at_the_end(kernel: BlockingKernelClient) -> None:
+def test_in_a_notebook_one_output_is_updated_and_cleared_at_the_end(kernel: BlockingKernelClient) -> None:
     shown = outputs(kernel, CELL)
     assert shown[0] == ("display_data", "")
     drawings = [html for kind, html in shown if kind == "update_display_data"]

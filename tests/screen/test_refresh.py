@@ -128,7 +128,7 @@ def test_a_drawing_that_fails_is_reported_once_and_is_the_last_one(
     refresher.stop()
     assert calls == ["MainThread", "hookline-display"]
     assert caplog.messages == [
-        "the progress display stays as it is, because it cannot be drawn (ValueError: no colors); the run continues"
+        "the progress display stops, because it cannot be drawn (ValueError: no colors); the run continues"
     ]
 
 

@@ -30,7 +30,7 @@ open("ended", "w").write(str(runner.iter))
 """
 
 
-def test_a_run_goes_on_when_nobody_reads_what_it_shows(tmp_path: Path) -> None:
+def test_a_run_continues_when_nobody_reads_its_output(tmp_path: Path) -> None:
     reads, writes = os.pipe()
     process = subprocess.Popen(
         [sys.executable, "-c", TRAINS], cwd=tmp_path, stdout=writes, stderr=subprocess.PIPE, text=True
@@ -62,7 +62,7 @@ def test_a_bar_is_plain_where_the_screen_knows_no_lines() -> None:
     assert file.read() == "epoch 1/2 ============-------------  3/6\n"
 
 
-def test_a_full_disk_under_run_log_is_told_once_and_costs_lines_and_not_the_run(
+def test_a_full_disk_under_run_log_is_reported_once_and_costs_lines_and_not_the_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -146,7 +146,7 @@ def test_no_name_means_a_picture_or_a_colour(capsys: pytest.CaptureFixture[str],
     assert "val acc[macro]" in shown
 
 
-def test_on_a_narrow_screen_paths_of_the_closing_table_go_on_in_the_next_line(tmp_path: Path) -> None:
+def test_on_a_narrow_screen_paths_of_the_closing_table_wrap(tmp_path: Path) -> None:
     runner = toy_runner(work_dir=tmp_path / "a_run_with_quite_a_long_name", max_epochs=1)
     runner.train()
     file = io.StringIO()

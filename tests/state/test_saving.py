@@ -339,7 +339,9 @@ def test_a_best_that_could_not_be_written_does_not_count(tmp_path: Path, monkeyp
 # ----------------------------------------------------------------------------------------------------- failures
 
 
-def test_what_is_kept_for_a_failure_waits_for_a_save_under_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_checkpoint_of_a_failure_waits_for_a_save_in_progress(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write, order = store.write, []
 
     def slow(checkpoint: Any, path: Path, note: seal.Note) -> str:
@@ -489,7 +491,7 @@ def test_a_nan_in_a_buffer_is_never_saved(tmp_path: Path) -> None:
         toy_runner(model=model, work_dir=tmp_path).train()
 
 
-def test_what_differs_from_the_saved_run_is_said(tmp_path: Path) -> None:
+def test_differences_from_the_saved_run_are_reported(tmp_path: Path) -> None:
     toy_runner(max_epochs=1, work_dir=tmp_path).train()
     model = toy_model()
     optim = Optim(torch.optim.SGD(model.parameters(), lr=0.5), accumulate=2)
@@ -580,9 +582,7 @@ def test_records_wait_for_a_full_disk(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("background", [False, True])
-def test_more_facts_go_into_the_meta_of_one_checkpoint_and_none_of_its_own_is_replaced(
-    tmp_path: Path, background: bool
-) -> None:
+def test_extra_facts_go_into_the_meta_of_one_checkpoint_and_replace_none(tmp_path: Path, background: bool) -> None:
     class Asks(Hook):
         def after_train_epoch(self, runner: Runner) -> None:
             if runner.epoch == 0:

@@ -152,7 +152,7 @@ def with_number() -> nn.Module:
             tied,
             {"wrap": ["Block"]},
             "the strategy 'fsdp': wrap: 0 (Block) cannot be a unit, because its parameter 3.weight is also used "
-            "outside of it; tied parameters must be in one unit",
+            "outside the unit; tied parameters must be in one unit",
         ),
         (
             on_meta,
@@ -223,7 +223,7 @@ def test_a_frozen_model_and_one_without_parameters_can_be_evaluated(tmp_path: Pa
         assert 0 <= runner.val()["accuracy"] <= 1
 
 
-def test_a_model_that_the_user_has_sharded_is_used_as_it_is() -> None:
+def test_a_model_that_the_user_has_sharded_is_not_sharded_again() -> None:
     strategy = pick("fsdp")
     strategy.start(toy_runner().requests, torch.device("cpu"))
     for options, message in (

@@ -86,7 +86,7 @@ def test_a_key_that_the_config_does_not_have_yet_is_accepted(tmp_path: Path) -> 
         ({"pruner": "meidan"}, "--pruner cannot be 'meidan'; did you mean 'median'?"),
         (
             {"study": "a/b"},
-            "--study must be a name without slashes, because it is also that of a folder, not 'a/b'; to choose another "
+            "--study must be a name without slashes, because it also names a folder, not 'a/b'; to choose another "
             "folder, add --dir FOLDER",
         ),
         (
@@ -106,7 +106,7 @@ def test_a_key_that_the_config_does_not_have_yet_is_accepted(tmp_path: Path) -> 
         *(
             (
                 {"storage": storage},
-                f"the storage '{storage}' is in the memory of one process, but every trial is a process of its own; "
+                f"the storage '{storage}' is in the memory of one process, but every trial is a separate process; "
                 "write sqlite:///FILE",
             )
             for storage in ("sqlite://", "sqlite:///", "sqlite:///:memory:", "sqlite+pysqlite:///:memory:")
@@ -155,7 +155,7 @@ def test_without_optuna_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.M
     assert refusal(write_config(tmp_path), LR) == expected
 
 
-def test_the_metric_is_that_of_save_best_or_has_to_be_chosen(tmp_path: Path) -> None:
+def test_the_metric_comes_from_save_best_or_must_be_chosen(tmp_path: Path) -> None:
     config = write_config(tmp_path)
     assert prepare(request(config, metric=None))[0].metric == "val/accuracy"
     auto = write_config(tmp_path, name="auto.yaml")
@@ -289,7 +289,7 @@ def test_the_folder_of_a_run_is_refused(tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     (folder / "metrics.jsonl").touch()
     assert refusal(write_config(tmp_path), LR, study="digits") == (
-        "runs/digits is the folder of a run, so it cannot be that of a study; add --study NAME"
+        "runs/digits is the folder of a run, so it cannot hold a study; add --study NAME"
     )
 
 

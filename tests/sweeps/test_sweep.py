@@ -195,7 +195,7 @@ def test_a_process_that_ignores_the_signal_is_killed_after_the_grace_time(runs: 
 # -------------------------------------------------------------------------------------------------------- ownership
 
 
-def test_a_trial_of_a_living_sweep_is_left_alone_and_that_of_a_dead_one_is_taken_over(runs: Runs) -> None:
+def test_trials_of_a_dead_sweep_are_taken_over_but_not_of_a_living_one(runs: Runs) -> None:
     alive = runs.sweep(Starter(lambda job, _: FakeProcess(End(), waits=True)))
     alive._fill()
     # A lock keeps other processes away, so this test asks as another process would.

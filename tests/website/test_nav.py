@@ -76,7 +76,7 @@ def test_the_first_pages_show_the_dry_run(first: str) -> None:
     assert "hookline train --dry-run" in (ROOT / first).read_text(encoding="utf-8")
 
 
-def test_the_api_pages_are_those_of_the_public_surface() -> None:
+def test_the_api_pages_match_the_public_surface() -> None:
     written = {path.name: path.read_text(encoding="utf-8") for path in (DOCS / "api").glob("*.md")}
     assert written == reference.pages(), "the public surface has changed: run `make docs`"
 

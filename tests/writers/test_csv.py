@@ -34,7 +34,7 @@ def test_a_new_name_is_a_new_column_and_cells_without_a_number_are_empty(tmp_pat
     assert os.listdir(tmp_path) == ["metrics.csv"]
 
 
-def test_what_stands_there_before_a_column_is_added_stays_whole_when_that_fails(
+def test_if_adding_a_column_fails_the_file_stays_intact(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     together = begun(tmp_path)

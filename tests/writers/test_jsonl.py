@@ -43,7 +43,7 @@ def test_a_record_that_cannot_be_written_takes_no_other_with_it(
     ]
 
 
-def test_it_goes_on_behind_the_last_whole_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_continues_after_the_last_whole_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for block, half in ((4, '{"step": 9, "epo'), (64, '{"step": 9, "epo'), (4, "")):
         monkeypatch.setattr(cutting, "BLOCK", block)
         for whole in ("", '{"step": 1, "a": 0.5}\n'):

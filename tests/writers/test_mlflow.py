@@ -179,7 +179,7 @@ def test_the_local_database_stays_in_the_folder_of_the_run_whatever_it_is_called
     assert Path(client.download_artifacts(run.info.run_id, "texts/b/00000001.txt")).read_text() == "text"
 
 
-def test_the_local_database_is_whole_when_it_is_there_and_one_that_a_kill_left_is_made_anew(
+def test_the_local_database_appears_complete_and_leftovers_of_a_kill_are_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[list[str]] = []
@@ -200,7 +200,7 @@ def test_the_local_database_is_whole_when_it_is_there_and_one_that_a_kill_left_i
 
 
 @pytest.mark.parametrize(("outcome", "status"), [("failed", "FAILED"), ("killed", "KILLED"), ("finished", "FINISHED")])
-def test_a_run_has_the_status_that_it_ended_with_until_it_goes_on(uri: str, outcome: Outcome, status: str) -> None:
+def test_a_run_has_its_final_status_until_it_is_resumed(uri: str, outcome: Outcome, status: str) -> None:
     together = begun(MlflowWriter(uri))
     together.write_scalars({"a": 1.0}, 1)
     state = together.state_dict()
@@ -238,7 +238,7 @@ def test_a_test_of_a_checkpoint_in_another_process_is_part_of_the_same_run(uri: 
     assert (steps(uri, "train/loss"), steps(uri, "test/accuracy")) == ([4], [4])
 
 
-def test_a_server_that_is_away_is_told_with_the_reason_while_the_run_lasts(
+def test_an_unreachable_server_is_reported_with_the_reason_during_the_run(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with socket.socket() as nobody:

@@ -252,7 +252,7 @@ def test_images_of_all_kinds_are_one_kind_to_writers() -> None:
         ),
     ],
 )
-def test_what_is_wrong_is_refused_with_what_it_is(method: str, args: tuple[Any, ...], message: str) -> None:
+def test_invalid_values_are_refused_with_a_description(method: str, args: tuple[Any, ...], message: str) -> None:
     with pytest.raises(DataError) as refused:
         getattr(begun(MemoryWriter()), method)("x", *args, 1)
     assert str(refused.value).startswith(message)
@@ -272,7 +272,7 @@ def test_only_the_main_process_writes(tmp_path: Path, monkeypatch: pytest.Monkey
     assert not {"metrics.jsonl", "tensorboard"} & {path.name for path in tmp_path.iterdir()}
 
 
-def test_what_is_written_after_a_record_that_is_not_known_yet_comes_after_it() -> None:
+def test_later_writes_come_after_a_reserved_record() -> None:
     writer, other = MemoryWriter(), MemoryWriter()
     together = begun(writer, other)
     together.reserve()
@@ -375,7 +375,7 @@ def test_a_writer_sees_how_the_run_has_ended(run: Callable[[Runner], None], outc
 # ----------------------------------------------------------------------------------------------------- failures
 
 
-def test_what_failed_is_made_again_in_order_after_pauses_that_grow(
+def test_failed_writes_are_retried_in_order_after_growing_pauses(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock, writer, other = Clock(monkeypatch), Away(ConnectionError("away")), MemoryWriter()
@@ -416,7 +416,7 @@ def test_a_writer_that_hangs_takes_at_most_a_hundredth_of_the_time(monkeypatch: 
     assert spent <= 0.011 * (clock.now - 100)
 
 
-def test_what_waits_is_bounded_and_the_end_says_how_much_is_missing(
+def test_the_queue_is_bounded_and_the_end_says_how_much_is_missing(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(delivery, "KEPT", 5)
@@ -436,7 +436,7 @@ def test_what_waits_is_bounded_and_the_end_says_how_much_is_missing(
     assert len(caplog.messages) == 2
 
 
-def test_what_cannot_get_better_is_given_up_and_the_next_is_made(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_write_that_cannot_succeed_is_dropped_and_the_next_is_made(caplog: pytest.LogCaptureFixture) -> None:
     class Picky(MemoryWriter):
         def write_scalars(self, scalars: Mapping[str, float], step: int) -> None:
             super().write_scalars({"a": scalars["a"]}, step)
@@ -616,7 +616,7 @@ def test_a_writer_that_could_not_begin_has_the_state_that_it_is_still_to_get(mon
     assert together.state_dict() == {"Begins": state["Begins"] | {"waiting": [[{"a": 3.0}, 3]]}}
 
 
-def test_numbers_that_still_wait_are_saved_and_written_by_the_run_that_goes_on() -> None:
+def test_waiting_numbers_are_saved_and_written_by_the_resumed_run() -> None:
     writer = Away(OSError("away"))
     together = begun(writer)
     together.write_scalars({"a": 1.0}, 1)
@@ -631,7 +631,7 @@ def test_numbers_that_still_wait_are_saved_and_written_by_the_run_that_goes_on()
     assert after.records == [{"step": 1, "a": 1.0}, {"step": 2, "a": 2.0}]
 
 
-def test_a_writer_without_a_state_of_its_own_still_gets_the_iteration_of_the_checkpoint(tmp_path: Path) -> None:
+def test_a_stateless_writer_still_gets_the_iteration_of_the_checkpoint(tmp_path: Path) -> None:
     class Rows(MemoryWriter):
         state_dict = Writer.state_dict
 
@@ -703,7 +703,7 @@ def test_a_slow_writer_is_not_waited_for_and_gets_what_has_gathered_at_once() ->
     assert [thread.name for thread in threading.enumerate() if thread.name == "hookline Slow"] == []
 
 
-def test_what_is_refused_in_the_background_is_given_up_and_all_that_follows_is_made(
+def test_a_write_refused_in_the_background_is_dropped_and_later_ones_are_made(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     class Refuses(MemoryWriter):
@@ -975,5 +975,5 @@ def test_a_writer_that_cannot_say_what_it_makes_does_not_end_the_run(
     writer = Mute()
     toy_runner(writers=[writer], work_dir=tmp_path, max_epochs=1, quiet=False).train()
     assert len(writer.records) == 2
-    warning = "warning: Mute cannot list its files (who knows); those of an earlier run stay where they are\n"
+    warning = "warning: Mute cannot list its files (who knows); files of an earlier run stay where they are\n"
     assert capsys.readouterr().out.count(warning) == 1

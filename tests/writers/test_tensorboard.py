@@ -212,7 +212,7 @@ def test_records_are_framed_as_tensorflow_does(tmp_path: Path, begin: Begin) -> 
 
 
 @pytest.mark.parametrize("missing", ["tensorboard", "google_crc32c"])
-def test_a_library_that_is_missing_is_said_with_what_installs_it(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_for_a_missing_library_says_how_to_install_it(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, missing, None)
     with pytest.raises(ConfigError) as refused:
         TensorboardWriter()

@@ -186,7 +186,7 @@ def test_its_log_is_read_over_many_blocks_and_up_to_where_it_was_cut(tmp_path: P
 
 
 @pytest.mark.parametrize(("outcome", "code"), [("finished", 0), ("failed", 1), ("killed", 1)])
-def test_how_a_run_has_ended_is_its_exit_code(tmp_path: Path, outcome: Outcome, code: int) -> None:
+def test_the_exit_code_is_the_outcome_of_the_run(tmp_path: Path, outcome: Outcome, code: int) -> None:
     writer = WandbWriter(mode="offline")
     together = begun(tmp_path, writer)
     together.write_scalars({"a": 0.5}, 1)
@@ -247,13 +247,13 @@ def test_wrong_parameters_are_refused(parameters: dict[str, Any], message: str) 
     assert str(refused.value) == message
 
 
-def test_the_mode_is_that_of_the_environment_unless_given(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_mode_comes_from_the_environment_unless_given(monkeypatch: pytest.MonkeyPatch) -> None:
     assert WandbWriter().mode == "online"
     monkeypatch.setenv("WANDB_MODE", "disabled")
     assert (WandbWriter().mode, WandbWriter(mode="offline").mode) == ("disabled", "offline")
 
 
-def test_what_is_found_out_about_a_checkpoint_later_belongs_to_its_run(tmp_path: Path) -> None:
+def test_later_results_about_a_checkpoint_belong_to_its_run(tmp_path: Path) -> None:
     writer = WandbWriter(mode="offline")
     together = begun(tmp_path, writer)
     together.write_scalars({"train/loss": 0.5}, 8)

@@ -31,10 +31,10 @@ def with_versions(entries: Mapping[str, Any], state: Mapping[str, Any]) -> Order
 
 def misfits(model: nn.Module, state: Mapping[str, Any]) -> list[str]:
     """Return the entries of a model's state that are missing, surplus or of another shape."""
-    own = model.state_dict()
-    found = [f"missing: {escaped(name)} {tuple(own[name].shape)}" for name in own if name not in state]
-    found += [f"surplus: {escaped(name)}" for name in state if name not in own]
-    return found + other_shapes(own, state)
+    expected = model.state_dict()
+    problems = [f"missing: {escaped(name)} {tuple(expected[name].shape)}" for name in expected if name not in state]
+    problems += [f"surplus: {escaped(name)}" for name in state if name not in expected]
+    return problems + other_shapes(expected, state)
 
 
 def other_shapes(own: Mapping[str, Any], state: Mapping[str, Any]) -> list[str]:
@@ -109,7 +109,7 @@ def _differ(saved: Sequence[int], own: Sequence[int]) -> bool:
 
 
 def describe_share(saved: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """Return what stays exact if another number of processes resumes a run, and what does not."""
+    """Explain which parts stay exact if another number of processes resumes a run, and which do not."""
     samples, old = now.get("batch_size"), saved.get("batch_size")
     if samples is None or old is None:
         data = "the loader decides which samples each process sees"

@@ -48,7 +48,7 @@ class Copies:
                     known[same] = used[place] = self._copy(value.detach(), place, large)
                 return known[same]
             if isinstance(value, dict):
-                copied = shallow_copy(value)  # keeps the type and its attributes, such as those of a model's state_dict
+                copied = shallow_copy(value)  # keeps the type and its attributes, as in a model's state_dict
                 for key, inner in value.items():
                     copied[key] = copy(inner, (*place, key))
                 return copied

@@ -37,7 +37,7 @@ def export(
     """Write the model's weights, or the averaged ones, to a safetensors file.
 
     If `out` ends with `.pth`, write the whole checkpoint to one file, as a single process saves it. A checkpoint with
-    only the trained parameters is completed with those of `base`, or exported as it is if `trained_only`.
+    only the trained parameters is completed with the weights of `base`, or exported without them if `trained_only`.
     """
     from safetensors.torch import save
 
@@ -95,10 +95,12 @@ def _export_whole(path: Path, target: Path, averaged: bool, base: Path | None) -
 
 def find_averaged_weights(checkpoint: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
     """Return the averaged weights that a hook has saved."""
-    found = averages_in(checkpoint)
-    if not found:
+    averages = averages_in(checkpoint)
+    if not averages:
         raise StorageError(f"{path} has no averaged weights: its run had no EMAHook")
-    evaluated: Mapping[str, Any] = found[list(found)[-1]]  # with several hooks, evaluation used the last one's weights
+    evaluated: Mapping[str, Any] = averages[
+        list(averages)[-1]
+    ]  # with several hooks, evaluation used the last one's weights
     return evaluated
 
 

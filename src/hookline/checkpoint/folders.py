@@ -98,7 +98,7 @@ def put_in_place(temporary: Path, path: Path) -> None:
 
 
 def sweep(folder: Path) -> None:
-    """Remove what a process left behind when it was killed during a save. Undo a replacement that did not finish."""
+    """Remove leftovers of a process that was killed during a save. Undo a replacement that did not finish."""
     for replaced in folder.glob(f".*{SUFFIX}{REPLACED}"):
         path = replaced.with_name(replaced.name.removeprefix(".").removesuffix(REPLACED))
         if not path.exists():

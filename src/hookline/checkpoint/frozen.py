@@ -23,7 +23,7 @@ from hookline.checkpoint.compatibility import other_shapes, shape_of
 from hookline.common.escape import escaped
 from hookline.errors import StorageError
 
-#: The entry of a checkpoint with the hashes of what it does not have.
+#: The entry of a checkpoint with the hashes of the tensors that are left out.
 KEY = "frozen"
 #: The columns into which the numbers of a tensor are put, to be summed up each.
 LANES = 64
@@ -55,7 +55,7 @@ class FrozenRest:
 
 
 def strip(checkpoint: dict[str, Any], rest: FrozenRest, trained: Collection[str]) -> dict[str, Any]:
-    """Return a checkpoint without what a model that is built in the same way has."""
+    """Return a checkpoint without the weights that a model has when it is built in the same way."""
     state = checkpoint["state_dict"]
     kept, left = rest.split(state, trained)
     stripped = {**checkpoint, "state_dict": kept, KEY: left}
@@ -156,9 +156,9 @@ def described(tensor: Tensor) -> str:
 
 def digest(tensor: Tensor) -> str:
     """Return the SHA-256 of a tensor: of its type, its shape and its bytes."""
-    found = hashlib.sha256(f"{tensor.dtype} {tuple(tensor.shape)} ".encode())
-    found.update(_bytes_of(tensor).cpu().numpy().data)
-    return found.hexdigest()
+    sha256 = hashlib.sha256(f"{tensor.dtype} {tuple(tensor.shape)} ".encode())
+    sha256.update(_bytes_of(tensor).cpu().numpy().data)
+    return sha256.hexdigest()
 
 
 def _bytes_of(tensor: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ and the proof that it is intact, wherever it is moved. The hash covers all bytes
 
     archive ... {"step": 120, "validations": 2, "complete": true} sha256:<64 hex digits>
 
-A sharded checkpoint is a folder. Its seal is that of the file in it that has the hashes of all others.
+A sharded checkpoint is a folder. Its seal is the seal of the one file in it that has the hashes of all others.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class SealingFile:
         self._hash = Hash()
         self._written = 0
         self._held_back = b""
-        #: The error of a failed write, because torch replaces it with an error of its own.
+        #: The error of a failed write, because torch replaces it with another one.
         self.failure: BaseException | None = None
         #: If true, nothing more is written. torch's writer writes the end of the archive even after a failure, when it
         #: is destroyed, and an error at that moment would end the process.
@@ -137,7 +137,7 @@ def read_note(path: Path) -> Note | None:
 
 
 def damage(path: Path) -> str:
-    """Return what is wrong with a checkpoint; empty if every byte is as it was written."""
+    """Describe the damage to a checkpoint; empty if every byte is as it was written."""
     if folders.is_foreign(path):
         return folders.FOREIGN
     try:

@@ -31,7 +31,7 @@ class Writers:
     """The processes that write a checkpoint together."""
 
     rank: int
-    #: A group of torch.distributed that nothing else uses meanwhile.
+    #: A group of torch.distributed that nothing else uses during the save.
     group: Any
     #: Calls a function in every process, and returns all results by rank. If it fails in one, it fails in all.
     together: Callable[[Callable[[], Any]], list[Any]]
@@ -97,7 +97,7 @@ class _Planner(DefaultSavePlanner):
         super().__init__(flatten_state_dict=False, flatten_sharded_tensors=False)
 
     def create_local_plan(self) -> SavePlan:
-        """Return what this process writes: its part of each tensor, unless the part is empty."""
+        """Return the data that this process writes: its part of each tensor, unless the part is empty."""
         self.plan = SavePlan([_item(name, part) for name, part in self.state_dict.items() if part["local"].numel()])
         return self.plan
 

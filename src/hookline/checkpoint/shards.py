@@ -46,7 +46,7 @@ def separate(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
             found.append(part)
             return None
         if isinstance(value, dict):
-            copied = shallow_copy(value)  # keeps the type and its attributes, such as those of a model's state_dict
+            copied = shallow_copy(value)  # keeps the type and its attributes, as in a model's state_dict
             for key, inner in value.items():
                 copied[key] = visit(inner, (*path, key))
             return copied
@@ -63,7 +63,9 @@ def separate(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
 
 def own_weights(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
     """Return the state of the model in a checkpoint, with only this process's part of sharded tensors."""
-    parts = {each["path"][1]: each["local"] for each in checkpoint.get(KEY, ()) if each["path"][0] == "state_dict"}
+    parts = {
+        tensor["path"][1]: tensor["local"] for tensor in checkpoint.get(KEY, ()) if tensor["path"][0] == "state_dict"
+    }
     return {**checkpoint["state_dict"], **parts}
 
 
@@ -135,7 +137,7 @@ def _load(file: IO[bytes]) -> Any:
 
 
 def find_damage(folder: Path) -> str:
-    """Return what is wrong with the files of a folder whose sealed file is intact; empty if nothing is."""
+    """Describe the damage to the files of a folder whose sealed file is intact; empty if there is none."""
     try:
         description = store.load(folder / folders.SEALED, mmap=True)[KEY]
         for name, (size, sha256) in description["files"].items():

@@ -23,7 +23,7 @@ class Checkpoint:
     #: The iteration and the finished validations; None if the file does not say so.
     step: int | None
     validations: int | None
-    #: What is wrong with its bytes; empty if they are as they were written.
+    #: The damage to its bytes, in words; empty if they are as they were written.
     damage: str
     #: Why a run cannot resume from it although it is intact: `saved without its optimizer`; empty if it can.
     gap: str
@@ -59,7 +59,7 @@ class Survey:
             "resumes_from": self.chosen,
             "passed_over": self.passed_over,
             "refusal": self.refusal,
-            "checkpoints": [asdict(each) for each in self.checkpoints],
+            "checkpoints": [asdict(checkpoint) for checkpoint in self.checkpoints],
         }
 
 

@@ -101,7 +101,7 @@ def run(
 
 
 def report_left_out(left_out: Mapping[Path, HooklineError]) -> None:
-    """Show what could not be compared. A run that cannot be read decides about the exit code."""
+    """Show the runs that could not be compared. A run that cannot be read decides about the exit code."""
     from hookline.rundir.runs import NotARunError
 
     for error in left_out.values():
@@ -235,8 +235,8 @@ def titles(runs: Sequence[Run]) -> list[str]:
     """Return the titles of the runs: the names of their folders, or their paths if two folders have the same name."""
     from hookline.common.files import real_path
 
-    names = [real_path(each.path).name for each in runs]
-    return [escaped(name) for name in (names if len(set(names)) == len(names) else [str(each.path) for each in runs])]
+    names = [real_path(run.path).name for run in runs]
+    return [escaped(name) for name in (names if len(set(names)) == len(names) else [str(run.path) for run in runs])]
 
 
 def config_rows(differing: Mapping[str, Mapping[int, Any]], count: int) -> list[Row]:
@@ -281,14 +281,14 @@ def _results(label: str, results: Sequence[Result | None], rule: Monitor | None)
     from hookline.common.numbers import as_number
     from hookline.rundir.comparison import find_winners
 
-    cells = [NOTHING if each is None else f"{as_number(each.value)} at {each.step}" for each in results]
-    values = {number: each.value for number, each in enumerate(results) if each is not None}
+    cells = [NOTHING if result is None else f"{as_number(result.value)} at {result.step}" for result in results]
+    values = {number: result.value for number, result in enumerate(results) if result is not None}
     return Row(label, cells, find_winners(values, rule) if rule is not None else set())
 
 
 def lines_on_configs(runs: Sequence[Run], differ: bool) -> Iterator[str]:
     """Yield lines about runs without a config, and about configs that are the same."""
-    without = [escaped(each.path) for each in runs if not each.has_config]
+    without = [escaped(run.path) for run in runs if not run.has_config]
     if without and len(runs) > 1:
         yield f"no config recorded in {', '.join(without)}"
     if len(runs) - len(without) > 1 and not differ:

@@ -35,7 +35,7 @@ class Documentation:
     summary: str
     #: The description without the Example, YAML and Args sections.
     text: str
-    #: Python code that runs as it is.
+    #: Python code that runs without changes.
     example: str
     #: Part of a config file.
     yaml: str
@@ -84,11 +84,11 @@ def _names(others: tuple[Any, ...]) -> tuple[str, ...]:
 def _yaml(name: str, parameters: tuple[Parameter, ...]) -> str:
     """Return a YAML example for a hook whose docstring has none."""
     shown = [p for p in parameters if p.required or isinstance(p.default, (bool, int, float, str))][:2]
-    given = [f"{p.name}: {'...' if p.required else json.dumps(p.default).strip(chr(34))}" for p in shown]
+    options = [f"{p.name}: {'...' if p.required else json.dumps(p.default).strip(chr(34))}" for p in shown]
     key = next((key for key, default in DEFAULT_HOOKS.items() if default == name), None)
     if key is not None:
-        return f"default_hooks: {{{key}: {{{', '.join(given)}}}}}"
-    return f"custom_hooks: [{{{', '.join([f'type: {name}', *given])}}}]"
+        return f"default_hooks: {{{key}: {{{', '.join(options)}}}}}"
+    return f"custom_hooks: [{{{', '.join([f'type: {name}', *options])}}}]"
 
 
 def as_text(name: str) -> str:

@@ -13,7 +13,7 @@ from hookline.plan.registry import HOOKS
 
 EXAMPLES = """\b
 Examples:
-  hookline hooks                   all hooks, including those of installed packages
+  hookline hooks                   all hooks, including hooks of installed packages
   hookline hooks CheckpointHook    one hook: description, parameters, points, example
   hookline hooks --markdown        the docs page about all built-in hooks
 """

@@ -41,7 +41,7 @@ def run(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     allow: Allow = None,
 ) -> None:
-    """Describe a checkpoint, or list those of a run.
+    """Describe a checkpoint, or list the checkpoints of a run.
 
     With CONFIG, also show what a resume with this config would do. If FILE is damaged, the exit code is 5.
     """

@@ -21,7 +21,7 @@ Examples:
   hookline run-as robo_orchard_lab train.py             includes the modules of robo_orchard_core
   hookline run-as --allow-python-config mmengine train.py config.py
 \b
-The exit code is that of the script: the value passed to sys.exit(), or 1 after an error.
+The exit code comes from the script: the value passed to sys.exit(), or 1 after an error.
 """
 
 

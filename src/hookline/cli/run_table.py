@@ -99,7 +99,7 @@ def make_table(titles: Sequence[str], columns: Sequence[Column], widest: int | N
 def short_names(columns: Sequence[Column]) -> dict[str, str]:
     """Return the shortest end of each name that no other column has: `lr` for `optim.optimizer.lr`.
 
-    The names of metrics stay whole, because `loss` alone may be that of training or of a validation.
+    The names of metrics stay whole, because `loss` alone may mean the loss of training or of a validation.
     """
     names = [column.name for column in columns]
     found = {}

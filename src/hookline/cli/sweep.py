@@ -135,6 +135,6 @@ def repeated_command() -> str:
 
 
 def exit_code(settings: Settings, rows: list[Row]) -> int:
-    """Return the exit code of a sweep in which no trial finished: that of the first trial that failed, or 1."""
+    """Return the exit code of a sweep in which no trial finished: the code of the first trial that failed, or 1."""
     codes = [row.reason.removeprefix("exit code ").partition(":")[0] for row in rows if row.reason]
     return next((int(code) for code in codes if code.isdecimal() and int(code)), 1)

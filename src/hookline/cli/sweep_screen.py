@@ -1,4 +1,4 @@
-"""What `hookline sweep` shows: a line per trial, a line of progress on a terminal, and a table at the end."""
+"""The output of `hookline sweep`: a line per trial, a line of progress on a terminal, and a table at the end."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Screen:
         self._console.print(Text(escaped(line)), soft_wrap=True)
 
     def announce(self, study: Study) -> None:
-        """Show what is going to happen."""
+        """Show the plan of the sweep."""
         settings = self.settings
         self.say(
             f"{settings.study}: {settings.total} trial{'s' * (settings.total > 1)} to {settings.direction} "
@@ -87,7 +87,7 @@ class Screen:
         """Update the line at the bottom of the terminal."""
         if not self._console.is_terminal:
             return
-        states = [each.state.name for each in sweep.study.get_trials(deepcopy=False)]
+        states = [trial.state.name for trial in sweep.study.get_trials(deepcopy=False)]
         done = sum(state in ("COMPLETE", "PRUNED", "FAIL") for state in states)
         running = ", ".join(str(number) for number in sorted(sweep.running))
         ending = ", ending (press Ctrl-C again to quit immediately)" if sweep.signals.first else ""

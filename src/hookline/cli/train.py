@@ -133,7 +133,7 @@ def train(
 
 
 def refuse_with_dry_run(options: Options, trace: Path | None) -> None:
-    """Refuse what a try in one process, which leaves no files, cannot do."""
+    """Reject options that a dry run does not support."""
     if options.asks_for_processes:
         raise ConfigError("--dry-run tries the run in one process; leave out the options that start more")
     if trace is not None:

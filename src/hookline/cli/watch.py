@@ -31,7 +31,7 @@ Examples:
   hookline watch runs/digits --host 0.0.0.0    also for other machines, with a token
   hookline watch runs/digits --json            the state, once, for programs
 """
-#: How far the server steps back where all cores are busy: a training comes first.
+#: The niceness of the server. If all cores are busy, a training comes first.
 NICENESS = 10
 
 
@@ -140,7 +140,7 @@ def _require_web() -> None:
 
 
 def _state(watched: Any) -> dict[str, Any]:
-    """Return what the page shows: of one run everything, of a folder the list."""
+    """Return the data of the page: of one run everything, of a folder the list."""
     from hookline.report.live.alerts import Alerts
     from hookline.report.live.hub import Hub, list_data
     from hookline.report.live.pages import Pages

@@ -162,7 +162,7 @@ class WeightAverage:
         return state | {name: held[id(each)] for name, each in _named(model) if id(each) in held}
 
     def load_state_dict(self, state: Mapping[str, Any], model: nn.Module, strict: bool = True) -> list[str]:
-        """Restore what `state_dict` returned, and return a list of mismatches with the model.
+        """Restore the state that `state_dict` returned, and return a list of mismatches with the model.
 
         If `strict`, refuse any mismatch. Otherwise, tensors that do not match start from the model's current weights.
         """
@@ -276,7 +276,7 @@ def find_tensors(model: nn.Module, buffers: bool) -> dict[Place, Tensor]:
 
 
 def _contents(modules: list[nn.Module], buffers: bool) -> list[Any]:
-    """Return all parameters, submodules and buffers, to detect what was added, removed or replaced.
+    """Return all parameters, submodules and buffers, to detect added, removed and replaced ones.
 
     This runs at every step, so it must be cheap.
     """

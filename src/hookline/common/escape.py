@@ -1,4 +1,4 @@
-r"""Escapes what a screen or a log would obey instead of show.
+r"""Escapes control characters that a screen or a log would obey instead of show.
 
 Names and values come from configs, checkpoints and user code. They may hold codes that clear a screen, forge a line, or
 reverse the order of letters. Every place that shows text uses one of these functions:

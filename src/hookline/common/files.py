@@ -1,6 +1,6 @@
 """The files of a run: how they are opened, and what is refused because it is not a regular file.
 
-A run writes only regular files of its own. It never follows a link in its folder, and never waits for a pipe or a
+A run writes only its own regular files. It never follows a link in its folder, and never waits for a pipe or a
 device. Files that are only read may be links, but only to regular files. Both rules are openers, for any `open`:
 
     open(path, "a", opener=owned)      a file that the run writes
@@ -34,7 +34,7 @@ _KINDS = {
 
 
 def kind_of(status: os.stat_result) -> str:
-    """Return what a file is, for messages; empty for a regular file."""
+    """Return the kind of a file, for messages; empty for a regular file."""
     return _KINDS.get(stat.S_IFMT(status.st_mode), "a device")
 
 
@@ -116,13 +116,13 @@ def refuse_other_kinds(path: Path, *, folders: bool = False, links: bool = False
 def create_folder(folder: Path) -> None:
     """Create a folder and its parents, one after the other: `Path.mkdir` calls itself for each of them."""
     missing = []
-    for each in (folder, *folder.parents):
+    for path in (folder, *folder.parents):
         with suppress(FileNotFoundError):
-            each.stat()  # fails for a path that is too long or a loop of links
+            path.stat()  # fails for a path that is too long or a loop of links
             break
-        missing.append(each)
-    for each in (*reversed(missing), folder):
-        each.mkdir(exist_ok=True)
+        missing.append(path)
+    for path in (*reversed(missing), folder):
+        path.mkdir(exist_ok=True)
 
 
 def read_bytes(path: Path) -> bytes:
@@ -166,7 +166,7 @@ def write_text(path: Path, text: str) -> None:
 
 @contextmanager
 def storage_errors(path: Path, action: str = "written", *, inside: bool = False) -> Iterator[None]:
-    """Turn an error of the system into a StorageError that names the file, or, if known, the one inside of it."""
+    """Turn an error of the system into a StorageError that names the file, or, if known, the file inside it."""
     try:
         yield
     except OSError as error:

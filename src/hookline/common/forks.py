@@ -20,7 +20,7 @@ from hookline.errors import HooklineError, exit_code_of
 
 
 class Owned(Protocol):
-    """Something that belongs to one process."""
+    """An object that belongs to one process."""
 
     def disown(self) -> None:
         """Leave everything to the process that this one was forked from."""
@@ -42,15 +42,15 @@ _owned: WeakValueDictionary[int, Owned] = WeakValueDictionary()
 _locks: WeakValueDictionary[int, Lock] = WeakValueDictionary()
 # The locks that are held because a process is being forked.
 _held: list[list[Lock]] = []
-# What this process has only a copy of.
+# The objects of which this process only has a copy.
 _copies: list[Owned] = []
 
 
 def own(thing: Owned, lock: Lock | None = None) -> None:
     """Register something that belongs to this process, until it is released.
 
-    The lock is held while a process is forked. So no other thread is just using what it protects, and neither this lock
-    nor that of a file below it stays locked in the new process, where the other thread does not exist.
+    The lock is held while a process is forked, so no other thread is using the protected object at that moment. Neither
+    this lock nor the lock of a file below it stays locked in the new process, where the other thread does not exist.
     """
     _owned[id(thing)] = thing
     if lock is not None:
@@ -65,7 +65,7 @@ def release(thing: Owned) -> None:
 
 def end_if_copy(thing: object, error: BaseException) -> None:
     """End this process because of an error if it has only a copy of something."""
-    if any(thing is each for each in _copies):
+    if any(thing is copy for copy in _copies):
         end_copy(error)
 
 
@@ -95,7 +95,7 @@ def _before() -> None:
         lock.acquire()
     _held.append(locks)
     if _owned:
-        _flush()  # otherwise, both processes would write what is in the buffers
+        _flush()  # otherwise, both processes would write the contents of the buffers
 
 
 def _after() -> None:

@@ -1,4 +1,4 @@
-"""What a launcher and a process that it started tell each other, through environment variables.
+"""Environment variables through which a launcher and the processes that it started talk to each other.
 
     HOOKLINE_LAUNCHER_PID       the launcher; the process ends when the launcher is gone
     HOOKLINE_STARTED            a file; it exists once training has begun, and says so when training has ended
@@ -24,7 +24,7 @@ from pathlib import Path
 LAUNCHER, STARTED, RESUME = "HOOKLINE_LAUNCHER_PID", "HOOKLINE_STARTED", "HOOKLINE_RESUME"
 GRACE, COMMAND = "HOOKLINE_GRACE", "HOOKLINE_COMMAND"
 ERROR_FILE, RESTART_COUNT = "TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_RESTART_COUNT"
-#: What the file of HOOKLINE_STARTED holds.
+#: The possible contents of the file of HOOKLINE_STARTED.
 TRAINING, ENDED = "training", "ended"
 
 # The prctl option of Linux that sets the signal a process gets when its parent dies.
@@ -45,9 +45,9 @@ def end_with_parent() -> None:
     Processes that this one starts are not concerned, so the variable is removed.
     """
     global _launcher
-    given = os.environ.pop(LAUNCHER, "")
-    if given.isdecimal():
-        _launcher = int(given)
+    launcher = os.environ.pop(LAUNCHER, "")
+    if launcher.isdecimal():
+        _launcher = int(launcher)
         end_with(_launcher)
 
 
@@ -82,8 +82,8 @@ def _mark(state: str) -> None:
 
 def must_resume() -> bool:
     """Return whether this process replaces one that was training."""
-    if given := os.environ.get(RESUME):
-        return given == "1"
+    if resume := os.environ.get(RESUME):
+        return resume == "1"
     return os.environ.get(RESTART_COUNT, "0") not in ("", "0")
 
 

@@ -90,12 +90,12 @@ class Search:
         self._left = 0
 
     def look_into(self, *roots: Any) -> Held:
-        """Return what these objects hold and no object before."""
-        found = Held()
+        """Return the memory that these objects hold and no earlier object does."""
+        held = Held()
         self._left = OBJECTS
         for root in roots:
-            self._visit(root, 1.0, DEPTH, found)
-        return found
+            self._visit(root, 1.0, DEPTH, held)
+        return held
 
     def _visit(self, value: Any, weight: float, depth: int, found: Held) -> None:
         try:
@@ -129,7 +129,7 @@ class Search:
         try:
             storage = tensor.untyped_storage()
             address, size = storage.data_ptr(), storage.nbytes()
-        except (RuntimeError, NotImplementedError):  # it has no storage of its own, as a sparse one
+        except (RuntimeError, NotImplementedError):  # the tensor has no storage, as a sparse one
             return
         if address not in self._storages:
             self._storages.add(address)

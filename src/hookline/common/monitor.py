@@ -97,7 +97,7 @@ class Monitor:
 
 
 class BestCheckpoint(NamedTuple):
-    """What is saved as best for one metric: its value and its file, which are None before the first save."""
+    """The best value of one metric that was saved, and its file. Both are None before the first save."""
 
     monitor: Monitor
     value: float | None
@@ -180,7 +180,7 @@ def infer_rule(
     """Return the rule that the name of a metric shows; None if it shows none, or both.
 
     Keys of the caller are tried first, as the whole name and then as the beginning of a word. They replace the built-in
-    words of that rule. Of the built-in words, those of a loss or an error decide over all others.
+    words of that rule. Of the built-in words, the words for a loss or an error win.
 
     >>> infer_rule("top1_error"), infer_rule("lossless_accuracy"), infer_rule("loss_scale")
     ('less', 'greater', None)
@@ -212,14 +212,14 @@ def _words(name: str) -> list[str]:
     >>> _words("val/BinaryAUROC_top1"), _words("mAP@50")
     (['val', 'binary', 'auroc', 'top', '1'], ['m', 'ap', '50'])
     """
-    found = re.findall(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+", name)
-    return [word.lower() for word in found]
+    words = re.findall(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+", name)
+    return [word.lower() for word in words]
 
 
 def _has_word(name: str, key: str) -> bool:
     """Return whether a word in the name begins with the key: `top` matches `val_top1`, but not `stop_rate`."""
-    for found in re.finditer(re.escape(key), name, re.IGNORECASE):
-        at = found.start()
+    for match in re.finditer(re.escape(key), name, re.IGNORECASE):
+        at = match.start()
         if at == 0 or not name[at - 1].isalpha() or (name[at].isupper() and name[at - 1].islower()):
             return True
     return False

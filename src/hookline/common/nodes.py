@@ -31,7 +31,7 @@ class TooLargeError(ConfigError):
 
 
 class Node:
-    """A scalar, a list or a mapping, with its position (that of its key, if it has one) and its written-out size."""
+    """A scalar, a list or a mapping, with its position (of its key, if it has one) and its written-out size."""
 
     __slots__ = ("depth", "mark", "replaces", "size", "value")
     size: int

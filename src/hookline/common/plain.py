@@ -20,7 +20,7 @@ from hookline.errors import HookError, StorageError
 
 #: Exactly these types, not their subclasses: an enum may be an int in Python, but a file stores it as a class.
 PLAIN = frozenset({str, bytes, int, float, complex, bool, type(None), torch.Size, torch.dtype, torch.device})
-#: Those that can be stored whatever their value is.
+#: Types that can be stored with any value.
 ANY_VALUE = PLAIN - {int, bytes}
 DICTS = frozenset({dict, OrderedDict, Counter})
 LISTS = (list, tuple)
@@ -80,7 +80,7 @@ class _RefusedError(Exception):
 
 
 class _Check:
-    """One pass over a value. What occurs several times is visited once."""
+    """One pass over a value. An object that occurs several times is visited once."""
 
     def __init__(self) -> None:
         self.tensors: list[Tensor] = []
@@ -212,7 +212,7 @@ def _without_numpy(value: Any, known: dict[int, Any], level: int) -> Any:
     if kind not in (dict, list, tuple) or level > DEPTH:
         return value
     if id(value) not in known:
-        known[id(value)] = value  # a value that contains itself stays as it is, and `check_plain` refuses it
+        known[id(value)] = value  # a value that contains itself is not changed, and `check_plain` refuses it
         known[id(value)] = (
             {key: _without_numpy(inner, known, level + 1) for key, inner in value.items()}
             if kind is dict

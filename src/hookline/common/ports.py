@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 import socket
 
-#: The ports to choose from. The system gives connections ports above them, so none takes such a port meanwhile.
+#: The ports to choose from. The system gives connections ports above them, so none takes such a port in the meantime.
 LOW, HIGH = 20_000, 30_000
-#: How many ports are tried before the system may choose any.
+#: The number of ports that are tried before the system may choose any.
 TRIES = 100
 
 

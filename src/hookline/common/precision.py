@@ -1,4 +1,4 @@
-"""The names of precisions: hookline's own, and those of other libraries for the same thing."""
+"""The names of precisions: hookline's own, and the names that other libraries use for them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def precision_of(given: Any) -> str:
         if mixed is not None:
             own = f"For mixed precision, write '{mixed}'; otherwise, c{own[1:]}"
         raise ConfigError(
-            f"precision '{name}' means weights in {dtype}, but the precision of a run is that of its computations: the "
+            f"precision '{name}' means weights in {dtype}, but the precision of a run is about its computations: the "
             f"weights stay as they are. {own}"
         )
     known = f"; {did_you_mean(name, PRECISIONS)}" if isinstance(name, str) else "; available: fp32, bf16, fp16"

@@ -17,7 +17,7 @@ def is_sharded(value: Any) -> bool:
 
 
 def local_part(tensor: Tensor) -> Tensor:
-    """Return the part of this process, which shares memory with the tensor; an ordinary tensor as it is."""
+    """Return the part of this process, which shares memory with the tensor. An ordinary tensor is returned itself."""
     return tensor.detach().to_local() if is_sharded(tensor) else tensor  # type: ignore[attr-defined]  # a DTensor
 
 
@@ -30,7 +30,7 @@ def place_of(tensor: Any) -> tuple[list[int], list[int]]:
 
 
 def part_like(value: Any, like: Any) -> Tensor:
-    """Return a whole tensor in the form of another one of its shape: distributed over processes, or as it is.
+    """Return a whole tensor in the form of another one of its shape: distributed over processes, or unchanged.
 
     `value` may also be a tensor in a file, of which only the part of this process is read.
     """

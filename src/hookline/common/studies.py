@@ -104,7 +104,7 @@ def open_storage(storage: str) -> BaseStorage:
         )
     if re.fullmatch(r"sqlite(\+\w+)?:/{2,3}(\?.*|:memory:.*|file::memory:.*)?", storage):
         raise ConfigError(
-            f"the storage {storage!r} is in the memory of one process, but every trial is a process of its own; write "
+            f"the storage {storage!r} is in the memory of one process, but every trial is a separate process; write "
             "sqlite:///FILE"
         )
     with study_errors(storage):
@@ -169,7 +169,7 @@ def find_study(name: str, storage: BaseStorage, pruner: BasePruner | None = None
 def find_trial(study: Study, number: int) -> Trial | None:
     """Return a trial that a process can report to; None if the study has no such trial."""
     optuna = import_optuna()
-    for each in study.get_trials(deepcopy=False):
-        if each.number == number:
-            return optuna.trial.Trial(study, each._trial_id)  # type: ignore[no-any-return]  # as above
+    for trial in study.get_trials(deepcopy=False):
+        if trial.number == number:
+            return optuna.trial.Trial(study, trial._trial_id)  # type: ignore[no-any-return]  # as above
     return None

@@ -44,7 +44,7 @@ def format_error(error: BaseException, whole: bool = False) -> str:
 
 
 def _shorten(described: TracebackException, error: BaseException) -> bool:
-    """Leave out frames of an error and of those that led to it; return whether it was raised outside of hookline."""
+    """Leave out frames of an error and of its causes; return whether the error was raised outside hookline."""
     frames = [frame for frame, _ in walk_tb(error.__traceback__)]
     origins = [_origin(frame) for frame in frames]
     explained = _names_its_place(error, frames) and "user" not in origins
@@ -56,7 +56,7 @@ def _shorten(described: TracebackException, error: BaseException) -> bool:
     if described.__context__ is not None and error.__context__ is not None:
         if _shorten(described.__context__, error.__context__):
             outside = True
-        else:  # hookline was handling an error of its own when it called the code that failed
+        else:  # hookline was handling its own error when it called the code that failed
             described.__context__ = None
     if isinstance(error, BaseExceptionGroup):
         for part, each in zip(described.exceptions or (), error.exceptions, strict=False):
@@ -83,7 +83,7 @@ def _is_raised_in_hookline(origins: Sequence[Origin]) -> bool:
 
 
 def _names_its_place(error: BaseException, frames: Sequence[FrameType]) -> bool:
-    """Return whether the message has the place: that of a syntax error, or of an error in a worker of a loader."""
+    """Return whether the message has the place, as for a syntax error, or an error in a worker of a loader."""
     last = frames[-1] if frames else None
     in_worker = last is not None and (last.f_globals.get("__name__"), last.f_code.co_name) == (
         "torch._utils",

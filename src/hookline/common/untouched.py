@@ -1,4 +1,4 @@
-"""Restoring what data and models remember between two calls: counters, random generators, and iterators.
+"""Restoring the memory of data and models between two calls: counters, random generators, and iterators.
 
 The trial before training reads a batch of a data set that may count its passes, draw from its own generator or continue
 its own iterator, and calls a model that may count its calls. Afterwards, all of this is as before, so that the trial
@@ -22,9 +22,9 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 #: The limits of the search: objects in all, and the entries of one list or mapping.
 MAX_OBJECTS, MAX_ENTRIES = 2000, 100
 SCALARS = (bool, int, float, str)
-#: What the search does not look into.
+#: Types that the search does not look into.
 OPAQUE = (type, ModuleType, Tensor, nn.Module, np.ndarray, np.generic, *SCALARS, bytes)
-#: Objects whose counters and iterators are restored. Those of other objects, such as a connection, may not be touched.
+#: Objects whose counters and iterators are restored. Other objects, such as a connection, may not be touched.
 DATA = (DataLoader, Dataset, Sampler)
 #: Iterators whose copies continue at the same place.
 _EMPTY: list[Iterable[Any]] = [[], (), range(0), "", b"", {}, {}.values(), {}.items(), set()]
@@ -32,7 +32,7 @@ COPYABLE = tuple(type(iter(each)) for each in _EMPTY)
 
 
 class ConsumedError(Exception):
-    """An object has an iterator that cannot be copied, so what it returns next would be lost."""
+    """An object has an iterator that cannot be copied, so the next items would be lost."""
 
 
 @contextmanager
@@ -67,7 +67,7 @@ def _restored(restoring: list[Callable[[], object]]) -> Iterator[None]:
 
 
 def _reachable(root: object) -> list[Any]:
-    """Return an object and those in its attributes, also inside of short lists and mappings."""
+    """Return an object and the objects in its attributes, also inside short lists and mappings."""
     found: dict[int, Any] = {}
     waiting = [root]
     while waiting and len(found) < MAX_OBJECTS:

@@ -49,7 +49,7 @@ def put_off() -> Iterator[None]:
     try:
         yield
     finally:
-        if note in _replaced:  # `silence` was called meanwhile
+        if note in _replaced:  # `silence` was called in the meantime
             _replaced[_replaced.index(note)] = handler
             came.clear()
         else:

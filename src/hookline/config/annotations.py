@@ -1,4 +1,4 @@
-"""Reads what a parameter takes from its annotation, as far as a config can write it.
+"""Reads from an annotation which values a parameter takes, as far as a config can write it.
 
 kind_of(nn.Module)                  Kind.OBJECT     a mapping with `type` is built
 kind_of(dict[str, int])             Kind.MAPPING    a mapping stays a mapping
@@ -28,7 +28,7 @@ from pydantic_core import PydanticCustomError
 EMPTY = inspect.Parameter.empty
 # The form in which a config names a function or a class.
 NAMED = "^[^:]+:[^:]+$"
-#: What stands for an object while pydantic checks and converts the values around it.
+#: A placeholder for an object while pydantic checks and converts the values around it.
 PLACEHOLDER = {"<object>": True}
 NESTED_SCHEMA = {
     "type": "object",
@@ -64,7 +64,7 @@ _WELL_KNOWN = {
 
 
 class Kind(Enum):
-    """What one alternative of an annotation takes."""
+    """The values that one alternative of an annotation takes."""
 
     ANY = "anything"
     SCALAR = "a number, a text, ..."
@@ -108,7 +108,7 @@ def alternatives(annotation: Any) -> Iterator[Any]:
 
 
 def kind_of(alternative: Any) -> Kind:
-    """Return what one alternative of an annotation takes."""
+    """Return the values that one alternative of an annotation takes."""
     if alternative in (Any, object, EMPTY) or isinstance(alternative, str):
         return Kind.ANY
     found = get_origin(alternative) or alternative
@@ -128,12 +128,12 @@ def kind_of(alternative: Any) -> Kind:
 
 
 def kinds_of(annotation: Any) -> set[Kind]:
-    """Return what an annotation takes. None stands for plain data, and takes nothing in particular."""
+    """Return the values that an annotation takes. None stands for plain data, and takes nothing in particular."""
     return set() if annotation is None else {kind_of(alternative) for alternative in alternatives(annotation)}
 
 
 def takes_text(annotation: Any, text: str | None = None) -> bool:
-    """Return whether any text, or this one, is a valid value as it is."""
+    """Return whether any text, or this one, is a valid value without conversion."""
     for alternative in alternatives(annotation):
         if alternative is str:
             return True
@@ -155,8 +155,8 @@ def classes_in(annotation: Any) -> tuple[type, ...]:
     """Return the classes of which an annotation takes instances."""
     if annotation is None:
         return ()
-    found = (alternative for alternative in alternatives(annotation) if kind_of(alternative) is Kind.OBJECT)
-    return tuple(get_origin(alternative) or alternative for alternative in found)
+    objects = (alternative for alternative in alternatives(annotation) if kind_of(alternative) is Kind.OBJECT)
+    return tuple(get_origin(alternative) or alternative for alternative in objects)
 
 
 def item_annotation(annotation: Any, index: int) -> Any:
@@ -188,7 +188,7 @@ def value_annotation(annotation: Any) -> Any:
 
 
 def keeps_mapping(annotation: Any) -> bool:
-    """Return whether a mapping with a text as `type` is a valid value as it is: a dict of ints cannot hold it."""
+    """Return whether a mapping with a text as `type` is valid without conversion: a dict of ints cannot hold it."""
     for alternative in alternatives(annotation) if annotation is not None else ():
         arguments = get_args(alternative)
         if kind_of(alternative) is Kind.MAPPING and (
@@ -278,7 +278,7 @@ def _is_structure(found: type) -> bool:
 
 
 def _declares_type(found: type) -> bool:
-    """Return whether a mapping for this structure may have a key `type` of its own."""
+    """Return whether a mapping for this structure may have its own key `type`."""
     if issubclass(found, BaseModel):
         names = {name for key, field in found.model_fields.items() for name in (key, field.alias)}
         return "type" in names or found.model_config.get("extra") == "allow"

@@ -67,7 +67,7 @@ class Assembly:
             given["work_dir"] = f"runs/{self.maker.loaded.file.stem}"
         given |= changes
         strategy = given["strategy"] = pick(given.get("strategy", "auto"))
-        if train is not None:  # `auto` lengths are those of one process
+        if train is not None:  # `auto` lengths count the batches of one process
             train.dataloader = strategy.share(train.dataloader, pad=True)
         optims = OptimBuilder(self.maker, model, train, self.data.get("device", "auto"))
         runner = Runner(
@@ -100,9 +100,9 @@ class Assembly:
         section = self.data.get("train")
         if section is None:
             return None
-        given = {name: value for name, value in section.items() if name not in ("dataloader", "step")}
+        options = {name: value for name, value in section.items() if name not in ("dataloader", "step")}
         loader = self.build_loader(("train", "dataloader"), section["dataloader"])
-        return TrainLoop(loader, self.maker.resolve("step", section.get("step")), **given)
+        return TrainLoop(loader, self.maker.resolve("step", section.get("step")), **options)
 
     def build_eval_loops(self, name: str) -> EvalLoop | dict[str, EvalLoop] | None:
         """Build the loop of `val` or `test`, or several loops by name."""

@@ -55,7 +55,7 @@ class Provided:
 
 @dataclass(frozen=True)
 class Around:
-    """What surrounds a place: the slot of the part that it belongs to, and what this part provides."""
+    """The surroundings of a place: the slot of the part that it belongs to, and the values that this part provides."""
 
     slot: str
     provides: tuple[str, ...] = ()
@@ -124,7 +124,7 @@ class Drafter:
         return parts
 
     def resolve(self, slot: str, keys: Keys, value: Any) -> Callable[..., Any] | None:
-        """Return what a mapping with `type`, or a name alone, names in a slot. Values of a wrong type are skipped."""
+        """Return the callable that a mapping with `type` or a name means in a slot. Skip values of wrong types."""
         values = value if isinstance(value, dict) else {}
         name = values.get("type") if values else value
         if not isinstance(name, str) or not name:
@@ -212,7 +212,7 @@ class Drafter:
         return {key: self._value(values, around, (*keys, key), item) for key, item in inner.items()}
 
     def _text(self, annotation: Any, around: Around, keys: Keys, value: str) -> Any:
-        """Return what a text means: a function or class itself, an object of a class without parameters, or a text."""
+        """Return the meaning of a text: a function or class, an object of a class without parameters, or a text."""
         if notes.takes_name(annotation):
             if ":" not in value:
                 return value
@@ -291,7 +291,7 @@ class Drafter:
         except TypeError:  # a protocol cannot always be checked
             return
         if not fits:
-            names = " or ".join(found.__name__ for found in classes)
+            names = " or ".join(cls.__name__ for cls in classes)
             self.problems.note(keys, f"expected a {names}, but this creates a {factory.__name__}")
 
     def _provided(self, inside: Around, factory: Callable[..., Any], given: list[str]) -> dict[str, Any]:

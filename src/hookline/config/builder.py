@@ -21,8 +21,8 @@ def build_runner(loaded: LoadedConfig, *, allow: Sequence[str] = (), **changes: 
     """Check a config, then build everything that it names and put it together.
 
     The random generators are seeded from `seed` before the model is built, so a config always yields the same weights.
-    `allow` lists further modules that the config may name, besides those next to it. `changes` are parameters of the
-    Runner that replace those of the config: `resume`, `load_from`, `work_dir`, `quiet`.
+    `allow` lists further modules that the config may name, besides modules next to it. `changes` are parameters of the
+    Runner that replace parameters of the config: `resume`, `load_from`, `work_dir`, `quiet`.
     """
     resolver = Resolver(loaded.file, allow, loaded.modules)
     check(loaded, resolver)

@@ -46,7 +46,7 @@ _SCHEDULE_PARAMETERS: Schema = {
         "description": "How the rate falls. 'sqrt' falls fast first.",
     },
 }
-#: The parameters of the built-in schedules, besides those of all schedulers.
+#: The parameters of the built-in schedules, besides the parameters of all schedulers.
 SCHEDULES = {
     "constant": ("length",),
     "cosine": ("length", "end_factor"),

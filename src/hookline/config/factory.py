@@ -41,17 +41,17 @@ class Maker:
     def build_parameters(
         self, slot: str, keys: Keys, factory: Callable[..., Any], values: Mapping[str, Any], **options: Any
     ) -> dict[str, Any]:
-        """Build the parameters of a class or function. `options` are those of `Drafter.parameters`."""
+        """Build the parameters of a class or function. `options` are the options of `Drafter.parameters`."""
         found = self.draft(lambda drafter: drafter.parameters(Around(slot), factory, keys, values, **options))
         return {name: self._build_value(value, {}) for name, value in found.items()}
 
     def draft(self, read: Callable[[Drafter], Any]) -> Any:
         """Return what the function reads with a new drafter. Refuse its problems; a checked config has none."""
         drafter = Drafter(self.resolver)
-        found = read(drafter)
+        result = read(drafter)
         problems = drafter.problems.all()
         refuse_all(self.loaded.title, [(self.loaded.mark(problem.keys), problem) for problem in problems])
-        return found
+        return result
 
     def build(self, blueprint: Blueprint, provided: Mapping[str, Any] | None = None, **built: Any) -> Any:
         """Build an object, its parameters first. `built` are further parameters; nested objects may use `provided`."""

@@ -16,7 +16,7 @@ from hookline.errors import ConfigError
 
 
 class Use(Enum):
-    """What becomes of a class or function that a config names."""
+    """The way in which a class or function that a config names is used."""
 
     #: It is called with its parameters, and the result is used.
     CALL = "call"
@@ -48,7 +48,7 @@ def use_of(function: Callable[..., Any], given: Collection[str], arity: int | No
 
 
 def call(factory: Callable[..., Any], parameters: Mapping[str, Any]) -> Any:
-    """Call a class or function with named parameters. Those that come before `*layers` are passed by position."""
+    """Call a class or function with named parameters. Parameters before `*layers` are passed by position."""
     variadic = next((one.name for one in signature_of(factory).parameters.values() if one.variadic), None)
     if variadic is None or variadic not in parameters:
         return factory(**parameters)
@@ -73,7 +73,7 @@ def _creates_function(function: Callable[..., Any]) -> bool | None:
     kinds = kinds_of(annotation)
     if Kind.ANY in kinds:
         return None
-    return Kind.FUNCTION in kinds or any(is_callable_class(found) for found in classes_in(annotation))
+    return Kind.FUNCTION in kinds or any(is_callable_class(cls) for cls in classes_in(annotation))
 
 
 def _accepts(function: Callable[..., Any], count: int | None, given: Collection[str]) -> bool:

@@ -6,7 +6,7 @@ r"""`${...}`: references to other values of the config, and to environment varia
     data: ${oc.env:DATA,/data}                        an environment variable (always text), or a default
     text: \${not a reference}                         a backslash prevents the replacement
 
-The syntax is that of omegaconf, without the parts that could run code or grow without limit: there are no other
+The syntax is omegaconf's, without the parts that could run code or grow without limit: there are no other
 resolvers and no nested references. omegaconf itself is not used for three reasons: nested references can grow without
 limit, any imported module can add resolvers, and positions in the file are lost.
 """

@@ -42,7 +42,7 @@ class BrokenModuleError(ConfigError):
 
     def __init__(self, message: str, origin: tuple[object, ...]) -> None:
         super().__init__(message)
-        #: What failed, and where: the same for every module that fails for this reason.
+        #: The failure and its place: the same for every module that fails for this reason.
         self.origin = origin
 
 
@@ -105,9 +105,9 @@ class Modules:
     def _describe_failure(self, name: str, error: BaseException) -> BrokenModuleError:
         """Return the error about a module that fails, with the place in the user's files where it does."""
         frames = traceback.extract_tb(error.__traceback__)
-        own = [f"{_shown(frame.filename)}:{frame.lineno}" for frame in frames if self._is_inside(frame.filename)]
+        places = [f"{_shown(frame.filename)}:{frame.lineno}" for frame in frames if self._is_inside(frame.filename)]
         # The message of a syntax error has its place.
-        place = f" ({own[-1]})" if own and not isinstance(error, SyntaxError) else ""
+        place = f" ({places[-1]})" if places and not isinstance(error, SyntaxError) else ""
         reason = f"{type(error).__name__}: {error}"
         return BrokenModuleError(f"the module '{name}' cannot be imported: {reason}{place}", (reason, place))
 

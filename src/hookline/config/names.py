@@ -51,8 +51,8 @@ class Resolver:
     ) -> Callable[..., Any]:
         """Return the class or function that the name of a nested object means.
 
-        `slots` are those of the classes that its parameter takes. If there are none, short names are looked up as in
-        the part `around` it, and torch, torchmetrics and hookline provide classes of all kinds.
+        `slots` are the slots of the classes that its parameter takes. If there are none, short names are looked up as
+        in the part `around` it, and torch, torchmetrics and hookline provide classes of all kinds.
         """
         places = [SLOTS[slot] for slot in slots or (around,)]
         full = OBJECT if not slots else places[0]

@@ -129,7 +129,7 @@ class OptimBuilder:
         """Return the option for the fastest step: fused if torch has one, or else `foreach`, if the user chose nothing.
 
         It must suit the parameters where they are and on the run's device. On an accelerator, torch chooses `foreach`
-        by itself.
+        automatically.
         """
         known = inspect.signature(factory).parameters
         if options.get("foreach") is not None or options.get("differentiable") or not parameters:

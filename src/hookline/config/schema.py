@@ -396,7 +396,7 @@ class Config(Section):
     trial_batch: bool = True
     """Try one batch of every validation and test set before the first step."""
     compile: bool | CompileSection = False
-    """Compile the model with torch.compile: true, or its parameters. Hooks stay outside of the compiled code."""
+    """Compile the model with torch.compile: true, or its parameters. Hooks stay outside the compiled code."""
     channels_last: bool = False
     """Keep the weights of 2d convolutions in the memory format channels_last."""
     threads: Count | Literal["auto"] | None = None

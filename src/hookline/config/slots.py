@@ -77,13 +77,13 @@ OBJECT = Slot("object", bases=tuple(base for slot in SLOTS.values() for base in 
 
 
 def loaded_bases(slot: Slot) -> tuple[type, ...]:
-    """Return the base classes of a slot, without those of modules that were never imported: they have no subclasses."""
-    found = []
+    """Return the base classes of a slot whose modules were imported. Others cannot have subclasses."""
+    bases = []
     for base in slot.bases:
         module, _, attribute = base.partition(":")
         if sys.modules.get(module) is not None:
-            found.append(getattr(sys.modules[module], attribute))
-    return tuple(found)
+            bases.append(getattr(sys.modules[module], attribute))
+    return tuple(bases)
 
 
 def slots_of(found: type) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Suggests what an unknown name may mean: preferably something that works as the config is written.
+"""Suggests the meaning of an unknown name: preferably something that works as the config is written.
 
 suggest("acuracy", ...)    did you mean 'accuracy', or Accuracy, which needs task?
 """

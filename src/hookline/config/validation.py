@@ -205,7 +205,7 @@ class _Checker:
         if warmup is None or (own and value.get("type") not in SCHEDULERS.builtin):
             return
         if not (outer or own):
-            self.note((*keys, "warmup"), "a scheduler inside of another one cannot have a warmup; give it to the outer")
+            self.note((*keys, "warmup"), "a scheduler inside another one cannot have a warmup; give it to the outer")
             return
         try:
             check_share("warmup", warmup)

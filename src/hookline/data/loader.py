@@ -199,7 +199,7 @@ class Order:
     def share(self, rank: int, processes: int, pad: bool) -> None:
         """Yield only this process's share of each batch of all processes, which has `batch_size` samples of each.
 
-        The shares are consecutive, and those of an uneven last batch differ by one sample at most. If it has fewer
+        The shares are consecutive. In an uneven last batch, they differ by one sample at most. If that batch has fewer
         samples than there are processes, some have none of it. They have one batch less, or, if `pad`, get the first
         sample of it once more, so that all processes have the same number of batches. `samples` does not count it.
         """
@@ -226,9 +226,9 @@ class Order:
         """Return where this process's share of a batch begins and ends in the batch of all processes."""
         size = self.batch_size * self.processes
         whole = max(0, min(size, len(self.dataset) - batch * size))
-        each, more = divmod(whole, self.processes)
-        begin = self.rank * each + min(self.rank, more)
-        return begin, begin + each + (self.rank < more)
+        share, more = divmod(whole, self.processes)
+        begin = self.rank * share + min(self.rank, more)
+        return begin, begin + share + (self.rank < more)
 
     def __iter__(self) -> Iterator[list[Key]]:
         # Pass the current values: another iterator may be created before this one is used.

@@ -69,7 +69,7 @@ def iterator(
 def shared(loader: Iterable[Any], rank: int, processes: int, pad: bool) -> Iterable[Any]:
     """Return the loader of this process's share of the data; see `hookline.data.loader.Order.share`.
 
-    A loader whose order is not known is returned as it is: its own code decides what each process reads.
+    A loader whose order is not known is returned unchanged: its own code decides what each process reads.
     """
     resumable = as_resumable(loader)
     if resumable is not None:
@@ -110,7 +110,7 @@ class SharedList(Sequence[Any]):
 def as_resumable(loader: Iterable[Any]) -> ResumableLoader | None:
     """Return a ResumableLoader for this loader, or None if it cannot be resumed that way.
 
-    A ResumableLoader is returned as it is. A plain DataLoader, whose order is known, gets one with the same settings.
+    A ResumableLoader is returned unchanged. A plain DataLoader, whose order is known, gets one with the same settings.
     """
     if isinstance(loader, ResumableLoader):
         return loader
@@ -160,9 +160,9 @@ def _next_pass(loader: Iterable[Any]) -> Iterator[Any]:
 
     If the state was saved at the end of a pass, the first iterator may only finish that pass, without any batches.
     """
-    found = iter(loader)
-    first = list(islice(found, 1))
-    return chain(first, found) if first else iter(loader)
+    batches = iter(loader)
+    first = list(islice(batches, 1))
+    return chain(first, batches) if first else iter(loader)
 
 
 def seeded(loader: Iterable[Any], seed: int) -> Iterator[Any]:

@@ -30,7 +30,7 @@ def to_device(batch: Any, device: torch.device) -> Any:
 
 
 class Transfer:
-    """Moves batches to a GPU on a stream of its own, so that the GPU can compute meanwhile."""
+    """Moves batches to a GPU on a separate stream, so that the GPU can compute at the same time."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device

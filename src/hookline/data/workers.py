@@ -1,6 +1,6 @@
 """The setup of a loader's worker process: it ends with the training process, which also handles Ctrl-C.
 
-What a worker cannot send is an error of the training process, which would wait for it forever otherwise.
+If a worker cannot send an object, the training process raises an error. Otherwise, it would wait forever.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class WorkerStart:
             threading.Thread(target=_obey, args=(self.parent,), daemon=True).start()
         if self.dies_with_parent:
             end_with(self.parent)
-        # A queue pickles in a thread of its own, which calls this if it fails. By default, it only prints the error.
+        # A queue pickles in a separate thread, which calls this if it fails. By default, it only prints the error.
         Queue._on_queue_feeder_error = _send_failure  # type: ignore[attr-defined]  # its stub leaves it out
         info = get_worker_info()
         if info is not None:  # user code expects its own dataset there; torch forbids setting it the normal way
@@ -63,7 +63,7 @@ class WorkerStart:
 
 
 def _obey(parent: int) -> None:
-    """End this process after a SIGTERM of its parent, and ignore that of others, such as a job scheduler."""
+    """End this process after a SIGTERM from its parent. Ignore a SIGTERM from others, such as a job scheduler."""
     if sys.platform == "linux":
         while signal.sigwaitinfo({signal.SIGTERM}).si_pid not in (parent, os.getpid()):
             pass
@@ -71,7 +71,7 @@ def _obey(parent: int) -> None:
 
 
 def _send_failure(queue: Queue[Any], error: Exception, unsent: Any) -> None:
-    """Send an error in place of what cannot be pickled: a batch, or the class of an exception.
+    """Send an error in place of an object that cannot be pickled: a batch, or the class of an exception.
 
     The loader gets an exception as its class and its text. The nearest base class that can be sent replaces a class
     that cannot, such as one that was defined in a function. The text still has its name.

@@ -45,7 +45,7 @@ class Best:
         return self.monitor.better(value, self.kept[-1][0] if len(self.kept) >= self.keep else None)
 
     def add(self, value: float, name: str) -> None:
-        """Insert a value before those that are not better. If there are too many, drop the worst."""
+        """Insert a value before the values that are not better. If there are too many, drop the worst."""
         position = next(
             (i for i, (other, _) in enumerate(self.kept) if self.monitor.better(value, other)), len(self.kept)
         )
@@ -57,7 +57,7 @@ class Best:
         return {"values": [value for value, _ in self.kept], "names": [name for _, name in self.kept]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned."""
+        """Restore the state that `state_dict` returned."""
         from hookline.common.plain import refuse_unlike  # it imports torch
 
         refuse_unlike(state, {"values": [0.0], "names": [""]}, f"the best value of {self.monitor.name}")

@@ -1,4 +1,4 @@
-"""CheckInvalidLossHook: what happens when a loss is NaN or Inf, before it reaches the weights."""
+"""CheckInvalidLossHook: handles a loss that is NaN or Inf before it reaches the weights."""
 
 from __future__ import annotations
 
@@ -106,15 +106,15 @@ class CheckInvalidLossHook(Hook):
             runner.requests.end_with(NumericsError.exit_code)
 
     def before_backward(self, runner: Runner, outputs: dict[str, Any]) -> None:
-        """Check this loss, and those since the last check."""
+        """Check this loss, and the losses since the last check."""
         self._checked_at = runner.iter
         if runner.skipped:  # another hook has already skipped this batch
             return
         self._unread.append(Loss(runner.iter + 1, outputs["loss"].detach()))
-        *earlier, own = self._read()
+        *earlier, newest = self._read()
         self._refuse_earlier(runner, earlier)
-        if not math.isfinite(own.value):
-            self._act(runner, own)
+        if not math.isfinite(newest.value):
+            self._act(runner, newest)
 
     def after_backward(self, runner: Runner, outputs: dict[str, Any]) -> None:
         """Keep the loss for the next check."""

@@ -173,7 +173,7 @@ class CheckpointHook(Hook):
     # -- questions from other parts
 
     def idle_points(self, runner: Runner) -> list[str]:
-        """Return the points to skip: those of the unit that is not counted, and those of options that are off."""
+        """Return the points to skip: the points of the unit that is not counted, and of options that are off."""
         if not runner.has_training:
             return []
         epochs, never = self._counts_epochs(runner), not self.save_last and self.interval is not None
@@ -265,7 +265,7 @@ class CheckpointHook(Hook):
     # -- points
 
     def before_train(self, runner: Runner) -> None:
-        """Validate the options, resolve the default interval, and remove what a killed run left."""
+        """Validate the options, resolve the default interval, and remove leftovers of a killed run."""
         if self.save_on_exception and runner.strategy.shards:
             raise ConfigError(
                 f"CheckpointHook: save_on_exception cannot be used with the strategy '{runner.strategy.name}': after a "

@@ -90,7 +90,7 @@ class EarlyStoppingHook(Hook):
         self._warned = False
 
     def watched_metrics(self) -> tuple[str, ...]:
-        """Return the metric, unless one of the user's hooks may add it to what validation returns."""
+        """Return the metric, unless one of the user's hooks may add it to the results of validation."""
         must_exist = self.strict or self._undecided is not None or self._host is None
         return (self.monitor,) if must_exist or not _may_be_added(self.runner) else ()
 
@@ -149,7 +149,7 @@ class EarlyStoppingHook(Hook):
         return {**self.best.state_dict(), "waited": self.waited}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned."""
+        """Restore the state that `state_dict` returned."""
         if self.best.load_state_dict(state, "EarlyStoppingHook"):
             self.waited = state["waited"]
 

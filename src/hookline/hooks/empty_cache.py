@@ -61,7 +61,7 @@ class EmptyCacheHook(Hook):
         self.garbage_collection = garbage_collection
 
     def idle_points(self, runner: Runner) -> list[str]:
-        """Return the points to skip: those that are off, or all of them if there is nothing to empty or collect."""
+        """Return the points to skip: points that are off, or all of them if there is nothing to empty or collect."""
         works = self.garbage_collection or self._empty_cache(runner) is not None
         asked = {
             "before_{}_epoch": self.before_epoch,

@@ -15,20 +15,20 @@ class LossOfEpoch:
 
     def __init__(self) -> None:
         self._sum = self._weight = 0.0
-        #: How many of the values that were not logged yet are already added up.
+        #: The number of values that were not logged yet, but are already added up.
         self._seen = 0
         #: The mean of the last epoch that was finished, with its weight; None before the first.
         self.mean: Weighted | None = None
 
     def take(self, history: History, logged: bool = False) -> None:
-        """Add the values that are new. After this, those of a record that is `logged` are not new any more."""
+        """Add the new values. After this, the values of a record that is `logged` are no longer new."""
         new = history.fresh - self._seen
         if new > 0:
             self._add(history.last(min(new, len(history))))
         self._seen = 0 if logged else max(history.fresh, 0)
 
     def finish(self, history: History, reset: bool = True) -> None:
-        """Set the mean of the epoch. Without `reset`, the epoch goes on."""
+        """Set the mean of the epoch. Without `reset`, the epoch continues."""
         self.take(history)
         self.mean = Weighted(self._sum / self._weight, self._weight) if self._weight else None
         if reset:

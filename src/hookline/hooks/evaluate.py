@@ -131,7 +131,7 @@ class EvaluateHook(Hook):
         return [Milestone("interval", self.interval, self.interval, unit, "the function is never called")]
 
     def idle_points(self, runner: Runner) -> list[str]:
-        """Return the point to skip: that of epochs or iterations, whichever is not counted."""
+        """Return the point to skip: the one of epochs or of iterations, whichever is not counted."""
         if not runner.has_training:
             return []
         return ["after_train_iter" if self._counts_epochs(runner) else "after_train_epoch"]
@@ -197,7 +197,7 @@ class EvaluateHook(Hook):
     # -- the best result
 
     def _compare(self, runner: Runner, results: Mapping[str, float], place: str, step: int) -> set[str]:
-        """Compare the results with the best so far, and return the names of those that are better."""
+        """Compare the results with the best so far, and return the names of the better ones."""
         if self.save_best == AUTO and self._saved is None:
             self._saved = next(iter(results))
             self.best.pop(self._saved, None)
@@ -271,7 +271,7 @@ class EvaluateHook(Hook):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned.
+        """Restore the state that `state_dict` returned.
 
         If `save_best` names another result now, its best value starts from scratch.
         """
@@ -301,7 +301,7 @@ class EvaluateHook(Hook):
 
 
 def results_of(function: Any, given: Any) -> dict[str, float]:
-    """Check what an evaluation function returned, and return it as numbers by name. None becomes an empty dict."""
+    """Check the result of an evaluation function, and return it as numbers by name. None becomes an empty dict."""
     from hookline.engine.metrics import plain  # it imports torch, and `hookline hooks` must not
 
     if given is None:

@@ -112,7 +112,7 @@ class FreezeHook(Hook):
         return [Milestone(self.limited_by, self.limit, self.limit + 1, unit, effect)]
 
     def idle_points(self, runner: Runner) -> list[str]:
-        """Return the points to skip: those of the unit that is not counted, or both without a limit."""
+        """Return the points to skip: the points of the unit that is not counted, or both without a limit."""
         if self.limit is None or not runner.has_training:
             return ["before_train_epoch", "before_train_iter"]
         return ["before_train_iter" if self._by_epoch and runner.train_loop.by_epoch else "before_train_epoch"]

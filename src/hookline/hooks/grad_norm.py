@@ -90,7 +90,7 @@ class GradNormHook(Hook):
 
 
 def group_by_module(model: nn.Module, parameters: Iterable[Tensor], depth: int) -> dict[str, list[Tensor]]:
-    """Group those of the given parameters that are part of the model by their module at this depth."""
+    """Group the given parameters by their module at this depth. Leave out parameters that are not in the model."""
     wanted = {id(parameter) for parameter in parameters}
     groups: dict[str, list[Tensor]] = {}
     for name, parameter in model.named_parameters():

@@ -207,7 +207,7 @@ class LoggerHook(Hook):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned."""
+        """Restore the state that `state_dict` returned."""
         self._logged_at = state["logged_at"]
         self._loss_of_epoch.load_state_dict(state.get("loss_of_epoch", {}))  # a checkpoint of version 0.1 has none
         self.smoothing.load_state_dict(state)
@@ -246,7 +246,7 @@ class LoggerHook(Hook):
     def _trained(self, runner: Runner) -> float | None:
         """Return the mean training loss to show beside a validation; None if there is none.
 
-        It is that of the epoch. In training by iterations, it is that of all iterations since the last validation.
+        It is the mean of the epoch, or, in training by iterations, of all iterations since the last validation.
         """
         if runner.running != "train":
             return None

@@ -127,7 +127,7 @@ class ProfilerHook(Hook):
         self._recorded: list[int] = []
 
     def must_reach(self, runner: Runner) -> list[Milestone]:
-        """Return what each stage has to reach so that there is a trace of it."""
+        """Return the milestone that each stage has to reach so that there is a trace of it."""
         before = sum(self.schedule.get(name, 0) for name in ("skip_first", "wait", "warmup"))
         needed: dict[Stage, tuple[int, Counted]] = {
             "train": (before + 1, "iteration"),
@@ -139,7 +139,7 @@ class ProfilerHook(Hook):
     # -- points
 
     def idle_points(self, runner: Runner) -> list[str]:
-        """Return the points to skip: those of stages that are finished or off. A validation still ends a trace."""
+        """Return the points to skip: the points of stages that are finished or off. A validation still ends a trace."""
         idle = []
         for stage in STAGES:
             if not self._left.get(stage):
@@ -242,8 +242,8 @@ class ProfilerHook(Hook):
         cycle = self.schedule
         if not cycle.get("repeat"):
             return False
-        each = cycle.get("wait", 0) + cycle.get("warmup", 0) + cycle["active"]
-        return self._steps[stage] >= cycle.get("skip_first", 0) + cycle["repeat"] * each
+        length = cycle.get("wait", 0) + cycle.get("warmup", 0) + cycle["active"]
+        return self._steps[stage] >= cycle.get("skip_first", 0) + cycle["repeat"] * length
 
     def _count_one(self, runner: Runner, stage: Stage) -> None:
         """Count one epoch or iteration as profiled. After the last one, this stage costs nothing."""

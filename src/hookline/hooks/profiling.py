@@ -137,7 +137,7 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def _unzipped(file: IO[bytes], path: Path, mode: str) -> AbstractContextManager[Any]:
-    """Return the file as it is, or with compression if the name asks for it."""
+    """Return a context with the open file; if its name ends with .gz, it is read or written with compression."""
     return gzip.open(file, mode) if path.suffix == ".gz" else nullcontext(file)
 
 

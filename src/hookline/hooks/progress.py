@@ -184,7 +184,7 @@ class ProgressHook(Hook):
         return _exponential_mean(runner.hub.known("train/loss", KEPT), self.smoothing_factor)
 
     def _best_values(self, runner: Runner) -> dict[str, float]:
-        """Return the best values to show: that of `monitor`, or else what hooks save as best, or else our own guess."""
+        """Return the best values: of `monitor`; otherwise of metrics that hooks save as best; otherwise of a guess."""
         best, saved = self._best, False
         if self.monitor is None:
             try:

@@ -24,7 +24,7 @@ log = logging.getLogger("hookline")
 
 #: The attributes of a trial: the folder of its run, and how its last process ended.
 FOLDER, END = "folder", "end"
-#: How the process of a trial can end: the run is over, it was pruned, or it was stopped and has to be resumed.
+#: The possible ends of a trial's process: the run is over, it was pruned, or it was stopped and has to be resumed.
 FINISHED, PRUNED, UNFINISHED = "finished", "pruned", "unfinished"
 
 
@@ -91,7 +91,7 @@ class PruningHook(Hook):
         self.trial = trial
         self.pruner = pruner
         self.best = BestSoFar(watch(monitor, rule, who="PruningHook"))
-        #: The number of validations during training. `runner.validations` also counts those of `runner.val()`.
+        #: The number of validations during training. `runner.validations` also counts calls of `runner.val()`.
         self.validations = 0
         #: Values that could not be reported yet, by the number of the validation.
         self._unsent: dict[int, float] = {}
@@ -134,7 +134,7 @@ class PruningHook(Hook):
         return {**self.best.state_dict(), "validations": self.validations, "unsent": unsent}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned."""
+        """Restore the state that `state_dict` returned."""
         self.best.load_state_dict(state, "PruningHook")
         self.validations = state["validations"]
         self._unsent = {int(number): float(value) for number, value in state["unsent"].items()}
@@ -159,11 +159,11 @@ class PruningHook(Hook):
 
     def _given_trial(self) -> Trial:
         study = studies.find_study(self.study, studies.open_storage(self._storage), studies.make_pruner(self.pruner))
-        found = studies.find_trial(study, self.trial) if study is not None and self.trial is not None else None
-        if found is None:
+        trial = studies.find_trial(study, self.trial) if study is not None and self.trial is not None else None
+        if trial is None:
             what = f"the study '{self.study}'" if study is None else f"trial {self.trial} of the study '{self.study}'"
             raise ConfigError(f"PruningHook: {what} does not exist in {studies.without_password(self._storage)}")
-        return found
+        return trial
 
     def _own_trial(self, runner: Runner) -> Trial:
         """Return the trial of this folder if the run is resumed and its trial is not finished, or else a new one."""

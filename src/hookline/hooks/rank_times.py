@@ -14,7 +14,7 @@ from hookline.plan.milestones import Milestone
 if TYPE_CHECKING:
     from hookline.runner.runner import Runner
 
-#: The parts of a step that a process does by itself.
+#: The parts of a step in which a process does not wait for others.
 PARTS = ("data", "forward", "backward", "hooks")
 #: The points of an iteration, whose hooks count: those within the forward pass, within the backward pass, and others.
 IN_FORWARD, IN_BACKWARD = ("before_train_iter", "around_forward"), ("around_backward", "before_backward")
@@ -27,7 +27,7 @@ class RankTimesHook(Hook):
     """Compares the work of the processes, and names the slowest.
 
     All processes wait for the slowest in every step, so the times of steps are the same everywhere. This hook measures
-    what each process does by itself: waiting for data, the forward pass, the backward pass until its last gradient is
+    the work of each process alone: waiting for data, the forward pass, the backward pass until its last gradient is
     there, and hooks. Every `interval` iterations, it records these scalars, in seconds:
 
     - `train/ranks/slowest` and `train/ranks/fastest`: the work of the slowest and of the fastest process;
@@ -37,8 +37,8 @@ class RankTimesHook(Hook):
     If the same process is slower than the others by `factor` in three records in a row, a line says which, and why.
     With one process, it does nothing, and says so.
 
-    The time of data and hooks is a mean. On a GPU, the times are those of starting the work. With sharded parameters,
-    the backward pass is not measured.
+    The time of data and hooks is a mean. On a GPU, only the time to start the work is measured. With sharded
+    parameters, the backward pass is not measured.
 
     Cost: two comparisons per iteration. A measured iteration calls a function for each parameter, and the processes
     exchange five numbers.
@@ -156,12 +156,12 @@ class RankTimesHook(Hook):
         """Return the mean seconds per iteration of the other hooks, by point."""
         costs = runner.plan.ledger.seconds_of_hooks()
         costs.pop(runner.plan.name_of(self))  # it waits for the others
-        found: dict[str, float] = {}
+        means: dict[str, float] = {}
         for points in costs.values():
             for point, seconds in points.items():
                 if point.partition("_")[2] in POINTS:
-                    found[point] = found.get(point, 0.0) + seconds / self._done
-        return found
+                    means[point] = means.get(point, 0.0) + seconds / self._done
+        return means
 
     def _record(self, runner: Runner, times: list[list[float]]) -> None:
         works = [sum(each) for each in times]
@@ -176,7 +176,7 @@ class RankTimesHook(Hook):
             runner.terminal.say(describe(slowest, times))
 
     def _is_slow(self, rank: int, works: list[float]) -> bool:
-        others = [work for each, work in enumerate(works) if each != rank]
+        others = [work for other, work in enumerate(works) if other != rank]
         return works[rank] > self.factor * median(others)
 
 

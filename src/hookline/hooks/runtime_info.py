@@ -28,7 +28,7 @@ class RuntimeInfoHook(Hook):
     These are the facts: `experiment_name`, `seed`, `epoch`, `iter`, `max_epochs`, `max_iters`, and metrics that are not
     single numbers.
 
-    Cost: one entry in the hub per number. Tensors on a GPU are not read, except those of a last batch with fewer
+    Cost: one entry in the hub per number. Tensors on a GPU are not read, except for a last batch with fewer
     samples.
 
     Example:

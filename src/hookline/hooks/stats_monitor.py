@@ -114,7 +114,7 @@ class StatsMonitorHook(Hook):
         return [] if runner.running == "train" else list(points)
 
     def around_train(self, runner: Runner) -> Iterator[None]:
-        """Start from scratch, because times of an earlier run are irrelevant. At the end, write what is left."""
+        """Start from scratch, because times of an earlier run are irrelevant. At the end, write the rest."""
         self._begin(runner)
         try:
             yield
@@ -182,7 +182,7 @@ class StatsMonitorHook(Hook):
         return found
 
     def before_val(self, runner: Runner) -> None:
-        """Write what is left before the record of the validation."""
+        """Write the remaining numbers before the record of the validation."""
         self._write_left_over(runner)
 
     def _write_left_over(self, runner: Runner) -> None:
@@ -199,7 +199,7 @@ class StatsMonitorHook(Hook):
         return {} if self._unwritten is None else {"unwritten": list(self._unwritten)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned."""
+        """Restore the state that `state_dict` returned."""
         unwritten = state.get("unwritten")
         self._unwritten = None if unwritten is None else (unwritten[0], unwritten[1])
 

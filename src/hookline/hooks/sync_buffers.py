@@ -27,7 +27,7 @@ class SyncBuffersHook(Hook):
     an integer and never decreases. A bool becomes true if it is true in any process. Buffers that the model does not
     save are averaged, too. Sparse and quantized ones are left alone.
 
-    The processes are those of torch.distributed's default group. With a single process there is nothing to do.
+    All processes of torch.distributed's default group take part. With a single process there is nothing to do.
 
     Cost: nothing with one process. Otherwise, per epoch and device, one `all_reduce` of all floating-point buffers and
     one of all others.
@@ -84,7 +84,7 @@ class SyncBuffersHook(Hook):
         return {"synced_at": self._synced_at}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned."""
+        """Restore the state that `state_dict` returned."""
         self._synced_at = state["synced_at"]
 
 

@@ -140,7 +140,7 @@ class TimeLimitHook(Hook):
         return {"save": self._save, "validation": self._validation}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned."""
+        """Restore the state that `state_dict` returned."""
         self._save, self._validation = state["save"], state["validation"]
 
     def _after_work(self, runner: Runner, iters: int = 0, epochs: int = 0) -> None:

@@ -3,7 +3,7 @@
     run(command, Options(nproc=2))      -> the exit code
     launch(function, nproc=2)           -> the results, by rank
 
-What a started process tells its launcher is in `hookline.common.launched`.
+The messages of a started process to its launcher are in `hookline.common.launched`.
 """
 
 from __future__ import annotations

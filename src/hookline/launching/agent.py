@@ -134,7 +134,7 @@ class Agent(LocalElasticAgent):
         return self._looked, "", False
 
     def _let_end(self) -> None:
-        """Wait until all processes have ended by themselves. End those that take too long."""
+        """Wait until all processes have ended. End the ones that take too long."""
         soon = time.monotonic() + min(NOTICE, self.options.grace)
         while self._look() and time.monotonic() < (self.signals.deadline if self.signals.first else soon):
             time.sleep(PERIOD)
@@ -150,7 +150,7 @@ class Agent(LocalElasticAgent):
             text = f"it did not end after {signal_name(self.signals.first)}, and was killed"
             if process.poll() != KILLED:
                 self._look()
-            else:  # without an end of its own: it comes before all that reacted to the signal
+            else:  # it never ended, so it comes before all that reacted to the signal
                 worker = self._worker_group.workers[rank]
                 self.failures[rank] = Failure(worker.global_rank, KILLED, 0.0, text)
 
@@ -187,7 +187,7 @@ class Agent(LocalElasticAgent):
     # -- signals
 
     def _send(self, number: int) -> None:
-        """Send a signal to all processes. Those that they started themselves are left to them."""
+        """Send a signal to all processes. Processes that they started themselves are left to them."""
         running = [process for _, process in self._processes() if process.poll() is None]
         for process in running:
             process.send_signal(number)

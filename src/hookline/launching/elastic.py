@@ -123,9 +123,9 @@ def _specification(command: Sequence[str], options: Options) -> WorkerSpec:
 
 @contextmanager
 def _environment() -> Iterator[None]:
-    """Set torch's agent up: it shares no store with its processes, and leaves what is shown to us.
+    """Set torch's agent up: it shares no store with its processes, and leaves the output to us.
 
-    With a shared store, a restart on gloo finds what the attempt before it has written, and fails.
+    With a shared store, a restart on gloo finds the data of the attempt before it, and fails.
     """
     logger, variable = logging.getLogger("torch.distributed.elastic"), "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
     before, propagates, quiet = os.environ.get(variable), logger.propagate, logging.NullHandler()

@@ -24,7 +24,7 @@ from hookline.launching.failures import Failure, first_of, signal_name
 from hookline.launching.signals import LAST, NOTICE, PERIOD, Signals
 from hookline.run.signals import was_reported
 
-#: How many seconds the processes may take to save and end after Ctrl-C.
+#: The seconds that the processes may take to save and end after Ctrl-C.
 GRACE = 60.0
 
 
@@ -35,7 +35,7 @@ class Answer(NamedTuple):
     text: str = ""
     code: int = 0
     when: float = 0.0
-    #: Whether this is the error of another process, which it ended because of.
+    #: Whether another process raised the error, and this process only ended because of it.
     relayed: bool = False
 
 
@@ -47,7 +47,7 @@ class Worker:
         self.answer: Answer | None = None
         self.failure: Failure | None = None
         self.ended = self.silent = False
-        #: Whether it took too long, so that the launcher ends it. How it ends is then no failure of its own.
+        #: Whether it took too long, so that the launcher ends it. Its end is then not a separate failure.
         self.late = False
         self._looked = time.time()
 
@@ -115,10 +115,10 @@ class Group:
         return [pickle.loads(worker.answer.value) for worker in self.workers if worker.answer is not None]
 
     def _start(self, context: Any, call: tuple[Any, ...], over: threading.Event) -> None:
-        """Start the processes from a thread of its own, which lives until all is over.
+        """Start the processes from a separate thread, which lives until all is over.
 
         A copy of the current thread hangs in the first operation that uses several threads, if this one has used them:
-        OpenMP waits for threads that were not copied. A copy of a new thread has threads of its own. On Linux, the
+        OpenMP waits for threads that were not copied. A copy of a new thread has its own threads. On Linux, the
         processes end with the thread that started them.
         """
         started, errors = threading.Event(), list[BaseException]()
@@ -145,14 +145,14 @@ class Group:
         copied = context.get_start_method() == "fork"
         for rank in range(self.count):
             receiver, sender = context.Pipe(duplex=False)
-            given = (rank, self.count, port, os.getpid(), self.signals if copied else None, sender, call)
-            process = context.Process(target=work, args=given, name=f"hookline-rank-{rank}")
+            arguments = (rank, self.count, port, os.getpid(), self.signals if copied else None, sender, call)
+            process = context.Process(target=work, args=arguments, name=f"hookline-rank-{rank}")
             process.start()
             sender.close()
             self.workers.append(Worker(rank, process, receiver))
 
     def _wait(self) -> None:
-        """Wait until all processes have ended. End those that take too long after a failure or a signal."""
+        """Wait until all processes have ended. End the ones that take too long after a failure or a signal."""
         soon = math.inf
         while running := [worker for worker in self.workers if not worker.ended]:
             wait([worker.connection for worker in running if not worker.silent], PERIOD)

@@ -19,7 +19,7 @@ NOTICE = 5.0
 LAST = 5.0
 #: Two signals within this many seconds count as one: a job scheduler may signal a process and its group.
 SAME = 0.3
-#: How often processes are looked at while they end, in seconds.
+#: The seconds between two looks at processes that end.
 PERIOD = 0.05
 
 FORWARDED = (signal.SIGTERM, signal.SIGINT) + ((signal.SIGHUP,) if sys.platform != "win32" else ())

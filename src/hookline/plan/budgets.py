@@ -65,7 +65,7 @@ def budget_of_observers(budget: Any, action: Any) -> Budget | None:
 
 
 def budget_of(hook: Any, name: str, budget: Any, action: Any, default: Budget | None, alone: bool) -> Budget | None:
-    """Return the budget of a hook: that of its config or class, or, for an observer, that of all observers.
+    """Return the budget of a hook, from its config or class. Without one, an observer has the budget of all observers.
 
     Args:
         hook: The hook.
@@ -175,7 +175,7 @@ def describe(entry: Entry, worst: Call, share: float, throttles: bool) -> str:
 
 
 def advice(entry: Entry, worst: Call, share: float) -> str:
-    """Return what to change so that a hook takes less time."""
+    """Return advice on how to make a hook take less time."""
     assert entry.budget is not None, "only a hook with a budget is judged"
     factor = share / entry.budget.share
     interval = getattr(entry.hook, "interval", None)

@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 
 def failing_call(error: BaseException, point: str) -> Call | None:
     """Return the call at a point that raised an error, by its traceback; None if it was raised elsewhere."""
-    found, trace = None, error.__traceback__
+    failing, trace = None, error.__traceback__
     while trace is not None:
         call = call_of_frame(trace.tb_frame)
         if call is not None and call.point.name == point:
-            found = call
+            failing = call
         trace = trace.tb_next
-    return found
+    return failing
 
 
 def call_in_progress(host: object) -> Call | None:
-    """Return the hook call of this host that is running now in this thread; None outside of hooks.
+    """Return the hook call of this host that is running now in this thread; None outside hooks.
 
     It is read from the stack: a compiled point and `Around` know which call they are making, so recording each call is
     not necessary. Another thread acts for the user's hook that is running in the thread of the loop, if there is one:
@@ -58,6 +58,6 @@ def call_of_frame(frame: FrameType) -> Call | None:
         number = frame.f_locals.get("hl_n", 0)
         return calls[number] if number < len(calls) else None
     if frame.f_code in (Around.__enter__.__code__, Around._leave.__code__):
-        found: Call | None = frame.f_locals.get("call")
-        return found
+        call: Call | None = frame.f_locals.get("call")
+        return call
     return None

@@ -64,7 +64,7 @@ class Call:
 
     @property
     def counter(self) -> str:
-        """Return the source text of what its frequency counts; empty if it has none."""
+        """Return the counter of its frequency as source text; empty if it has none."""
         return "" if self.every is None else counter_source(self.point, self.every)
 
     def is_timed(self, measuring: Measuring) -> bool:
@@ -214,7 +214,7 @@ def _indented(lines: Iterable[str], by: int = 1) -> list[str]:
 
 
 def _groups(calls: tuple[Call, ...]) -> Iterator[list[tuple[int, Call]]]:
-    """Yield neighbors that count the same, and each other call by itself, with their numbers."""
+    """Yield neighbors that count the same as one group, and each other call as a separate group, with their numbers."""
     for counter, group in groupby(enumerate(calls), key=lambda numbered: numbered[1].counter):
         if counter:
             yield list(group)

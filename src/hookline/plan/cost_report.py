@@ -34,10 +34,10 @@ class HookCost:
     points: Mapping[str, Total]
     #: The share of the training time.
     share: float
-    #: The tensors that the hook holds, besides those of the model and the optimizers.
+    #: The tensors that the hook holds, besides the tensors of the model and the optimizers.
     held: Held
     budget: float | None = None
-    #: How many times as seldom as usual it runs, because it was over its budget.
+    #: The factor by which the hook runs less often than usual, because it was over its budget.
     throttled: int = 1
 
     @property
@@ -46,7 +46,7 @@ class HookCost:
         return sum(self.points.values(), Total())
 
     def to_dict(self, has_device: bool) -> dict[str, Any]:
-        """Return it as plain data."""
+        """Return the entry as plain data."""
         return {
             "name": self.name,
             "role": self.role,
@@ -68,7 +68,7 @@ class HookCost:
 class CostReport:
     """The costs of the hooks and of the parts of training in this session so far. Printing it shows a table."""
 
-    #: The finished iterations before this session, those of this session, and those that were measured.
+    #: The finished iterations before this session, in this session, and the measured ones.
     first_step: int
     steps: int
     sampled_steps: int
@@ -130,8 +130,8 @@ class CostReport:
     def _cells(self) -> Iterator[list[str]]:
         for label, total, remark in self.rows():
             times = [f"{total.seconds:.2f}s", f"{share_of(total.seconds, self.seconds):.1%}"]
-            each = [as_short(total.mean), as_short(total.longest)] if total.calls else ["", ""]
-            yield [escaped(label), f"{total.calls}" if total.calls else "", *times, *each, remark]
+            per_call = [as_short(total.mean), as_short(total.longest)] if total.calls else ["", ""]
+            yield [escaped(label), f"{total.calls}" if total.calls else "", *times, *per_call, remark]
 
     def __str__(self) -> str:
         from rich.console import Console

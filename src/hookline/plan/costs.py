@@ -16,7 +16,7 @@ Measuring = Literal["none", "rare", "all", "memory"]
 
 @dataclass(eq=False, slots=True)
 class Cost:
-    """The sums of what was measured: of all calls, or, at points of every iteration, of the measured iterations."""
+    """The sums of measurements: of all calls, or, at points of every iteration, of the measured iterations."""
 
     calls: int = 0
     seconds: float = 0.0
@@ -48,7 +48,7 @@ class Cost:
         self.grown_most = max(self.grown_most, size)
 
     def settle(self, scale: float) -> None:
-        """Turn what was measured so far into an estimate, before it is measured in another way."""
+        """Turn the measurements so far into an estimate, before measuring in another way."""
         self.calls_before += self.calls * scale
         self.seconds_before += self.seconds * scale
         self.calls, self.seconds = 0, 0.0
@@ -60,7 +60,7 @@ class Cost:
         """
         calls = self.calls_before * stretch + self.calls * scale
         grown: float = self.grown
-        if self.sized > 1:  # the largest growth may have happened once, as that of a buffer; the others are typical
+        if self.sized > 1:  # the largest growth may have happened once, as with a buffer; the others are typical
             grown = self.grown_most + (self.grown - self.grown_most) / (self.sized - 1) * max(calls - 1, 1)
         seconds = self.seconds_before * stretch + self.seconds * scale
         return Total(round(calls), seconds, self.longest, round(grown))
@@ -90,5 +90,5 @@ class Total:
         return self.seconds / self.calls if self.calls else 0.0
 
     def to_dict(self) -> dict[str, float]:
-        """Return it as plain data."""
+        """Return the cost as plain data."""
         return {"calls": self.calls, "seconds": self.seconds, "mean": self.mean, "longest": self.longest}

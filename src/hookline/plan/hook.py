@@ -177,10 +177,10 @@ class Hook:
         return {}
 
     def must_reach(self, runner: Runner) -> Iterable[Milestone] | None:
-        """Return what a run has to reach so that this hook does its work; an empty list if it always does some.
+        """Return the milestones that a run has to reach so that this hook does its work; empty if it always does some.
 
         Before training, a run that reaches none of these is reported. None means that the frequencies of the methods
-        (`@every`, `how_often`) show it. A hook that counts by itself overrides this:
+        (`@every`, `how_often`) show it. A hook with its own counter overrides this:
 
             def must_reach(self, runner):
                 return [Milestone("interval", self.interval, self.interval, "iteration", "nothing is recorded")]
@@ -209,7 +209,7 @@ class Hook:
         return None
 
     def saved_as_best(self, runner: Runner) -> Iterable[BestCheckpoint]:
-        """Return what this hook saves as best: one entry per metric, also before the first save.
+        """Return the best saves of this hook: one entry per metric, also before the first save.
 
         The progress display asks for this from another thread.
         """

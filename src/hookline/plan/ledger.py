@@ -1,6 +1,6 @@
 """The ledger of a training: what every hook costs at every point, and the parts of a step beside the hooks.
 
-Calls that happen now and then are always measured. What happens in every iteration is measured in one of 31 iterations,
+Calls that happen now and then are always measured. Work of every iteration is measured in one of 31 iterations,
 and the total is extrapolated from these. In the other iterations, the ledger costs a loop one comparison:
 
     if position.iter >= ledger.next_turn:
@@ -40,7 +40,7 @@ PART_OF_SCOPE = {"around_forward": "forward", "around_backward": "backward", "ar
 SIZED_FIRST, SIZED = 4, 8
 #: The seconds between two looks at budgets and memory, and the most samples of memory that are kept.
 LOOK, SAMPLES = 1.0, 240
-#: The costs of this many hooks that were removed are kept by name, and those of all others together.
+#: The costs of this many hooks that were removed are kept by name, and the costs of all others together.
 MOST_FORMER, FORMER = 100, "other hooks that were removed"
 
 
@@ -54,11 +54,11 @@ class Refresh(Protocol):
     """Writes the ledger into a file, if that is due."""
 
     def __call__(self, soon: bool = False) -> None:
-        """Write it after some seconds, or sooner."""
+        """Write the file after some seconds, or sooner."""
 
 
 class Ledger:
-    """The costs of one session of training. Outside of training, nothing is measured."""
+    """The costs of one session of training. Outside training, nothing is measured."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -76,7 +76,7 @@ class Ledger:
 
     def _reset(self) -> None:
         self.parts = {name: Cost() for name in PARTS}
-        #: The seconds of everything that was measured inside of what is being measured now.
+        #: The seconds of all measurements nested in the current one.
         self.inside = 0.0
         #: The number of finished iterations at which a measured iteration begins or ends.
         self.next_turn: float = math.inf
@@ -87,7 +87,7 @@ class Ledger:
         self._settled = (0, 0)
         self.began = self._ended = self._clock()
         self.is_open = False
-        #: How often the clock was read around something, and the seconds of the ledger's other work.
+        #: The number of measured spans, and the seconds of the ledger's other work.
         self._spans = 0
         self._worked = 0.0
         #: The seconds of waiting for data before the current iteration.
@@ -114,7 +114,7 @@ class Ledger:
         self._plan.measure("rare")
 
     def _calibrate(self) -> tuple[float, float]:
-        """Return the seconds that measuring adds to a call, and those of reading the size of the process."""
+        """Return the seconds that measuring adds to a call, and the seconds to read the size of the process."""
         began = self._clock()
         for _ in range(100):
             self.end(Cost(), 0.0, self._clock())
@@ -126,7 +126,7 @@ class Ledger:
         return found
 
     def begin_steps(self) -> None:
-        """Begin to measure iterations. The position is now that of the checkpoint in a resumed run."""
+        """Begin to measure iterations. In a resumed run, the position is now the checkpoint's."""
         assert self._position is not None, "it was opened"
         self.first_step, self.seconds_before_steps = self._position.iter, self.seconds
         self.next_turn = self.first_step + FIRST
@@ -185,7 +185,7 @@ class Ledger:
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """Count the time of a `with` block as the ledger's own, and not as that of the hook that it runs in."""
+        """Count the time of a `with` block as the ledger's own, and not as time of the hook that it runs in."""
         began = self._clock()
         try:
             yield
@@ -195,7 +195,7 @@ class Ledger:
             self._worked += elapsed
 
     def end(self, cost: Cost, outer: float, began: float) -> None:
-        """Add the seconds since `began` to a cost, without those of what was measured inside."""
+        """Add the seconds since `began` to a cost, excluding nested measurements."""
         elapsed = self._clock() - began
         own = elapsed - self.inside
         self.inside = outer + elapsed
@@ -226,7 +226,7 @@ class Ledger:
                     call.cost.grow(passage.grown)
 
     def begin_scope(self) -> tuple[float, float]:
-        """Begin to measure the body of a scope in a measured iteration, and return what `end_scope` needs."""
+        """Begin to measure the body of a scope in a measured iteration, and return the arguments for `end_scope`."""
         outer, self.inside = self.inside, 0.0
         return outer, self._clock()
 
@@ -316,12 +316,12 @@ class Ledger:
 
     def totals(self) -> dict[str, dict[str, Total]]:
         """Return the cost of every hook at each of its points. Functions of the same name are added up."""
-        found = {name: dict(points) for name, points in self._former.items()}
+        totals = {name: dict(points) for name, points in self._former.items()}
         for entry in self._plan.entries:
-            points = found.setdefault(entry.name, {})
+            points = totals.setdefault(entry.name, {})
             for call in entry.all_calls():
                 points[call.point.name] = points.get(call.point.name, Total()) + self.total_of(call)
-        return found
+        return totals
 
     def seconds_of_hooks(self) -> dict[str, dict[str, float]]:
         """Return the seconds of every hook at each of its points."""
@@ -329,17 +329,17 @@ class Ledger:
         return {name: {point: total.seconds for point, total in points.items()} for name, points in totals.items()}
 
     def parts_total(self) -> dict[str, Total]:
-        """Return the cost of the parts beside the hooks, then of all hooks, then what is left."""
+        """Return the cost of the parts beside the hooks, then of all hooks, then the rest."""
         sampled = PART_OF_SCOPE.values()
         scales = self._scales
-        found = {name: cost.total(*scales) if name in sampled else cost.total() for name, cost in self.parts.items()}
-        found["hooks"] = sum((total for points in self.totals().values() for total in points.values()), Total())
-        left = self.seconds - sum(total.seconds for total in found.values())
-        return {**found, "other": Total(seconds=max(left, 0.0))}
+        totals = {name: cost.total(*scales) if name in sampled else cost.total() for name, cost in self.parts.items()}
+        totals["hooks"] = sum((total for points in self.totals().values() for total in points.values()), Total())
+        left = self.seconds - sum(total.seconds for total in totals.values())
+        return {**totals, "other": Total(seconds=max(left, 0.0))}
 
     def seconds_of_parts(self) -> dict[str, float]:
         """Return how the time is divided. Everything that is none of the other parts counts as steps."""
-        total = {name: each.seconds for name, each in self.parts_total().items()}
+        total = {name: part.seconds for name, part in self.parts_total().items()}
         known = {name: total[name] for name in ("hooks", "validation", "saving")}
         steps = max(self.seconds - sum(known.values()) - total["data"], 0.0)
         return {"data": total["data"], "steps": steps, **known}
@@ -360,11 +360,11 @@ class Ledger:
                 points[call.point.name] = points.get(call.point.name, Total()) + self.total_of(call)
 
     def settle_call(self, call: Call) -> None:
-        """Turn what was measured of a call into an estimate, because from now on it is always measured."""
+        """Turn the measurements of a call into an estimate, because from now on it is always measured."""
         call.cost.settle(self._scales[0] if call.is_frequent else 1.0)
 
     def _settle(self) -> None:
-        """Turn what was extrapolated so far into exact costs: every iteration was measured until now."""
+        """Turn the estimates so far into exact costs: every iteration was measured until now."""
         frequent = [call.cost for call in self._plan.all_calls() if call.is_frequent]
         for cost in (*(self.parts[name] for name in PART_OF_SCOPE.values()), *frequent):
             cost.settle(1.0)

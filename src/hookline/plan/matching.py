@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # A first parameter with a default receives the runner only if it has one of these names, or nearly.
 RUNNER = ("runner", "trainer")
 
-# Whether the current iteration is the last one of its epoch, as source text.
+# A flag, as source text: the current iteration is the last one of its epoch.
 ENDS_EPOCH = "hl_host.ends_epoch"
 # The counters of points, by what they count, as source text. A counter counts what is finished.
 COUNTERS_OF = {
@@ -109,7 +109,7 @@ def _passed_source(point: Point, method: Callable[..., Any], place: Place, undec
 def _keeps_default(parameter: inspect.Parameter, given: Mapping[str, str], named: list[str]) -> bool:
     """Return whether a parameter that the point does not provide keeps its default.
 
-    If its name is near that of an argument that the method does not take, it is probably misspelled.
+    If its name is near the name of an argument that the method does not take, it is probably misspelled.
     """
     if parameter.name in given or parameter.default is inspect.Parameter.empty:
         return False
@@ -150,7 +150,7 @@ def due_source(point: Point, every: Every, place: object) -> str:
 
 
 def counter_source(point: Point, every: Every) -> str:
-    """Return the counter that a frequency is about, as source text; that of an epoch, if an iteration has to end it."""
+    """Return the counter of a frequency as source text: the epoch's, if an iteration has to end the epoch."""
     if every.by_epoch:
         return {"epoch": "hl_host.epoch", "batch": "", "validation": ""}.get(str(point.counts), ENDS_EPOCH)
     return COUNTERS_OF[str(point.counts)]

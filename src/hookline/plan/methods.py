@@ -65,7 +65,7 @@ def read_hook(
 
 
 def _names(hook: object, points: Iterable[str]) -> list[str]:
-    """Return the names to look at: those of the class, and points that the object itself has."""
+    """Return the names to look at: names of the class, and points that the object itself has."""
     names = set(dir(type(hook)))
     has_more = hasattr(type(hook), "__getattr__")  # it passes calls on to another object
     own = {name for name in points if name not in names and (has_more or hasattr(hook, name))}
@@ -87,7 +87,7 @@ def _static(hook: object, name: str) -> Any:
 
 
 def method_of(hook: object, name: str) -> Callable[..., Any] | None:
-    """Return what is called for this name; None if the hook has nothing there. Refuse what cannot be called.
+    """Return the function to call for this name; None if the hook has none. Refuse a value that cannot be called.
 
     It may be a method of any kind (a static method, a class method, a partial method), or a function or another
     callable that is an attribute of the class or of the hook itself. A function that only passes its arguments on to
@@ -121,7 +121,7 @@ def refuse_near_miss(cls: type, name: str) -> None:
 def refuse_own_near_miss(hook: object, points: dict[str, Point], open_plan: bool = False) -> None:
     """Refuse a misspelled point among the callables that a user's hook has set as its own attributes.
 
-    Those of hookline's own hooks are not read, because of `__dict__`; see `_static`.
+    Attributes of hookline's own hooks are not read, because of `__dict__`; see `_static`.
     """
     if type(hook).__module__.startswith("hookline.") or not hasattr(hook, "__dict__"):
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-#: What a run counts. An epoch is a pass over the data; an evaluation is a validation or a test.
+#: The units that a run counts. An epoch is a pass over the data; an evaluation is a validation or a test.
 Counted = Literal["iteration", "epoch", "update", "validation", "test", "evaluation"]
 
 UNITS: dict[str, str] = {
@@ -42,14 +42,14 @@ class Milestone:
     #: The parameter of the hook that sets it, and its value. Without a parameter, the hook always needs this.
     parameter: str
     value: int
-    #: How many of the unit a run needs.
+    #: The number of units that a run needs.
     needed: int
     unit: Counted
     #: The consequence if the run ends earlier.
     effect: str
 
     def describe(self, reached: int) -> str:
-        """Describe that a run reaches less than this.
+        """Explain that the run ends before this milestone.
 
         >>> Milestone("interval", 100, 100, "iteration", "nothing is recorded").describe(40)
         'interval=100 needs 100 iterations, but this run has 40'
@@ -58,7 +58,7 @@ class Milestone:
         return f"{what} needs {quantity(self.needed, self.unit)}, but this run has {reached or 'none'}"
 
     def advise(self, reached: int) -> str:
-        """Return what to change, so that a run that reaches less than this is long enough.
+        """Return the change that makes a run long enough which ends before this milestone.
 
         >>> Milestone("begin", 100, 101, "iteration", "it never begins").advise(40)
         'set begin to at most 39, or train longer'

@@ -31,7 +31,7 @@ class Order:
         self._before: Before = {}
         #: The entries by the names and classes that `runs_after` and `runs_before` can refer to them by.
         self._called: defaultdict[str | type, list[Entry]] = defaultdict(list)
-        #: What was declared about a name or class: the hook that did, and whether it runs after.
+        #: The declarations about a name or class: the hook that declared it, and whether that hook runs after.
         self._declared: defaultdict[str | type, list[tuple[Entry, bool]]] = defaultdict(list)
         self._by_hook: defaultdict[int, list[Entry]] = defaultdict(list)
         self._names: set[str] = set()
@@ -56,7 +56,7 @@ class Order:
     def called(self, wanted: str | type) -> list[Entry]:
         """Return the hooks that an item of `runs_after` or `runs_before` refers to."""
         if isinstance(wanted, type) and type(wanted).__instancecheck__ is not type.__instancecheck__:
-            return [entry for entry in self._added if isinstance(entry.hook, wanted)]  # it decides by itself
+            return [entry for entry in self._added if isinstance(entry.hook, wanted)]  # the class decides
         return self._called.get(wanted, [])
 
     def unique_name(self, name: str) -> str:
@@ -93,7 +93,7 @@ class Order:
         return Order(entry for entry in self._added if entry not in removed)
 
     def _find_constraints(self, entry: Entry) -> Before:
-        """Return what the declarations of a new hook, and those about it, require."""
+        """Return the order that the declarations of a new hook, and the declarations about it, require."""
         new: Before = {}
 
         def require(earlier: Entry, later: Entry, declaration: str) -> None:

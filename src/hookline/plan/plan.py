@@ -47,7 +47,7 @@ UPDATE = (
 # The points at which a hook may skip the current batch, if there are several processes.
 SKIPPING = ("before_train_iter", "before_backward", "after_backward", "before_optimizer_step")
 
-# What follows from the hooks, and is computed when it is first used.
+# Attributes that follow from the hooks, and are computed when they are first used.
 DERIVED = ("_calls", "agrees_at", "may_skip_early", "may_leave_gradients", "_is_silent", "update_is_silent")
 
 OnError = Literal["raise", "disable"]
@@ -75,7 +75,7 @@ class Entry:
     #: The parameters that the hook was built with; None if the user built it.
     given: Mapping[str, Any] | None = None
     budget: Budget | None = None
-    #: How many times as seldom as usual it runs, because it was over its budget.
+    #: The factor by which the hook runs less often than usual, because it was over its budget.
     throttled: int = 1
     #: Its calls at points that nobody declared, by the point and its arguments.
     undeclared_calls: dict[tuple[str, ...], Call] = field(default_factory=dict)
@@ -91,7 +91,7 @@ class Entry:
         return str(getattr(self.hook, "role", "actor"))
 
     def all_calls(self) -> Iterator[Call]:
-        """Return its calls at all points."""
+        """Return the calls of the hook at all points."""
         yield from self.calls
         yield from self.undeclared_calls.values()
 
@@ -102,13 +102,13 @@ class Entry:
 
     @property
     def saves_only_trained(self) -> bool:
-        """Return whether the hook saves checkpoints that leave out what training does not change."""
+        """Return whether the hook saves checkpoints that leave out weights that training does not change."""
         return getattr(self.hook, "checkpoint_folder", None) is not None and (
             getattr(self.hook, "params", "all") == "trainable"
         )
 
     def saved_as_best(self, host: Any) -> Iterable[BestCheckpoint]:
-        """Return what the hook saves as best, by metric."""
+        """Return the best saves of the hook, by metric."""
         asked = getattr(self.hook, "saved_as_best", None)
         return asked(host) if asked is not None else ()
 
@@ -141,12 +141,12 @@ class Plan:
 
         Args:
             host: The object that hooks receive as their first argument.
-            points: Custom points, besides those of the table.
+            points: Custom points, besides the points of the table.
             table: The points of the host's loop.
             scopes: The scopes of the host's loop, by `around_<name>`.
             open: Allow methods for points that nobody declared. They run when `call` names them, with the arguments of
                 that call. A misspelled name of a declared point is still refused.
-            budget: The budget of every observer that has none of its own.
+            budget: The budget of every observer without its own budget.
         """
         self.host = host
         self.open = open
@@ -207,7 +207,7 @@ class Plan:
         """Register a hook. Its methods and its place in the order are checked.
 
         `unused` names methods to ignore, because they do nothing in this hook: some base classes have a method for
-        every point. `ranks`, `budget` and `budget_action` replace those of the hook.
+        every point. `ranks`, `budget` and `budget_action` replace the values of the hook.
         """
         name = escaped(type(hook).__name__)
         _check_declarations(hook, name)
@@ -361,14 +361,14 @@ class Plan:
         return True
 
     def _forget(self) -> None:
-        """Forget what follows from the hooks. It is computed when it is next used, so changing many costs little."""
+        """Forget everything derived from the hooks. It is computed when next used, so changing many costs little."""
         self._undeclared.clear()
         self._compiled = {}
         for name in (*DERIVED, *self.points, *self.scopes):
             self.__dict__.pop(name, None)
 
     def _derive(self) -> None:
-        """Compute what follows from the hooks: the calls at each point, and what the loop has to look out for."""
+        """Derive from the hooks the calls at each point, and the flags that the loop checks."""
         calls: dict[str, list[Call]] = {name: [] for name in self.points | self.scopes}
         for entry in self._order:
             for call in entry.calls:
@@ -461,7 +461,7 @@ class Plan:
         return (call for entry in self._order for call in entry.all_calls())
 
     def saved_as_best(self) -> list[BestCheckpoint]:
-        """Return what the hooks save as best, in plan order."""
+        """Return the best saves of the hooks, in plan order."""
         return [best for entry in self._order for best in entry.saved_as_best(self.host)]
 
     @property

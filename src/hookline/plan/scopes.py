@@ -25,7 +25,7 @@ class MeasuredScope(tuple[Any, ...]):
     """The calls around a scope whose body is measured, as a part of a step. It is true even without calls."""
 
     def __new__(cls, scope: str, calls: tuple[Surrounding, ...]) -> MeasuredScope:
-        """Create it for a scope, by its name."""
+        """Create the calls around a scope, given by its name."""
         made = super().__new__(cls, calls)
         made.scope = scope
         return made

@@ -5,7 +5,7 @@ one of 31. Calls that happen now and then, saves and validations are always trac
 full.
 
 The file is valid JSON after every write, so a run that is killed leaves a trace that opens. With several processes,
-each one writes a file of its own: `trace.json`, `trace.rank1.json`, ...
+each one writes a separate file: `trace.json`, `trace.rank1.json`, ...
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("hookline")
 
-#: How many steps at the beginning are traced, and the most events of a file.
+#: The number of steps at the beginning that are traced, and the most events of a file.
 FIRST_STEPS, MOST = 100, 200_000
 #: Events are written when there are this many.
 BATCH = 500

@@ -23,14 +23,14 @@ from hookline.errors import ConfigError, HooklineError, did_you_mean
 if TYPE_CHECKING:
     from torch import Tensor
 
-# How many names a repr shows.
+# The number of names that a repr shows.
 SHOWN = 8
 
-# How many values of a name are kept: enough for common smoothing windows, and little in a checkpoint.
+# The number of values of a name that are kept: enough for common smoothing windows, and little in a checkpoint.
 KEPT = 1000
 
 
-# The steps whose mean loss is shown at the end of a run. Every process saves as many values of its own.
+# The steps whose mean loss is shown at the end of a run. Every process saves this many of its own values.
 LAST = 20
 
 # The names of a stage's times, without the prefix.
@@ -54,7 +54,7 @@ class Weighted(float):
 
 
 class Extreme(float):
-    """A minimum or maximum: that of several processes is the least or the greatest one, not the mean."""
+    """A minimum or maximum. Several processes are combined by taking the least or the greatest one, not the mean."""
 
     rule: str
 
@@ -104,7 +104,7 @@ class History:
 
     def __init__(self) -> None:
         self.values: deque[float | Tensor] = deque(maxlen=KEPT)
-        #: How many values were recorded since `MessageHub.take` last took them.
+        #: The number of values that were recorded since `MessageHub.take` last took them.
         self.fresh = 0
 
     def last(self, window: int | None = None) -> list[float]:
@@ -162,7 +162,7 @@ class History:
 
 
 def _counted(values: list[float]) -> list[float]:
-    """Return the values without those of weight 0, unless there are no others."""
+    """Return the values without the values of weight 0, unless there are no others."""
     if Weighted not in set(map(type, values)):
         return values
     return [float(value) for value in values if not isinstance(value, Weighted) or value.weight] or values
@@ -184,7 +184,7 @@ def mean_of(values: list[float]) -> float:
 
 @lru_cache(maxsize=10_000)  # every record asks this for every name
 def belongs(name: str, prefix: str) -> bool:
-    """Return whether a name is under a prefix. Names outside of `train/`, `val/` and `test/` belong to `train/`.
+    """Return whether a name is under a prefix. Names outside `train/`, `val/` and `test/` belong to `train/`.
 
     >>> belongs("train/loss", "train/"), belongs("gan/real", "train/"), belongs("val/loss", "train/")
     (True, True, False)
@@ -195,7 +195,7 @@ def belongs(name: str, prefix: str) -> bool:
 def recordable(value: Any) -> float | Tensor | None:
     """Return a number as the hub keeps it: plain, or a detached tensor on its device. None for anything else.
 
-    A tensor is copied if it shares memory with others or if its value may still change, as that of a weight does.
+    A tensor is copied if it shares memory with others or if its value may still change, as a weight does.
     A result that a step has just computed is kept without a copy.
     """
     if value.__class__ in PLAIN:
@@ -216,10 +216,10 @@ def _plain_number(value: Any) -> float | None:
     if isinstance(value, (int, float)):
         return float(value) if isinstance(value, float) else int(value)
     try:
-        found = value.item()
+        number = value.item()
     except (AttributeError, TypeError, ValueError):
         return None
-    return cast("float", found) if found.__class__ in PLAIN else None
+    return cast("float", number) if number.__class__ in PLAIN else None
 
 
 def read_numbers(values: Iterable[Any]) -> list[Any]:
@@ -404,7 +404,7 @@ class MessageHub:
         return {"scalars": scalars, "info": info}
 
     def newest_state(self) -> dict[str, Any]:
-        """Return only the values that were not taken yet, and some before: what a process has for itself."""
+        """Return only the values that were not taken yet, and some before: the state that differs per process."""
         state = self.state_dict()
         for saved in state["scalars"].values():
             first = max(len(saved["values"]) - max(saved["fresh"], LAST), 0)
@@ -415,7 +415,7 @@ class MessageHub:
         return {"scalars": state["scalars"], "info": {}}
 
     def load_newest_state(self, state: dict[str, Any] | None) -> None:
-        """Replace the newest values by those of `newest_state`. Without a state, drop those that were not taken yet."""
+        """Restore the newest values from `newest_state`. Without a state, drop the values that were not taken yet."""
         own = MessageHub()
         if state is not None:
             own.load_state_dict(state)
@@ -431,7 +431,7 @@ class MessageHub:
             history.fresh = theirs.fresh
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned. Names kept out of checkpoints stay unchanged."""
+        """Restore the state that `state_dict` returned. Names kept out of checkpoints stay unchanged."""
         for name, history in self._scalars.items():
             if name not in self._not_resumed:
                 history.values.clear()

@@ -8,7 +8,7 @@ An image is a torch tensor on any device and of any float type, a numpy array, o
 (H, W, C) or (C, H, W) with 1, 3 or 4 channels (gray, RGB, RGBA). If both ends of a shape could be the channels, as in
 (3, 32, 3), they come first in a tensor and last in an array, as is usual in torch and numpy.
 
-uint8 is shown as it is, bool as black and white, and floats as 0..1. Floats outside of 0..1, as in normalized data, are
+uint8 is shown unchanged, bool as black and white, and floats as 0..1. Floats outside 0..1, as in normalized data, are
 stretched: the minimum of the image becomes 0 and the maximum 1. Alpha is not stretched, and an image of one constant
 value is only clipped. NaN is black. Inf becomes the maximum or the minimum of the image.
 """
@@ -31,7 +31,7 @@ CHANNELS = (1, 3, 4)
 #: The width in pixels of the border between and around the images of a grid; GRAY fills it and empty places.
 BORDER = 2
 GRAY = 128
-# Resizing leaves floats slightly outside of 0..1. Up to half a level of 255, they are clipped, not stretched.
+# Resizing leaves floats slightly outside 0..1. Up to half a level of 255, they are clipped, not stretched.
 SLACK = 0.5 / 255
 
 EXPECTED = (

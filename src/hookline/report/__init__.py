@@ -1,1 +1,1 @@
-"""Pages that show runs: gathering what a run's folder holds, judging it, comparing runs, and writing one HTML file."""
+"""Pages that show runs: gathering the data of a run's folder, judging it, comparing runs, and writing one HTML file."""

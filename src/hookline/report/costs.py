@@ -64,6 +64,6 @@ def _finite(text: str) -> float | None:
 
 
 def _number(value: Any) -> float | int | None:
-    """Return a finite number as it is; None for anything else."""
+    """Return a finite number unchanged; None for anything else."""
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return value if is_number and is_finite(value) else None

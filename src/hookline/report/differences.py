@@ -92,7 +92,7 @@ def _hooks_at(tree: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def find_partings(found: Sequence[Mapping[str, Any]], curves: Sequence[Mapping[str, Curve]]) -> list[dict[str, Any]]:
-    """Return, for every run after the first, the first step at which its loss differs from that of the first run."""
+    """Return, for every run after the first, the first step at which its loss differs from the first run's loss."""
     name = found[0]["loss"]
     return [
         {"run": each["id"], "metric": name, **_part(curves[0].get(name), own.get(name))}

@@ -45,7 +45,7 @@ class Buckets:
             setattr(self, name, np.concatenate([getattr(self, name), getattr(other, name)]))
 
     def merged(self) -> Buckets:
-        """Return half as many buckets. With an odd number of them, the last one stays as it is."""
+        """Return half as many buckets. With an odd number of them, the last one does not change."""
         size = len(self) // 2 * 2
         one, two, rest = slice(0, size, 2), slice(1, size, 2), slice(size, None)
         new = Buckets.__new__(Buckets)

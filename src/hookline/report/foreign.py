@@ -52,7 +52,7 @@ def find_sources(folder: Path) -> list[Source]:
 
 
 def find_own_sources(folder: Path) -> list[Source]:
-    """Return what the writers of a run have left in its folder, besides metrics.jsonl. The rest may be the user's."""
+    """Return the files that writers of a run left in its folder, besides metrics.jsonl. The rest may be the user's."""
     found = [path for path in sorted(folder.glob("*")) if path.suffix in (".csv", ".jsonl") and path.name not in OWN]
     found += sorted(folder.glob("*/events.out.tfevents.*"))
     return [Source(path, kind) for path in found if path.is_file() and (kind := _kind_of(path)) is not None]
@@ -85,7 +85,7 @@ def _kind_of(path: Path) -> Kind | None:
 
 
 def _has_lines(path: Path) -> bool:
-    """Return whether the first line of a JSON file is a record by itself."""
+    """Return whether the first line of a JSON file is a complete record."""
     import json
 
     try:

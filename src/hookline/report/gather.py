@@ -32,9 +32,9 @@ from hookline.rundir import journal, runs
 from hookline.rundir.comparison import find_rule, flatten
 from hookline.rundir.names import RECORDS
 
-#: How many points the curves of a page have together, and a single curve at least and at most.
+#: The number of points of all curves of a page together, and of a single curve at least and at most.
 POINTS, LEAST, MOST = 80_000, 30, 1600
-#: How many values of losses are compared one by one, of all runs together and of one run at least.
+#: The number of losses that are compared one by one, of all runs together and of one run at least.
 EXACT, LEAST_EXACT = 4_000_000, 10_000
 #: The longest text of a config value that a page shows.
 LONGEST = 2000
@@ -84,7 +84,7 @@ def gather_run(folder: Path, points: int = POINTS) -> dict[str, Any]:
 
 
 def _gather(folder: Path, points: int, exact: int = 0) -> tuple[dict[str, Any], dict[str, Curve]]:
-    """Return the data of one run, and its curves. Those of losses have their first `exact` values."""
+    """Return the data of one run, and its curves. Curves of losses have their first `exact` values."""
     images = Images()
     columns, kinds, problems = _read_records(folder, images, exact)
     run = runs.Run(folder)
@@ -186,7 +186,7 @@ def _metric_data(name: str, curve: Curve, limit: int) -> dict[str, Any]:
 def _checkpoint_data(found: runs.Checkpoint) -> dict[str, Any]:
     try:
         size, saved = folders.size_of(found.path), os.path.getmtime(found.path)
-    except OSError:  # the run may remove old ones meanwhile
+    except OSError:  # the run may remove old ones in the meantime
         size, saved = None, None
     return {
         "name": found.path.name,

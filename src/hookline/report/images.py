@@ -14,12 +14,12 @@ from hookline.common.files import regular
 NAME = "images.jsonl"
 MOST_READ, LONGEST = 64 << 20, 1 << 20
 
-#: How many bytes of images a page has at most, how many of one run, and how many of one name.
+#: The most bytes of images of a page, of one run, and of one name.
 MOST_BYTES, LARGEST = 1_200_000, 400_000
 MOST_NAMES, MOST_STEPS = 24, 40
 #: The longest caption, and the largest step: JavaScript has no greater integers.
 LONGEST_CAPTION, LARGEST_STEP = 2000, 1 << 53
-#: What the file of an image begins with. Nothing else is shown: an SVG, for example, could hold a script.
+#: The first bytes of image files. Nothing else is shown: an SVG, for example, could hold a script.
 KINDS = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif"}
 
 

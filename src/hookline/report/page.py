@@ -29,14 +29,14 @@ STYLES = ("uplot.css", "page.css")
 SCRIPTS = ("uplot.js", "base.js", "charts.js", "tables.js", "plan.js", "page.js")
 #: The first bytes of a page.
 START = b"<!doctype html>"
-#: What would end the element of the data, or be a line break inside of a script.
+#: Characters that would end the element of the data, or be a line break inside a script.
 ESCAPES = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
 
 
 def make_page(data: Mapping[str, Any], scripts: Sequence[str] = (), connects: bool = False) -> str:
     """Return the page that shows `data`.
 
-    `scripts` run after those of the page. With `connects`, they may talk to the server that the page came from.
+    `scripts` run after the scripts of the page. With `connects`, they may talk to the server that the page came from.
     """
     code = [*map(read_static, SCRIPTS), *scripts]
     styles = [*map(read_static, STYLES)]
@@ -97,7 +97,7 @@ def _refuse_other_files(path: Path) -> None:
 
 
 def as_json(data: Any) -> str:
-    r"""Return data as JSON that can stand inside of a page.
+    r"""Return data as JSON that can stand inside a page.
 
     >>> print(as_json(["</script>"]))
     ["\u003c/script\u003e"]

@@ -28,7 +28,7 @@ LONGEST, MOST_AT_ONCE = 1 << 20, 1 << 24
 STEPS = ("step", "global_step", "_step", "iteration", "iter", "Step", "steps", "epoch")
 #: Entries of a record that are not metrics.
 POSITIONS = frozenset({*STEPS, "time", "timestamp", "_timestamp", "_runtime", "wall_time", "Wall time"}) - {"time"}
-#: A record may have groups of metrics inside of each other, this deep.
+#: Groups of metrics in a record may be nested this deep.
 DEEPEST = 4
 #: Metrics with more names than this are left out: a file with a new name in every line has no curves.
 MOST_NAMES = 5000
@@ -46,7 +46,7 @@ class Columns:
         self.steps = 0
         self.epochs = 0
         self.records = 0
-        #: How many lines were not records, and the number of the first one.
+        #: The number of lines that were not records, and the line number of the first one.
         self.bad_lines = 0
         self.first_bad = 0
         self._chunk: list[dict[str, Any]] = []

@@ -58,7 +58,7 @@ def status_of(folder: Path, events: list[Event], log: Sequence[str]) -> str:
 def marks_of(
     events: Sequence[Mapping[str, Any]], checkpoints: Sequence[Checkpoint], log: Sequence[str], status: str
 ) -> list[dict[str, Any]]:
-    """Return what a curve marks, in the order of the run: a kind, a step and a text each."""
+    """Return the marks of a curve, in the order of the run: a kind, a step and a text each."""
     marks = list(_marks_in(events, status)) if events else _marks_elsewhere(checkpoints, log)
     return marks[-MOST_MARKS:]
 

@@ -1,7 +1,7 @@
 """The verdict on a run: what stands out most, in one sentence, with its evidence and the next thing to do.
 
 Every rule looks at one thing and returns a finding, or None. The finding with the greatest weight is the verdict; the
-others are mentioned below it. What costs less than a second in total is not worth a sentence.
+others are mentioned below it. A cost of less than a second in total is not worth a sentence.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 WAITING, SLOW_HOOK, SLOW_SAVES, SLOW_RANK = 0.3, 0.1, 0.15, 1.2
 #: Anything that costs less than this in total, in seconds, is left out.
 LEAST_SECONDS = 1.0
-#: Memory has to grow by this factor and by this many bytes; that of tensors, which is exact, by fewer.
+#: Memory has to grow by this factor and by this many bytes; the memory of tensors, which is exact, by fewer.
 GROWTH, LEAST_BYTES, LEAST_TENSORS = 1.3, 64 << 20, 4 << 20
 #: A spike is this many times as high as the level before it, and this many times the noise above it.
 HIGH, ABOVE_NOISE, WINDOW = 2.0, 10.0, 20
@@ -296,7 +296,7 @@ def judge_ranks(data: Mapping[str, Any], curves: Mapping[str, Curve]) -> Finding
         "rank",
         f"Rank {rank} is slow, and all others wait for it.",
         [
-            f"Its own work takes {slowest * 1e3:.3g} ms per step, that of the fastest rank {fastest * 1e3:.3g} ms. It "
+            f"Its own work takes {slowest * 1e3:.3g} ms per step, the fastest rank's {fastest * 1e3:.3g} ms. It "
             f"was the slowest in {share:.0%} of the records, mostly because of {most}: {parts[most] * 1e3:.3g} ms more."
         ],
         f"Look at the machine and at the data of rank {rank}: another process, a slower disk, or more work per batch.",

@@ -92,7 +92,7 @@ def restore_archived(
 ) -> None:
     """Restore the earlier run's files if the new run was refused before its first step.
 
-    The signature is that of an exit callback of `contextlib.ExitStack`.
+    It has the signature of an exit callback of `contextlib.ExitStack`.
     """
     if not isinstance(error, Exception) or runner.iter or runner.saving.saved_at >= 0:
         return

@@ -106,7 +106,7 @@ def _label(name: str) -> str:
 
 
 def _rule_of(run: Run, label: str, name: str | None) -> str | None:
-    """Return the rule of a metric: that of the config if it has one for all metrics, or else that of the name."""
+    """Return the rule of a metric: the config's, if it has one for all metrics; otherwise, the name decides."""
     settings = _settings(run)
     rule = settings.get("rule")
     names = settings.get("save_best")

@@ -1,7 +1,7 @@
 """The failures of a run at one step, over all attempts: `.failures` in its folder.
 
 A run that fails at the same step again and again would do so for ever if a job scheduler started it each time. So the
-third failure in a row has an exit code of its own. The file is removed once the step is passed.
+third failure in a row has a special exit code. The file is removed once the step is passed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from hookline.errors import StorageError
 NAME = ".failures"
 #: After this many failures at the same step, a run should not be started again.
 LIMIT = 3
-# A file of ours is far smaller. What is larger was not written by a run.
+# Files that a run writes are far smaller. A larger file was not written by a run.
 _MOST_BYTES = 4096
 
 

@@ -44,7 +44,7 @@ Event: TypeAlias = "dict[str, Any]"
 LONGEST, MOST_WARNINGS = 4000, 200
 #: The most that is read of a journal, in bytes: its end, if it is longer.
 MOST_BYTES = 16_000_000
-#: What every event has, and the limit of each: all programs can show such a time, and count such steps.
+#: The fields of every event, and the limit of each: all programs can show such a time, and count such steps.
 LIMITS = {"time": 1 << 36, "step": 1 << 53, "epoch": 1 << 53}
 
 
@@ -76,7 +76,7 @@ class Journal:
     def open(self, folder: Path) -> None:
         """Open the journal of a folder, and write the events that wait. A line that a kill has cut off is ended.
 
-        A journal that is open or closed already stays as it is.
+        A journal that is already open or closed does not change.
         """
         if self._file is not None or self._closed:
             return

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from hookline.common.monitor import Monitor
     from hookline.rundir.comparison import Outcome
 
-#: How many of the config keys that differ most are more interesting than all metrics but one.
+#: This many of the config keys that differ most are more interesting than all metrics but one.
 KEYS_FIRST = 6
 STEP_TIME = "step_time"
 
 
 @dataclass(frozen=True)
 class Column:
-    """One column: what it shows of each run, by the number of the run. Runs that lack it have no entry."""
+    """One column: its cells, by the number of the run. Runs without a value have no entry."""
 
     name: str
     kind: Literal["config", "metric", "fact"]

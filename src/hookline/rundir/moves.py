@@ -34,7 +34,7 @@ def move_all(
 ) -> dict[Path, Path]:
     """Move files of each folder into its next free `old-1/`, `old-2/`, ... and return these; none without files.
 
-    `copies` are files or folders that are copied there. Those that do not exist are left out, and so are those of a
+    `copies` are files or folders that are copied there. Missing ones are left out, and so are the copies for a
     folder that has no files to move. If anything fails, all files are moved back.
     """
     found = {folder: listed for folder, each in files.items() if (listed := list(each))}

@@ -187,7 +187,7 @@ def is_in_use(folder: Path) -> bool | None:
 
 
 def holder_of(folder: Path) -> dict[str, Any]:
-    """Return what the lock of a folder says about the run that has it, or had it: pid, host, since; empty without."""
+    """Read the lock of a folder: pid, host and start of the run that has it, or had it; empty without a lock."""
     try:
         with open(folder / LOCK, "rb", opener=regular) as file:
             found = json.loads(file.read(4096))
@@ -199,7 +199,7 @@ def holder_of(folder: Path) -> dict[str, Any]:
 def _is_held(descriptor: int) -> bool | None:
     """Return whether another process has the lock of an open file; None if the system cannot tell.
 
-    A process that was killed may still exist until its parent has noticed, and its number may be that of another one.
+    A process that was killed may still exist until its parent has noticed, and another process may have its number.
     """
     if sys.platform != "linux":
         return None

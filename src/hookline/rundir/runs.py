@@ -194,7 +194,7 @@ def read_checkpoints(folder: Path) -> list[Checkpoint]:
     for path in folders.find_all(folder):
         try:
             note = read_note(path)
-        except (FileNotFoundError, IsADirectoryError):  # the run may remove old ones meanwhile
+        except (FileNotFoundError, IsADirectoryError):  # the run may remove old ones in the meantime
             continue
         except OSError:
             note = None

@@ -39,7 +39,7 @@ class State:
     #: When the last session began, and when the run last wrote something; seconds since 1970, or None.
     started: float | None
     written: float | None
-    #: The exit code, if the run has ended by itself.
+    #: The exit code, if the run recorded its end.
     code: int | None = None
     #: The process and its machine, if they are known.
     pid: int | None = None

@@ -51,7 +51,7 @@ class Bar:
 
 @dataclass
 class Picture:
-    """The whole display: the progress of the run, facts about it, and what it does besides training."""
+    """The whole display: the progress of the run, facts about it, and its current activity besides training."""
 
     bar: Bar
     facts: list[str] = field(default_factory=list)

@@ -29,7 +29,7 @@ def hide_result(trained: object) -> None:
     """Do not show this object as the result of a cell that ends with a call of `train()`.
 
     IPython would print every layer of a model. The value of the call is still the model, and a cell that ends with the
-    model itself shows it. Outside of IPython, this does nothing.
+    model itself shows it. Outside IPython, this does nothing.
     """
     shell = getattr(builtins, "get_ipython", None)
     found = shell() if callable(shell) else None

@@ -70,6 +70,6 @@ class Refresher:
     def _fail(self, error: Exception) -> None:
         self._failed = True
         log.warning(
-            "the progress display stays as it is, because it cannot be drawn (%s: %s); the run continues",
+            "the progress display stops, because it cannot be drawn (%s: %s); the run continues",
             *(type(error).__name__, error),
         )

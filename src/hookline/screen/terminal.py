@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from hookline.screen.display import Picture
 
-# How late a line may appear, in seconds.
+# The longest delay before a line appears, in seconds.
 LATENCY = 0.25
 
 
@@ -50,7 +50,7 @@ class Terminal:
         #: The live display, while there is one.
         self.progress: Display | None = None
         self._refresher: Refresher | None = None
-        #: What the run does besides training, while it does it.
+        #: The current activity besides training, such as a validation or a save.
         self._work: str | None = None
         #: Lines of signal handlers, which the display has yet to show.
         self._notices: deque[str] = deque()
@@ -147,7 +147,7 @@ class Terminal:
 
     @contextmanager
     def working(self, text: str) -> Iterator[None]:
-        """Show in the live display, if there is one, what the run does besides training while the context lasts."""
+        """Show an activity besides training in the live display, if there is one, while the context lasts."""
         self._work = text
         try:
             yield

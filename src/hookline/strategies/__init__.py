@@ -13,8 +13,8 @@ from hookline.strategies.single import Single
 
 __all__ = ["STRATEGIES", "Single", "Strategy", "one_process", "pick", "pick_device", "unwrap"]
 
-#: The strategies by name, and where they are; a new one is one file and one entry here. Importing those of several
-#: processes takes time, so this happens only if one is used.
+#: The strategies by name, and where they are; a new one is one file and one entry here. Importing a strategy
+#: for several processes takes time, so this happens only if it is used.
 STRATEGIES = {"single": "single:Single", "ddp": "ddp:DDP", "fsdp": "fsdp:FSDP", "accelerate": "accelerate:Accelerate"}
 
 #: A variable that `accelerate launch` sets in every process, however it starts them.

@@ -1,6 +1,6 @@
 """Accelerate: an `accelerate.Accelerator` wraps the model. All else is as with any other strategy of several processes.
 
-hookline shares the data, steps the optimizers and saves, so a checkpoint is the same file as that of a single process.
+hookline shares the data, steps the optimizers and saves, so a checkpoint is the same file that a single process writes.
 accelerate's own loaders, optimizers and schedulers are not used.
 """
 
@@ -88,7 +88,7 @@ class Accelerate(Processes):
     # -- device and precision
 
     def pick_device(self, name: str | torch.device) -> torch.device:
-        """Return the device of this process: that of the Accelerator."""
+        """Return the device of the Accelerator for this process."""
         if self.accelerator is None:
             return super().pick_device("cpu" if name == "auto" and _flag("ACCELERATE_USE_CPU") else name)
         device: torch.device = self.accelerator.device
@@ -99,7 +99,7 @@ class Accelerate(Processes):
         return device
 
     def pick_precision(self, name: str) -> str:
-        """Return the precision of the run: that of the Accelerator, unless only the run has one."""
+        """Return the precision of the Accelerator, unless only the run has one."""
         if self.accelerator is not None:
             theirs, may_change = self.accelerator.mixed_precision, False
         else:
@@ -129,7 +129,7 @@ class Accelerate(Processes):
 
         if isinstance(loader, DataLoaderStateMixin):
             raise ConfigError(
-                "the loader was prepared by accelerate, but hookline shares the data by itself, so that a run can be "
+                "the loader was prepared by accelerate, but hookline shares the data itself, so that a run can be "
                 "resumed at any batch; pass the DataLoader that you have prepared"
             )
         return super().share(loader, pad)
@@ -198,12 +198,12 @@ def _refuse_missing() -> None:
 
 
 def _refuse_engines() -> None:
-    """Refuse an engine that replaces the parameters, or makes the steps of the optimizer, by itself."""
+    """Refuse an engine that replaces the parameters, or that steps the optimizer itself."""
     for name, engine in ENGINES.items():
         if _flag(name):
             raise ConfigError(
                 f"accelerate is set up for {engine} ({name}), which the strategy 'accelerate' does not support: that "
-                "would make the steps of the optimizer by itself; to shard a model, start with torchrun and use the "
+                "would step the optimizer itself; to shard a model, start with torchrun and use the "
                 "strategy 'fsdp'"
             )
 

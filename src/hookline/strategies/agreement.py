@@ -1,4 +1,4 @@
-"""Agreement: what one process asks for happens in all processes, at the same iteration.
+"""Agreement: a request of one process is carried out in all processes, at the same iteration.
 
 Every `every` iterations, the processes start to exchange one bit: is anything asked for? They look at the answer
 `every` iterations later, so nobody waits for it. Only if it is yes do they exchange what was asked for. A request
@@ -104,7 +104,7 @@ class Agreement:
         )
 
     def _deliver_if(self, asked: bool, requests: Requests) -> None:
-        """Exchange what was asked for, if anything was."""
+        """Exchange the requests, if there are any."""
         if asked:
             requests.deliver(self._group.gather(requests.take_asked()))
 

@@ -68,7 +68,7 @@ class Strategy:
 
     @property
     def acts_alone(self) -> bool:
-        """Return whether this process may save by itself, without asking others to take part."""
+        """Return whether this process may save alone, without asking others to take part."""
         return True
 
     def pick_device(self, name: str | torch.device) -> torch.device:
@@ -119,7 +119,7 @@ class Strategy:
         """Sync the gradients of backward passes without sync, for a window that ends early or is saved."""
 
     def drop_gradients(self, model: nn.Module) -> None:
-        """Drop what backward passes without sync have kept outside of the gradients of the parameters."""
+        """Drop gradients that backward passes without sync keep outside the parameters' own gradients."""
 
     def gradient_norm(self, parameters: Iterable[Tensor], norm_type: float = 2.0) -> Tensor:
         """Return the norm of all gradients together, on the device, even if they are sharded."""
@@ -134,7 +134,7 @@ class Strategy:
     def agree(self, requests: Requests, now: bool = False) -> None:
         """Make the requests the same in all processes, before any of them is handled.
 
-        This is called after every iteration. What a process has asked for may be delivered some iterations later,
+        This is called after every iteration. A request of one process may be delivered some iterations later,
         unless `now`.
         """
 
@@ -158,7 +158,7 @@ class Strategy:
         return NOTHING
 
     def explain(self, error: BaseException) -> BaseException:
-        """Return the error to end with: that of another process, if this one is only its consequence."""
+        """Return the root-cause error: the other process's, if this one is only a consequence."""
         return error
 
     def on_main(self, function: Callable[[], T]) -> T:
@@ -234,7 +234,7 @@ class Strategy:
         return self.is_main
 
     def separate(self, checkpoint: dict[str, Any]) -> dict[str, Any]:
-        """Return a checkpoint as tensors and plain data. Sharded tensors get a place of their own."""
+        """Return a checkpoint as tensors and plain data. Sharded tensors get a separate place."""
         return checkpoint
 
     def on_writers(self, function: Callable[[], T]) -> T:

@@ -137,7 +137,7 @@ class FSDP(Processes):
             )
 
     def _options(self, model: nn.Module) -> dict[str, Any]:
-        """Return the parameters of fully_shard. Refuse those that would do nothing for this model."""
+        """Return the parameters of fully_shard. Refuse parameters that would do nothing for this model."""
         have = {parameter.dtype for parameter in model.parameters() if parameter.is_floating_point()}
         used = {DTYPES[self.param_dtype]} if self.param_dtype is not None else have
         for label, name, now in (("param_dtype", self.param_dtype, have), ("reduce_dtype", self.reduce_dtype, used)):
@@ -237,7 +237,7 @@ class FSDP(Processes):
                     parameter._unsharded_param.grad = None
 
     def norm(self, tensors: list[Tensor], norm_type: float = 2.0) -> Tensor:
-        """Return the norm of all tensors together. It is that of the norms of the processes."""
+        """Return the norm of all tensors together, which is the norm of the processes' norms."""
         own = [local_part(each) for each in tensors if is_sharded(each)]
         total = torch.nn.utils.get_total_norm([each for each in own if each.numel()], norm_type)
         norms = [torch.nn.utils.get_total_norm([each for each in tensors if not is_sharded(each)], norm_type)]
@@ -276,7 +276,7 @@ class FSDP(Processes):
         return True
 
     def separate(self, checkpoint: dict[str, Any]) -> dict[str, Any]:
-        """Return a checkpoint in which sharded tensors have a place of their own."""
+        """Return a checkpoint in which sharded tensors have a separate place."""
         return shards.separate(checkpoint)
 
     def together(self, function: Callable[[], T]) -> list[T]:
@@ -313,7 +313,7 @@ class FSDP(Processes):
             raise StorageError(str(error)) from error
 
     def verify_checkpoint(self, path: Path) -> None:
-        """Do nothing: the hashes of a folder are those of its files as they were read back."""
+        """Do nothing: the hashes of a folder were computed from its files as they were read back."""
 
     def read_checkpoint(self, path: Path, *, sealed: bool, verified: bool = False) -> dict[str, Any]:
         """Read a checkpoint. The weights and optimizer states in a folder are read when they are loaded."""
@@ -353,7 +353,7 @@ def _point(optimizer: Optimizer, sharded: Mapping[Tensor, Tensor]) -> None:
 
 
 def _state_like(state: Mapping[str, Any], parameter: Tensor) -> dict[str, Any]:
-    """Return the state of a parameter, in which tensors of its shape are sharded as it is."""
+    """Return the state of a parameter, in which tensors of its shape are sharded like the parameter."""
     return {
         key: part_like(value, parameter if getattr(value, "shape", None) == parameter.shape else None)
         for key, value in state.items()

@@ -153,7 +153,7 @@ class Group:
         return {inode for inode, (_, far) in ends.items() if far in others}
 
     def leave(self) -> None:
-        """Leave the group, if hookline created it. Until all leave, others may read what this process has sent."""
+        """Leave the group, if hookline created it. Until all leave, others may read data that this process sent."""
         global _opened
         if self._joined and _opened is not None and distributed.is_initialized():
             self._wait_for_others()
@@ -183,7 +183,7 @@ class Group:
                 time.sleep(0.01)
 
     def _is_there(self, rank: int) -> bool:
-        """Return whether a process is there, as far as is known: those of other machines always are."""
+        """Return whether a process is there, as far as is known. Processes of other machines count as there."""
         return self._watch is None or not self._watch.is_dead(rank)
 
     @contextmanager
@@ -378,7 +378,7 @@ def _ends(number: int) -> tuple[str, str]:
 def _sockets() -> dict[int, int]:
     """Return the inodes of all open sockets of this process, with their descriptors."""
     found = {}
-    with suppress(OSError):  # there is no /proc outside of Linux
+    with suppress(OSError):  # only Linux has /proc
         for name in os.listdir("/proc/self/fd"):
             with suppress(OSError):
                 about = os.stat(int(name))

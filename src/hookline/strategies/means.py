@@ -37,7 +37,7 @@ class Means:
         self._group = group
         self._names: list[str] = []
         self._waiting: list[tuple[Numbers, Callable[[Numbers], None]]] = []
-        #: How many records are exchanged at once, chosen from the time between them.
+        #: The number of records that are exchanged at once, chosen from the time between them.
         self._at_once = 1
         self._exchanged = 0.0
 
@@ -58,7 +58,7 @@ class Means:
                 use(found)
 
     def settle_alone(self) -> None:
-        """Use the numbers of this process alone, because the others are not there any more."""
+        """Use the numbers of this process alone, because the others are gone."""
         waiting, self._waiting = self._waiting, []
         for numbers, use in waiting:
             use(numbers)

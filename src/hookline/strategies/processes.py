@@ -1,4 +1,4 @@
-"""Several processes that train together: what DDP, FSDP2 and Accelerate have in common."""
+"""Several processes that train together: the common base of DDP, FSDP2 and Accelerate."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Processes(Strategy):
 
     @property
     def acts_alone(self) -> bool:
-        """Return whether this process may save by itself, without asking others to take part."""
+        """Return whether this process may save alone, without asking others to take part."""
         return self.world_size == 1
 
     def pick_device(self, name: str | torch.device) -> torch.device:
@@ -113,7 +113,7 @@ class Processes(Strategy):
     # -- gradients
 
     def sync_gradients(self, model: nn.Module) -> None:
-        """Average the gradients over the processes. Those that are already the same everywhere stay as they are."""
+        """Average the gradients over the processes. Gradients that are already the same everywhere do not change."""
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
         used = torch.tensor([parameter.grad is not None for parameter in trained], dtype=torch.int32)
         for parameter, anywhere in zip(

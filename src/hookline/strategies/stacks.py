@@ -40,7 +40,7 @@ class StackFile:
             os.lseek(self.number, 0, os.SEEK_SET)
 
     def close(self) -> None:
-        """Write nothing any more."""
+        """Stop writing."""
         if self._file is not None:
             faulthandler.cancel_dump_traceback_later()
             self._file.close()

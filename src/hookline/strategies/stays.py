@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 FACTOR, FLOOR = 5.0, 5.0
 #: Before a section was passed this many times, its usual duration is unknown.
 ENOUGH = 3
-#: How many of the longest stays of a section are kept: enough for the 99th percentile of 3,200.
+#: The number of longest stays of a section that are kept: enough for the 99th percentile of 3,200.
 KEPT = 32
 
 

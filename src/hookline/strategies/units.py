@@ -14,7 +14,7 @@ WHO = "the strategy 'fsdp'"
 
 
 def find_units(model: nn.Module, wrap: Sequence[str], min_params: int | None) -> list[nn.Module]:
-    """Return the modules that are units of their own besides the whole model, inner ones first."""
+    """Return the modules that are separate units besides the whole model, inner ones first."""
     if wrap:
         return _by_class(model, wrap)
     units = _by_size(model, MIN_PARAMS if min_params is None else min_params)
@@ -49,7 +49,7 @@ def _by_class(model: nn.Module, wrap: Sequence[str]) -> list[nn.Module]:
             if shared := _shared_outside(model, module):
                 raise ConfigError(
                     f"{WHO}: wrap: {path} ({type(module).__name__}) cannot be a unit, because its parameter "
-                    f"{shared} is also used outside of it; tied parameters must be in one unit"
+                    f"{shared} is also used outside the unit; tied parameters must be in one unit"
                 )
             units.append(module)
     return units
@@ -70,7 +70,7 @@ def _by_size(model: nn.Module, least: int) -> list[nn.Module]:
 
 
 def _shared_outside(model: nn.Module, unit: nn.Module) -> str:
-    """Return the name of a parameter in a unit that is also used outside of it; empty if there is none."""
+    """Return the name of a parameter in a unit that is also used outside the unit; empty if there is none."""
     inside = set(unit.modules())
     within = {id(each) for module in inside for each in module._parameters.values() if each is not None}
     for path, module in model.named_modules():

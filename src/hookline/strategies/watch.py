@@ -1,9 +1,9 @@
 """A watch over the processes of a run: which of them hangs, where, and since when.
 
 A thread of every process looks each second at where its loop is, and leaves a note about it in the store. Rank 0 reads
-the notes of all processes, and rank 1 those of rank 0. A process without a new note does not answer. A process with new
-notes hangs if its loop stays in one place for much longer than usual, while others wait for it. The loop itself does
-nothing for this.
+the notes of all processes, and rank 1 reads the notes of rank 0. A process without a new note does not answer. A
+process with new notes hangs if its loop stays in one place for much longer than usual, while others wait for it. The
+loop itself does nothing for this.
 
 A process that hangs is named in a warning. The run ends with the timeout of the group, or earlier if it continues.
 """
@@ -35,7 +35,7 @@ log = logging.getLogger("hookline")
 
 #: Seconds between two notes, for up to MANY processes; with more, this grows with their number.
 PERIOD, MANY = 1.0, 256
-#: How many processes are named if all wait for each other.
+#: The number of processes that are named if all wait for each other.
 SOME = 4
 #: The share of the group's timeout after which a stay is too long, before its usual duration is known.
 UNKNOWN = 0.1
@@ -199,13 +199,13 @@ class Watch:
                 os.write(2, f"warning: {escaped_message(text)}\n".encode())
 
     def describe(self, rank: int) -> str:
-        """Return what is known about a process that does not take part any more; empty if nothing is."""
+        """Describe a process that no longer takes part; empty if nothing is known."""
         if self.is_dead(rank):
             return f"rank {rank} was killed, or ended without a reason"
         return self.hanging.get(rank, "")
 
     def is_dead(self, rank: int) -> bool:
-        """Return whether a process of this machine is not there any more."""
+        """Return whether a process of this machine is gone."""
         facts = self._facts[rank]
         return facts["host"] == socket.gethostname() and stacks.state(facts["pid"]) in ("", "Z", "X")
 

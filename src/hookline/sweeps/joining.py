@@ -1,7 +1,7 @@
-"""The other side of a trial: what its process does besides training, which a sweep tells it in an environment variable.
+"""The other side of a trial: the work of its process besides training, which a sweep sets in an environment variable.
 
-A variable, and not a hook in the config: the config of a trial is that of an ordinary run, and a storage may have a
-password.
+A variable, and not a hook in the config: the config of a trial is the config of an ordinary run, and a storage may
+have a password.
 """
 
 from __future__ import annotations

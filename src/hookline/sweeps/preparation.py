@@ -52,7 +52,7 @@ class Request:
 
     @property
     def name(self) -> str:
-        """Return the name of the study. Without `-sweep`, its folder would be that of the config's own run."""
+        """Return the name of the study. Without `-sweep`, its folder would be the folder of the config's own run."""
         return self.study if self.study is not None else f"{self.config.stem}-sweep"
 
     @property
@@ -62,7 +62,7 @@ class Request:
 
 
 def prepare(request: Request) -> tuple[Settings, Study]:
-    """Check everything, and return what to do and the study, which is created if necessary."""
+    """Check everything, and return the settings and the study, which is created if necessary."""
     studies.import_optuna()
     check_options(request)
     parameters, overrides = read_words(request.words)
@@ -131,7 +131,7 @@ def check_options(request: Request) -> None:
     check_name("--study", request.name)
     if request.name in (".", "..") or "/" in request.name or "\\" in request.name or not request.name:
         raise ConfigError(
-            f"--study must be a name without slashes, because it is also that of a folder, not {request.name!r}; to "
+            f"--study must be a name without slashes, because it also names a folder, not {request.name!r}; to "
             "choose another folder, add --dir FOLDER"
         )
 
@@ -139,15 +139,15 @@ def check_options(request: Request) -> None:
 def _choose(
     option: str, given: str | None, section: Mapping[str, Any], key: str, default: str, known: tuple[str, ...]
 ) -> str:
-    found = given if given is not None else section.get(key) or default
-    check_choice(option, found, known)
-    return str(found)
+    choice = given if given is not None else section.get(key) or default
+    check_choice(option, choice, known)
+    return str(choice)
 
 
 def refuse_run(folder: Path) -> None:
     """Refuse the folder of an ordinary run."""
     if is_run(folder):
-        raise ConfigError(f"{folder} is the folder of a run, so it cannot be that of a study; add --study NAME")
+        raise ConfigError(f"{folder} is the folder of a run, so it cannot hold a study; add --study NAME")
 
 
 def check_space(
@@ -219,10 +219,10 @@ def with_prefix(name: str) -> str:
 
 def saved_as_best(data: Mapping[str, Any]) -> str | None:
     """Return the one metric whose best checkpoint the config keeps."""
-    found = _look_up(data, "default_hooks.checkpoint.save_best")
-    if isinstance(found, list) and len(found) == 1:
-        found = found[0]
-    return found if isinstance(found, str) else None
+    metric = _look_up(data, "default_hooks.checkpoint.save_best")
+    if isinstance(metric, list) and len(metric) == 1:
+        metric = metric[0]
+    return metric if isinstance(metric, str) else None
 
 
 def choose_rule(

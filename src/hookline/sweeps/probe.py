@@ -28,7 +28,7 @@ def find_metrics(loaded: LoadedConfig, allow: Sequence[str]) -> list[str] | None
         )
     if pick_device(loaded.data.get("device", "auto")).type == "cpu":
         return validate_one_batch(loaded, allow)
-    # In a process of its own: this one would occupy memory of the device until the end of the sweep.
+    # In a separate process: this one would occupy memory of the device until the end of the sweep.
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         return pool.submit(validate_one_batch, loaded, allow).result()
 

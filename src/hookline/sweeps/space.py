@@ -35,10 +35,10 @@ class Range:
     @property
     def is_int(self) -> bool:
         """Return whether all values are ints."""
-        return all(isinstance(each, int) for each in (self.low, self.high, self.step or 1))
+        return all(isinstance(number, int) for number in (self.low, self.high, self.step or 1))
 
     def problem(self) -> str:
-        """Return what is wrong with this range; empty if it is fine."""
+        """Describe the problem with this range; empty if there is none."""
         for name in ("low", "high", "step"):
             value = getattr(self, name)
             if not is_finite(value) and not (name == "step" and value is None):
@@ -106,7 +106,7 @@ class Choices:
     values: tuple[Any, ...]
 
     def problem(self) -> str:
-        """Return what is wrong with these values; empty if they are fine."""
+        """Describe the problem with these values; empty if there is none."""
         if not self.values:
             return "values is empty; give at least one"
         for index, value in enumerate(self.values):
@@ -228,14 +228,14 @@ class Space(Mapping[str, Values]):
 
     def combination(self, number: int) -> dict[str, Any]:
         """Return a combination by its number, as Optuna has the values. The last parameter changes fastest."""
-        found = {}
+        chosen = {}
         for key, values in reversed([*self.items()]):
             number, index = divmod(number, values.count or 1)
-            found[key] = values.nth(index)
-        return {key: found[key] for key in self}
+            chosen[key] = values.nth(index)
+        return {key: chosen[key] for key in self}
 
     def description(self) -> dict[str, str]:
-        """Return the space as text, to be compared with that of an earlier start."""
+        """Return the space as text, to be compared with the space of an earlier start."""
         return {key: str(values) for key, values in self.items()}
 
 

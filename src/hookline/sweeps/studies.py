@@ -56,7 +56,7 @@ class Settings:
     seed: int = 0
     jobs: int = 1
     grace: float = 60.0
-    #: What the study records besides its trials.
+    #: The attributes that the study records besides its trials.
     recorded: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -75,7 +75,7 @@ class Settings:
 
 
 def read_settings(study: Study | None, name: str) -> dict[str, Any] | None:
-    """Return what an existing study records; None if there is no study yet."""
+    """Return the attributes that an existing study records; None if there is no study yet."""
     if study is None:
         return None
     found = study.user_attrs.get(SETTINGS)
@@ -101,7 +101,7 @@ def _is_below(key: str, name: str) -> bool:
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Return what differs between the settings of a study and those of this sweep, one line each."""
+    """Return the differences between the settings of a study and the settings of this sweep, one line each."""
     found = [
         f"the {name} was '{before.get(name)}' and is now '{now[name]}'"
         for name in ("metric", "direction")
@@ -129,10 +129,10 @@ def _shown(values: Mapping[str, Any], key: str, title: str) -> str:
 
 
 def _may_differ(key: str, old: Any, new: Any) -> bool:
-    """Return whether a value says where something is, and not what is computed."""
+    """Return whether a value only says where something is, so that it does not change the results."""
     if key.rpartition(".")[2] in OF_THE_MACHINE or key.startswith("writers"):
         return True
-    return all(isinstance(each, str) and "/" in each for each in (old, new))
+    return all(isinstance(value, str) and "/" in value for value in (old, new))
 
 
 def open_study(settings: Settings, storage: Any) -> Study:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from optuna.study import Study
     from optuna.trial import FrozenTrial
 
-#: How often processes are looked at, in seconds, and how often the study is, if there is nothing to start.
+#: The seconds between two looks at processes, and at the study, if there is nothing to start.
 PERIOD, RESCAN = 0.05, 3.0
 #: A trial that no process has claimed for this many seconds was left by one that was killed at that moment.
 ABANDONED = 30.0
@@ -30,7 +30,7 @@ SAME_FAILURES, SAME_NUMERICS = 3, 10
 
 
 class SweepError(HooklineError):
-    """The sweep cannot continue because of its trials. The exit code is that of the trials."""
+    """The sweep cannot continue because of its trials. The exit code comes from the trials."""
 
     @classmethod
     def from_trial(cls, job: Job, outcome: Outcome, why: str = "") -> SweepError:
@@ -56,7 +56,7 @@ class Running:
 
 @dataclass
 class Failures:
-    """Trials that failed before any trial succeeded. They are not told to the study until it is clear why."""
+    """Trials that failed before any trial succeeded. They are not reported to the study until the reason is clear."""
 
     held: list[tuple[Job, Outcome]] = field(default_factory=list)
 
@@ -158,7 +158,7 @@ class Sweep:
         now = studies.find_trial(self.study, trial.number)
         assert now is not None
         frozen = self.study.get_trials(deepcopy=False)[trial.number]
-        if frozen.state.is_finished() or frozen.user_attrs.get(HOME) != home:  # meanwhile, by another sweep
+        if frozen.state.is_finished() or frozen.user_attrs.get(HOME) != home:  # another sweep was faster
             self.claims.release(folder)
             return None
         if home is None:
@@ -192,12 +192,12 @@ class Sweep:
 
     def _collect(self) -> None:
         """Tell the study about the processes that have ended."""
-        for each in list(self.running.values()):
-            code = each.process.poll()
+        for trial in list(self.running.values()):
+            code = trial.process.poll()
             if code is not None:
-                del self.running[each.job.number]
+                del self.running[trial.job.number]
                 self._next_scan = 0.0
-                self._end(each, code)
+                self._end(trial, code)
                 self._show_progress(self)
 
     def _end(self, ended: Running, code: int) -> None:
@@ -269,18 +269,18 @@ class Sweep:
     # -- signals
 
     def _send(self, number: int) -> None:
-        for each in list(self.running.values()):
-            each.process.send(number)
+        for trial in list(self.running.values()):
+            trial.process.send(number)
 
     def _wind_down(self) -> None:
         """Let the other trials save and end, after an error that ends the sweep."""
         self._send(signal.SIGTERM)
         deadline = time.monotonic() + self.settings.grace
         while self.running and time.monotonic() < deadline:
-            for each in [each for each in self.running.values() if each.process.poll() is not None]:
-                del self.running[each.job.number]
+            for trial in [trial for trial in self.running.values() if trial.process.poll() is not None]:
+                del self.running[trial.job.number]
             time.sleep(PERIOD)
 
     def _kill(self) -> None:
-        for each in list(self.running.values()):
-            each.process.kill()
+        for trial in list(self.running.values()):
+            trial.process.kill()

@@ -63,7 +63,7 @@ class Process(Protocol):
 
 
 class TrainProcess:
-    """`hookline train` in a session of its own, so that Ctrl-C reaches it once: from the sweep."""
+    """`hookline train` in a separate session, so that Ctrl-C reaches it once: from the sweep."""
 
     def __init__(self, settings: Settings, job: Job) -> None:
         with storage_errors(job.folder):
@@ -105,7 +105,7 @@ def start(settings: Settings, job: Job) -> Process:
 
 
 def overrides_of(settings: Settings, job: Job) -> list[str]:
-    """Return the overrides of a trial, besides those of all trials."""
+    """Return the overrides of a trial, besides the overrides of all trials."""
     more = ["sweep=null"] if settings.config.data.get("sweep") is not None else []
     return [*settings.space.overrides(job.labels), f"work_dir={text(str(job.folder))}", *more]
 
@@ -114,10 +114,10 @@ def command(settings: Settings, job: Job) -> list[str]:
     """Return the command of a trial."""
     # Python would find modules in the working directory first, unless this process does so, too.
     safe_path = () if sys.path[:1] in ([""], [os.getcwd()]) else ("-P",)
-    found = [sys.executable, "-u", *safe_path, "-m", "hookline", "train"]
-    found += ["--resume"] if job.resume and not starts_elsewhere(settings, job) else []
-    found += [word for module in settings.allow for word in ("--allow", module)]
-    return [*found, "--", *settings.words, *overrides_of(settings, job)]
+    words = [sys.executable, "-u", *safe_path, "-m", "hookline", "train"]
+    words += ["--resume"] if job.resume and not starts_elsewhere(settings, job) else []
+    words += [word for module in settings.allow for word in ("--allow", module)]
+    return [*words, "--", *settings.words, *overrides_of(settings, job)]
 
 
 def starts_elsewhere(settings: Settings, job: Job) -> bool:
@@ -153,7 +153,7 @@ class Outcome:
     value: float | None = None
     reason: str = ""
     exit_code: int = 0
-    #: How many processes in a row have ended without progress.
+    #: The number of processes in a row that ended without progress.
     attempts: int = 0
 
 
@@ -178,11 +178,11 @@ def judge(settings: Settings, job: Job, code: int, trial: FrozenTrial, progress:
 
 def last_step(folder: Path) -> int:
     """Return the step of the newest checkpoint of a run; -1 without one."""
-    return max((each.step or 0 for each in read_checkpoints(folder)), default=-1) if folder.is_dir() else -1
+    return max((checkpoint.step or 0 for checkpoint in read_checkpoints(folder)), default=-1) if folder.is_dir() else -1
 
 
 def read_error(folder: Path) -> str:
-    """Return the error that ended a trial, in one line, from what its process has printed last."""
+    """Return the error that ended a trial, in one line, from the last output of its process."""
     try:
         with open(folder / OUTPUT, "rb", opener=regular) as file:
             file.seek(max(file.seek(0, os.SEEK_END) - 20_000, 0))

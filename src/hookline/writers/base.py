@@ -19,7 +19,7 @@ Outcome = Literal["finished", "failed", "killed"]
 
 
 class Writer(ABC):
-    """Sends what a run records to one destination. A subclass implements the three abstract methods.
+    """Sends the records of a run to one destination. A subclass implements the three abstract methods.
 
     `begin` is called at the start of every run and `close` at its end. When a run is resumed, `load_state_dict`
     receives what `state_dict` returned when the checkpoint was saved. It receives an empty dict if the writer had not
@@ -36,7 +36,7 @@ class Writer(ABC):
     keeps_images: bool = True
     #: Whether a background thread makes the calls, because they wait for a server or a database.
     in_background = False
-    #: The default names of what the writer creates in the run's folder, so that a later run archives it.
+    #: The default names of the files that the writer creates in the run's folder, so that a later run archives them.
     default_files: ClassVar[tuple[str, ...]] = ()
     #: Whether the writer truncates its files when a run is resumed from an earlier checkpoint.
     cuts_back = False
@@ -106,7 +106,7 @@ class Writer(ABC):
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Drop what was recorded after the checkpoint, because the run will repeat those steps.
+        """Drop everything that was recorded after the checkpoint, because the run will repeat those steps.
 
         `state["iter"]` is the iteration of the checkpoint.
         """

@@ -10,7 +10,7 @@ from typing import Any
 
 from hookline.common.files import owned
 
-# How many bytes of a file are read at once to find its last line break.
+# The number of bytes of a file that are read at once to find its last line break.
 BLOCK = 64 << 10
 
 

@@ -34,11 +34,11 @@ log = logging.getLogger("hookline")
 PAUSE, LONGEST_PAUSE = 1.0, 60.0
 # The pause is at least this many times as long as the failed attempt.
 SHARE = 100
-# How many calls may wait, and how many bytes of images, texts and tables they may hold.
+# The most calls that may wait, and the most bytes of images, texts and tables that they may hold.
 KEPT, KEPT_BYTES = 10_000, 64 << 20
-# How many seconds the end of a run waits for a background writer that works, and for one that does not.
+# The seconds that the end of a run waits for a background writer that works, and for one that does not.
 PATIENCE, LITTLE_PATIENCE = 30.0, 5.0
-# How many records go to a background writer at once.
+# The number of records that go to a background writer at once.
 GATHERED = 200
 
 # Methods that are not retried.
@@ -59,7 +59,7 @@ class Delivery:
     def __init__(self, name: str, writer: Writer) -> None:
         self.name = name
         self.writer = writer
-        #: How many calls have failed in this run, and how many records are lost for good.
+        #: The number of calls that failed in this run, and the number of records that are lost for good.
         self.failures = 0
         self.missing = 0
         self._last_error = ""

@@ -22,11 +22,11 @@ from hookline.writers.base import Writer
 
 log = logging.getLogger("hookline")
 
-# How late a record may reach its file, in seconds. A write per record would slow down fast steps.
+# The longest delay before a record reaches its file, in seconds. A write per record would slow down fast steps.
 LATENCY = 0.25
-# How many bytes may wait while the disk is full, for writers with a limit.
+# The most bytes that may wait while the disk is full, for writers with a limit.
 LIMIT = 64 << 20
-# How many records are written at once, and how many waiting records at most are saved with a checkpoint.
+# The number of records that are written at once, and the most waiting records that are saved with a checkpoint.
 AT_ONCE, SAVED = 1000, 10_000
 
 
@@ -44,7 +44,7 @@ class FileWriter(Writer):
     """
 
     cuts_back = True
-    #: How many bytes of records may wait; None for a writer that never drops any.
+    #: The most bytes of records that may wait; None for a writer that never drops any.
     limit: int | None = LIMIT
     #: The parameter that sets the name of the file or folder.
     label = "filename"
@@ -62,7 +62,7 @@ class FileWriter(Writer):
         self._waiting: deque[Record] = deque()
         self._waiting_bytes = 0
         self._partial_bytes = 0
-        #: How many complete records this writer has written, and how many it had to drop.
+        #: The number of complete records that this writer has written, and the number that it had to drop.
         self._written = 0
         self._lost = 0
         self._flushed = 0.0

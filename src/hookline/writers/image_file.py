@@ -43,7 +43,7 @@ class ImageFile(FileWriter):
 
     def __init__(self, filename: str) -> None:
         super().__init__(filename)
-        #: How many images of each name there were, and the newest one of those that were left out.
+        #: The number of images of each name, and the newest image that was left out.
         self._seen: dict[str, int] = {}
         self._newest: dict[str, Image] = {}
         self._is_full = False
@@ -67,7 +67,7 @@ class ImageFile(FileWriter):
         """Ignore the config."""
 
     def write_image(self, name: str, image: Any, step: int, caption: str | None = None) -> None:
-        """Keep the image, if it is one of those that are kept."""
+        """Write the image, or skip it: the more images of a name there are, the fewer are kept."""
         if name not in self._seen and len(self._seen) >= MOST_NAMES:
             return
         number = self._seen[name] = self._seen.get(name, 0) + 1
@@ -100,7 +100,7 @@ class ImageFile(FileWriter):
         return {"size": self.complete_size, "seen": dict(self._seen)} if self._seen else {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Remove the images written after the checkpoint, but keep those of tests up to its iteration."""
+        """Remove the images written after the checkpoint, but keep images of tests up to its iteration."""
         assert self._path is not None, "begin() opens the file"
         self.drop_waiting()
         self._newest = {}

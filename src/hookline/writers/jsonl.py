@@ -1,6 +1,6 @@
 """JsonlWriter: metrics.jsonl with one record per line, `{"step": 120, "epoch": 2, "train/loss": 0.41}`.
 
-Images are kept in a file of their own, images.jsonl, for the page of the run.
+Images are kept in a separate file, images.jsonl, for the page of the run.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class JsonlWriter(RecordWriter):
         self._plain: list[tuple[Mapping[str, float], int]] = []
 
     def files(self) -> Iterable[str]:
-        """Return the file of the records, and that of the images."""
+        """Return the file of the records and the file of the images."""
         return [self.filename, *(self._images.files() if self._images is not None else ())]
 
     def begin(self, work_dir: Path, experiment_name: str) -> None:

@@ -66,6 +66,6 @@ class MemoryWriter(Writer):
         return {name: len(kept) for name, kept in self._lists().items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Drop what was added after the checkpoint, if this is still the same writer."""
+        """Drop everything that was added after the checkpoint, if this is still the same writer."""
         for name, kept in self._lists().items():
             del kept[state.get(name, 0) :]

@@ -76,7 +76,7 @@ class MlflowWriter(Writer):
         #: Whether an earlier process may have written to this run, and the last step that it wrote of each name.
         self._resumed = False
         self._written: dict[str, int] = {}
-        #: How many metrics of a failed call are already written, and the last step and value written of each name.
+        #: The number of metrics of a failed call that are written, and the last step and value written of each name.
         self._sent = 0
         self._newest: dict[str, tuple[int, float]] = {}
 
@@ -238,7 +238,7 @@ class MlflowWriter(Writer):
         return isinstance(error, OSError) or (isinstance(error, MlflowException) and error.error_code not in refused)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what finds the run again."""
+        """Return the state that finds the run again."""
         return {"key": self._key, "run_id": self.run_id or ""}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -76,11 +76,11 @@ class Writers(Writer):
                 delivery.call(method, *map(_own, args))
 
     def reserve(self) -> None:
-        """Leave a place for a record whose numbers are not known yet. What is written meanwhile comes after it."""
+        """Leave a place for a record whose numbers are not known yet. Later writes come after it."""
         self._held.append(None)
 
     def fill(self, scalars: Mapping[str, float], step: int) -> None:
-        """Write the record of the first place that `reserve` has left, and what came after it; or just write it."""
+        """Write the record of the first reserved place, and then the writes after it. Without a place, just write."""
         held, self._held = self._held, deque()
         if held:
             held.popleft()
@@ -158,7 +158,7 @@ class Writers(Writer):
         return [name for writer in self.all for name in _files_of(writer)]
 
     def files_cut_back(self) -> Iterable[str]:
-        """Return those files and folders that are truncated when the run is resumed from an earlier checkpoint."""
+        """Return the files and folders that are truncated when the run is resumed from an earlier checkpoint."""
         return [name for writer in self.all if writer.cuts_back for name in _files_of(writer)]
 
     def state_dict(self) -> dict[str, Any]:
@@ -187,12 +187,12 @@ class Writers(Writer):
 
 
 def _own(value: Any) -> Any:
-    """Return a copy of a record, because a writer may change it; any other value as it is."""
+    """Return a copy of a record, because a writer may change it. Any other value is returned unchanged."""
     return dict(value) if value.__class__ is dict else value
 
 
 def _needs_only_the_iteration(writer: Writer) -> bool:
-    """Return whether a writer has no state of its own, but uses the checkpoint's iteration when a run is resumed."""
+    """Return whether a writer saves no state, but uses the checkpoint's iteration when a run is resumed."""
     cls = type(writer)
     return cls.state_dict is Writer.state_dict and cls.load_state_dict is not Writer.load_state_dict
 
@@ -220,5 +220,5 @@ def _files_of(writer: Writer) -> list[str]:
     try:
         return list(writer.files())
     except Exception as error:
-        log.warning("%s cannot list its files (%s); those of an earlier run stay where they are", _name(writer), error)
+        log.warning("%s cannot list its files (%s); files of an earlier run stay where they are", _name(writer), error)
         return []

@@ -64,7 +64,7 @@ class TensorboardWriter(FileWriter):
         self._forget_from: int | None = None
 
     def _open(self, path: Path) -> None:
-        """Import what is needed. The file is created with the first record."""
+        """Import the library. The file is created with the first record."""
         import google_crc32c
         from tensorboard.compat.proto.event_pb2 import Event, SessionLog
         from tensorboard.compat.proto.summary_pb2 import Summary
@@ -262,7 +262,7 @@ def encode_numbers(wall_time: float, step: int, scalars: Mapping[str, float]) ->
 
 @lru_cache(maxsize=1000)
 def layout_of(names: tuple[str, ...]) -> tuple[Callable[..., bytes], tuple[Any, ...], bytes]:
-    """Return what all events with these names have in common.
+    """Return the layout that all events with these names share.
 
     That is the function that puts the numbers between their heads, the heads with places for numbers between them, and
     the length of all.

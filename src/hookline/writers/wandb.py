@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("hookline")
 
-# How often W&B writes its own log, in seconds, and after how long we can rely on a row being in it.
+# The seconds between two writes of W&B's own log, and the seconds after which a row is surely in it.
 FLUSH_INTERVAL, SETTLED = 1.0, 5.0
-# How many rows of the history a checkpoint saves at most, until they are surely in W&B's log.
+# The most rows of the history that a checkpoint saves, until they are surely in W&B's log.
 KEPT = 1000
 MODES = ("online", "offline", "disabled")
-# How many seconds a run waits for the server: at its start, and at its end for what is not sent yet.
+# The seconds that a run waits for the server: at its start, and at its end for data that is not sent yet.
 PATIENCE, LAST_PATIENCE = 30, 300
 BINS = 64
 
@@ -56,7 +56,7 @@ class WandbWriter(Writer):
 
     Args:
         project: The project.
-        entity: The team or user. Default: that of the account.
+        entity: The team or user. Default: the entity of the account.
         name: The name of the run. Default: the experiment name of the run.
         id: The id of the run, to continue an existing one.
         group: The group of the run.
@@ -160,7 +160,7 @@ class WandbWriter(Writer):
             return self._start("offline")
 
     def _log(self, values: Mapping[str, Any], step: int) -> None:
-        """Write those values whose step is not written yet."""
+        """Write the values whose step is not written yet."""
         fresh = {name: value for name, value in values.items() if step > self._written.get(name, -1)}
         if step < self._step:
             fresh |= {step_key(name): step for name in fresh}
@@ -215,7 +215,7 @@ class WandbWriter(Writer):
         self.run.config.update(dict(config) if name == "config" else {name: dict(config)}, allow_val_change=True)
 
     def close(self) -> None:
-        """End the run and send what is not sent yet."""
+        """End the run and send the remaining data."""
         if self._run is not None:
             run, self._run = self._run, None
             run.finish(exit_code=0 if self.outcome == "finished" else 1)

@@ -141,7 +141,7 @@ def test_a_level_is_given_before_a_hook_is_registered(tmp_path: Path) -> None:
     assert engine.hooks[-1].level is PriorityStatus.NORMAL
 
 
-def test_the_config_stays_as_it_is(tmp_path: Path) -> None:
+def test_the_config_is_not_changed(tmp_path: Path) -> None:
     cfg: dict[str, Any] = {
         "custom_hooks": [{"type": "EMAIterHook", "level": 30}],
         "checkpoint_config": {"period": 5},
@@ -259,7 +259,7 @@ def test_the_level_of_a_native_hook_is_one_of_the_seven_too(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(("given", "shown"), [(Recorder, "Recorder"), ("EMAIterHook", "EMAIterHook")])
-def test_what_is_no_hook_is_refused_with_what_to_write(tmp_path: Path, given: Any, shown: str) -> None:
+def test_an_object_that_is_not_a_hook_is_refused_with_a_suggestion(tmp_path: Path, given: Any, shown: str) -> None:
     with pytest.raises(HookError) as caught:
         engine_in(tmp_path, custom_hooks=[given])
     assert str(caught.value) == (

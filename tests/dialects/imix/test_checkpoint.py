@@ -247,7 +247,7 @@ def test_training_a_second_time_finds_nothing_left_to_do(tmp_path: Path) -> None
 # -------------------------------------------------------------------------------------------------------- averages
 
 
-def test_without_an_average_of_its_own_hookline_averages_the_model(tmp_path: Path) -> None:
+def test_if_the_model_has_no_average_hookline_averages_it(tmp_path: Path) -> None:
     average, evaluated = ExponentialMovingAverage(0.1), []
 
     class Follows(HookBase):

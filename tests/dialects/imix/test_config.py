@@ -90,7 +90,7 @@ def test_files_that_cannot_be_configs_are_refused(tmp_path: Path) -> None:
         Config.fromfile(tmp_path / "a.json")
 
 
-def test_what_is_recorded_of_a_config_is_plain() -> None:
+def test_the_recorded_config_is_plain_data() -> None:
     cfg = Config(a=(1, None), f=plain_data, p=Path("x"), o=Config.fromfile)
     assert plain_data(cfg) == {
         "a": [1, None],

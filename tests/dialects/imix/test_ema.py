@@ -91,7 +91,7 @@ def test_weights_are_restored_even_after_an_evaluation_inside_an_epoch(tmp_path:
     assert same_weights(model.net, engine_in(tmp_path / "without", **by_iterations).train())
 
 
-def test_a_model_without_the_flag_is_told_to_restore_its_weights_after_each_epoch(tmp_path: Path) -> None:
+def test_a_model_without_the_flag_restores_its_weights_after_each_epoch(tmp_path: Path) -> None:
     class Tells(SwapsItsAverage):
         def __init__(self) -> None:
             super().__init__()

@@ -49,7 +49,7 @@ def test_losses_on_the_cpu_are_kept_as_numbers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("where", ["top", "optimizer_config"])
-def test_accumulation_and_clipping_are_those_of_native_training(tmp_path: Path, where: str) -> None:
+def test_accumulation_and_clipping_match_native_training(tmp_path: Path, where: str) -> None:
     steps = {"gradient_accumulation_steps": 3}
     clip = {"grad_clip": {"max_norm": 0.1, "norm_type": 2}}
     cfg = {"optimizer_config": clip, **steps} if where == "top" else {"optimizer_config": {**clip, **steps}}
@@ -221,7 +221,7 @@ def test_times_are_recorded_and_summed_up(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("with_native_timer", [False, True])
-def test_waiting_for_data_is_told_from_the_time_of_steps_and_of_all_hooks(
+def test_data_time_is_separate_from_the_time_of_steps_and_hooks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, with_native_timer: bool
 ) -> None:
     clock = Clock()
@@ -347,7 +347,7 @@ def test_an_evaluation_that_is_switched_off_or_gives_nothing_leaves_nothing(tmp_
     assert not list(tmp_path.glob("*best*")) + list(tmp_path.glob("eval*"))
 
 
-def test_what_an_evaluation_gives_has_to_be_numbers(tmp_path: Path) -> None:
+def test_an_evaluation_must_return_numbers(tmp_path: Path) -> None:
     def words() -> dict[str, str]:
         return {"answer": "yes"}
 
@@ -407,7 +407,7 @@ def test_chosen_iterations_are_profiled(tmp_path: Path, parameters: dict[str, An
         assert {"aten::addmm", "Optimizer.step#SGD.step"} <= events
 
 
-def test_a_text_is_said_at_three_points(tmp_path: Path) -> None:
+def test_a_text_is_logged_at_three_points(tmp_path: Path) -> None:
     engine_in(tmp_path, batches=1, total_epochs=1, custom_hooks=[{"type": "TextLoggerHook", "text": "hello"}]).train()
     said = [line.partition("  ")[2] for line in (tmp_path / "run.log").read_text().splitlines() if "hello" in line]
     assert said == ["before_train:hello", "after_train_iter:hello", "after_train:hello"]

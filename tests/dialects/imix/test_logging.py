@@ -70,7 +70,7 @@ def test_a_name_that_nothing_is_recorded_under_is_refused_with_the_nearest() -> 
         buffer.put_scalar("x", torch.ones(2))
 
 
-def test_the_current_buffer_is_that_of_the_engine_that_trains(tmp_path: Path) -> None:
+def test_the_current_buffer_belongs_to_the_engine_that_trains(tmp_path: Path) -> None:
     found = []
 
     class Looks(HookBase):
@@ -219,7 +219,7 @@ def test_the_hooks_of_a_log_config_are_the_loggers(tmp_path: Path) -> None:
     assert engine.hooks[-1] is own
 
 
-def test_a_fresh_run_in_the_same_folder_has_records_of_its_own(tmp_path: Path) -> None:
+def test_a_fresh_run_in_the_same_folder_has_separate_records(tmp_path: Path) -> None:
     for _ in range(2):
         engine_in(tmp_path, log_config={"period": 1}).train()
     assert [each["iteration"] for each in lines(tmp_path / "metrics.json")] == [0, 1, 2, 3, 4]

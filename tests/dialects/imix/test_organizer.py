@@ -182,7 +182,7 @@ def test_parts_that_are_passed_are_used_and_the_evaluation_may_be_off_or_replace
     assert not (tmp_path / "eval_result.json").exists()
 
 
-def test_what_is_missing_or_misspelled_is_refused(tmp_path: Path) -> None:
+def test_missing_and_misspelled_settings_are_refused(tmp_path: Path) -> None:
     def refused(message: str, **changes: Any) -> None:
         with pytest.raises(ConfigError, match=message):
             imixEngine({key: value for key, value in settings(tmp_path, **changes).items() if value is not None})

@@ -67,7 +67,7 @@ def own_names(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(DEFAULTS))
-def test_parameters_defaults_and_priority_are_those_of_the_original(name: str) -> None:
+def test_parameters_defaults_and_priority_match_the_original(name: str) -> None:
     from hookline.dialects.mmengine.runner import get_priority
 
     kind = getattr(hooks, name)

@@ -302,7 +302,7 @@ def test_invalid_files_are_refused_with_their_location(folder: Path, name: str, 
         python(write(folder, name, text))
 
 
-def test_what_fails_in_python_keeps_its_type_and_names_its_line(folder: Path) -> None:
+def test_an_error_in_a_python_config_keeps_its_type_and_names_its_line(folder: Path) -> None:
     with pytest.raises(ZeroDivisionError) as failure:
         python(write(folder, "fails.py", "x = 1\ny = x / 0\n"))
     assert failure.value.__notes__ == [f"in the config {folder / 'fails.py'}:2"]
@@ -403,7 +403,7 @@ def test_options_reach_inside() -> None:
 
 
 @pytest.mark.parametrize("ending", [".py", ".json", ".yaml"])
-def test_what_is_written_can_be_read_again(tmp_path: Path, ending: str) -> None:
+def test_a_written_config_can_be_read_again(tmp_path: Path, ending: str) -> None:
     content = {
         "model": {
             "type": "Net",

@@ -67,7 +67,7 @@ def numbers(loader: Any, epoch: int = 0, start: int = 0) -> list[list[int]]:
     return [batch["number"].tolist() for batch in loader.iterate(epoch, start)]
 
 
-def test_the_order_is_that_of_the_native_loader() -> None:
+def test_the_order_matches_the_native_loader() -> None:
     native = ResumableLoader(Numbers(), batch_size=3, shuffle=True, seed=7)
     given = config()
     loader = build_dataloader(given, seed=7)
@@ -90,7 +90,7 @@ def test_the_loader_has_the_attributes_that_hooks_use() -> None:
     assert [len(batch) for batch in numbers(loader)] == [3, 3, 3]
 
 
-def test_a_seed_of_the_sampler_overrides_that_of_the_run() -> None:
+def test_a_seed_of_the_sampler_overrides_the_seed_of_the_run() -> None:
     own = {"type": "DefaultSampler", "shuffle": True, "seed": 7}
     ours, theirs = build_dataloader(config(sampler=own), seed=1), build_dataloader(config(), seed=7)
     assert numbers(ours) == numbers(theirs)

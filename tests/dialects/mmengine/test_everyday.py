@@ -122,7 +122,7 @@ def test_a_scheduler_hook_steps_the_schedulers_of_a_fake_runner() -> None:
         hook.after_train_epoch(SimpleNamespace(param_schedulers=by_iter))
 
 
-def test_what_an_early_stopping_hook_and_a_checkpoint_hook_tell() -> None:
+def test_early_stopping_and_checkpoint_hooks_expose_their_state() -> None:
     hook = EarlyStoppingHook("loss")
     assert (hook.rule, hook.best_score, hook.wait_count) == ("less", float("inf"), 0)
     saves = CheckpointHook(save_best=["acc", "loss_cls"])

@@ -256,7 +256,7 @@ def test_versions_compare() -> None:
         utils.digit_version("x")
 
 
-def test_what_is_installed() -> None:
+def test_installed_packages_are_found_and_nothing_is_installed() -> None:
     assert utils.is_installed("torch")
     assert not utils.is_installed("no_such_package")
     assert Path(utils.get_installed_path("torch")) == Path(torch.__file__).parent

@@ -74,7 +74,7 @@ def test_a_plan_has_only_what_is_overridden(tmp_path: Path) -> None:
     ]
 
 
-def test_what_an_object_has_itself_is_called_even_if_the_hook_looks_only_at_its_class(tmp_path: Path) -> None:
+def test_a_method_set_on_the_object_is_called_even_if_the_hook_looks_only_at_its_class(tmp_path: Path) -> None:
     seen: list[str] = []
 
     class AsInMMEngine(Hook):
@@ -207,7 +207,7 @@ def test_an_object_that_is_not_a_hook_is_refused(tmp_path: Path, given: Any) -> 
         runner_of(tmp_path / "run", custom_hooks=[given])
 
 
-def test_a_method_may_have_a_parameter_of_its_own_with_a_default(tmp_path: Path) -> None:
+def test_a_method_may_have_an_extra_parameter_with_a_default(tmp_path: Path) -> None:
     seen: list[Any] = []
 
     class Own(Hook):

@@ -278,7 +278,7 @@ def test_run_iter_gets_every_batch_and_counts_one(tmp_path: Path) -> None:
         trained(tmp_path / "jumps", train_cfg={"type": Jumps, **EPOCHS})
 
 
-def test_a_validation_of_its_own_reaches_the_hooks_and_the_log(tmp_path: Path) -> None:
+def test_results_of_a_custom_val_loop_reach_the_hooks_and_the_log(tmp_path: Path) -> None:
     best = {"checkpoint": {"type": "CheckpointHook", "save_best": "second/accuracy", "rule": "greater"}}
     runner = runner_of(
         tmp_path / "run", train_cfg={"by_epoch": True, **EPOCHS}, val_cfg={"type": "Twice"}, default_hooks=best
@@ -324,7 +324,7 @@ def test_a_loop_from_base_loop_validates_and_tests(tmp_path: Path) -> None:
     assert runner.val() == runner.test()
 
 
-def test_a_loop_object_is_used_as_it_is(tmp_path: Path) -> None:
+def test_a_loop_object_is_used_directly(tmp_path: Path) -> None:
     described = runner_of(tmp_path / "a", train_cfg={"type": "FromBase", **EPOCHS})
     given = runner_of(tmp_path / "b", train_cfg=EPOCHS)
     loop: Any = FromBase(given, toy_data(), 2)
@@ -335,7 +335,7 @@ def test_a_loop_object_is_used_as_it_is(tmp_path: Path) -> None:
     assert_same_state(given, described)
 
 
-def test_what_cannot_work_is_refused_where_it_is_used(tmp_path: Path) -> None:
+def test_loops_that_cannot_work_are_refused_when_used(tmp_path: Path) -> None:
     class Endless(BaseLoop):
         def run(self) -> None:
             """Nothing says how long this trains."""
@@ -355,7 +355,7 @@ def test_what_cannot_work_is_refused_where_it_is_used(tmp_path: Path) -> None:
         _ = runner_of(tmp_path / "d", val_cfg=whole.train_loop).val_loop
 
 
-def test_an_iterator_of_its_own_reads_pass_after_pass(tmp_path: Path) -> None:
+def test_a_custom_iterator_reads_pass_after_pass(tmp_path: Path) -> None:
     class OwnData(FromBaseByIters):
         def run(self) -> None:
             self.dataloader_iterator = _InfiniteDataloaderIterator(self.dataloader)

@@ -156,7 +156,7 @@ def test_every_torch_optimizer_that_is_named_exists() -> None:
         assert issubclass(OPTIMIZERS.get(name), torch.optim.Optimizer)
 
 
-def test_the_registries_are_those_of_the_original() -> None:
+def test_the_registries_match_the_original() -> None:
     found = {name for name, value in vars(registry).items() if isinstance(value, Registry)}
     assert len(found) == 23
     assert found <= set(vars(registry)["__all__"])

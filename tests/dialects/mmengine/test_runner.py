@@ -129,7 +129,7 @@ def test_a_run_of_objects(tmp_path: Path) -> None:
     assert isinstance(runner.val_loop, ValLoop)
 
 
-def test_the_current_hub_and_logger_are_those_of_the_newest_run(tmp_path: Path) -> None:
+def test_the_current_hub_and_logger_belong_to_the_newest_run(tmp_path: Path) -> None:
     one = runner_of(tmp_path / "one")
     two = runner_of(tmp_path / "two")
     assert MessageHub.get_current_instance() is two.message_hub is two.hub

@@ -118,7 +118,7 @@ def test_a_checkpoint_is_tested(tmp_path: Path) -> None:
     assert tested.test() == trained.val()
 
 
-def test_the_modes_of_a_norm_that_is_not_trained_are_those_of_mmengine(tmp_path: Path) -> None:
+def test_the_modes_of_a_norm_that_is_not_trained_match_mmengine(tmp_path: Path) -> None:
     seen: list[tuple[str, bool, bool]] = []
 
     class Look(Hook):

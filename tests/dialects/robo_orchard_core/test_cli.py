@@ -47,7 +47,7 @@ def test_settings_come_from_the_command_line(monkeypatch: pytest.MonkeyPatch) ->
         (["--bogus", "3", "--data.dummy", "true"], "unrecognized arguments: --bogus 3"),
     ],
 )
-def test_what_is_wrong_ends_the_program_as_argparse_does(
+def test_wrong_arguments_end_the_program_as_argparse_does(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], message: str
 ) -> None:
     with pytest.raises(SystemExit) as caught:

@@ -142,7 +142,7 @@ def test_a_function_is_called_with_the_fields() -> None:
     ],
     ids=["plain", "subclass", "nested", "other"],
 )
-def test_what_is_written_is_read_back(config: Config, format: Any) -> None:
+def test_a_written_config_is_read_back(config: Config, format: Any) -> None:
     text = config.to_str(format=format)
     for reader in (type(config), Config):
         found = reader.from_str(text, format=format)
@@ -198,7 +198,7 @@ def test_classes_in_lists_and_dicts_are_read_back(format: Any) -> None:
         Classes.from_dict({"many": [3]})
 
 
-def test_what_holds_no_names_stays_the_object_that_it_is() -> None:
+def test_a_container_without_names_remains_the_same_object() -> None:
     class Kept(Config):
         items: Sequence[float]
         others: SkipValidation[dict[str, int]]
@@ -243,7 +243,7 @@ def test_the_three_forms_of_a_config() -> None:
     assert config.to_dict() == {"class_type": Fruit, "weight": 7, "colour": None, "ripe": True}
 
 
-def test_a_dict_that_is_read_stays_as_it_is() -> None:
+def test_reading_a_dict_does_not_change_it() -> None:
     data = FruitConfig().to_dict("json", include_config_type=True)
     before = dict(data)
     assert FruitConfig.from_dict(data) == FruitConfig()
@@ -272,7 +272,7 @@ def test_files_are_of_the_format_of_their_ending(tmp_path: Path, ending: str) ->
         (lambda: load_config_class("{}"), "^the data names no class under '__config_type__'; "),
     ],
 )
-def test_what_is_no_config_is_refused(action: Callable[[], Any], message: str) -> None:
+def test_values_that_are_not_configs_are_refused(action: Callable[[], Any], message: str) -> None:
     with pytest.raises(ValueError, match=message) as caught:
         action()
     assert isinstance(caught.value, ConfigError)
@@ -359,7 +359,7 @@ def test_a_subclass_that_is_imported_is_found() -> None:
     assert OfAnyFruit[Fruit].from_dict({"class_type": name}).class_type is Apple
 
 
-def test_a_class_inside_of_a_function_is_found_as_well() -> None:
+def test_a_class_inside_a_function_is_found_as_well() -> None:
     class Local(Fruit): ...
 
     class LocalConfig(FruitConfig):
@@ -401,12 +401,12 @@ def test_one_module_that_is_trusted_may_be_given_as_text(field: str, tmp_path: P
     assert getattr(loaded, field) is sys.modules[CHOSEN].Loud
 
 
-def test_what_has_no_name_in_a_module_is_not_written() -> None:
+def test_an_object_without_a_name_in_a_module_is_not_written() -> None:
     with pytest.raises(ValueError, match="only a function at the top level of a module has a name to write"):
         Anything(callback=lambda: None).to_str()
 
 
-def test_a_text_for_another_class_is_told_which_one_is_meant() -> None:
+def test_a_text_for_another_class_is_refused_with_a_suggestion() -> None:
     from hookline.dialects.robo_orchard_lab.pipeline.hooks import ClearCacheHookConfig, OptimizerHookConfig
 
     with pytest.raises(ValidationError) as refused:

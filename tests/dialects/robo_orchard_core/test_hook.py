@@ -121,7 +121,7 @@ def test_a_hook_alone_surrounds_work_and_sees_its_failure(args: Any) -> None:
         ({"after": lambda: None}, r"^after=<FunctionInfo .*> is called with one argument, but takes \(\)$"),
     ],
 )
-def test_what_is_no_function_of_one_argument_is_refused(arguments: dict[str, Any], message: str) -> None:
+def test_from_callable_refuses_wrong_arguments(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(TypeError, match=message) as caught:
         HookContext.from_callable(**arguments)
     assert isinstance(caught.value, HookError)
@@ -282,7 +282,7 @@ def test_a_failing_after_is_named_beside_the_first_error() -> None:
     assert caught.value.__notes__ == ["while leaving the scope, Half.after raised ValueError: after"]
 
 
-def test_a_side_that_a_subclass_leaves_as_it_is_is_the_function_itself(args: Any) -> None:
+def test_a_side_that_a_subclass_does_not_override_is_the_function_itself(args: Any) -> None:
     class More(HookContextFromCallable[Any]):
         def after(self, arg: Any) -> None:
             arg.seen.append("more")

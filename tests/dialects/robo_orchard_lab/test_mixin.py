@@ -142,7 +142,7 @@ def test_arguments_are_copied_with_what_hooks_have_added() -> None:
         args.copy_with_updates(step_idx=1)
 
 
-def test_the_tree_of_a_trainer_is_that_of_the_document() -> None:
+def test_the_tree_of_a_trainer_matches_the_document() -> None:
     greets = Greets()
     trainer = parts.trainer(hooks=[greets])
     own = next(member for member in trainer.hooks.members() if isinstance(member, OptimizerHook))

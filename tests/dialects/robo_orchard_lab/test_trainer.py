@@ -777,7 +777,7 @@ def test_simple_trainer_takes_separate_parameters(tmp_path: Path, caplog: pytest
         make(max_epoch=1, lr_scheduler_step_at="epoch")
 
 
-def test_the_counters_of_a_hook_are_those_of_its_pass_through_the_channel() -> None:
+def test_a_hook_sees_the_counters_of_its_pass_through_the_channel() -> None:
     seen = []
     hooks = PipelineHooks()
     hooks.register_hook("on_step", HookContext.from_callable(after=lambda args: seen.append(counters(args))))

@@ -110,7 +110,7 @@ def test_a_run_is_stalled_after_some_times_its_usual_pace_or_a_given_time(folder
     assert told(rules, feed, 1000 + 501) == ["no record for 3m20s, since step 5", "no record for 8m20s, since step 5"]
 
 
-def test_a_run_that_dies_or_fails_while_it_is_watched_is_told(tmp_path: Path) -> None:
+def test_a_run_that_dies_or_fails_while_watched_is_reported(tmp_path: Path) -> None:
     rules, folder = Alerts([parse("died"), parse("loss > 1")], []), tmp_path / "run"
     folder.mkdir()
     record(folder, step=1, loss=5)

@@ -60,7 +60,7 @@ def test_twenty_pages_get_what_is_read_and_written_as_json_once(hub: Hub, monkey
     assert hub.clients == 0
 
 
-def test_a_slow_page_is_dropped_and_the_others_go_on(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_page_is_dropped_and_the_others_continue(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hub_module, "MOST_WAITING", 3)
 
     async def follow() -> tuple[list[Any], int]:

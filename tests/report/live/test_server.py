@@ -199,7 +199,7 @@ def test_new_runs_appear_and_runs_that_are_gone_disappear(root: Path, monkeypatc
     assert message["data"]["gone"] == [run]
 
 
-def test_what_is_not_a_run_is_refused_with_a_reason(tmp_path: Path) -> None:
+def test_paths_that_are_not_runs_are_refused_with_a_reason(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "other" / "folder").mkdir(parents=True)
     (tmp_path / "file").write_text("")

@@ -227,7 +227,7 @@ class Webhook:
             self._wake.notify()
 
     def close(self) -> None:
-        """Send what waits, for at most a little longer than one call may take."""
+        """Send the waiting alerts, for at most a little longer than one call may take."""
         with self._wake:
             self._ends = True
             self._wake.notify()

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-#: How much of a file is read at once, and how much of its end at the start, in bytes.
+#: The bytes of a file that are read at once, and the bytes of its end that are read at the start.
 MOST_AT_ONCE, AT_START = 2_000_000, 64_000
-#: How many batches of records are kept for pages that connect a little later, and how many records together.
+#: The number of batches of records that are kept for pages that connect a little later, and of records together.
 MOST_BATCHES, MOST_KEPT = 120, 20_000
-#: How many answers to orders are remembered.
+#: The number of answers to orders that are remembered.
 MOST_ANSWERS = 50
 #: The number of intervals between records that show the usual pace.
 PACES = 20
@@ -124,7 +124,7 @@ class Feed:
         return self._records.offset
 
     def look(self, now: float | None = None) -> Change:
-        """Return what is new since the last look."""
+        """Return the changes since the last look."""
         now = time.monotonic() if now is None else now
         change = Change()
         begin = self._records.offset
@@ -169,7 +169,7 @@ class Feed:
         return found
 
     def _find_state(self, new_events: bool) -> State:
-        """Return the state. A run that has ended stays as it is until its journal has something new."""
+        """Return the state. The state of an ended run does not change until its journal has something new."""
         if self.state.name in ("running", "unknown", "killed") or new_events:
             return state_of(self.folder, self._read)
         return self.state
@@ -183,7 +183,7 @@ class Feed:
         return self.orders[order.id]
 
     def answer(self, order: str, event: Mapping[str, Any]) -> None:
-        """Remember what became of an order."""
+        """Remember the answer to an order."""
         known = ("name", "by", "time", "step", "state", "reason", "file")
         self.orders[order] = {"id": order, **{name: event[name] for name in known if name in event}}
         while len(self.orders) > MOST_ANSWERS:
@@ -195,7 +195,7 @@ class Feed:
         """Return the batches after an offset; None if some of them are gone, so that a page has to be read again."""
         if offset == self.offset:
             return []
-        later = [batch for batch in list(self.batches) if batch.end > offset]  # another thread may look meanwhile
+        later = [batch for batch in list(self.batches) if batch.end > offset]  # another thread may look, too
         return later if later and later[0].begin <= offset else None
 
 

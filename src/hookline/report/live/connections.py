@@ -14,7 +14,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 #: The seconds between two looks at a connection. In this time, a whole request has to come, or a part of a response has
 #: to be taken.
 PATIENCE = 10.0
-#: What a client does that has not sent a whole request.
+#: States of a client that has not sent a whole request.
 SENDING = (h11.IDLE, h11.SEND_BODY)
 
 

@@ -35,7 +35,7 @@ END: dict[str, Any] = {}
 
 
 class Hub:
-    """The runs, and the pages that follow them. `look` has a thread of its own; all else is called in the event loop.
+    """The runs, and the pages that follow them. `look` has its own thread; all else is called in the event loop.
 
     Args:
         watched: The given folder.
@@ -82,7 +82,7 @@ class Hub:
             await asyncio.sleep(INTERVAL)
 
     def look(self, pass_on: Callable[[str, dict[str, Any]], None]) -> None:
-        """Look at all runs once, and pass on what is new."""
+        """Look at all runs once, and pass on the news."""
         if time.monotonic() - self._searched > SEARCH and not self.watched.is_single:
             self._search()
         for run, feed in list(self.feeds.items()):
@@ -196,7 +196,7 @@ def as_text(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def messages_of(feed: Feed, change: Change) -> list[dict[str, Any]]:
-    """Return the messages about what is new in a run."""
+    """Return the messages about the news of a run."""
     messages: list[dict[str, Any]] = []
     if change.restarted:
         messages.append({"event": "reload", "data": {}})
@@ -215,7 +215,7 @@ def batch_message(begin: int, end: int, records: list[dict[str, Any]]) -> dict[s
 
 
 def state_data(feed: Feed) -> dict[str, Any]:
-    """Return the state of a run, and what became of orders, newest last."""
+    """Return the state of a run, and the answers to orders, newest last."""
     return {**feed.state.as_data(), "orders": list(feed.orders.values())[-10:]}
 
 

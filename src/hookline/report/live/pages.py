@@ -87,13 +87,13 @@ def _live(run: str, feed: Feed, found: Gathered, live: Mapping[str, Any]) -> dic
 
 
 def _signature(folder: Path) -> tuple[Any, ...]:
-    """Return what changes when the files of a run change."""
-    found = []
+    """Return a stamp that changes when the files of a run change."""
+    stamps = []
     try:
         with os.scandir(folder) as entries:
             for entry in entries:
                 status = entry.stat(follow_symlinks=False)
-                found.append((entry.name, status.st_mtime_ns, status.st_size))
+                stamps.append((entry.name, status.st_mtime_ns, status.st_size))
     except OSError:
         return ()
-    return tuple(sorted(found))
+    return tuple(sorted(stamps))

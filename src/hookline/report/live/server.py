@@ -106,7 +106,7 @@ class Server:
             return refusal(422, str(error))
 
     def _live(self, feed: Feed) -> dict[str, Any]:
-        """Return what a page shows besides the data of its run."""
+        """Return the name and the alerts of a page, besides the data of its run."""
         watched = self.hub.watched
         return {"name": watched.name_of(feed.folder), "several": not watched.is_single, "alerts": self.hub.told}
 
@@ -201,7 +201,7 @@ class Server:
 
 
 def _missed(feed: Feed, offset: int) -> list[dict[str, Any]]:
-    """Return what a page has missed since it was made: its state, and records, or that it has to be read again."""
+    """Return the news since a page was made: the state, and records, or that the page has to be read again."""
     batches = feed.since(offset)
     if batches is None:
         return [{"event": "reload", "data": {}}, {"event": "state", "data": state_data(feed)}]
