@@ -125,7 +125,7 @@ def from_config(text: str) -> Callable[[Any, int], torch.nn.Module]:
 CASES: dict[str, Callable[[Any, int], torch.nn.Module]] = {
     BY_HAND: by_hand,
     "from a config, nothing but the loop": from_config(ALONE),
-    "from a config, with what users have on": from_config(EVERYTHING),
+    "from a config, with logging, a progress bar and checkpoints": from_config(EVERYTHING),
 }
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 #: If the rounds of the bare loop differ by more, something else was running.
 QUIET = 0.1
-ONLY, EVERYTHING = "nothing but the loop", "what users have on"
+ONLY, EVERYTHING = "nothing but the loop", "logging, a progress bar and checkpoints"
 BY_HAND = "by hand"
 NEVER_FAILS = "the bare loop uses nothing that could fail"
 ALT = "Bars: the time per step of each engine, as a ratio to a bare loop."

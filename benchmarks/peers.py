@@ -7,10 +7,10 @@ python benchmarks/peers.py --rounds 2    fewer rounds, to try it; otherwise as m
 `make bench-peers` does this in an environment of its own, which has all engines.
 
 Every engine trains three models twice: with nothing but the loop and a scheduler that is stepped every iteration, and
-with what users have on: a file and TensorBoard every 10 steps, a progress display on a terminal, a scheduler, and a
-checkpoint at the end. The engines take turns in one process, in another order in every round, and the minimum of all
-rounds counts. The final weights of every run have to be those of the bare loop. An engine that is missing, fails or
-computes something else is listed with the reason.
+with logging, a progress bar and checkpoints: a file and TensorBoard every 10 steps, a progress display on a terminal, a
+scheduler, and a checkpoint at the end. The engines take turns in one process, in another order in every round, and the
+minimum of all rounds counts. The final weights of every run have to equal the weights of the bare loop. An engine that
+is missing, fails or computes something else is listed with the reason.
 """
 
 from __future__ import annotations

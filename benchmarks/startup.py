@@ -86,7 +86,7 @@ HOOKLINE = ["-c", "from hookline.cli import main; main()"]
 CASES = {
     "a bare script": ["bare.py"],
     "hookline train": [*HOOKLINE, "train", "config.yaml"],
-    "hookline train, with what users have on": [*HOOKLINE, "train", "everything.yaml"],
+    "hookline train, with logging, a progress bar and checkpoints": [*HOOKLINE, "train", "everything.yaml"],
 }
 COMMANDS = {
     "python, nothing imported": ["-c", "pass"],

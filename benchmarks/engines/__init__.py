@@ -1,1 +1,1 @@
-"""One file per engine: each trains the same task, with nothing but the loop, or with what users have on."""
+"""One file per engine: each trains the same task, alone, or with logging, a progress bar and checkpoints."""

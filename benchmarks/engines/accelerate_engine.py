@@ -28,7 +28,7 @@ def train(task: Task) -> None:
 
 
 def train_with_everything(task: Task, accelerator: Accelerator, model: Any, optimizer: Any, scheduler: Any) -> None:
-    """Train with what users have on."""
+    """Train with logging, a progress bar and checkpoints."""
     accelerator.init_trackers("run")
     with open(task.folder / "metrics.jsonl", "w") as file, tqdm(task.data) as bar:
         for step, batch in enumerate(bar, 1):

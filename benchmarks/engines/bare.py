@@ -1,4 +1,4 @@
-"""A loop written by hand: the reference. With what users have on, it is written with tqdm and torch's own tools."""
+"""A loop written by hand: the reference. Logging, progress bar and checkpoints use tqdm and torch's own tools."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def train(task: Task) -> None:
 
 
 def train_by_hand(task: Task) -> None:
-    """Train with what users have on, as people write it without an engine."""
+    """Train with logging, a progress bar and checkpoints, as people write it without an engine."""
     from torch.utils.tensorboard.writer import SummaryWriter
     from tqdm import tqdm
 

@@ -23,7 +23,7 @@ def train(task: Task) -> None:
 
 
 def everything() -> dict[str, Any]:
-    """Return what users have on: the default hooks, two writers and the display."""
+    """Return logging, a progress bar and checkpoints: the default hooks, two writers and the display."""
     return {
         "default_hooks": {"logger": {"interval": INTERVAL}},
         "custom_hooks": [{"type": "ProgressHook"}],

@@ -43,7 +43,7 @@ def numbers_of(loss: Tensor) -> dict[str, float]:
 
 
 def add_everything(task: Task, engine: Engine, file: Any, board: TensorboardLogger) -> None:
-    """Add what users have on."""
+    """Add logging, a progress bar and checkpoints."""
     often = Events.ITERATION_COMPLETED(every=INTERVAL)
     ProgressBar().attach(engine, event_name=often, output_transform=numbers_of)
     board.attach_output_handler(engine, often, tag="training", output_transform=numbers_of)

@@ -57,7 +57,7 @@ def train(task: Task) -> None:
 
 
 def everything(task: Task) -> dict[str, Any]:
-    """Return what users have on."""
+    """Return the settings for logging, a progress bar and checkpoints."""
     return {
         "logger": [CSVLogger(task.folder), TensorBoardLogger(task.folder)],
         "log_every_n_steps": INTERVAL,

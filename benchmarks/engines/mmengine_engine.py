@@ -45,7 +45,7 @@ def train(task: Task) -> None:
 
 
 def everything() -> dict[str, Any]:
-    """Return what users have on: the default hooks, and a file and TensorBoard."""
+    """Return the settings for logging and checkpoints: the default hooks, and a file and TensorBoard."""
     return {
         "default_hooks": {"logger": {"type": "LoggerHook", "interval": INTERVAL}},
         "visualizer": {

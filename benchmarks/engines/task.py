@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-#: How often numbers are recorded, in steps, with what users have on. Measured steps are a multiple of it.
+#: How often numbers are recorded, in steps, if a run records any. Measured steps are a multiple of it.
 INTERVAL = 10
 #: The factor of the learning rate per step, small enough to leave the training as it is.
 DECAY = 0.9999
@@ -63,7 +63,7 @@ class Task:
         torch.manual_seed(0)
         generator = torch.Generator().manual_seed(0)
         self.folder = folder
-        #: Whether to train with what users have on, or with nothing but the loop.
+        #: Whether to train with logging, a progress bar and checkpoints, or with nothing but the loop.
         self.everything = everything
         self.model = model.make()
         self.optimizer = model.optimizer(self.model.parameters())

@@ -64,6 +64,6 @@ def train(task: Task) -> None:
 
 
 def everything(task: Task) -> list[Callback]:
-    """Return what users have on."""
+    """Return the settings for logging, a progress bar and checkpoints."""
     saver = DistributedCheckpointSaver(str(task.folder / "checkpoints"), save_every_n_epochs=1)
     return [Records(task), TQDMProgressBar(), saver]

@@ -66,7 +66,7 @@ def nothing() -> dict[str, Any]:
 
 
 def everything() -> dict[str, Any]:
-    """Return what users have on."""
+    """Return the settings for logging, a progress bar and checkpoints."""
     return {
         "logging_steps": INTERVAL,
         "save_strategy": "epoch",

@@ -80,7 +80,7 @@ CASES: dict[str, Callable[[Any], None]] = {
     "bare loop": bare,
     "no hooks": engine(default_hooks=NO_HOOKS),
     "default hooks": engine(),
-    "everything": with_writers_and_a_screen(ProgressHook),  # what users have on
+    "everything": with_writers_and_a_screen(ProgressHook),  # logging, a progress bar and checkpoints
     **{name: case.train for name, case in dialects.CASES.items() if not name.startswith(("hookline", "by hand"))},
 }
 
