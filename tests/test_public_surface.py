@@ -5,12 +5,20 @@
 
 from __future__ import annotations
 
+import ast
 import enum
 import importlib
 import inspect
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import pytest
+
+import hookline.hooks
+from hookline import Runner
+from hookline.testing import toy_runner
 
 FILE = Path(__file__).with_name("public_surface.txt")
 
@@ -22,10 +30,6 @@ MODULES = (
 )
 #: Classes whose methods users call or override.
 OPEN = ("Runner", "TrainLoop", "EvalLoop", "Optim", "Hook", "MessageHub", "Writer", "Run")
-
-
-#: Members that users need and that a base class defines.
-INHERITED = {"Runner": ("iter", "validations", "accumulating", "data_batch", "running")}
 
 
 def surface() -> Iterator[str]:
@@ -51,8 +55,8 @@ def value_home(public: str) -> str:
 
 
 def members_of(prefix: str, cls: type) -> Iterator[str]:
-    """Members that the class itself defines; what a Runner has as a host is for sessions and saving alone."""
-    for name in [*vars(cls), *INHERITED.get(cls.__name__, ())]:
+    """Members that the class itself defines."""
+    for name in vars(cls):
         if name.startswith("_"):
             continue
         value = inspect.getattr_static(cls, name)
@@ -91,6 +95,34 @@ def test_the_public_surface_is_the_one_that_was_agreed_on() -> None:
         "the public surface has changed: run `python -m tests.test_public_surface`, look at the diff, and write what "
         "users have to know into CHANGELOG.md"
     )
+
+
+def test_a_runner_has_its_public_members_and_nothing_else() -> None:
+    runner = toy_runner()
+    runner.train()
+    public = {line.split(".")[2] for line in members_of("hookline.Runner", Runner)}
+    assert {name for name in dir(runner) if not name.startswith("_")} == {
+        re.split(r"[(: ]", name)[0] for name in public
+    }
+
+
+HOOKS_FOLDER = Path(hookline.hooks.__file__).parent
+
+
+@pytest.mark.parametrize("file", sorted(HOOKS_FOLDER.glob("*.py")), ids=lambda file: file.stem)
+def test_built_in_hooks_use_only_public_members_of_a_runner(file: Path) -> None:
+    used = {
+        node.attr
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute)
+        and ((isinstance(node.value, ast.Name) and node.value.id == "runner") or _is_own_runner(node.value))
+    }
+    assert used <= set(dir(Runner)), "a user who copies this hook would write against private names"
+    assert not [name for name in used if name.startswith("_")]
+
+
+def _is_own_runner(node: ast.AST) -> bool:
+    return isinstance(node, ast.Attribute) and node.attr == "runner" and isinstance(node.value, ast.Name)
 
 
 if __name__ == "__main__":

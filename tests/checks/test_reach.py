@@ -154,7 +154,7 @@ def test_an_unknown_length_reports_nothing() -> None:
     def run(**parts: Any) -> list[str]:
         train = TrainLoop(Stream(), cross_entropy, max_epochs=1)
         runner = toy_runner(val=EvalLoop(Stream(), predict, metrics={"accuracy": accuracy}))
-        runner._train_loop = runner.train_loop = train
+        runner._host.replace_training(train)
         for point in ("after_train_iter", "after_optimizer_step", "after_val_iter"):
             runner.on(point, every=1000)(lambda runner: None)
         return warned(runner)
@@ -390,7 +390,7 @@ def test_a_setting_of_validation_without_an_effect_is_reported(
 @pytest.mark.parametrize("length", [{"max_epochs": 4}, {"max_iters": 7}])
 def test_the_number_of_validations_is_known_before(begin: int, interval: int, length: dict[str, Any]) -> None:
     runner = toy_runner(batches=1, train={"val_begin": begin, "val_interval": interval}, **length)
-    lengths = Lengths.of(runner)
+    lengths = Lengths.of(runner._host)
     runner.train()
     assert lengths.validation == runner.validations
 
@@ -405,10 +405,10 @@ def test_a_shortened_run_reports_only_what_the_whole_run_never_reaches() -> None
     late = lambda runner: None  # noqa: E731  # a function
     late.__name__ = "late"
     runner.on("after_train_iter", every=41)(late)
-    batches = Lengths.of(runner).batches
-    runner.shorten(1)
-    runner.shorten(2)  # the first plan is remembered
-    assert Lengths.of(runner).batches == batches == {"val": 2, "test": 2}
+    batches = Lengths.of(runner._host).batches
+    runner._host.shorten(1)
+    runner._host.shorten(2)  # the first plan is remembered
+    assert Lengths.of(runner._host).batches == batches == {"val": 2, "test": 2}
     assert warned(runner) == [
         "late is never called at after_train_iter: every=41, but this run has 40 iterations; use every=40 or less"
     ]

@@ -53,10 +53,10 @@ def reported(
         config=config,
         **(options or {"max_epochs": 5}),
     )
-    runner.begin_session("train")
+    runner._host.begin_session("train")
     caplog.clear()
     with caplog.at_level(logging.WARNING, "hookline"):
-        check_schedules(runner)
+        check_schedules(runner._host)
     return [record.getMessage() for record in caplog.records]
 
 
@@ -337,11 +337,11 @@ def test_a_dry_run_checks_the_length_of_the_real_run(tmp_path: Path) -> None:
     optimizer = SGD(model.parameters(), lr=1.0)
     optim = Optim(optimizer, [CosineAnnealingLR(optimizer, 5)])
     runner = toy_runner(model=model, optim=optim, max_epochs=5, work_dir=tmp_path)
-    runner.shorten(2)
+    runner._host.shorten(2)
     runner.train()
     assert "CosineAnnealingLR" not in (tmp_path / "run.log").read_text()
     short = with_one_cycle(19, "iter", max_epochs=5)
-    short.shorten(2)
+    short._host.shorten(2)
     assert refusal(short).startswith("OneCycleLR has 19 steps, but this run needs 20: it steps after every iteration.")
 
 

@@ -348,7 +348,7 @@ def test_a_run_that_is_over_tries_nothing(tmp_path: Path) -> None:
     toy_runner(max_epochs=1, work_dir=tmp_path).train()
     runner = toy_runner(max_epochs=1, work_dir=tmp_path, resume=True, test=loop(BAD))
     runner.train()
-    assert stages_to_try(runner, watched=True) == ()
+    assert stages_to_try(runner._host, watched=True) == ()
 
 
 def test_the_loss_of_an_evaluation_is_computed_in_the_trial() -> None:
@@ -386,7 +386,7 @@ class Draws(nn.Module):
 
 
 def states_of(runner: Runner) -> str:
-    parts = {name: part.state_dict() for name, part in runner.parts.items() if name != "writers"}
+    parts = {name: part.state_dict() for name, part in runner._host.parts.items() if name != "writers"}
     return str([parts, [(each.grad, each.requires_grad) for each in runner.model.parameters()]])
 
 

@@ -171,7 +171,7 @@ def depends_on_the_clock(name: str) -> bool:
 
 def state_digest(runner: Runner) -> str:
     """Return the digest of everything that a checkpoint would hold now."""
-    taken = snapshot.take(runner)
+    taken = snapshot.take(runner._host)
     taken["hooks"].pop("TimeLimitHook", None)  # it holds durations
     scalars = taken["message_hub"]["scalars"]
     taken["message_hub"]["scalars"] = {name: value for name, value in scalars.items() if not depends_on_the_clock(name)}
@@ -393,7 +393,7 @@ def test_it_is_not_called_where_it_has_nothing_to_do(name: str) -> None:
     everywhere = [point for point in (*POINTS, *SCOPES) if hasattr(HOOKS.get(name), point)]
     parameters, points = IDLE.get(name, ({}, everywhere))  # a hook that is idle nowhere needs no entry
     runner = toy_runner(default_hooks=dict.fromkeys(DEFAULT_HOOKS), custom_hooks=[{"type": name, **parameters}])
-    runner.running = "train"
+    runner._host.running = "train"
     runner.plan.skip_idle_points()
     assert [point for point in (*POINTS, *SCOPES) if runner.plan.calls_at(point)] == points
 

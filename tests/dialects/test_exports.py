@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import hookline.dialects
-from hookline.dialects.forwarding import forwarded
+from hookline.common.forwarding import forwarded
 
 ROOT = Path(hookline.dialects.__file__).parent
 MODULES = sorted(

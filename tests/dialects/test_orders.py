@@ -49,7 +49,7 @@ def in_imix(folder: Path, action: str = "", with_validation: bool = True) -> Any
     class Asks(HookBase):
         def before_train_iter(self) -> None:
             if action and self.trainer.iter == 2:
-                ask(folder, action, self.trainer.runner.requests)
+                ask(folder, action, self.trainer.runner._host.requests)
 
     engine = engine_in(folder, batches=4)
     engine.register_hooks([Asks()])

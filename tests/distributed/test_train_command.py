@@ -53,7 +53,7 @@ class Fault(Hook):
             raise SystemExit(3)
         elif self.kind == "signal":
             os.kill(os.getppid(), signal.SIGTERM)
-            while not runner.requests.signal:
+            while not runner._host.requests.signal:
                 time.sleep(0.01)
 """
 

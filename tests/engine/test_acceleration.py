@@ -234,7 +234,7 @@ CONFIG: dict[str, Any] = {
 
 def test_a_config_can_set_all_of_them() -> None:
     options = {"threads": "auto", "compile": {"backend": "eager"}, "prefetch": False}
-    found = build_runner(from_dict({**CONFIG, **options})).acceleration
+    found = build_runner(from_dict({**CONFIG, **options}))._host.acceleration
     assert (found.threads, found.prefetch, found.channels_last) == ("auto", False, False)
     assert found.compile == {"backend": "eager"}
 

@@ -34,7 +34,7 @@ def train(folder: Path, orders: dict[int, list[str]], **parts: Any) -> Runner:
         for action in given:
             control.ask(folder, action, "me")
         end = time.monotonic() + 30
-        while len(runner.requests.orders) < len(given) and time.monotonic() < end:
+        while len(runner._host.requests.orders) < len(given) and time.monotonic() < end:
             time.sleep(0.002)
 
     runner.train()
@@ -73,13 +73,13 @@ def test_a_stop_is_for_now_and_a_resumed_run_continues(tmp_path: Path, action: s
 
 def test_orders_wait_for_the_end_of_an_accumulation_window(tmp_path: Path) -> None:
     runner = toy_runner(work_dir=tmp_path, max_epochs=1, val=None, default_hooks={"checkpoint": None})
-    runner.use_optims(Optim(torch.optim.SGD(runner.model.parameters(), lr=0.1), accumulate=2))
+    runner._host.use_optims(Optim(torch.optim.SGD(runner.model.parameters(), lr=0.1), accumulate=2))
 
     @runner.on("after_train_iter")
     def ask(runner: Runner) -> None:
         if runner.iter == 0:
             control.ask(tmp_path, "save", "me")
-            while not runner.requests.orders:
+            while not runner._host.requests.orders:
                 time.sleep(0.002)
 
     runner.train()
@@ -158,7 +158,7 @@ def test_the_loop_pays_nothing_while_nobody_asks(tmp_path: Path) -> None:
             looked.append(runner.iter)
             return False
 
-    runner.requests.orders = Watched()  # type: ignore[assignment]  # only its truth is asked for
+    runner._host.requests.orders = Watched()  # type: ignore[assignment]  # only its truth is asked for
     runner.train()
     assert set(looked) <= {0, 4}, "at the start, and at the end of the epoch"
 

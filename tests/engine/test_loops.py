@@ -230,7 +230,7 @@ def test_stop_ends_training_after_the_iteration_without_the_epochs_end_and_witho
     ]
     assert recorder.names.count("after_train_epoch") == 1
     assert recorder.names.count("before_val") == 1
-    assert runner.requests.stopped == Stop("enough", "Asking")
+    assert runner._host.requests.stopped == Stop("enough", "Asking")
     assert "stopped by Asking: enough" in (runner.work_dir / "run.log").read_text()
 
 
@@ -281,7 +281,7 @@ def test_a_stop_at_the_end_of_the_epoch_still_holds_when_training_continues(tmp_
     if again == "resumed":
         runner = toy_runner(work_dir=tmp_path, max_epochs=5, custom_hooks=[Stopping()], resume=True)
     runner.train()
-    assert (runner.iter, runner.requests.stopped) == (8, Stop("enough", "Stopping", "epoch"))
+    assert (runner.iter, runner._host.requests.stopped) == (8, Stop("enough", "Stopping", "epoch"))
 
 
 def test_a_stop_for_good_counts_more_than_one_for_now() -> None:

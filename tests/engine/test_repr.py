@@ -31,7 +31,7 @@ def test_of_a_runner_and_its_hub(tmp_path: Path) -> None:
     assert repr(by_iterations) == f"<Runner run: iteration 0 of 5, cpu, fp32, in {tmp_path}/run>"
     stream = TrainLoop(iter(toy_data()), cross_entropy, max_epochs=1)
     runner = toy_runner(work_dir=tmp_path / "run")
-    runner._train_loop = stream
+    runner._host.loop_given = stream
     assert repr(runner) == f"<Runner run: epoch 0 of 1, iteration 0, cpu, fp32, in {tmp_path}/run>"
 
 

@@ -277,7 +277,7 @@ def test_a_run_killed_in_its_last_validation_owes_it_also_in_the_middle_of_a_pas
     resumed = make(resume=True, custom_hooks=[recorder])
     resumed.train()
     assert recorder.names == ["before_val"]
-    assert resumed.loading.pending is None
+    assert resumed._host.loading.pending is None
     assert len(resumed.hub.get_scalar("train/loss")) == 10
 
 

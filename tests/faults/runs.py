@@ -79,7 +79,7 @@ class Digests(Hook):
         self._write(runner, "end")
 
     def _write(self, runner: Runner, where: str) -> None:
-        line = f"{where} {digest(snapshot.take(runner))}\n"
+        line = f"{where} {digest(snapshot.take(runner._host))}\n"
         file = os.open(runner.work_dir / DIGESTS, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.write(file, line.encode())
         os.close(file)

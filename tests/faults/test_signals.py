@@ -239,7 +239,7 @@ def test_a_signal_that_is_ignored_stays_ignored_and_the_log_says_how_to_end_the_
         assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)
-    assert (runner.iter, runner.requests.signal) == (12, 0)
+    assert (runner.iter, runner._host.requests.signal) == (12, 0)
     log = (runner.work_dir / "run.log").read_text(encoding="utf-8")
     assert (
         f"Ctrl-C has no effect here, because SIGINT was ignored at the start; to end, use: kill {os.getpid()}\n" in log

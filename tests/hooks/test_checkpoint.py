@@ -334,7 +334,7 @@ def test_an_error_beside_the_training_ends_the_run_at_the_next_step(
     def wait(runner: Runner) -> None:
         if runner.iter == 4:
             go_on.set()
-            while not runner.requests.pending:
+            while not runner._host.requests.pending:
                 pass
 
     with pytest.raises(StorageError) as refused:

@@ -209,7 +209,7 @@ def test_a_class_of_one_s_own_gets_the_parameters_that_it_takes() -> None:
 def test_buffers_are_the_current_ones_unless_they_are_averaged_too(tmp_path: Path) -> None:
     hooks = [EMAHook(momentum=0.1), EMAHook(momentum=0.1, update_buffers=True)]
     runner = noisy_runner(tmp_path, hooks, optim=None)
-    runner.use_optims(Optim(torch.optim.SGD(runner.model.parameters(), lr=0.1)))
+    runner._host.use_optims(Optim(torch.optim.SGD(runner.model.parameters(), lr=0.1)))
     history = recorded(runner)
     runner.train()
     plain, both = hooks[0].averaged_state_dict(), hooks[1].averaged_state_dict()

@@ -57,7 +57,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def runner_on(device: str, calls: list[str], *hooks: Any, **parts: Any) -> Runner:
     """Return a runner that believes it is on another device."""
     runner = toy_runner(batches=2, val_batches=1, custom_hooks=[Marks(calls), *hooks], **parts)
-    runner.compute.device = torch.device(device)
+    runner._host.compute.device = torch.device(device)
     runner.model.to = lambda device: runner.model  # type: ignore[method-assign, assignment]  # stays here
     return runner
 

@@ -332,7 +332,7 @@ def test_its_time_is_no_part_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
         return Clock.now
 
     monkeypatch.setattr("hookline.hooks.timer.time", Clock)
-    monkeypatch.setattr("hookline.engine.runner_host.time", Clock)
+    monkeypatch.setattr("hookline.runner.runner.time", Clock)
     monkeypatch.setattr("hookline.data.batches.time", Clock)
     writer = MemoryWriter()
     logger = {"logger": {"interval": 1}}
@@ -342,8 +342,8 @@ def test_its_time_is_no_part_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
     runner.train()
     times = [(record["train/data_time"], record["train/time"]) for record in writer.records if "train/time" in record]
     assert times == [(0.0, 1.0)] * 4
-    assert runner.seconds_waited == runner.seconds_paused + runner.saving.seconds
-    assert runner.seconds_paused == 300.0
+    assert runner.seconds_waited == runner._host.seconds_paused + runner.saving.seconds
+    assert runner._host.seconds_paused == 300.0
 
 
 # ---------------------------------------------------------------------------------------------------------- best

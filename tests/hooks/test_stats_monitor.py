@@ -152,7 +152,7 @@ def test_the_memory_of_a_device_is_there_where_it_is_counted(clock: Clock, monke
 
     monkeypatch.setattr(torch.xpu, "max_memory_allocated", most)
     runner = toy_runner(max_epochs=1, custom_hooks=[StatsMonitorHook(step_log_freq=2), Passing(clock, 1.0)])
-    runner.compute.device = torch.device("xpu:1")
+    runner._host.compute.device = torch.device("xpu:1")
     runner.model.to = lambda device: runner.model  # type: ignore[method-assign, assignment]  # stays here
     runner.train()
     assert (stats(runner, "device_mib"), asked) == ([2560.0] * 2, ["xpu:1"] * 2)

@@ -187,7 +187,7 @@ def test_every_start_of_a_runner_has_its_full_budget_when_counting_from_the_run(
     hook = TimeLimitHook(100, start="run")
     runner = run(clock, hook)
     assert runner.iter == 10
-    runner.requests.resume_training()
+    runner._host.requests.resume_training()
     runner.train()
     assert runner.iter == 20
 

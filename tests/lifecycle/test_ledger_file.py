@@ -206,7 +206,7 @@ def test_a_resumed_run_is_bit_exact_with_and_without_everything_that_watches_it(
         first.train()
     second = build("parts", on=seen, resume=True)
     second.train()
-    assert second.loading.resumed_at == 135
+    assert second._host.loading.resumed_at == 135
     throttled = [any(entry.throttled > 1 for entry in runner.plan) for runner in (first, second)]
     assert throttled == [watched, seen]
     one, other = (torch.load(tmp_path / name / "iter_240.pth", weights_only=True) for name in ("whole", "parts"))

@@ -252,7 +252,7 @@ def test_a_step_of_ones_own_updates_several_optims_and_their_points_come_for_eac
         *["train/critic/lr", "train/critic_loss", "train/generator/lr", "train/generator_loss", "train/loss"]
     ]
     with pytest.raises(HooklineError, match="unknown optim 'critc'; did you mean 'critic'\\?"):
-        runner.optim["critc"]  # type: ignore[index]
+        runner.optim["critc"]
 
 
 def test_windows_count_updates_when_the_step_makes_its_own() -> None:

@@ -81,7 +81,7 @@ def run(clock: Clock, *hooks: Hook) -> dict[str, Any]:
 
     loop = TrainLoop(Data(clock), step, max_epochs=1)
     runner = toy_runner(custom_hooks=hooks, default_hooks={"checkpoint": None})
-    runner.train_loop = loop
+    runner._host.replace_training(loop)
     runner.train()
     found = {name: runner.hub.get_info(name) for name in ("seconds_of", "seconds_of_hooks")}
     assert runner.plan.ledger.seconds_of_hooks()["IterTimerHook"]["after_train_iter"] == 0

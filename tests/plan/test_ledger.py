@@ -108,7 +108,7 @@ def slow_runner(clock: Clock, *hooks: Hook, steps: int = STEPS, **parts: Any) ->
         trial_batch=False,
         **parts,
     )
-    runner.train_loop = TrainLoop(Data(clock, steps), compute, max_epochs=1)
+    runner._host.replace_training(TrainLoop(Data(clock, steps), compute, max_epochs=1))
     return runner
 
 
@@ -209,7 +209,7 @@ def test_a_step_that_calls_update_is_divided_too(clock: Clock) -> None:
         clock.now += 4
         optim.update(delayed(cross_entropy(model, batch)))
 
-    runner.train_loop = TrainLoop(Data(clock, 62), step, max_epochs=1)
+    runner._host.replace_training(TrainLoop(Data(clock, 62), step, max_epochs=1))
     runner.train()
     parts = seconds_of(runner)
     assert [parts[name] for name in ("forward", "backward", "optimizer")] == [4.0 * 62, 1.0 * 62, 0.5 * 62]

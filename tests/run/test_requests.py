@@ -303,7 +303,7 @@ def test_a_hook_of_another_run_is_not_the_requester() -> None:
         inner.stop("from outside")
 
     outer.train()
-    assert inner.requests.stop == Stop("from outside", "")
+    assert inner._host.requests.stop == Stop("from outside", "")
 
 
 # ------------------------------------------------------------------------------------- what a request leaves alone

@@ -37,8 +37,8 @@ def test_a_checkpoint_has_meta_and_one_entry_for_each_part(tmp_path: Path) -> No
     runner = toy_runner(work_dir=tmp_path, max_epochs=1)
     runner.train()
     saved = store.read(tmp_path / "epoch_1.pth", sealed=True)
-    assert list(saved) == ["meta", *(name for name in runner.parts if name != "loader")]  # this one has no state
-    assert list(runner.parts) == [
+    assert list(saved) == ["meta", *(name for name in runner._host.parts if name != "loader")]  # this one has no state
+    assert list(runner._host.parts) == [
         *("state_dict", "optimizer", "param_schedulers", "scaler", "position", "loader", "message_hub"),
         *("writers", "metric_states", "hooks", "rng"),
     ]
@@ -48,7 +48,7 @@ def test_a_part_of_the_user_is_saved_and_comes_back(tmp_path: Path) -> None:
     curriculum = Curriculum()
     runner = toy_runner(work_dir=tmp_path, max_epochs=2)
     runner.add_part("curriculum", curriculum)
-    assert list(runner.parts)[-3:] == ["curriculum", "hooks", "rng"]
+    assert list(runner._host.parts)[-3:] == ["curriculum", "hooks", "rng"]
     runner.on("after_train_epoch")(lambda: setattr(curriculum, "level", curriculum.level + 1))
     runner.train()
     assert store.read(tmp_path / "epoch_2.pth", sealed=True)["curriculum"] == {"level": 2}
@@ -199,7 +199,7 @@ def test_nothing_is_loaded_if_one_part_does_not_fit(tmp_path: Path) -> None:
             return ["the weather: it rains"]
 
     resumed = toy_runner(work_dir=tmp_path, max_epochs=2, resume=True)
-    resumed.parts["position"] = Picky()
+    resumed._host.parts["position"] = Picky()
     before = {name: value.clone() for name, value in resumed.model.state_dict().items()}
     with pytest.raises(StorageError) as refused:
         resumed.train()

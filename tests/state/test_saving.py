@@ -25,6 +25,7 @@ from hookline.engine.steps import predict
 from hookline.errors import HookError, StorageError
 from hookline.hooks import CheckpointHook
 from hookline.resume.contract import RunContract
+from hookline.runner.host import RunnerHost
 from hookline.state import hook_states, saving
 from hookline.testing import Recorder, toy_data, toy_model, toy_runner
 from hookline.writers.jsonl import JsonlWriter
@@ -636,8 +637,11 @@ def test_a_subclass_may_read_weights_from_files_of_other_kinds(tmp_path: Path) -
             own = self._runner.model.state_dict()
             return {"state_dict": {name: torch.full_like(each, value) for name, each in own.items()}}
 
-    class ReadsText(Runner):
+    class TextHost(RunnerHost):
         contract_class = TextContract
+
+    class ReadsText(Runner):
+        _host_class = TextHost
 
     (tmp_path / "weights.txt").write_text("0.5")
     toy = toy_runner()
@@ -864,7 +868,7 @@ def test_without_a_signal_the_error_of_a_save_in_the_background_still_ends_the_r
     monkeypatch.undo()
     again = toy_runner(max_epochs=4, work_dir=tmp_path, resume=True)
     again.train()
-    assert again.loading.resumed_at == 4, "the file itself is intact"
+    assert again._host.loading.resumed_at == 4, "the file itself is intact"
 
 
 def test_a_second_save_in_the_background_waits_for_the_first_and_both_have_their_own_state(
@@ -932,7 +936,7 @@ def test_a_kill_during_the_verification_leaves_a_run_that_resumes(tmp_path: Path
     hook = {"checkpoint": {"by_epoch": False, "interval": 3, "max_keep_ckpts": 1}}
     again = toy_runner(max_epochs=4, work_dir=folder, resume=True, default_hooks=hook)
     again.train()
-    assert again.loading.resumed_at == 6, "its bytes are intact"
+    assert again._host.loading.resumed_at == 6, "its bytes are intact"
     whole = toy_runner(max_epochs=4, work_dir=tmp_path / "whole", default_hooks=hook)
     whole.train()
     assert all(map(torch.equal, again.model.state_dict().values(), whole.model.state_dict().values()))

@@ -225,7 +225,7 @@ def test_a_frozen_model_and_one_without_parameters_can_be_evaluated(tmp_path: Pa
 
 def test_a_model_that_the_user_has_sharded_is_not_sharded_again() -> None:
     strategy = pick("fsdp")
-    strategy.start(toy_runner().requests, torch.device("cpu"))
+    strategy.start(toy_runner()._host.requests, torch.device("cpu"))
     for options, message in (
         ({}, ""),
         (

@@ -38,7 +38,7 @@ class Gate(Hook):
     def before_train_epoch(self, runner):
         if runner.epoch == 2:
             Path(f"reached-{runner.work_dir.name}").touch()
-            while not os.path.exists("open") and not runner.requests.signal:
+            while not os.path.exists("open") and not runner._host.requests.signal:
                 time.sleep(0.02)
 '''
 

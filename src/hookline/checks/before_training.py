@@ -17,10 +17,10 @@ from hookline.state.parts import check_model_state
 
 if TYPE_CHECKING:
     from hookline.engine.loop_specs import EvalLoop, TrainLoop
-    from hookline.engine.runner_host import RunnerHost
+    from hookline.engine.run import Run
 
 
-def check_before_training(run: RunnerHost) -> None:
+def check_before_training(run: Run) -> None:
     """Refuse a run that would fail or train something else than it says, and warn about settings without an effect."""
     compare_processes(run)
     run.reported_untrained = set()

@@ -14,7 +14,7 @@ from hookline.errors import ConfigError
 from hookline.plan.plan import is_custom
 
 if TYPE_CHECKING:
-    from hookline.engine.runner_host import RunnerHost
+    from hookline.engine.run import Run
     from hookline.plan.calls import Call
     from hookline.plan.plan import Entry
 
@@ -24,7 +24,7 @@ log = logging.getLogger("hookline")
 OF_VALIDATION = re.compile(r"(?:before|after|around)_val(?:_epoch|_iter)?")
 
 
-def check_evaluations(runner: RunnerHost) -> None:
+def check_evaluations(runner: Run) -> None:
     """Try one batch of each evaluation loop, and refuse the name of a metric that validation does not return."""
     if runner.strict_start:
         report_without_result(runner)
@@ -47,7 +47,7 @@ def check_evaluations(runner: RunnerHost) -> None:
                 entry.hook.know_metrics(found.metrics)
 
 
-def report_without_result(runner: RunnerHost) -> None:
+def report_without_result(runner: Run) -> None:
     """Warn about validations that compute nothing: no metrics, no loss, and no hook that looks at their outputs."""
     if any(_looks(entry, call) for entry in runner.plan for call in entry.calls):
         return
@@ -68,7 +68,7 @@ def _looks(entry: Entry, call: Call) -> bool:
     return is_custom(entry.hook) or "outputs" in call.passed
 
 
-def stages_to_try(runner: RunnerHost, watched: bool) -> tuple[Stage, ...]:
+def stages_to_try(runner: Run, watched: bool) -> tuple[Stage, ...]:
     """Return the stages whose evaluation loops are tried: none if the user turned it off, or training is over."""
     if not runner.trial_batch or runner.train_loop.is_over(runner.position):
         return ()
@@ -79,7 +79,7 @@ def stages_to_try(runner: RunnerHost, watched: bool) -> tuple[Stage, ...]:
     return ("val", "test")
 
 
-def watched_metrics(runner: RunnerHost) -> Iterator[tuple[str, str]]:
+def watched_metrics(runner: Run) -> Iterator[tuple[str, str]]:
     """Yield the hooks and schedulers that need a metric, each with the name of the metric."""
     for entry in runner.plan:
         if hasattr(entry.hook, "watched_metrics"):

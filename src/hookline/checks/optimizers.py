@@ -16,7 +16,7 @@ from hookline.plan.milestones import quantity
 from hookline.state.host import CustomPart
 
 if TYPE_CHECKING:
-    from hookline.engine.runner_host import RunnerHost
+    from hookline.engine.run import Run
     from hookline.optim.optim import Optim
 
 log = logging.getLogger("hookline")
@@ -25,7 +25,7 @@ log = logging.getLogger("hookline")
 NAMED = 3
 
 
-def check_optims(runner: RunnerHost) -> None:
+def check_optims(runner: Run) -> None:
     """Refuse an optim that cannot train this model."""
     for name, optim in runner.optims.items():
         who = _name_of(name, optim)
@@ -45,7 +45,7 @@ def check_optims(runner: RunnerHost) -> None:
             report_zero_rate(runner, optim, who)
 
 
-def report_long_window(runner: RunnerHost, optim: Optim, who: str) -> None:
+def report_long_window(runner: Run, optim: Optim, who: str) -> None:
     """Warn about an accumulation window that is never full, because an epoch or the run ends before it."""
     loop = runner.train_loop.planned
     length, what = (loop.length, "every epoch") if loop.by_epoch else (loop.total_iters, "this run")
@@ -58,7 +58,7 @@ def report_long_window(runner: RunnerHost, optim: Optim, who: str) -> None:
     )
 
 
-def report_zero_rate(runner: RunnerHost, optim: Optim, who: str) -> None:
+def report_zero_rate(runner: Run, optim: Optim, who: str) -> None:
     """Warn about rates of 0 that no scheduler and no code of the user changes, so that nothing is trained."""
     groups = optim.optimizer.param_groups
     zero = [number for number, group in enumerate(groups) if is_zero(group.get("lr"))]
@@ -82,7 +82,7 @@ def report_zero_rate(runner: RunnerHost, optim: Optim, who: str) -> None:
         )
 
 
-def check_parameters(runner: RunnerHost) -> None:
+def check_parameters(runner: Run) -> None:
     """Check, after hooks could change model and optimizers, that the first step trains parameters of the model."""
     for name, optim in runner.optims.items():
         who = _name_of(name, optim)
@@ -96,7 +96,7 @@ def check_parameters(runner: RunnerHost) -> None:
     report_untrained(runner)
 
 
-def report_untrained(runner: RunnerHost) -> None:
+def report_untrained(runner: Run) -> None:
     """Warn about parameters of the model that have gradients but are in no optimizer, so that they never change.
 
     This runs before the first step and at every save, because code of the user may replace a module in between. A
@@ -124,7 +124,7 @@ def _name_of(name: str, optim: Optim) -> str:
     return f"the optimizer of optim '{name}' ({kind})" if name else f"the optimizer ({kind})"
 
 
-def refuse_foreign(runner: RunnerHost, optim: Optim, who: str) -> int:
+def refuse_foreign(runner: Run, optim: Optim, who: str) -> int:
     """Refuse an optimizer that updates nothing of the model. Return how many other parameters it updates."""
     modules = [runner.model, *(part.part for part in runner.parts.values() if isinstance(part, CustomPart))]
     known = {id(each) for module in modules if isinstance(module, nn.Module) for each in module.parameters()}

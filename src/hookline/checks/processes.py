@@ -9,11 +9,11 @@ from hookline.errors import DistributedError
 from hookline.resume.facts import samples_of
 
 if TYPE_CHECKING:
-    from hookline.engine.runner_host import RunnerHost
+    from hookline.engine.run import Run
     from hookline.optim.optim import Optim
 
 
-def compare_processes(runner: RunnerHost) -> None:
+def compare_processes(runner: Run) -> None:
     """Refuse processes that would train different things. If one has fewer batches, every pass ends with it."""
     loop = runner.train_loop
     everyone = runner.strategy.gather((describe(runner), loop.length))
@@ -36,7 +36,7 @@ def compare_processes(runner: RunnerHost) -> None:
         loop.limit_batches = min(lengths)
 
 
-def describe(runner: RunnerHost) -> dict[str, str]:
+def describe(runner: Run) -> dict[str, str]:
     """Return what must be the same in all processes."""
     parameters, loop = runner.model.named_parameters(), runner.train_loop
     return {

@@ -23,7 +23,7 @@ from hookline.plan.plan import is_custom
 
 if TYPE_CHECKING:
     from hookline.engine.loop_specs import EvalLoop
-    from hookline.engine.runner_host import RunnerHost
+    from hookline.engine.run import Run
     from hookline.plan.calls import Call
     from hookline.plan.milestones import Milestone
     from hookline.plan.plan import Entry
@@ -59,7 +59,7 @@ class Lengths:
     may_validate_more: bool
 
     @classmethod
-    def of(cls, runner: RunnerHost) -> Lengths:
+    def of(cls, runner: Run) -> Lengths:
         """Return the lengths of a run; in a dry run, those of the real run."""
         loop = runner.train_loop.planned
         evaluations = {"val": runner.val_loops, "test": runner.test_loops}
@@ -100,7 +100,7 @@ def _longest(loops: Mapping[str, EvalLoop]) -> int | None:
     return max(known) if known and len(known) == len(lengths) else None
 
 
-def _updates(runner: RunnerHost, loop: TrainLoop) -> int | None:
+def _updates(runner: Run, loop: TrainLoop) -> int | None:
     """Return the number of optimizer steps of the optim that makes the most of them, if no batch is skipped."""
     if loop.updates_itself or loop.total_iters is None or not runner.optims:
         return None
@@ -116,7 +116,7 @@ def _validations(loop: TrainLoop, more: bool) -> int | None:
     return None if more or its_own else loop.total_validations
 
 
-def mentions(runner: RunnerHost, name: str) -> bool:
+def mentions(runner: Run, name: str) -> bool:
     """Return whether the code of a user's hook uses an attribute of this name, in any of its methods."""
     custom = [entry.hook for entry in runner.plan if is_custom(entry.hook)]
     different = {type(hook) if isinstance(hook, Hook) else id(hook): hook for hook in custom}  # by their code
@@ -136,12 +136,12 @@ def names_in(thing: Any) -> set[str]:
     return found
 
 
-def report_unreached(runner: RunnerHost) -> None:
+def report_unreached(runner: Run) -> None:
     """Warn about everything that this run never reaches, with one line for each hook."""
     lengths = Lengths.of(runner)
     for entry in runner.plan:
         declared = getattr(entry.hook, "must_reach", None)
-        milestones = declared(runner) if declared is not None else None
+        milestones = declared(runner.plan.host) if declared is not None else None
         if milestones is not None:
             text = unreached(list(milestones), lengths)
             texts = [f"{entry.name}: {text}"] if text else []

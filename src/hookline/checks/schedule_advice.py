@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from torch.optim.lr_scheduler import LRScheduler
 
     from hookline.engine.loop_specs import TrainLoop
-    from hookline.engine.runner_host import RunnerHost
+    from hookline.engine.run import Run
     from hookline.optim.optim import Optim
     from hookline.optim.scheduled import Scheduled
 
@@ -46,7 +46,7 @@ TOO_LONG: dict[type, tuple[str, str]] = {
 #: The same for a curve that is shorter than the run.
 
 
-def advice(runner: RunnerHost, optim: Optim) -> Iterator[str]:
+def advice(runner: Run, optim: Optim) -> Iterator[str]:
     """Yield a message about every schedule of an optim that does not fit the run."""
     for scheduled in optim.schedulers:
         case = Case(runner, optim, scheduled)
@@ -68,7 +68,7 @@ def advice(runner: RunnerHost, optim: Optim) -> Iterator[str]:
 class Case:
     """A scheduler in a run, and the words for a message about it."""
 
-    runner: RunnerHost
+    runner: Run
     optim: Optim
     scheduled: Scheduled
 
@@ -273,7 +273,7 @@ def _wrong_direction(scheduler: Any, case: Case) -> Iterator[str]:
         )
 
 
-def _metric_names(runner: RunnerHost) -> Iterator[str]:
+def _metric_names(runner: Run) -> Iterator[str]:
     """Yield the names of the metrics in the order of a validation's results, as far as they are known."""
     for name, loop in runner.val_loops.items():
         for each in [*loop.metrics.names, *["loss"] * (loop.loss is not None)]:

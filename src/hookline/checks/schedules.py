@@ -16,14 +16,14 @@ from hookline.optim.lengths import UNITS, known_length
 from hookline.optim.refusals import cycle_ends
 
 if TYPE_CHECKING:
-    from hookline.engine.runner_host import RunnerHost
+    from hookline.engine.run import Run
     from hookline.optim.optim import Optim
     from hookline.optim.scheduled import Scheduled
 
 log = logging.getLogger("hookline")
 
 
-def check_schedules(runner: RunnerHost) -> None:
+def check_schedules(runner: Run) -> None:
     """Refuse a schedule that would fail before the end, and report those that do not fit the run.
 
     A resumed run reports nothing: its schedules have begun, and the run that began them has reported it.
@@ -38,7 +38,7 @@ def check_schedules(runner: RunnerHost) -> None:
         report_unstepped(runner)
 
 
-def report_unstepped(runner: RunnerHost) -> None:
+def report_unstepped(runner: Run) -> None:
     """Warn about schedulers that nothing steps: no hook of hookline does, and no code of the user calls a `step`."""
     kinds = [type(each.scheduler).__name__ for optim in runner.optims.values() for each in optim.schedulers]
     if not kinds or any(getattr(entry.hook, "steps_schedulers", False) for entry in runner.plan):
@@ -53,7 +53,7 @@ def report_unstepped(runner: RunnerHost) -> None:
     )
 
 
-def refuse_short_schedule(runner: RunnerHost, optim: Optim, scheduled: Scheduled) -> None:
+def refuse_short_schedule(runner: Run, optim: Optim, scheduled: Scheduled) -> None:
     """Refuse a OneCycleLR that ends before training does, because its next step would fail."""
     to_come = steps_to_come(runner, optim, scheduled)
     for cycle, needed in cycle_ends(scheduled.scheduler, to_come or 0):
@@ -70,7 +70,7 @@ def refuse_short_schedule(runner: RunnerHost, optim: Optim, scheduled: Scheduled
             )
 
 
-def _other_unit(runner: RunnerHost, optim: Optim, length: int, needed: int) -> str:
+def _other_unit(runner: Run, optim: Optim, length: int, needed: int) -> str:
     """Return a hint if the length is plainly the number of epochs of the run."""
     epochs = known_length(runner.train_loop, "epoch", optim.accumulate)
     if epochs != length or needed < 2 * length or not runner.train_loop.by_epoch:
@@ -78,7 +78,7 @@ def _other_unit(runner: RunnerHost, optim: Optim, length: int, needed: int) -> s
     return f" ({length} is the number of epochs, but this scheduler is made for iterations)"
 
 
-def steps_to_come(runner: RunnerHost, optim: Optim, scheduled: Scheduled) -> int | None:
+def steps_to_come(runner: Run, optim: Optim, scheduled: Scheduled) -> int | None:
     """Return how often a scheduler will step until training ends; None if that is unknown."""
     loop, position, when = runner.train_loop, runner.position, scheduled.when
     if when not in UNITS or (when == "epoch" and not loop.by_epoch) or (when == "step" and loop.updates_itself):

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from hookline.engine.loop_specs import EvalLoop
     from hookline.engine.metrics import Metrics
-    from hookline.engine.runner_host import RunnerHost
+    from hookline.engine.run import Run
     from hookline.plan.plan import Plan
 
 log = logging.getLogger("hookline")
@@ -68,7 +68,7 @@ class Found:
         self.unknown += [prefix + name for name in other.unknown]
 
 
-def try_evaluations(runner: RunnerHost, stages: tuple[Stage, ...]) -> Found:
+def try_evaluations(runner: Run, stages: tuple[Stage, ...]) -> Found:
     """Try one batch of each evaluation loop of these stages, and return the metrics of the validations."""
     found = Found()
     with trial(runner.model):
@@ -97,7 +97,7 @@ def trial(model: nn.Module) -> Iterator[None]:
 class Trial:
     """The trial of one evaluation loop."""
 
-    def __init__(self, runner: RunnerHost, stage: Stage, name: str, loop: EvalLoop) -> None:
+    def __init__(self, runner: Run, stage: Stage, name: str, loop: EvalLoop) -> None:
         self.runner = runner
         self.stage = stage
         self.loop = loop

@@ -27,7 +27,7 @@ def preview(loaded: LoadedConfig, allow: Sequence[str], command: str, changes: d
     from hookline.config import build_runner
 
     runner = build_runner(loaded, allow=allow, quiet=True, **changes)
-    runner.continue_with(command)
+    runner._host.continue_with(command)
     found = runner.preview_resume()
     show(f"dry run: there is no checkpoint in {runner.work_dir} yet" if found is None else f"dry run: {found}")
 
@@ -39,7 +39,7 @@ def try_out(loaded: LoadedConfig, allow: Sequence[str]) -> None:
     with tempfile.TemporaryDirectory(prefix="hookline-dry-run-") as folder:
         loaded = _saving_into(loaded, folder)
         first = build_runner(loaded, allow=allow, work_dir=folder, resume=False, keep=None, quiet=True)
-        first.shorten(BATCHES)
+        first._host.shorten(BATCHES)
         first.on("after_train")(lambda runner: runner.request_save())
         with warnings_shown(first):
             first.train()
@@ -51,7 +51,7 @@ def try_out(loaded: LoadedConfig, allow: Sequence[str]) -> None:
             first.test()
             show(f"dry run: tested at most {BATCHES} batches of each test set")
         second = build_runner(loaded, allow=allow, work_dir=folder, resume=True, keep=None, quiet=True)
-        second.shorten(BATCHES)
+        second._host.shorten(BATCHES)
         second.train()
         show("dry run: saved a checkpoint, and loaded it into a second run; everything works")
 

@@ -43,7 +43,7 @@ _locks: WeakValueDictionary[int, Lock] = WeakValueDictionary()
 # The locks that are held because a process is being forked.
 _held: list[list[Lock]] = []
 # The objects of which this process only has a copy.
-_copies: list[Owned] = []
+_copies: list[object] = []
 
 
 def own(thing: Owned, lock: Lock | None = None) -> None:
@@ -61,6 +61,11 @@ def release(thing: Owned) -> None:
     """Take back `own`: processes that are forked from now on may use it."""
     _owned.pop(id(thing), None)
     _locks.pop(id(thing), None)
+
+
+def note_copy(thing: object) -> None:
+    """Note that this process only has a copy of something that belongs to an owned object."""
+    _copies.append(thing)
 
 
 def end_if_copy(thing: object, error: BaseException) -> None:

@@ -81,7 +81,7 @@ class Assembly:
             config=self.data,
             **given,
         )
-        runner.config_file = self.maker.loaded.file
+        runner._host.config_file = self.maker.loaded.file
         return runner
 
     def build_model(self) -> nn.Module:

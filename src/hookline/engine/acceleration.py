@@ -25,7 +25,7 @@ from hookline.engine.steps import as_outputs
 from hookline.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
-    from hookline.engine.runner_host import RunnerHost
+    from hookline.engine.run import Run
 
 log = logging.getLogger("hookline")
 
@@ -122,7 +122,7 @@ class Acceleration:
             self._threads_before = found
             torch.set_num_threads(found)
 
-    def choose_threads(self, runner: RunnerHost) -> None:
+    def choose_threads(self, runner: Run) -> None:
         """With `auto`, measure a step with several numbers of threads, and use the fastest. Report the choice."""
         if self.threads != "auto":
             return
@@ -143,7 +143,7 @@ class Acceleration:
         times = ", ".join(f"{1e3 * seconds:.3g} ms with {number}" for number, seconds in measured.items())
         runner.terminal.say(f"threads: {chosen} (measured: a step takes {times})")
 
-    def _why_not_measured(self, runner: RunnerHost, now: int) -> str:
+    def _why_not_measured(self, runner: Run, now: int) -> str:
         if self._threads_before is not None:
             return "as in the checkpoint"
         if not runner.compute.on_cpu:
@@ -159,7 +159,7 @@ class Acceleration:
         return ""
 
 
-def measure(runner: RunnerHost, most: int) -> dict[int, float]:
+def measure(runner: Run, most: int) -> dict[int, float]:
     """Return the seconds of a forward and backward pass by number of threads. The run is as before afterwards."""
     loop = runner.train_loop
     with ExitStack() as restoring:

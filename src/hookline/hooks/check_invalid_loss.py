@@ -103,7 +103,7 @@ class CheckInvalidLossHook(Hook):
         """Drop unread losses of an earlier run. If this hook stopped that run, keep its exit code."""
         self._unread = []
         if runner.stopped and runner.stopped.by == runner.plan.name_of(self):
-            runner.requests.end_with(NumericsError.exit_code)
+            runner.end_with(NumericsError.exit_code)
 
     def before_backward(self, runner: Runner, outputs: dict[str, Any]) -> None:
         """Check this loss, and the losses since the last check."""

@@ -279,7 +279,7 @@ class CheckpointHook(Hook):
                     f"CheckpointHook: published_keys: checkpoints have no entry '{key}'; did you mean '{best}'?"
                 )
         self._interval = self._default_interval(runner) if self.interval is None else self.interval
-        if self.max_keep_ckpts >= 1 and runner.loading.resumed_at >= 0:
+        if self.max_keep_ckpts >= 1 and runner.resumed_at >= 0:
             assert runner.saving.last_path is not None, "it was resumed from there"
             folder, last = self.checkpoint_folder(runner), runner.saving.last_path
             runner.strategy.on_main(lambda: clean_up(self.max_keep_ckpts, self._names(), folder, last))
@@ -337,7 +337,7 @@ class CheckpointHook(Hook):
     def _lacks(self, runner: Runner, path: Path) -> bool:
         """Return whether the last checkpoint is still to be saved. If another hook has saved it, it counts as ours."""
         saving = runner.saving
-        if self._last == path or runner.loading.resumed_at == runner.iter:
+        if self._last == path or runner.resumed_at == runner.iter:
             return False
         if saving.saved_at == runner.iter and saving.last_path == path:
             self._saved(path)

@@ -144,7 +144,7 @@ class EvaluateHook(Hook):
         prefixes = [entry.hook.prefix for entry in runner.plan if isinstance(entry.hook, EvaluateHook)]
         if prefixes.count(self.prefix) > 1:
             raise ConfigError(f"EvaluateHook: two EvaluateHooks have the prefix '{self.prefix}'; give each its own")
-        if self.at_begin and runner.iter == 0 and runner.loading.resumed_at < 0 and self.evaluated_at < 0:
+        if self.at_begin and runner.iter == 0 and runner.resumed_at < 0 and self.evaluated_at < 0:
             self._evaluate(runner, 0, 0 if self._counts_epochs(runner) else None)
 
     def after_train_iter(self, runner: Runner) -> None:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from hookline.common.checks import check_int
 from hookline.common.escape import escaped
 from hookline.common.numbers import as_number, as_time
-from hookline.engine.numerics import check_recorded_loss
 from hookline.errors import ConfigError, did_you_mean
 from hookline.hooks.epoch_loss import LossOfEpoch
 from hookline.plan.hook import Hook, every
@@ -143,7 +142,7 @@ class LoggerHook(Hook):
     def _log_training(self, runner: Runner, done: int) -> None:
         hub, step = runner.hub, runner.position.iter + 1
         hub.read("train/")
-        check_recorded_loss(runner.training, hub, step, self._logged_at)
+        runner.check_loss(self._logged_at)
         self._loss_of_epoch.take(hub.history("train/loss"), logged=True)
         named = step // self.interval_exp_name > self._logged_at // self.interval_exp_name
         self._logged_at = step

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hookline.common.checks import check_number
@@ -11,7 +12,7 @@ from hookline.rundir.names import PAGE
 if TYPE_CHECKING:
     from hookline.plan.milestones import Milestone
     from hookline.runner.runner import Runner
-    from hookline.state.host import Host
+    from hookline.screen.terminal import Terminal
 
 
 class ReportHook(Hook):
@@ -53,16 +54,21 @@ class ReportHook(Hook):
         """Return nothing: every run ends."""
         return []
 
-    def when_closed(self, runner: Host) -> None:
+    def when_closed(self, runner: Runner) -> None:
         """Write the page."""
-        from hookline.report.gather import gather, records_size
-        from hookline.report.page import make_page, write_page
+        write_report(runner.work_dir, runner.terminal, self.max_mb)
 
-        size = records_size(runner.work_dir)
-        if size > self.max_mb * 1e6:
-            runner.terminal.say(
-                f"ReportHook: {PAGE} was not written, because the records have {size / 1e6:.0f} MB; to write it, use: "
-                f"hookline report {runner.work_dir}"
-            )
-            return
-        write_page(runner.work_dir / PAGE, make_page(gather(runner.work_dir)))
+
+def write_report(folder: Path, terminal: Terminal, max_mb: float = 100.0) -> None:
+    """Write the page of a run, unless its records are too large."""
+    from hookline.report.gather import gather, records_size
+    from hookline.report.page import make_page, write_page
+
+    size = records_size(folder)
+    if size > max_mb * 1e6:
+        terminal.say(
+            f"ReportHook: {PAGE} was not written, because the records have {size / 1e6:.0f} MB; to write it, use: "
+            f"hookline report {folder}"
+        )
+        return
+    write_page(folder / PAGE, make_page(gather(folder)))

@@ -88,7 +88,7 @@ class RuntimeInfoHook(Hook):
         """Record every single number that the step returned, unless the batch was skipped."""
         if self._clipping:
             self._record_norms()
-        if runner.requests.skip:
+        if runner.skipped:
             return
         weight, read_loss, known = runner.batch_weight, self._read_loss, self._outputs
         for name, value in outputs.items():

@@ -37,14 +37,14 @@ def telling_hooks(host: Host) -> Iterator[Closing]:
             host.terminal.flush()
             for entry in list(host.plan):
                 if host.strategy.is_main or not entry.alone:
-                    _tell(host, entry.name, getattr(entry.hook, "when_closed", None))
+                    _tell(host, entry.name, getattr(entry.hook, "when_closed", None), host.plan.host)
             if host.strategy.is_main:
-                _tell(host, type(host).__name__, type(host).when_closed)
+                _tell(host, type(host).__name__, type(host).when_closed, host)
 
 
-def _tell(host: Host, name: str, call: Callable[[Any], None] | None) -> None:
+def _tell(host: Host, name: str, call: Callable[[Any], None] | None, run: Any) -> None:
     try:
         if call is not None:
-            call(host)
+            call(run)
     except Exception as error:
         host.terminal.say(f"warning: {name}: {type(error).__name__}: {error}", "yellow")

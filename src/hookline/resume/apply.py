@@ -19,7 +19,7 @@ from hookline.optim.schedules import after_end
 from hookline.resume.compare import Difference, auto_of, changed_lengths, changed_schedule, keeps_length, show
 
 if TYPE_CHECKING:
-    from hookline.engine.runner_host import RunnerHost
+    from hookline.engine.run import Run
     from hookline.optim.optim import Optim
     from hookline.optim.scheduled import Scheduled
     from hookline.resume.report import Resumption
@@ -34,7 +34,7 @@ RATES = ("initial_lr", "max_lr", "min_lr")
 Lengths = dict[str, tuple[int, int]]
 
 
-def refuse_undecided(runner: RunnerHost, found: Resumption, checkpoint: Mapping[str, Any]) -> None:
+def refuse_undecided(runner: Run, found: Resumption, checkpoint: Mapping[str, Any]) -> None:
     """Refuse to resume if only the user can decide how a schedule continues, or if the choice is not possible."""
     if not any(each.key == "schedule" for each in found.differences):
         return
@@ -71,15 +71,13 @@ def refuse_undecided(runner: RunnerHost, found: Resumption, checkpoint: Mapping[
     )
 
 
-def _with_stretch(each: Difference, runner: RunnerHost, found: Resumption, checkpoint: Mapping[str, Any]) -> Difference:
+def _with_stretch(each: Difference, runner: Run, found: Resumption, checkpoint: Mapping[str, Any]) -> Difference:
     """Add what happens to the rate to a difference whose new length wins."""
     is_stretched = each.schedule in [(name, index) for name, index, _, _ in _stretched(runner, found)]
     return replace(each, why=_describe_stretch([each], runner, found, checkpoint)) if is_stretched else each
 
 
-def _describe_all(
-    undecided: list[Difference], runner: RunnerHost, found: Resumption, checkpoint: Mapping[str, Any]
-) -> str:
+def _describe_all(undecided: list[Difference], runner: Run, found: Resumption, checkpoint: Mapping[str, Any]) -> str:
     """Describe what happens to the rate if these schedules are stretched, for each optim that has one."""
     by_optim: dict[str, list[Difference]] = {}
     for each in undecided:
@@ -96,7 +94,7 @@ def _optim_of(each: Difference) -> str:
 
 
 def _describe_stretch(
-    schedules: list[Difference], runner: RunnerHost, found: Resumption, checkpoint: Mapping[str, Any]
+    schedules: list[Difference], runner: Run, found: Resumption, checkpoint: Mapping[str, Any]
 ) -> str:
     """Describe what happens to the rate if these schedules, which belong to one optim, are stretched."""
     optim, own = _optim_of(schedules[0]), {each.schedule for each in schedules}
@@ -112,7 +110,7 @@ def _describe_stretch(
     return f"the rate continues from {rates} without a jump, and the curve ends with the new length"
 
 
-def _is_over(runner: RunnerHost, checkpoint: Mapping[str, Any], name: str, index: int, lengths: Lengths) -> bool:
+def _is_over(runner: Run, checkpoint: Mapping[str, Any], name: str, index: int, lengths: Lengths) -> bool:
     """Return whether a schedule of the checkpoint is at the end of all of its curves."""
     state = _state_of(runner, checkpoint, name, index)
     return all(
@@ -121,7 +119,7 @@ def _is_over(runner: RunnerHost, checkpoint: Mapping[str, Any], name: str, index
     )
 
 
-def _after_end(runner: RunnerHost, found: Resumption) -> str:
+def _after_end(runner: Run, found: Resumption) -> str:
     """Return what the rate does after the end of the old curves, if this run goes on there, as a part of a line."""
     texts = [
         after_end(retiming.find(scheduled.scheduler, key)[0])
@@ -133,7 +131,7 @@ def _after_end(runner: RunnerHost, found: Resumption) -> str:
     return f" ({'; '.join(known)})" if known else ""
 
 
-def _state_of(runner: RunnerHost, checkpoint: Mapping[str, Any], name: str, index: int) -> Any:
+def _state_of(runner: Run, checkpoint: Mapping[str, Any], name: str, index: int) -> Any:
     return runner.optims.share_of(name, checkpoint["param_schedulers"])[index]
 
 
@@ -141,7 +139,7 @@ def _sibling(parameter: str, name: str) -> str:
     return f"{parameter.rpartition('.')[0]}.{name}".lstrip(".")
 
 
-def _stretched(runner: RunnerHost, found: Resumption) -> Iterator[tuple[str, int, Scheduled, Lengths]]:
+def _stretched(runner: Run, found: Resumption) -> Iterator[tuple[str, int, Scheduled, Lengths]]:
     """Yield the schedules whose lengths differ: optim, number, schedule, and the lengths then and now."""
     for name, index, scheduled, a, b in _schedules(runner, found):
         changed, _ = changed_schedule(a, b)
@@ -150,14 +148,14 @@ def _stretched(runner: RunnerHost, found: Resumption) -> Iterator[tuple[str, int
             yield name, index, scheduled, lengths
 
 
-def _schedules(runner: RunnerHost, found: Resumption) -> Iterator[tuple[str, int, Scheduled, Any, Any]]:
+def _schedules(runner: Run, found: Resumption) -> Iterator[tuple[str, int, Scheduled, Any, Any]]:
     old, new = found.then["asked"].get("schedules", {}), found.now["asked"]["schedules"]
     for name, optim in runner.optims.items():
         for index, (scheduled, a, b) in enumerate(zip(optim.schedulers, old.get(name, ()), new[name], strict=False)):
             yield name, index, scheduled, a, b
 
 
-def _not_stretchable(runner: RunnerHost, found: Resumption, checkpoint: Mapping[str, Any]) -> Iterator[str]:
+def _not_stretchable(runner: Run, found: Resumption, checkpoint: Mapping[str, Any]) -> Iterator[str]:
     """Yield why schedules whose lengths differ cannot be stretched, or why a run with them would train nothing."""
     for name, index, scheduled, lengths in _stretched(runner, found):
         before, after = (side["asked"]["schedules"][name][index].get("when") for side in (found.then, found.now))
@@ -187,7 +185,7 @@ class Originals:
     schedulers: dict[str, list[list[dict[str, Any]]]]
 
     @classmethod
-    def of(cls, runner: RunnerHost) -> Originals:
+    def of(cls, runner: Run) -> Originals:
         """Copy the values of this run before anything is loaded."""
         return cls(
             {
@@ -202,7 +200,7 @@ class Originals:
         )
 
 
-def apply(runner: RunnerHost, found: Resumption, before: Originals) -> None:
+def apply(runner: Run, found: Resumption, before: Originals) -> None:
     """Put the choices into effect that differ from what was loaded, and remember what the run does from now on."""
     old, asked = found.then.get("asked", {}), copy.deepcopy(dict(found.now["asked"]))
     loop = runner.train_loop
@@ -226,7 +224,7 @@ def apply(runner: RunnerHost, found: Resumption, before: Originals) -> None:
     runner.asked = asked
 
 
-def _apply_schedules(runner: RunnerHost, found: Resumption, before: Originals, asked: dict[str, Any]) -> None:
+def _apply_schedules(runner: Run, found: Resumption, before: Originals, asked: dict[str, Any]) -> None:
     wins, as_long = found.winner("schedule") == "config", keeps_length(found.then, found.now, runner.keep)
     for name, index, scheduled, a, b in _schedules(runner, found):
         changed, auto = changed_schedule(a, b)

@@ -23,7 +23,7 @@ from hookline.run.position import Position
 from hookline.state import snapshot
 
 if TYPE_CHECKING:
-    from hookline.engine.runner_host import RunnerHost
+    from hookline.engine.run import Run
     from hookline.resume.report import Resumption
     from hookline.state.host import Host
 
@@ -85,7 +85,7 @@ class Contract:
 class RunContract(Contract):
     """The contract of a Runner: the user's choices win where `keep` says so."""
 
-    def __init__(self, runner: RunnerHost) -> None:
+    def __init__(self, runner: Run) -> None:
         super().__init__(runner)
         self._runner = runner
         self._originals: apply.Originals | None = None

@@ -16,7 +16,7 @@ from hookline.state.host import CustomPart
 if TYPE_CHECKING:
     from torch.optim.lr_scheduler import LRScheduler
 
-    from hookline.engine.runner_host import RunnerHost
+    from hookline.engine.run import Run
     from hookline.optim.optim import Optim
     from hookline.optim.scheduled import Scheduled
     from hookline.plan.plan import Entry
@@ -36,7 +36,7 @@ COUNTED = (
 DEPTH, ITEMS = 3, 64
 
 
-def asked(runner: RunnerHost) -> dict[str, Any]:
+def asked(runner: Run) -> dict[str, Any]:
     """Return what this run was asked to do, before any checkpoint is loaded."""
     loop = runner.train_loop if runner.has_training else None
     return {

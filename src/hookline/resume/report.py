@@ -27,7 +27,7 @@ from hookline.resume.facts import initial_rates
 from hookline.state import snapshot
 
 if TYPE_CHECKING:
-    from hookline.engine.runner_host import RunnerHost
+    from hookline.engine.run import Run
     from hookline.optim.optims import Optims
     from hookline.optim.scheduled import Scheduled
     from hookline.resume.start import Start
@@ -118,7 +118,7 @@ def compare_with(
     )
 
 
-def preview(runner: RunnerHost, start: Start, decided: bool) -> Resumption | None:
+def preview(runner: Run, start: Start, decided: bool) -> Resumption | None:
     """Compare this run with the checkpoint that it would resume, without loading or writing anything."""
     if not runner.resume:
         raise ConfigError("preview_resume needs a resume: Runner(..., resume=True)")

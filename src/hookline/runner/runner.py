@@ -9,20 +9,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property, partial
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, Unpack
 
 import torch
 from torch import nn
 
-from hookline.checks import optimizers
-from hookline.checks.before_training import check_before_training, refuse_empty_loaders
 from hookline.common import launched
 from hookline.common.checks import check_name
 from hookline.common.escape import escaped
 from hookline.common.files import real_path
+from hookline.common.forwarding import forwarded
 from hookline.common.modes import in_mode
 from hookline.common.precision import precision_of
 from hookline.data.batches import Batches
@@ -30,10 +30,9 @@ from hookline.data.transfer import to_device
 from hookline.engine.acceleration import Acceleration
 from hookline.engine.compute import Compute
 from hookline.engine.loop_specs import EvalLoop, TrainLoop, eval_loops
-from hookline.engine.runner_host import RunnerHost
+from hookline.engine.numerics import check_recorded_loss
 from hookline.engine.steps import call_model
 from hookline.errors import ConfigError, HookError
-from hookline.lifecycle.session import session
 from hookline.plan.budgets import BudgetAction, budget_of_observers
 from hookline.plan.callers import call_in_progress
 from hookline.plan.cost_report import CostReport, report_costs
@@ -41,19 +40,18 @@ from hookline.plan.explanation import Hooks
 from hookline.plan.plan import SKIPPING, Plan
 from hookline.plan.trace import FIRST_STEPS, Trace
 from hookline.record.hub import MessageHub
-from hookline.resume import facts
 from hookline.resume import report as resuming
-from hookline.resume.contract import RunContract
 from hookline.resume.start import Start
 from hookline.run.keep import parse_keep, refuse_without_resume
 from hookline.run.position import Position
 from hookline.run.requests import FileName, Requests, SaveOptions, Stop, When, build_save_request
 from hookline.rundir.archive import RESERVED
 from hookline.runner import registration
+from hookline.runner.host import RunnerHost
 from hookline.runner.summary import Summary, summarize
 from hookline.screen.notebook import hide_result
 from hookline.screen.terminal import Terminal
-from hookline.state.host import CustomPart
+from hookline.state.host import CustomPart, Verb
 from hookline.state.loading import Loading
 from hookline.state.parts import parts_of
 from hookline.state.saving import Saving
@@ -61,13 +59,15 @@ from hookline.strategies import Strategy, pick
 from hookline.writers.router import Writers
 
 if TYPE_CHECKING:
+    from hookline.optim.optims import Optims
+    from hookline.plan.costs import Cost
     from hookline.plan.hook import Hook
     from hookline.resume.report import Resumption
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class Runner(RunnerHost):
+class Runner:
     """Holds the parts of a run, and starts it.
 
     Args:
@@ -110,8 +110,8 @@ class Runner(RunnerHost):
 
     #: True if hooks may have methods for points that nobody declared; see `Plan`.
     open_points: ClassVar[bool] = False
-    #: The rules for continuing from a checkpoint. A dialect may replace them.
-    contract_class: ClassVar[type[RunContract]] = RunContract
+    #: The class of the object that runs it. A dialect may replace it.
+    _host_class: ClassVar[type[RunnerHost]] = RunnerHost
 
     def __init__(
         self,
@@ -147,49 +147,49 @@ class Runner(RunnerHost):
         _refuse_wrong_kinds(model, train, writers)
         check_name("work_dir", work_dir)
         check_name("experiment_name", experiment_name)
-        self.acceleration = Acceleration(compile, channels_last, threads, prefetch)
-        self.strategy = pick(strategy)
-        self.compute = Compute(
-            self.acceleration.prepare(model),
-            self.strategy.pick_device(device),
-            self.strategy.pick_precision(precision_of(precision)),
+        host = self._host = self._host_class(self)
+        host.acceleration = Acceleration(compile, channels_last, threads, prefetch)
+        host.strategy = pick(strategy)
+        host.compute = Compute(
+            host.acceleration.prepare(model),
+            host.strategy.pick_device(device),
+            host.strategy.pick_precision(precision_of(precision)),
         )
-        self.seed = seed
-        self.work_dir = Path(work_dir)
-        self.experiment_name = experiment_name or escaped(real_path(self.work_dir).name)
-        self.load_from, self.resume = load_from, resume or launched.must_resume()
-        self.keep = parse_keep(keep)
-        if not self.resume:
-            refuse_without_resume(self.keep)
-        self.asked = {}
-        self.config = config
-        self.trial_batch = trial_batch
+        host.seed = seed
+        host.work_dir = Path(work_dir)
+        host.experiment_name = experiment_name or escaped(real_path(host.work_dir).name)
+        host.load_from, host.resume = load_from, resume or launched.must_resume()
+        host.keep = parse_keep(keep)
+        if not host.resume:
+            refuse_without_resume(host.keep)
+        host.asked = {}
+        host.config = config
+        host.trial_batch = trial_batch
 
-        self._train_loop = train
-        self.val_loop, self.test_loop = val, test
-        self.val_loops: dict[str, EvalLoop] = eval_loops(val, "val")
-        self.test_loops: dict[str, EvalLoop] = eval_loops(test, "test")
-        self.share_data()
-        self.optim = optim
+        host.loop_given = train
+        host.val_loops = eval_loops(val, "val")
+        host.test_loops = eval_loops(test, "test")
+        host.share_data()
+        host.use_optims(optim)
 
-        self.position = Position()
-        self.requests = Requests()
-        self.hub = self.message_hub = MessageHub()
-        self.terminal = Terminal(quiet or not self.strategy.is_main)
-        self.writers = Writers(
-            [registration.writer(given) for given in writers], main=self.strategy.is_main, reserved=RESERVED
+        host.position = Position()
+        host.requests = Requests()
+        host.hub = MessageHub()
+        host.terminal = Terminal(quiet or not host.strategy.is_main)
+        host.writers = Writers(
+            [registration.writer(given) for given in writers], main=host.strategy.is_main, reserved=RESERVED
         )
-        self.saving, self.loading = Saving(self), Loading(self)
-        self.parts = parts_of(self)
-        self.plan = Plan(self, points, open=self.open_points, budget=budget_of_observers(budget, budget_action))
-        registration.register_all(self.plan, default_hooks, custom_hooks)
-        self.evaluation = self._new_evaluation()
-        self.start = Start(self, self.contract_class(self))
+        host.saving, host.loading = Saving(host), Loading(host)
+        host.parts = parts_of(host)
+        host.plan = Plan(self, points, open=self.open_points, budget=budget_of_observers(budget, budget_action))
+        registration.register_all(host.plan, default_hooks, custom_hooks)
+        host.evaluation = host._new_evaluation()
+        host.start = Start(host, host.contract_class(host))
 
     def __repr__(self) -> str:
-        position, of = self.position, f" of {self.max_iters}" if self.max_iters is not None else ""
+        position, of = self._host.position, f" of {self.max_iters}" if self.max_iters is not None else ""
         texts = [f"iteration {position.iter}{of}"]
-        if self.has_training and self.train_loop.by_epoch:
+        if self.has_training and self._host.train_loop.by_epoch:
             texts.insert(0, f"epoch {position.epoch} of {self.max_epochs}")
         texts += [f"{self.device}", self.precision]
         texts += [f"rank {self.rank} of {self.world_size}"] * (self.world_size > 1)
@@ -213,81 +213,9 @@ class Runner(RunnerHost):
 
     def train(self) -> nn.Module:
         """Train to the end, or to a stop, and return the trained model."""
-        loop = self.train_loop
-        if self.needs_optim and not self.optims:
-            raise ConfigError("training needs an optim; add one: Runner(..., optim=Optim(optimizer))")
-        if self.optims.are_named and not loop.updates_itself:
-            raise ConfigError(
-                f"there are {len(self.optims)} optims ({', '.join(self.optims)}), so the step must choose which one to "
-                "update: give it a parameter named optim, and call optim['name'].update(loss)"
-            )
-        evaluations = {f"val {name}".strip(): each for name, each in self.val_loops.items()}
-        if self.trial_batch and self.strict_start:
-            evaluations |= {f"test {name}".strip(): each for name, each in self.test_loops.items()}
-        refuse_empty_loaders({"train": loop, **evaluations})
-        with self.acceleration.threads_set(), session(self, "train", self.start):
-            self._report_finished()
-            self.run_training()
+        self._host.train()
         hide_result(self.model)
         return self.model
-
-    def before_training(self) -> None:
-        """Record the config, and run the checks that are possible before the first step."""
-        if self.span is not None:
-            self.span.start_at(self.position)
-        self.training.losses_since = self.position.iter
-        self.training.before_first_pass = partial(optimizers.check_parameters, self)
-        if self.config is not None:
-            self.writers.write_config("config", self.config, self.iter)
-        check_before_training(self)
-
-    def report_changes(self) -> None:
-        """Warn about parameters that code of the user put into the model, and that no optimizer has."""
-        optimizers.report_untrained(self)
-
-    def note_what_is_asked(self) -> None:
-        """Remember what this run was asked to do. A second training of this runner goes on with what the first did."""
-        now = facts.asked(self)
-        if self.loading.started and self.asked:
-            changeable = ("max_epochs", "max_iters", "hooks", "parts")
-            now = {**self.asked, **{key: now[key] for key in changeable}}
-        self.asked = now
-
-    def asked_by_now(self) -> dict[str, Any]:
-        """Return what this run was asked to do, with the hooks that joined it since."""
-        if not self.asked:
-            return {}
-        hooks = {entry.name: self.asked["hooks"].get(entry.name) for entry in self.plan}
-        missing = {entry.name: facts.parameters_of(entry) for entry in self.plan if hooks[entry.name] is None}
-        return {**self.asked, "hooks": {**hooks, **missing}}
-
-    def _report_finished(self) -> None:
-        """Report it if there is nothing left to train. Let a run that was stopped for now continue."""
-        stopped = self.requests.stopped
-        if self.train_loop.is_over(self.position):
-            self.terminal.say(
-                f"training is already finished: {self.epoch} epochs, {self.iter} iterations; "
-                + self._how_to_train_longer()
-            )
-        elif stopped and stopped.for_now:
-            self.requests.resume_training()
-        elif stopped:
-            who = f" by {stopped.by}" if stopped.by else ""
-            self.terminal.say(
-                f"this run was stopped{who}: {stopped.reason}. To continue, change the parameters of that hook or "
-                "remove it, and resume"
-            )
-
-    def _how_to_train_longer(self) -> str:
-        limit = "max_iters" if self.train_loop.max_epochs is None else "max_epochs"
-        found, value = self.start.contract.resumption, getattr(self.train_loop, limit)
-        differing = [each for each in found.differences if each.key == limit] if found is not None else []
-        if found is not None and differing and differing[0].winner == "checkpoint":
-            choice = found.hint(f"{limit}=config")
-            return f"{limit} is {value} as in the checkpoint, not {differing[0].config}; to change that, use {choice}"
-        if value is not None and value < (self.iter if limit == "max_iters" else self.epoch):
-            return f"{limit} is only {value}"
-        return f"to train longer, increase {limit}"
 
     def preview_resume(self, decided: bool = True) -> Resumption | None:
         """Return what a resume would do: the checkpoint that it takes, and what differs; None without a checkpoint.
@@ -295,27 +223,15 @@ class Runner(RunnerHost):
         Nothing is loaded and nothing is written. A resume that would be refused raises the same error here. If not
         `decided`, what the user has to decide is a part of the report instead.
         """
-        return resuming.preview(self, self.start, decided)
+        return resuming.preview(self._host, self._host.start, decided)
 
     def val(self) -> dict[str, Any]:
         """Validate once, and return the metrics."""
-        return self._evaluate("val", self.val_loops)
+        return self._host.evaluate("val")
 
     def test(self) -> dict[str, Any]:
         """Test once, and return the metrics."""
-        return self._evaluate("test", self.test_loops)
-
-    def _evaluate(self, stage: Literal["val", "test"], found: dict[str, EvalLoop]) -> dict[str, Any]:
-        if not found:
-            added = (
-                f"Runner(..., {stage}=EvalLoop(loader, ...))"
-                if self.config is None
-                else f"the section '{stage}' of the config"
-            )
-            raise ConfigError(f"this run has no {stage} loop; add one: {added}")
-        refuse_empty_loaders({f"{stage} {name}".strip(): loop for name, loop in found.items()})
-        with self.acceleration.threads_set(), session(self, stage, self.start):
-            return self.evaluation.run(stage)
+        return self._host.evaluate("test")
 
     def predict(self, loader: Iterable[Any], step: Callable[..., Any] | None = None) -> list[Any]:
         """Return the outputs of the evaluation step for each batch of a loader, without calling hooks.
@@ -350,7 +266,11 @@ class Runner(RunnerHost):
             exit_code: The exit code of the command line after this stop.
         """
         stop = Stop(reason or "no reason given", self._requester(), when, for_now)
-        self.requests.ask_stop(stop, flush_window=flush_window, exit_code=exit_code)
+        self._host.requests.ask_stop(stop, flush_window=flush_window, exit_code=exit_code)
+
+    def end_with(self, exit_code: int) -> None:
+        """Set the exit code of the command line, without stopping the run."""
+        self._host.requests.end_with(exit_code)
 
     def skip_step(self, reason: str) -> None:
         """Skip the current batch: it does not change the weights.
@@ -368,8 +288,8 @@ class Runner(RunnerHost):
                 "with several processes, skip_step can only be called by a hook at "
                 f"{', '.join(SKIPPING[:-1])} or {SKIPPING[-1]}, because the processes agree there"
             )
-        self.requests.ask_skip(reason or "requested by a hook")
-        self.optims.skip()
+        self._host.requests.ask_skip(reason or "requested by a hook")
+        self._host.optims.skip()
 
     def request_save(self, name: FileName = None, **options: Unpack[SaveOptions]) -> None:
         """Save a checkpoint at the end of this iteration, epoch, validation, or of an open accumulation window.
@@ -390,11 +310,11 @@ class Runner(RunnerHost):
                 "request_save: only the main process writes, so it cannot call back 'done' or 'failed' of another one; "
                 "ask in the main process (runner.rank == 0), or at the same iteration in all of them (together=True)"
             )
-        self.requests.ask_save(request)
+        self._host.requests.ask_save(request)
 
     def checkpoint_path(self, name: FileName = None, **options: Unpack[SaveOptions]) -> Path:
         """Return where a checkpoint with these options of `request_save` would be written at the current counters."""
-        return self.saving.path(build_save_request(name, options))
+        return self._host.saving.path(build_save_request(name, options))
 
     def request_val(self) -> None:
         """Validate at the end of this iteration, or, inside an accumulation window, at the end of the window."""
@@ -402,7 +322,7 @@ class Runner(RunnerHost):
             raise HookError(
                 "a validation was requested, but this run has none; add `val` to the Runner or to the config"
             )
-        self.requests.ask_validation()
+        self._host.requests.ask_validation()
 
     def _requester(self) -> str:
         """Return the name of the hook that is calling; empty if it is not a hook."""
@@ -420,69 +340,176 @@ class Runner(RunnerHost):
         budget_action: BudgetAction | None = None,
     ) -> None:
         """Add a hook, even during training. It runs from the next point on."""
-        registration.register(self.plan, hook, priority, on_error, budget, budget_action)
+        registration.register(self._host.plan, hook, priority, on_error, budget, budget_action)
 
     def remove_hook(self, hook: Hook | Callable[..., Any]) -> None:
         """Remove a hook or a function, even during training."""
-        self.plan.remove(hook)
+        self._host.plan.remove(hook)
 
     def on(self, point: str, *, every: int | str | None = None, priority: str | int | None = None) -> Callable[[F], F]:
         """Make a function a hook: `@runner.on("after_train_iter", every=10)`."""
 
         def register(function: F) -> F:
-            self.plan.on(point, function, every, priority)
+            self._host.plan.on(point, function, every, priority)
             return function
 
         return register
 
     def add_point(self, name: str, arguments: Iterable[str] = ()) -> None:
         """Declare a custom point, before the hooks that use it."""
-        self.plan.add_point(name, arguments)
+        self._host.plan.add_point(name, arguments)
 
     def call_hook(self, point: str, **arguments: Any) -> None:
         """Call the hooks at a point; this is how custom points are called."""
-        self.plan.call(point, arguments)
+        self._host.plan.call(point, arguments)
 
     def add_part(self, name: str, part: Any) -> None:
         """Save and restore one more object with every checkpoint: anything with `state_dict` and `load_state_dict`."""
-        if name in self.parts or name in ("meta", "ranks", "shards"):
+        if name in self._host.parts or name in ("meta", "ranks", "shards"):
             raise ConfigError(f"checkpoints already have a part '{name}'; choose another name")
         for method in ("state_dict", "load_state_dict"):
             if not callable(getattr(part, method, None)):
                 raise ConfigError(f"the part '{name}' ({type(part).__name__}) has no method {method}")
-        late = {key: self.parts.pop(key) for key in ("hooks", "rng")}  # these are loaded last
-        self.parts |= {name: CustomPart(part), **late}
+        late = {key: self._host.parts.pop(key) for key in ("hooks", "rng")}  # these are loaded last
+        self._host.parts |= {name: CustomPart(part), **late}
 
     @property
     def hooks(self) -> Hooks:
         """Return the hooks in plan order. Printing them shows a tree of which hook runs where."""
-        return Hooks(self.plan)
+        return Hooks(self._host.plan)
+
+    # -- for hooks
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Exclude the time inside from the time of a training step, for hooks that run their own evaluation."""
+        began = time.perf_counter()
+        try:
+            with self.plan.ledger.resting():
+                yield
+        finally:
+            self._host.seconds_paused += time.perf_counter() - began
+        if self.running == "train":
+            self._host.training.drop_stale_gradients()
+
+    def measure_data_wait(self) -> Cost:
+        """Return the time that training has waited for the loader: a running total.
+
+        All hooks share this total, so each hook remembers the value at which it began.
+        """
+        return self.plan.ledger.parts["data"]
+
+    def more_eval_loops(
+        self, val: Mapping[str, EvalLoop], test: Mapping[str, EvalLoop]
+    ) -> AbstractContextManager[None]:
+        """Also evaluate these loops inside the context, for hooks that evaluate the same data in another way."""
+        return self._host.evaluation.more_loops(val, test)
+
+    def validation_due(self, position: Position | None = None) -> bool:
+        """Return whether a validation must run before the next step, at this position or another one."""
+        return self._host.evaluation.due(position)
+
+    def trained_names(self) -> Collection[str]:
+        """Return the names of the parameters that require gradients and that an optimizer has."""
+        return self._host.trained_names()
+
+    def check_loss(self, since: int | None = None) -> None:
+        """End the run if a recorded loss is NaN or Inf, before it is logged like a normal result.
+
+        Args:
+            since: The iteration of the last record, if it is known.
+        """
+        check_recorded_loss(self._host.training, self.hub, self.iter + 1, since)
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """Return the context of a forward pass in the precision of the run. It can be entered once."""
+        return self._host.compute.autocast()
+
+    # -- the parts of the run
+
+    model: nn.Module = forwarded(
+        "_host.model", "Return the user's module, without wrappers. It cannot be replaced in a run.", settable=True
+    )
+    wrapped: nn.Module = forwarded("_host.compute.wrapped", "Return the model as the step calls it.")
+    optim: Any = forwarded(
+        "_host.optim", "Return the optim, or all of them by name. It cannot be replaced in a run.", settable=True
+    )
+    optims: Optims = forwarded("_host.optims", "Return all optims by name. A single one has the name ''.")
+    train_loop: TrainLoop = forwarded("_host.train_loop", "Return the training loop. It is an error if there is none.")
+    val_loop: Any = forwarded("_host.val_loop", "Return the validation loop; a dict of several, or None.")
+    val_loops: dict[str, EvalLoop] = forwarded("_host.val_loops", "Return the validation loops by name.")
+    test_loop: Any = forwarded("_host.test_loop", "Return the test loop; a dict of several, or None.")
+    test_loops: dict[str, EvalLoop] = forwarded("_host.test_loops", "Return the test loops by name.")
+    hub: MessageHub = forwarded("_host.hub", "Return the numbers of the run: its message hub.", settable=True)
+    message_hub: MessageHub = forwarded("_host.hub", "Return the message hub, as `hub` does.", settable=True)
+    writers: Writers = forwarded("_host.writers", "Return the destinations of records.")
+    terminal: Terminal = forwarded("_host.terminal", "Return the screen and run.log.")
+    strategy: Strategy = forwarded("_host.strategy", "Return what spreads the run over processes.")
+    plan: Plan = forwarded("_host.plan", "Return the hooks, checked, ordered and compiled.")
+    saving: Saving = forwarded("_host.saving", "Return what writes checkpoints.")
+    config: Mapping[str, Any] | None = forwarded("_host.config", "Return the config that is recorded.", settable=True)
+    work_dir: Path = forwarded("_host.work_dir", "Return the folder of the run.", settable=True)
+    experiment_name: str = forwarded("_host.experiment_name", "Return the name of the run.", settable=True)
+    seed: int = forwarded("_host.seed", "Return the seed of all random generators.", settable=True)
+    device: torch.device = forwarded("_host.compute.device", "Return the device of the run.")
+    precision: str = forwarded("_host.compute.precision", "Return the precision: `fp32`, `bf16` or `fp16`.")
+    rank: int = forwarded("_host.strategy.rank", "Return the number of this process; 0 is the main one.")
+    world_size: int = forwarded("_host.strategy.world_size", "Return the number of processes that train together.")
+
+    # -- the progress of the run
+
+    running: Verb | None = forwarded("_host.running", "Return the verb that is running; None outside of a run.")
+    position: Position = forwarded("_host.position", "Return the counters of what is finished.")
+    epoch: int = forwarded("_host.position.epoch", "Return the number of finished epochs.")
+    iter: int = forwarded("_host.position.iter", "Return the number of finished iterations.")
+    validations: int = forwarded("_host.position.validations", "Return the number of finished validations.")
+    updates: int = forwarded("_host.optims.updates", "Return the number of finished optimizer steps.")
+    current_updates: int = forwarded(
+        "_host.optims.current_updates", "Return the finished steps of the optim that is stepping now."
+    )
+    has_training: bool = forwarded("_host.has_training", "Return whether there is a training loop.")
+    max_epochs: int | None = forwarded("_host.max_epochs", "Return the total number of epochs; None by iterations.")
+    max_iters: int | None = forwarded("_host.max_iters", "Return how many iterations there will be, if that is known.")
+    max_passes: int | None = forwarded(
+        "_host.max_passes", "Return how many passes over the data there will be, if that is known."
+    )
+    resumed_at: int = forwarded(
+        "_host.loading.resumed_at", "Return the iteration that this run was resumed at; -1 if it was not."
+    )
+
+    # -- the current iteration
+
+    data_batch: Any = forwarded(
+        "_host.data_batch", "Return the current batch. A `before_..._iter` may replace it.", settable=True
+    )
+    batch_weight: float | None = forwarded(
+        "_host.batch_weight", "Return the samples of the batch relative to a usual one; None if all have a usual one."
+    )
+    ends_epoch: bool = forwarded("_host.ends_epoch", "Return whether the current batch is the last one of its pass.")
+    ends_window: bool = forwarded(
+        "_host.ends_window", "Return whether an accumulation window has to end with the current batch."
+    )
+    accumulating: bool = forwarded(
+        "_host.optims.accumulating", "Return whether an accumulation window is open, so that requests wait for its end."
+    )
+    eval_loop: EvalLoop | None = forwarded("_host.evaluation.current", "Return the evaluation loop that is running.")
+    skipped: str = forwarded("_host.requests.skip", "Return why the current step is skipped; empty if it is not.")
+    stopped: Stop = forwarded(
+        "_host.requests.stopped", "Return why training was stopped early, and by which hook; false if it was not."
+    )
+    exit_code: int = forwarded("_host.requests.exit_code", "Return the exit code of the command line if nothing fails.")
+    seconds_waited: float = forwarded(
+        "_host.seconds_waited", "Return how long training has waited for saves, and for evaluations of hooks."
+    )
 
     # -- looking
-
-    @cached_property
-    def train_loop(self) -> TrainLoop:
-        """Return the training loop. It is an error if the run has none."""
-        if self._train_loop is None:
-            raise ConfigError("this run has no training; add it: Runner(..., train=TrainLoop(loader, ...))")
-        return self._train_loop
-
-    @property
-    def has_training(self) -> bool:
-        """Return whether there is a training loop."""
-        return self._train_loop is not None
-
-    @property
-    def epoch(self) -> int:
-        """Return the number of finished epochs."""
-        return self.position.epoch
 
     def costs(self) -> CostReport:
         """Return what every hook and every part of training has cost in this session so far. Printing it shows a table.
 
         `costs().to_dict()` is what `hooks.json` in the folder of the run holds.
         """
-        return report_costs(self.plan, self.plan.ledger)
+        return report_costs(self._host.plan, self._host.plan.ledger)
 
     def trace(self, path: str | Path, steps: int = FIRST_STEPS) -> None:
         """Write a Chrome trace of the next training: the first steps, and then one of 31, on one timeline.
@@ -491,56 +518,16 @@ class Runner(RunnerHost):
             path: The file to write. It opens in chrome://tracing and ui.perfetto.dev.
             steps: How many steps at the beginning are traced.
         """
-        if self.running is not None:
+        if self._host.running is not None:
             raise HookError("runner.trace() was called during a run; call it before runner.train()")
-        self.plan.ledger.trace = Trace(path, steps, self.rank, self.experiment_name)
+        self._host.plan.ledger.trace = Trace(path, steps, self.rank, self.experiment_name)
 
     def summary(self) -> Summary:
         """Return the length, results, times and files of the run so far. Printing it shows a table.
 
         It works before, during and after training. `summary().to_dict()` is plain data.
         """
-        return summarize(self)
-
-    @property
-    def skipped(self) -> str:
-        """Return why the current step is skipped; empty if it is not."""
-        return self.requests.skip
-
-    @property
-    def stopped(self) -> Stop:
-        """Return why training was stopped early, and by which hook. The value is false if it was not stopped."""
-        return self.requests.stopped
-
-    @property
-    def exit_code(self) -> int:
-        """Return the exit code of the command line if nothing fails. A hook that stops a run may have set it."""
-        return self.requests.exit_code
-
-    @property
-    def max_epochs(self) -> int | None:
-        """Return the total number of epochs; None when training by iterations."""
-        return self._train_loop.max_epochs if self._train_loop is not None else None
-
-    @property
-    def max_iters(self) -> int | None:
-        """Return how many iterations there will be, if that is known."""
-        return self._train_loop.total_iters if self._train_loop is not None else None
-
-    @property
-    def max_passes(self) -> int | None:
-        """Return how many passes over the data there will be, also when training by iterations, if that is known."""
-        return self._train_loop.total_passes if self._train_loop is not None else None
-
-    @property
-    def rank(self) -> int:
-        """Return the number of this process; 0 is the main one."""
-        return self.strategy.rank
-
-    @property
-    def world_size(self) -> int:
-        """Return the number of processes that train together."""
-        return self.strategy.world_size
+        return summarize(self._host)
 
 
 def _refuse_wrong_kinds(model: Any, train: Any, writers: Any) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from hookline.common.monitor import BestCheckpoint
-    from hookline.runner.runner import Runner
+    from hookline.runner.host import RunnerHost
 
 #: How many of the hooks that take the most time are shown.
 DEAREST = 3
@@ -171,7 +171,7 @@ class Summary:
         return f"<table><caption>{escape(escaped(self.name))}</caption>{rows}</table>"
 
 
-def summarize(runner: Runner) -> Summary:
+def summarize(runner: RunnerHost) -> Summary:
     """Return the summary of a run as it is now. Reading the newest numbers waits for the device."""
     hub, position, span = runner.hub, runner.position, runner.span
     scalars = hub.scalars
@@ -181,7 +181,7 @@ def summarize(runner: Runner) -> Summary:
     mean = hub.get_info("last_loss") if is_over else None
     ledger = runner.plan.ledger
     costs = ledger.seconds_of_hooks() if is_over else {}
-    stopped, newest = runner.stopped, runner.saving.last_path
+    stopped, newest = runner.requests.stopped, runner.saving.last_path
     return Summary(
         name=runner.experiment_name,
         work_dir=runner.work_dir,
@@ -213,12 +213,12 @@ def _if_there(path: Path) -> Path | None:
     return path if os.path.isfile(path) else None
 
 
-def _metrics(runner: Runner, prefix: str) -> dict[str, float]:
+def _metrics(runner: RunnerHost, prefix: str) -> dict[str, float]:
     found = {name.removeprefix(prefix): each for name, each in runner.hub.scalars.items() if name.startswith(prefix)}
     return {name: history.current() for name, history in found.items() if name not in TIMES}
 
 
-def _mean_of_session(runner: Runner, name: str, iterations: int) -> float | None:
+def _mean_of_session(runner: RunnerHost, name: str, iterations: int) -> float | None:
     """Return the mean of a time over the steps of this session; the hub also has some of the sessions before."""
     history = runner.hub.scalars.get(name)
     return history.mean(iterations) if history is not None and iterations > 0 else None

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from hookline.checkpoint.names import NAMES
+from hookline.common import forks
 from hookline.common.files import real_path, write_text
 from hookline.plan.callers import call_in_progress
 from hookline.run.keep import Keep
@@ -253,7 +254,8 @@ class Host:
 
     def disown(self) -> None:
         """Let a process that was forked during this run end as soon as it would continue the loop."""
-        call = call_in_progress(self)
+        forks.note_copy(self.plan.host)  # hooks see this object
+        call = call_in_progress(self.plan.host)
         self.requests.disown(f" in hook {call.who}, at {call.point.name}," if call is not None else "")
 
     # -- files
@@ -261,7 +263,7 @@ class Host:
     @property
     def folders(self) -> list[Path]:
         """Return the folders of this run's checkpoints: those of hooks, and the folder of the run."""
-        own = [folder for entry in self.plan if (folder := entry.checkpoint_folder(self)) is not None]
+        own = [folder for entry in self.plan if (folder := entry.checkpoint_folder(self.plan.host)) is not None]
         return list({real_path(folder): folder for folder in [*own, self.work_dir]}.values())
 
     def write_description(self) -> None:

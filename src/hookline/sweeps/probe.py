@@ -39,7 +39,7 @@ def validate_one_batch(loaded: LoadedConfig, allow: Sequence[str]) -> list[str] 
 
     with tempfile.TemporaryDirectory(prefix="hookline-sweep-") as folder:
         runner = build_runner(loaded, allow=allow, work_dir=folder, resume=False, quiet=True, writers=())
-        runner.shorten(1)
+        runner._host.shorten(1)
         try:
             return list(runner.val())
         except HooklineError:

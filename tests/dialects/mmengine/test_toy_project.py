@@ -103,7 +103,7 @@ def test_a_run_that_was_cut_off_resumes_to_the_same_bits(tmp_path: Path) -> None
         runner_of("old.py", tmp_path / "cut", default_hooks=saves, custom_hooks=[StopAt(11)]).train()
     resumed = runner_of("old.py", tmp_path / "cut", default_hooks=saves, resume=True)
     resumed.train()
-    assert resumed.loading.resumed_at == 8  # in the middle of the second epoch
+    assert resumed.resumed_at == 8  # in the middle of the second epoch
     ends = [torch.load(tmp_path / name / "iter_18.pth", weights_only=True) for name in ("whole", "cut")]
     for part in ("state_dict", "optimizer", "rng"):
         assert str(ends[0][part]) == str(ends[1][part])

@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Iterator, MutableMapping
 from typing import Any, ClassVar, Self
 
-from hookline.dialects.forwarding import forwarded
+from hookline.common.forwarding import forwarded
 from hookline.dialects.mmengine.errors import ConfigTypeError
 
 

@@ -172,7 +172,7 @@ class EngineBase:
             if start:
                 self._skip_to(self.runner, start)
         else:
-            self.runner._train_loop = self.runner.train_loop = loop  # continues at the current position
+            self.runner._host.replace_training(loop)  # continues at the current position
         self.max_iter = self.runner.max_iters
         self.runner.train()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from hookline.dialects.forwarding import forwarded
+from hookline.common.forwarding import forwarded
 from hookline.dialects.imix.engine.base_engine import CommonEngine, EngineBase
 from hookline.dialects.imix.engine.organizer import Organizer
 from hookline.dialects.imix.engine.settings import choose_prefix

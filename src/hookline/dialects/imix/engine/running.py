@@ -18,6 +18,7 @@ from hookline.hooks.runtime_info import number_of
 from hookline.plan.callers import failing_call
 from hookline.plan.costs import Cost
 from hookline.plan.hook import Hook
+from hookline.runner.host import RunnerHost
 from hookline.runner.runner import Runner
 from hookline.state.host import Host
 from hookline.strategies import Strategy, pick
@@ -30,10 +31,9 @@ if TYPE_CHECKING:
 LEFT_OUT = dict.fromkeys(("runtime_info", "timer", "logger", "param_scheduler", "checkpoint"))
 
 
-class EngineRunner(Runner):
-    """A Runner that trains for an engine. It holds only a weak reference to the engine."""
+class EngineHost(RunnerHost):
+    """Trains for an engine. Its hooks evaluate."""
 
-    open_points = True
     strict_start = False
     needs_optim = False
     nan_hint = (
@@ -56,6 +56,13 @@ class EngineRunner(Runner):
             hook.evaluate(hook.trainer, self.iter)
 
     validate_if_due = Host.validate_if_due
+
+
+class EngineRunner(Runner):
+    """A Runner that trains for an engine. It holds only a weak reference to the engine."""
+
+    open_points = True
+    _host_class = EngineHost
 
 
 def runner_of(engine: Any, loop: TrainLoop) -> EngineRunner:
@@ -207,7 +214,7 @@ class EngineState(Hook):
         engine = self._engine()
         put = engine.log_buffer.put_scalar
         put("data_time", engine.data_time)
-        if runner.requests.skip:
+        if runner.skipped:
             return
         for name, value in outputs.items():
             # The loop has checked the loss. On the CPU, it is kept as a number, so that its memory is free again.

@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar, Self
 
-from hookline.dialects.forwarding import forwarded
+from hookline.common.forwarding import forwarded
 from hookline.dialects.mmengine.config.config_dict import ConfigDict
 from hookline.dialects.mmengine.config.dict_action import DictAction
 from hookline.dialects.mmengine.config.merging import merge, unfold

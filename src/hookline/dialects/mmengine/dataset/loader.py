@@ -10,9 +10,9 @@ from typing import Any, cast
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, Subset
 
 from hookline.common.checks import check_int
+from hookline.common.forwarding import forwarded
 from hookline.data.loader import ResumableLoader
 from hookline.data.sources import is_plain
-from hookline.dialects.forwarding import forwarded
 from hookline.dialects.mmengine.dataset.orders import BatchSamplerOrder, create_order
 from hookline.dialects.mmengine.dataset.sampler import DefaultSampler, _SeededSampler
 from hookline.dialects.mmengine.dataset.utils import pseudo_collate

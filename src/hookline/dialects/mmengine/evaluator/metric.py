@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from hookline.dialects.forwarding import forwarded
+from hookline.common.forwarding import forwarded
 from hookline.dialects.mmengine.dist import broadcast_object_list, collect_results
 from hookline.dialects.mmengine.errors import ConfigTypeError, ConfigValueError
 

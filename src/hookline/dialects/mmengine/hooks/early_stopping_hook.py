@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from hookline.dialects.forwarding import forwarded
+from hookline.common.forwarding import forwarded
 from hookline.dialects.mmengine.hooks.hook import Hook
 from hookline.dialects.mmengine.hooks.rules import original_rule
 from hookline.dialects.mmengine.hooks.signatures import with_original_signatures

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from hookline.common.averaging import WeightAverage
-from hookline.dialects.forwarding import forwarded
+from hookline.common.forwarding import forwarded
 from hookline.dialects.mmengine.errors import ConfigTypeError
 from hookline.dialects.mmengine.hooks.hook import Hook
 from hookline.dialects.mmengine.hooks.signatures import with_original_signatures

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from hookline.dialects.forwarding import forwarded
+from hookline.common.forwarding import forwarded
 from hookline.dialects.mmengine.errors import ConfigTypeError, ConfigValueError
 from hookline.dialects.mmengine.instances import ManagerMixin
 from hookline.errors import did_you_mean

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
+from hookline.common.forwarding import forwarded
 from hookline.common.plain import check_plain, without_numpy
-from hookline.dialects.forwarding import forwarded
 from hookline.dialects.mmengine.errors import ConfigKeyError, ConfigTypeError
 from hookline.dialects.mmengine.instances import ManagerMixin
 from hookline.dialects.mmengine.logging.history_buffer import HistoryBuffer

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from hookline.dialects.forwarding import forwarded
+from hookline.common.forwarding import forwarded
 from hookline.dialects.mmengine.model.weight_init import PretrainedInit, initialize
 
 __all__ = ["BaseModule", "ModuleDict", "ModuleList", "Sequential"]

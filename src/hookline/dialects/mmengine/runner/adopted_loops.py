@@ -105,7 +105,7 @@ def adopt_eval_loop(loop: Any, stage: str) -> EvalLoop:
         runner = self.runner
         if runner.running is None:
             return runner.val() if self.stage == "val" else runner.test()
-        return runner.evaluation.run(self.stage)
+        return runner._host.evaluation.run(self.stage)
 
     adopted: OwnEvalLoop = _adopt(loop, OwnEvalLoop, run)
     adopted.stage = stage

@@ -52,7 +52,7 @@ class Counters(BaseLoop):
         runner.position.epoch, runner.position.batch = epoch, 0
         if self._counting:
             self._set_data_epoch()
-            loops.handle_requests(runner)
+            loops.handle_requests(runner._host)
 
     @property
     def _iter(self) -> int:
@@ -68,12 +68,12 @@ class Counters(BaseLoop):
             runner.position.epoch, runner.position.batch = self._after_batch
             if iteration == self.max_iters:
                 runner.optims.flush()
-            loops.handle_requests(runner)
+            loops.handle_requests(runner._host)
 
     @property
     def stop_training(self) -> bool:
         """Return whether training will stop after the current epoch, or after the current iteration if not by epoch."""
-        requests = self.runner.requests
+        requests = self.runner._host.requests
         return bool(requests.stop or requests.stopped)
 
     @stop_training.setter
@@ -81,7 +81,7 @@ class Counters(BaseLoop):
         if stop:
             self.runner.stop("stop_training was set", when="epoch" if self.by_epoch else "iter")
         else:
-            self.runner.requests.cancel_stop()
+            self.runner._host.requests.cancel_stop()
 
     def begin_own(self) -> None:
         """Let the project's code count from the position of the run on."""

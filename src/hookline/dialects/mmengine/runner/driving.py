@@ -5,18 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 import torch
 
 from hookline.common import modes
+from hookline.common.plain import check_plain, without_numpy
+from hookline.dialects.mmengine.model import BaseModel
 from hookline.dialects.mmengine.runner import checkpoint, own_loops
+from hookline.dialects.plain import plain_data
 from hookline.engine.evaluation import Evaluation
 from hookline.engine.training import Training
+from hookline.errors import HookError
 from hookline.resume.contract import RunContract
+from hookline.runner.host import RunnerHost
 
 if TYPE_CHECKING:
     from hookline.dialects.mmengine.runner.runner import Runner
+    from hookline.engine.loop_specs import TrainLoop
 
 
 class MMTraining(Training):
@@ -55,7 +61,7 @@ class MMEvaluation(Evaluation):
 
     def run(self, stage: Literal["val", "test"]) -> dict[str, Any]:
         """Evaluate with hookline's loop, or with that of the project."""
-        runner = cast("Runner", self.host)
+        runner = cast("MMHost", self.host).runner
         loop: Any = runner.val_loop if stage == "val" else runner.test_loop
         runner.follow_loop()
         if getattr(loop, "is_own", False):
@@ -72,3 +78,49 @@ class MMContract(RunContract):
         if isinstance(found.get("state_dict"), Mapping):
             found["state_dict"] = checkpoint.inside_of(checkpoint.weights_of(found), self._runner.model)
         return found
+
+
+class MMHost(RunnerHost):
+    """Runs what a Runner of MMEngine was given. Its loops are built when they are needed."""
+
+    runner: Runner
+    strict_start: ClassVar[bool] = False
+    training_class: ClassVar[type[Training]] = MMTraining
+    evaluation_class: ClassVar[type[Evaluation]] = MMEvaluation
+    contract_class: ClassVar[type[RunContract]] = MMContract
+    closure_hint: ClassVar[str] = "override train_step in the model, and call optim_wrapper.optimizer.step(closure)"
+
+    @property
+    def train_loop(self) -> TrainLoop:
+        """Return the training loop."""
+        if self.loop_given is None:
+            self.loop_given = self.runner._described_training()
+        return self.loop_given
+
+    @property
+    def steps_are_custom(self) -> bool:
+        """Return whether the model has its own `train_step`, which may call the optimizers as it likes."""
+        return getattr(type(self.model), "train_step", None) is not BaseModel.train_step
+
+    @property
+    def seed_of_process(self) -> int:
+        """Return the seed of this process's random numbers."""
+        return self.seed + (self.strategy.rank if self.runner.diff_rank_seed else 0)
+
+    def run_training(self) -> None:
+        """Train with hookline's loop, or with the project's."""
+        loop: Any = self.train_loop
+        if getattr(loop, "is_own", False):
+            own_loops.train(self.training, loop)
+        else:
+            super().run_training()
+
+    def more_facts(self) -> dict[str, Any]:
+        """Return the config as text and the metadata of the dataset, which programs expect in a checkpoint."""
+        dataset = getattr(self.runner.train_dataloader, "dataset", None) if self.has_training else None
+        known = without_numpy(getattr(dataset, "metainfo", None))
+        try:
+            check_plain(known, "dataset_meta")
+        except HookError:
+            known = plain_data(known)
+        return {"cfg": getattr(self.runner.cfg, "pretty_text", str(self.runner.cfg)), "dataset_meta": known}

@@ -252,7 +252,7 @@ class _EvalLoop(EvalLoop, BaseLoop):
         if runner.running is None:
             return runner.val() if self.stage == "val" else runner.test()
         if not self.own_run:
-            return runner.evaluation.run("val" if self.stage == "val" else "test")
+            return runner._host.evaluation.run("val" if self.stage == "val" else "test")
         runner.call_hook(f"before_{self.stage}")
         runner.call_hook(f"before_{self.stage}_epoch")
         runner.model.eval()

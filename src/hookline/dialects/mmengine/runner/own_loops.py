@@ -108,7 +108,7 @@ def train(training: Training, loop: Counters) -> None:
 def evaluate(runner: Runner, loop: Any, stage: Literal["val", "test"]) -> dict[str, Any]:
     """Let the project's loop validate or test, and return its metrics, even if it only passes them to hooks."""
     plan, position = runner.plan, runner.position
-    runner.evaluation.current, runner.metrics_of_hooks = loop, {}
+    runner._host.evaluation.current, runner.metrics_of_hooks = loop, {}
     loop.metrics.reset(runner.device)
     loop.own_run = True
     try:

@@ -15,8 +15,8 @@ import torch
 from hookline.checkpoint import seal, store
 from hookline.common import rng
 from hookline.common.checks import check_int
+from hookline.common.forwarding import forwarded
 from hookline.common.plain import check_plain, without_numpy
-from hookline.dialects.forwarding import forwarded
 from hookline.dialects.keys import refuse_near_misses
 from hookline.dialects.mmengine.config import Config
 from hookline.dialects.mmengine.dist import broadcast_object_list, init_dist, is_distributed, master_only
@@ -26,20 +26,19 @@ from hookline.dialects.mmengine.evaluator import Evaluator
 from hookline.dialects.mmengine.hooks.hook import unused_points
 from hookline.dialects.mmengine.hooks.storage import refuse_other_storage
 from hookline.dialects.mmengine.logging import MessageHub, MMLogger
-from hookline.dialects.mmengine.model import BaseModel, convert_sync_batchnorm, is_model_wrapper
+from hookline.dialects.mmengine.model import convert_sync_batchnorm, is_model_wrapper
 from hookline.dialects.mmengine.model.utils import revert_sync_batchnorm
 from hookline.dialects.mmengine.optim import build_optim_wrapper, build_param_schedulers
 from hookline.dialects.mmengine.registry import EVALUATOR, LOG_PROCESSORS, VISUALIZERS, init_default_scope
-from hookline.dialects.mmengine.runner import adopted_loops, building, checkpoint, own_loops
+from hookline.dialects.mmengine.runner import adopted_loops, building, checkpoint
 from hookline.dialects.mmengine.runner import strategy as strategies
 from hookline.dialects.mmengine.runner.activation_checkpointing import turn_on_activation_checkpointing
 from hookline.dialects.mmengine.runner.counters import Counters
-from hookline.dialects.mmengine.runner.driving import MMContract, MMEvaluation, MMTraining
+from hookline.dialects.mmengine.runner.driving import MMHost
 from hookline.dialects.mmengine.runner.folder import WorkDir
 from hookline.dialects.mmengine.runner.log_processor import LogProcessor
 from hookline.dialects.mmengine.runner.utils import set_random_seed
 from hookline.dialects.plain import plain_data
-from hookline.errors import HookError
 from hookline.optim.optims import Optims
 from hookline.plan.callers import call_in_progress
 from hookline.plan.registry import DEFAULT_HOOKS
@@ -51,10 +50,7 @@ from hookline.strategies import Strategy, unwrap
 if TYPE_CHECKING:
     from torch import nn
 
-    from hookline.engine.evaluation import Evaluation
     from hookline.engine.loop_specs import EvalLoop, TrainLoop
-    from hookline.engine.training import Training
-    from hookline.resume.contract import RunContract
 
 #: Points at which no step is half done, so a run can resume from a checkpoint that is written there.
 AT_REST = ("before_run", "before_train", "after_train", "after_run")
@@ -96,11 +92,8 @@ class Runner(native.Runner):
     """
 
     open_points: ClassVar[bool] = True
-    strict_start: ClassVar[bool] = False
-    training_class: ClassVar[type[Training]] = MMTraining
-    evaluation_class: ClassVar[type[Evaluation]] = MMEvaluation
-    contract_class: ClassVar[type[RunContract]] = MMContract
-    closure_hint: ClassVar[str] = "override train_step in the model, and call optim_wrapper.optimizer.step(closure)"
+    _host_class: ClassVar[type[MMHost]] = MMHost
+    _host: MMHost
     cfg: Any
     #: What a loop of the project passed to the hooks of the last iteration, and of the last evaluation.
     outputs_of_hooks: Any = None
@@ -155,7 +148,6 @@ class Runner(native.Runner):
         self.cfg = cfg if cfg is not None else Config({})
         self.setup_env(env_cfg or {})
         self.set_randomness(**building.randomness(randomness))
-        chosen = self.seed_is_chosen
         built = self.build_model(building.with_preprocessor(model, data_preprocessor))
         self._state_after_model = rng.state()
         super().__init__(
@@ -164,13 +156,13 @@ class Runner(native.Runner):
             work_dir=work_dir,
             experiment_name=experiment_name,
             strategy=self._build_strategy(env_cfg or {}),
-            seed=self.seed,
+            seed=self._seed,
             load_from=None if resume else load_from,
             resume=load_from if resume and load_from is not None else resume,
             config=plain_data(self.cfg) if cfg is not None else None,
             quiet=building.level_of(log_level) > logging.INFO,
         )
-        self.seed_is_chosen = chosen
+        self._host.seed_is_chosen = self._seed_is_chosen
         self.work_dir = WorkDir(work_dir)
         self._resume, self._load_from = bool(resume), load_from
         self.hub = self.message_hub = self.build_message_hub()
@@ -220,14 +212,6 @@ class Runner(native.Runner):
             building.refuse_without(self.model, "test_step")
         return super().test()
 
-    def run_training(self) -> None:
-        """Train with hookline's loop, or with that of the project."""
-        loop: Any = self.train_loop
-        if getattr(loop, "is_own", False):
-            own_loops.train(self.training, loop)
-        else:
-            super().run_training()
-
     def call_hook(self, point: str, **arguments: Any) -> None:
         """Call the hooks at a point, and keep what a loop of the project passes to them."""
         if point == "after_train_iter":
@@ -239,8 +223,8 @@ class Runner(native.Runner):
 
     def follow_loop(self) -> None:
         """Take the counts of a training loop that keeps its own."""
-        if isinstance(self._train_loop, Counters):
-            self._train_loop.follow()
+        if isinstance(self._host.loop_given, Counters):
+            self._host.loop_given.follow()
 
     @property
     def has_validation(self) -> bool:
@@ -248,19 +232,14 @@ class Runner(native.Runner):
         return self._given["val"]["val_cfg"] is not None
 
     def _build_optim(self) -> None:
-        self.use_optims(self.build_optim_wrapper(self._given["train"]["optim_wrapper"]))
+        self.optim = self.build_optim_wrapper(self._given["train"]["optim_wrapper"])
         self.scale_lr(self.optim, self._auto_scale_lr)
         self._param_schedulers = self.build_param_scheduler(self._param_scheduler)
-
-    @property
-    def steps_are_custom(self) -> bool:
-        """Return whether the model has its own `train_step`, which may call the optimizers as it likes."""
-        return getattr(type(self.model), "train_step", None) is not BaseModel.train_step
 
     def _begin_weights(self) -> None:
         """Call the model's `init_weights` once. It goes on with the random numbers that the constructor drew from."""
         begin = getattr(self.model, "init_weights", None)
-        if not self._weights_begun and not self.loading.started and begin is not None:
+        if not self._weights_begun and not self._host.loading.started and begin is not None:
             rng.restore(self._state_after_model)
             if not self.train_loop.by_epoch:  # MMEngine's loop has created an iterator by now, which draws a number
                 torch.empty((), dtype=torch.int64).random_()
@@ -269,37 +248,25 @@ class Runner(native.Runner):
 
     # -- parts, built on first access
 
-    @property
-    def train_loop(self) -> TrainLoop:
-        """Return the training loop."""
-        if self._train_loop is None:
-            given = self._given["train"]
-            if given["train_cfg"] is None:
-                raise NotDescribedError("this run has no training: set train_dataloader, train_cfg and optim_wrapper")
-            self._train_loop = self.build_train_loop(given["train_cfg"])
-        return self._train_loop
+    def _described_training(self) -> TrainLoop:
+        given = self._given["train"]
+        if given["train_cfg"] is None:
+            raise NotDescribedError("this run has no training: set train_dataloader, train_cfg and optim_wrapper")
+        return self.build_train_loop(given["train_cfg"])
 
     @property
     def val_loop(self) -> Any:
         """Return the validation loop."""
         if not self.val_loops:
-            self.val_loops = {"": self.build_val_loop(self._needed("val"))}
+            self._host.val_loops = {"": self.build_val_loop(self._needed("val"))}
         return self.val_loops[""]
-
-    @val_loop.setter
-    def val_loop(self, loop: Any) -> None:
-        """Ignore the value that the native runner sets."""
 
     @property
     def test_loop(self) -> Any:
         """Return the test loop."""
         if not self.test_loops:
-            self.test_loops = {"": self.build_test_loop(self._needed("test"))}
+            self._host.test_loops = {"": self.build_test_loop(self._needed("test"))}
         return self.test_loops[""]
-
-    @test_loop.setter
-    def test_loop(self, loop: Any) -> None:
-        """Ignore the value that the native runner sets."""
 
     def _needed(self, stage: str) -> Any:
         given = self._given[stage]
@@ -377,14 +344,11 @@ class Runner(native.Runner):
 
     def set_randomness(self, seed: int | None, diff_rank_seed: bool = False, deterministic: bool = False) -> None:
         """Seed everything. Without a seed, draw one. With `diff_rank_seed`, each process adds its rank to it."""
-        self.deterministic, self.seed_is_chosen = bool(deterministic), seed is not None
+        self.deterministic, self._seed_is_chosen = bool(deterministic), seed is not None
         self.diff_rank_seed = bool(diff_rank_seed)
-        self.seed = set_random_seed(seed, self.deterministic)
-
-    @property
-    def seed_of_process(self) -> int:
-        """Return the seed of this process's random numbers."""
-        return self.seed + (self.rank if self.diff_rank_seed else 0)
+        self._seed = set_random_seed(seed, self.deterministic)
+        if hasattr(self, "_host"):
+            self._host.seed, self._host.seed_is_chosen = self._seed, self._seed_is_chosen
 
     def build_model(self, model: Any) -> nn.Module:
         """Build the model from its config. In one process, batch norms over several become ordinary ones."""
@@ -527,16 +491,16 @@ class Runner(native.Runner):
     # -- facts about the run
 
     @property
-    def max_epochs(self) -> int:
+    def max_epochs(self) -> int:  # type: ignore[override]  # read-only in both
         """Return the total number of epochs. Iteration-based training counts as one."""
-        if self._train_loop is not None:
-            return self._train_loop.max_epochs or 1
+        if self._host.loop_given is not None:
+            return self._host.loop_given.max_epochs or 1
         return int(self._said_about_training("max_epochs") or 1)
 
     @property
-    def max_iters(self) -> int | None:
+    def max_iters(self) -> int | None:  # type: ignore[override]  # read-only in both
         """Return the total number of iterations, if it is known."""
-        return super().max_iters if self._train_loop is not None else self._said_about_training("max_iters")
+        return self._host.max_iters if self._host.loop_given is not None else self._said_about_training("max_iters")
 
     def _said_about_training(self, name: str) -> Any:
         given = self._given["train"]["train_cfg"]
@@ -568,8 +532,8 @@ class Runner(native.Runner):
 
     def load_or_resume(self) -> None:
         """Load the weights of `load_from` now. A resumed run restores its whole state when it starts."""
-        if self.load_from is not None:
-            path, self.load_from = self.load_from, None
+        if self._host.load_from is not None:
+            path, self._host.load_from = self._host.load_from, None
             self.load_checkpoint(path)
 
     @master_only
@@ -578,16 +542,6 @@ class Runner(native.Runner):
         self.work_dir.mkdir(parents=True, exist_ok=True)
         name = Path(self.cfg.filename).name if self.cfg.filename else f"{self.timestamp}.yaml"
         self.cfg.dump(str(self.work_dir / name))
-
-    def more_facts(self) -> dict[str, Any]:
-        """Return the config as text and the metadata of the dataset, which programs expect in a checkpoint."""
-        dataset = getattr(self.train_dataloader, "dataset", None) if self.has_training else None
-        known = without_numpy(getattr(dataset, "metainfo", None))
-        try:
-            check_plain(known, "dataset_meta")
-        except HookError:
-            known = plain_data(known)
-        return {"cfg": getattr(self.cfg, "pretty_text", str(self.cfg)), "dataset_meta": known}
 
     def load_checkpoint(
         self,
@@ -624,11 +578,11 @@ class Runner(native.Runner):
         more = without_numpy(dict(meta or {}))
         check_plain(more, "the meta of a checkpoint")
         call, is_main = call_in_progress(self), self.strategy.is_main
-        at_rest = call is not None and call.point.name in AT_REST and self.loading.pending is None
+        at_rest = call is not None and call.point.name in AT_REST and self._host.loading.pending is None
         whole = self.running != "train" or at_rest
         resumable = bool(save_optimizer and save_param_scheduler and self.optims)
         if not whole and (resumable or not is_main):
-            self.requests.ask_save(
+            self._host.requests.ask_save(
                 SaveRequest(
                     str(filename).replace("{", "{{").replace("}", "}}"),
                     by_epoch=False,
@@ -642,5 +596,5 @@ class Runner(native.Runner):
         if not is_main:
             return
         complete = whole and resumable
-        taken = snapshot.with_meta(snapshot.take(self, save_optimizer, save_param_scheduler, alone=True), more)
+        taken = snapshot.with_meta(snapshot.take(self._host, save_optimizer, save_param_scheduler, alone=True), more)
         store.write_verified(taken, Path(out_dir) / filename, seal.Note(self.iter, self.validations, complete))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from time import perf_counter
 from typing import Self
 
-from hookline.dialects.forwarding import forwarded
+from hookline.common.forwarding import forwarded
 from hookline.errors import HooklineError
 
 __all__ = ["Timer", "TimerError", "check_time"]

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from hookline.dialects.forwarding import forwarded
+from hookline.common.forwarding import forwarded
 from hookline.dialects.mmengine.visualization import utils
 from hookline.record.images import as_image
 

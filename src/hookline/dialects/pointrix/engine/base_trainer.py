@@ -27,7 +27,7 @@ from hookline.dialects.pointrix.logger import Logger
 from hookline.dialects.pointrix.utils.checkpoints import NAME, NAMES
 from hookline.dialects.pointrix.utils.config import config_text, config_to_primitive, parse_structured
 from hookline.errors import ConfigError, HookError, NumericsError, StorageError
-from hookline.hooks.report import ReportHook
+from hookline.hooks.report import write_report
 from hookline.hooks.runtime_info import number_of
 from hookline.plan.plan import Plan
 from hookline.resume.contract import Contract
@@ -284,7 +284,7 @@ class BaseTrainer(Host):
     def when_closed(self) -> None:
         """Write report.html."""
         if self.cfg.report:
-            ReportHook().when_closed(self)
+            write_report(self.work_dir, self.terminal)
 
     def failures_shown(self) -> AbstractContextManager[None]:
         """Show failures to hooks at `exception`."""

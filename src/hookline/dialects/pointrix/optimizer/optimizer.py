@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hookline.dialects.forwarding import forwarded
+from hookline.common.forwarding import forwarded
 from hookline.dialects.pointrix.utils.base import BaseObject
 from hookline.dialects.pointrix.utils.registry import Registry
 from hookline.errors import ConfigError, did_you_mean

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hookline.common.files import real_path
-from hookline.dialects.forwarding import forwarded
+from hookline.common.forwarding import forwarded
 from hookline.dialects.robo_orchard_lab.pipeline.folder_writer import is_model
 from hookline.dialects.robo_orchard_lab.pipeline.hooks.validation import ValidationHook
-from hookline.hooks.report import ReportHook
+from hookline.hooks.report import write_report
 from hookline.lifecycle.session import explained
 from hookline.state.host import Host
 
@@ -117,7 +117,7 @@ class TrainerHost(Host):
     def when_closed(self) -> None:
         """Write report.html."""
         if self.writes_report:
-            ReportHook().when_closed(self)
+            write_report(self.work_dir, self.terminal)
 
     def tensor_holders(self) -> Iterable[Any]:
         """Return the model and the optimizer."""

@@ -116,7 +116,7 @@ class EvaluateHook(HookBase):
         if trainer.by_epoch:
             result |= {"epoch": trainer.epoch, "max_epoch": trainer.max_epoch}
         result["metrics"] = measured
-        trainer.runner.journal.note("validation", step=done)
+        trainer.runner._host.journal.note("validation", step=done)
         self.results.append(result)
         self._write(trainer)
         buffer = trainer.log_buffer

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from hookline.common.forwarding import forwarded
 from hookline.data.transfer import to_device
-from hookline.dialects.forwarding import forwarded
 from hookline.dialects.mmengine.errors import ConfigTypeError, ConfigValueError
 from hookline.dialects.mmengine.model.utils import stack_batch
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from hookline.dialects.forwarding import forwarded
+from hookline.common.forwarding import forwarded
 from hookline.dialects.mmengine.errors import ConfigTypeError, ConfigValueError
 from hookline.dialects.mmengine.optim.optimizer.optimizer_wrapper import OptimWrapper
 from hookline.errors import ConfigError, did_you_mean

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from hookline.dialects.forwarding import forwarded
+from hookline.common.forwarding import forwarded
 from hookline.optim.optim import Optim
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from hookline.dialects.forwarding import forwarded
+from hookline.common.forwarding import forwarded
 from hookline.dialects.mmengine.errors import ConfigTypeError, ConfigValueError
 from hookline.dialects.mmengine.optim.optimizer.base import BaseOptimWrapper
 from hookline.errors import did_you_mean

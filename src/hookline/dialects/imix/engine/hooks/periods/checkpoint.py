@@ -90,7 +90,7 @@ class CheckPointHook(HookBase):
         runner = self.trainer.runner
         path = self.checkpoint_folder(runner) / f"{self._prefix}_model_final.pth"
         exists = runner.strategy.on_main(path.exists)
-        if runner.loading.resumed_at != runner.iter or not exists:
+        if runner.resumed_at != runner.iter or not exists:
             runner.request_save(lambda position: path.name, folder=path.parent, together=True)
 
     def checkpoint_folder(self, runner: Any) -> Path:

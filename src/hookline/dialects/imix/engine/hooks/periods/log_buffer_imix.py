@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hookline.dialects.imix.engine.hooks.base_hook import HookBase
-from hookline.engine.numerics import check_recorded_loss
 from hookline.errors import HooklineError, did_you_mean
 from hookline.record.hub import PLAIN, MessageHub
 from hookline.writers.values import plain_image, plain_values
@@ -326,7 +325,7 @@ def record_is_due(trainer: Any, period: int | None) -> bool:
 
 def write_all(trainer: Any, loggers: list[Any]) -> None:
     """Write one record with each logger, and start the next record. Refuse a loss that is NaN or Inf."""
-    check_recorded_loss(trainer.runner.training, trainer.runner.hub, trainer.iter + 1)
+    trainer.runner.check_loss()
     with trainer.log_buffer.reading():
         for logger in loggers:
             logger.write()

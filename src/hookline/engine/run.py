@@ -1,10 +1,10 @@
-"""The part of a Runner that sessions, the loop and checkpoints use. Its verbs and counters are in `runner`."""
+"""Run: a host with a training loop, evaluations and optims: what sessions, the loop and checkpoints use of it."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -15,7 +15,7 @@ from hookline.engine import loops
 from hookline.engine.evaluation import Evaluation
 from hookline.engine.numerics import check_losses
 from hookline.engine.training import Training
-from hookline.errors import HookError
+from hookline.errors import ConfigError, HookError
 from hookline.optim.optims import Optims
 from hookline.optim.refusals import CLOSURE_HINT
 from hookline.run.position import Span
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from hookline.engine.compute import Compute
     from hookline.engine.loop_specs import EvalLoop, TrainLoop
     from hookline.optim.optim import Optim
-    from hookline.plan.costs import Cost
     from hookline.record.hub import MessageHub
     from hookline.run.position import Position
     from hookline.run.requests import SaveRequest
@@ -40,8 +39,8 @@ if TYPE_CHECKING:
     from hookline.writers.router import Writers
 
 
-class RunnerHost(Host):
-    """The Runner as a host."""
+class Run(Host):
+    """A run with a training loop, evaluations and optims. `RunnerHost` also starts and resumes it."""
 
     seed: int
     #: The options that make steps faster.
@@ -63,15 +62,8 @@ class RunnerHost(Host):
     config_file: Path | None = None
     val_loops: dict[str, EvalLoop]
     test_loops: dict[str, EvalLoop]
-    if TYPE_CHECKING:  # properties of the Runner
-
-        @property
-        def train_loop(self) -> TrainLoop:
-            """Return the training loop."""
-
-        @property
-        def has_training(self) -> bool:
-            """Return whether there is a training loop."""
+    #: The training loop; None if the run has none.
+    loop_given: TrainLoop | None
 
     #: The last suggestion in the message about a loss that is NaN or Inf.
     nan_hint: ClassVar[str] = "or skip such batches: CheckInvalidLossHook with policy: skip and interval: 1"
@@ -79,8 +71,6 @@ class RunnerHost(Host):
     #: The last suggestion in the message about an optimizer that needs a closure.
     closure_hint: ClassVar[str] = CLOSURE_HINT
 
-    #: The current batch. A `before_..._iter` may replace it.
-    data_batch: Any = None
     #: The parameters of which a warning has said that no optimizer has them.
     reported_untrained: set[str]
     #: The states of the random generators when the last session ended.
@@ -145,6 +135,55 @@ class RunnerHost(Host):
                 f"runner.{what} cannot be replaced during runner.train(), because the loop and the checkpoints would "
                 f"use different ones; {instead}, or set it before the run"
             )
+
+    # -- loops and counters
+
+    def replace_training(self, loop: TrainLoop) -> None:
+        """Train with another loop from now on."""
+        self.loop_given = loop
+        self.__dict__.pop("train_loop", None)
+
+    @cached_property
+    def train_loop(self) -> TrainLoop:
+        """Return the training loop. It is an error if the run has none."""
+        if self.loop_given is None:
+            raise ConfigError("this run has no training; add it: Runner(..., train=TrainLoop(loader, ...))")
+        return self.loop_given
+
+    @property
+    def has_training(self) -> bool:
+        """Return whether there is a training loop."""
+        return self.loop_given is not None
+
+    @property
+    def epoch(self) -> int:
+        """Return the number of finished epochs."""
+        return self.position.epoch
+
+    @property
+    def max_epochs(self) -> int | None:
+        """Return the total number of epochs; None when training by iterations."""
+        return self.loop_given.max_epochs if self.loop_given is not None else None
+
+    @property
+    def max_iters(self) -> int | None:
+        """Return how many iterations there will be, if that is known."""
+        return self.loop_given.total_iters if self.loop_given is not None else None
+
+    @property
+    def max_passes(self) -> int | None:
+        """Return how many passes over the data there will be, also when training by iterations, if that is known."""
+        return self.loop_given.total_passes if self.loop_given is not None else None
+
+    @property
+    def val_loop(self) -> Any:
+        """Return the validation loop, or a dict of several; None if there is none."""
+        return self.val_loops.get("", self.val_loops or None)
+
+    @property
+    def test_loop(self) -> Any:
+        """Return the test loop, or a dict of several; None if there is none."""
+        return self.test_loops.get("", self.test_loops or None)
 
     # -- the session
 
@@ -272,11 +311,6 @@ class RunnerHost(Host):
         """Return the pass over the training data that is running."""
         return None if self._training is None else self._training.batches
 
-    @property
-    def eval_loop(self) -> EvalLoop | None:
-        """Return the evaluation loop that is running."""
-        return self.evaluation.current
-
     def autocast(self) -> AbstractContextManager[Any]:
         """Return the context of a forward pass in the precision of the run. It can be entered once."""
         return self.compute.autocast()
@@ -372,43 +406,6 @@ class RunnerHost(Host):
         own = request.template if by_epoch == wanted else None
         template = own or ("epoch_{}.pth" if by_epoch else "iter_{}.pth")
         return request.prefix + template.format(position.epoch if by_epoch else position.iter)
-
-    # -- for hooks
-
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        """Exclude the time inside from the time of a training step, for hooks that run their own evaluation."""
-        began = time.perf_counter()
-        try:
-            with self.plan.ledger.resting():
-                yield
-        finally:
-            self.seconds_paused += time.perf_counter() - began
-        if self.running == "train":
-            self.training.drop_stale_gradients()
-
-    def measure_data_wait(self) -> Cost:
-        """Return the time that training has waited for the loader: a running total.
-
-        All hooks share this total, so each hook remembers the value at which it began.
-        """
-        return self.plan.ledger.parts["data"]
-
-    def more_eval_loops(
-        self, val: Mapping[str, EvalLoop], test: Mapping[str, EvalLoop]
-    ) -> AbstractContextManager[None]:
-        """Also evaluate these loops inside the context, for hooks that evaluate the same data in another way."""
-        return self.evaluation.more_loops(val, test)
-
-    @property
-    def updates(self) -> int:
-        """Return the number of finished optimizer steps."""
-        return self.optims.updates
-
-    @property
-    def current_updates(self) -> int:
-        """Return the finished steps of the optim that is stepping now."""
-        return self.optims.current_updates
 
     @property
     def seconds_waited(self) -> float:
