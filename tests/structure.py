@@ -41,7 +41,7 @@ def measures() -> dict[str, int]:
     """Return every measure by its name."""
     return {
         "members of a Runner that are not public": len(hidden_members()),
-        "members of Host": len([name for name in (*vars(Host), *Host.__annotations__) if not name.startswith("_")]),
+        "members of Host": len({name for name in (*vars(Host), *Host.__annotations__) if not name.startswith("_")}),
         "methods of Strategy": len([name for name, _ in methods_of(Strategy)]),
         "modules in engine/": len([*(SOURCE / "engine").glob("*.py")]) - 1,
         f"source files over {LONG} lines": len(long_files()),
