@@ -39,6 +39,7 @@ from hookline.common.modes import in_mode
 from hookline.data.batches import Batches
 from hookline.data.sources import as_resumable
 from hookline.data.transfer import Transfer, moved_ahead, to_device
+from hookline.engine.driver import Driver
 from hookline.engine.loops import around_pass, around_train, end_if_signaled, handle_requests
 from hookline.engine.numerics import KEPT, check_losses
 from hookline.errors import StorageError
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
 NAN_HINT = "or skip such batches: CheckInvalidLossHook with policy: skip and interval: 1"
 
 
-class Training:
+class Training(Driver):
     """The state of one call of `train`: the pass over the data, the current iteration, the losses.
 
     Args:
@@ -74,9 +75,8 @@ class Training:
     def __init__(
         self, host: Host, loop: TrainLoop, optims: Optims, compute: Compute, seed: int = 0, prefetch: bool = True
     ) -> None:
-        self.host, self.loop, self.optims, self.compute = host, loop, optims, compute
-        self.plan, self.position, self.requests = host.plan, host.position, host.requests
-        self.strategy, self.ledger = host.strategy, host.plan.ledger
+        super().__init__(host, loop.max_iters)
+        self.loop, self.optims, self.compute = loop, optims, compute
         self.seed, self._prefetch = seed, prefetch
         #: The pass over the data that is running.
         self.batches: Batches | None = None
@@ -87,12 +87,10 @@ class Training:
         self.nan_hint = NAN_HINT
         #: Called once, when the first pass begins: hooks may have changed the model and the optimizers by then.
         self.before_first_pass: Callable[[], None] | None = None
-        self._by_epoch, self._max_iters = loop.by_epoch, loop.max_iters
+        self._by_epoch = loop.by_epoch
         self._on_cpu, self._needs_transfer = compute.on_cpu, not compute.on_cpu
         #: True if an accumulation window has to end with the current batch.
         self.ends_window = False
-        #: The finished iterations at which something is due besides the step.
-        self._next_look: float = 0
         #: What a loop of others has passed to `take_loss` in this iteration, and whether it must end after it.
         self._outputs: dict[str, Any] | None = None
         self._must_end = False
@@ -128,8 +126,8 @@ class Training:
         if check is not None:
             check()
         batches = self.open_batches()
-        if self.host.loading.restore():  # after the iterator was created, because that draws a random number
-            handle_requests(self.host)
+        if self.host.loading.pending:  # after the iterator was created, because that draws a random number
+            self.resume()
             if self.requests.stopped:
                 return ()
         self.drop_stale_gradients()
@@ -202,7 +200,7 @@ class Training:
         return position.iter == self._max_iters
 
     def _look(self) -> None:
-        """Do what is not due in every iteration: measure one of 31, and check the losses before there are too many."""
+        """Measure one iteration of 31, and check the losses before there are too many."""
         done = self.position.iter
         if done >= self.ledger.next_turn:
             self.ledger.turn()
